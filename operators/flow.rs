@@ -1,0 +1,247 @@
+//! What travels between two operators while a turn is in flight. Records that leave the engine
+//! are in `turnstream_schemas`; these live only inside one process.
+//!
+//! A turn is recalled ([`TurnContext`]), gated ([`Gated`]), its demand is worked out
+//! ([`Queried`], [`Planned`], [`Demanded`]), facts are found ([`Retrieved`]) and chosen
+//! ([`Grounded`]), and a response is drafted ([`Drafted`]), which goes back to `history`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{
+    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryEntry, InputId,
+    KnowledgeState, ModelUsed, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage, Topics,
+    Turn, TurnId,
+};
+
+use crate::linking::Mention;
+
+/// The time of the dataflow: coarse epochs.
+pub type Epoch = u64;
+
+/// One attempt to answer one input: its coordinates, and the generation of the partition's
+/// assignment. An answer for another request than the one in flight is late and is dropped.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct RequestId {
+    /// Partition of the input.
+    pub partition: i32,
+    /// How often the partition had been assigned when the input was read.
+    pub generation: u32,
+    /// Offset of the input.
+    pub offset: i64,
+}
+
+/// One utterance of H, the dialogue history up to the current user turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Utterance {
+    /// The turn that said it (for our own responses, the response id).
+    pub turn_id: TurnId,
+    /// Who said it.
+    pub speaker: Speaker,
+    /// The words as they came.
+    pub text: Arc<str>,
+}
+
+/// A history entry that recall brought back.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The entry, of a strictly earlier input.
+    pub entry: Arc<HistoryEntry>,
+    /// Why it came back.
+    pub via: RecalledVia,
+    /// α·relevance + (1 − α)·recency, 0..=1.
+    pub weight: Score,
+}
+
+/// A user turn with the history it is answered from. Immutable from recall on.
+#[derive(Clone, Debug)]
+pub struct TurnContext {
+    /// Which attempt this is.
+    pub request: RequestId,
+    /// The input.
+    pub input: InputId,
+    /// Its scope.
+    pub scope: Scope,
+    /// The turn as it came, turn id filled in.
+    pub turn: Turn,
+    /// The id of the turn, never absent.
+    pub turn_id: TurnId,
+    /// When it was said.
+    pub event_time: EventTime,
+    /// H: the latest utterances of the scope, oldest first; the last is the current user turn.
+    /// Never empty.
+    pub dialogue: Vec<Utterance>,
+    /// Entries recalled from the whole history, by falling weight.
+    pub recalled: Vec<Recalled>,
+}
+
+impl TurnContext {
+    /// The current user turn's words.
+    pub fn query(&self) -> &str {
+        &self.turn.text
+    }
+}
+
+/// What every turn in flight carries beside its content.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Microseconds per stage so far; empty where the engine measures none.
+    pub timings_us: BTreeMap<Stage, u64>,
+    /// Stages that failed and were gone without, in flow order.
+    pub degraded: Vec<Stage>,
+}
+
+/// A turn and the gate's decision about it.
+#[derive(Clone, Debug)]
+pub struct Gated {
+    /// The turn and its history.
+    pub context: Arc<TurnContext>,
+    /// Concepts of the graph that the dialogue names, in order of utterance and place.
+    pub mentions: Arc<[Mention]>,
+    /// Does the turn need knowledge?
+    pub gate: GateDecision,
+    /// How it got here.
+    pub progress: Progress,
+}
+
+/// A turn with its query production.
+#[derive(Clone, Debug)]
+pub struct Queried {
+    /// The turn.
+    pub turn: Gated,
+    /// E^EQ and E^IQ.
+    pub queries: Queries,
+    /// The thought behind them.
+    pub thought: String,
+}
+
+/// A turn with its topic planning.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The turn.
+    pub turn: Gated,
+    /// E^MT and E^ET.
+    pub topics: Topics,
+    /// The thought behind them.
+    pub thought: String,
+}
+
+/// A turn with its revised demand.
+#[derive(Clone, Debug)]
+pub struct Demanded {
+    /// The turn.
+    pub turn: Gated,
+    /// E^Q and E^T after cross revision.
+    pub demand: Demand,
+}
+
+/// The facts found for a demand, ranked and cut.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// Facts that join a query and a topic, by falling relevance.
+    pub foreseen: Vec<Evidence>,
+    /// Facts that touch a query or a topic, by falling relevance; none is foreseen.
+    pub unforeseen: Vec<Evidence>,
+}
+
+/// A turn with the facts found for it.
+#[derive(Clone, Debug)]
+pub struct Retrieved {
+    /// The turn.
+    pub turn: Gated,
+    /// Its demand.
+    pub demand: Demand,
+    /// The facts.
+    pub candidates: Candidates,
+    /// The state of the knowledge they were found in.
+    pub knowledge: KnowledgeState,
+}
+
+/// A turn with everything its response is made from. A turn that the gate sends past retrieval
+/// has an empty demand, the NULL plan and no evidence.
+#[derive(Clone, Debug)]
+pub struct Grounded {
+    /// The turn.
+    pub turn: Gated,
+    /// Its demand.
+    pub demand: Demand,
+    /// The sources that were asked.
+    pub plan: Plan,
+    /// What they gave, selected evidence first in its order.
+    pub evidence: Vec<Evidence>,
+    /// The state of the knowledge.
+    pub knowledge: KnowledgeState,
+}
+
+/// The words of a response.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    /// What is said.
+    pub text: String,
+    /// How sure the generator was.
+    pub confidence: Option<Confidence>,
+    /// What wrote it.
+    pub model: ModelUsed,
+}
+
+/// A turn with its response, on its way back to `history`.
+#[derive(Clone, Debug)]
+pub struct Drafted {
+    /// What it was made from.
+    pub grounded: Grounded,
+    /// The response.
+    pub draft: Draft,
+}
+
+/// A turn that a stage could not serve, on its way back to `history`.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The turn.
+    pub context: Arc<TurnContext>,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// A record that belongs to one turn in flight.
+pub trait InFlight: 'static {
+    /// The turn and its history.
+    fn context(&self) -> &Arc<TurnContext>;
+    /// Timings and degradations so far.
+    fn progress(&mut self) -> &mut Progress;
+}
+
+macro_rules! in_flight {
+    ($($type:ty => $($turn:ident).+;)*) => {$(
+        impl InFlight for $type {
+            fn context(&self) -> &Arc<TurnContext> {
+                &self.$($turn).+.context
+            }
+
+            fn progress(&mut self) -> &mut Progress {
+                &mut self.$($turn).+.progress
+            }
+        }
+    )*};
+}
+
+in_flight! {
+    Queried => turn;
+    Planned => turn;
+    Demanded => turn;
+    Retrieved => turn;
+    Grounded => turn;
+    Drafted => grounded.turn;
+}
+
+impl InFlight for Gated {
+    fn context(&self) -> &Arc<TurnContext> {
+        &self.context
+    }
+
+    fn progress(&mut self) -> &mut Progress {
+        &mut self.progress
+    }
+}

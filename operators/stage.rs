@@ -1,0 +1,163 @@
+//! The shell that every deciding stage runs in: it moves turns and capabilities, contains
+//! panics, measures time and applies the failure policy, so that a stage itself is a plain
+//! function on plain values.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::progress::operate::FrontierInterest;
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+use crate::flow::{Epoch, Failed, InFlight};
+
+/// What becomes of a turn when a stage cannot do its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// Go on without this stage's output; the response names the stage under `degraded`.
+    #[default]
+    Degrade,
+    /// The turn becomes a dead letter.
+    DeadLetter,
+}
+
+/// Reads microseconds of some fixed start, for the stages' timings. Injected, since the core
+/// has no clock of its own; [`Clock::none`] measures nothing.
+#[derive(Clone)]
+pub struct Clock(Option<Rc<dyn Fn() -> u64>>);
+
+impl Clock {
+    /// A clock that measures nothing: responses carry no timings.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// A clock that reads microseconds from a function.
+    pub fn from_micros(read: impl Fn() -> u64 + 'static) -> Self {
+        Self(Some(Rc::new(read)))
+    }
+
+    /// Microseconds now, where they are measured.
+    pub fn micros(&self) -> Option<u64> {
+        self.0.as_ref().map(|read| read())
+    }
+}
+
+/// How a stage is run.
+#[derive(Clone)]
+pub struct Shell {
+    /// Measures the stage.
+    pub clock: Clock,
+    /// What becomes of a turn it cannot serve.
+    pub on_failure: OnFailure,
+}
+
+/// A stage's work as plain functions: `work` decides about a turn, `fallback` is what the flow
+/// goes on with where it failed, `join` puts the decision and the turn together.
+pub struct Work<W, F, J> {
+    /// Decides about a turn.
+    pub work: W,
+    /// The decision of a failed stage whose policy is to degrade.
+    pub fallback: F,
+    /// The turn with the decision.
+    pub join: J,
+}
+
+/// Runs a stage over a stream of turns: turns in, (turns with the decision, faults) out. A panic
+/// in `work` is a fault of that turn alone.
+pub fn stage<'scope, I, T, O, W, F, J>(
+    turns: StreamVec<'scope, Epoch, I>,
+    stage: Stage,
+    shell: Shell,
+    work: Work<W, F, J>,
+) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
+where
+    I: InFlight,
+    O: InFlight,
+    W: Fn(&I) -> Result<T, Fault> + 'static,
+    F: Fn(&I) -> T + 'static,
+    J: Fn(I, T) -> O + 'static,
+{
+    let mut builder = OperatorBuilder::new(stage.name().to_owned(), turns.scope());
+    let mut input = builder.new_input(turns, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let (values, value_stream) = builder.new_output();
+    let (faults, fault_stream) = builder.new_output();
+    let (mut values, mut faults) = (OutputBuilder::from(values), OutputBuilder::from(faults));
+
+    builder.build(move |_| {
+        move |_| {
+            let (mut values, mut faults) = (values.activate(), faults.activate());
+            input.for_each(|capability, turns| {
+                let mut values = values.session(&capability);
+                let mut faults = faults.session(&capability);
+                for turn in turns.drain(..) {
+                    match run(turn, stage, &shell, &work) {
+                        Ok(value) => values.give(value),
+                        Err(fault) => faults.give(fault),
+                    }
+                }
+            });
+        }
+    });
+    (value_stream, fault_stream)
+}
+
+/// One turn through one stage.
+fn run<I, T, O, W, F, J>(
+    mut turn: I,
+    stage: Stage,
+    shell: &Shell,
+    Work { work, fallback, join }: &Work<W, F, J>,
+) -> Result<O, Failed>
+where
+    I: InFlight,
+    O: InFlight,
+    W: Fn(&I) -> Result<T, Fault>,
+    F: Fn(&I) -> T,
+    J: Fn(I, T) -> O,
+{
+    let started = shell.clock.micros();
+    let decided = catch_unwind(AssertUnwindSafe(|| work(&turn)))
+        .unwrap_or_else(|panic| Err(Fault::new(stage, FaultKind::Panic, panic_message(&*panic))));
+    let decided = settle(&mut turn, stage, shell.on_failure, decided, fallback)?;
+    if let (Some(started), Some(now)) = (started, shell.clock.micros()) {
+        turn.progress().timings_us.insert(stage, now.saturating_sub(started));
+    }
+    Ok(join(turn, decided))
+}
+
+/// Applies the failure policy to a decision.
+pub(crate) fn settle<I: InFlight, T>(
+    turn: &mut I,
+    stage: Stage,
+    on_failure: OnFailure,
+    decided: Result<T, Fault>,
+    fallback: impl Fn(&I) -> T,
+) -> Result<T, Failed> {
+    match (decided, on_failure) {
+        (Ok(decided), _) => Ok(decided),
+        (Err(_), OnFailure::Degrade) => {
+            let decided = fallback(turn);
+            turn.progress().degraded.push(stage);
+            Ok(decided)
+        }
+        (Err(fault), OnFailure::DeadLetter) => {
+            Err(Failed { context: Arc::clone(turn.context()), fault })
+        }
+    }
+}
+
+/// What a panic said.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}

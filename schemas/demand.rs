@@ -1,0 +1,143 @@
+//! Which knowledge a turn demands (DCRAG): queries, topics, and what cross revision did to them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Score, TurnId};
+
+/// A range of bytes in the UTF-8 text of an utterance.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The part of the text that the span covers; `None` where it does not fit the text.
+    pub fn of(self, text: &str) -> Option<&str> {
+        text.get(self.start as usize..self.end as usize)
+    }
+}
+
+/// E^EQ: a concept that the history names (DCRAG eq 2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExplicitQuery {
+    /// The concept, as the graph writes it.
+    pub concept: String,
+    /// The turn whose utterance names it.
+    pub turn: TurnId,
+    /// Where in that utterance.
+    pub span: Span,
+    /// Informativeness weighted by recency, 0..=1.
+    pub weight: Score,
+}
+
+/// E^IQ: a concept that the history does not name but points to (DCRAG eq 2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImplicitQuery {
+    /// The concept, as the graph writes it.
+    pub concept: String,
+    /// The explicit concepts that point to it.
+    pub because: Vec<String>,
+    /// How strongly they do, 0..=1.
+    pub weight: Score,
+}
+
+/// E^Q: what is asked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Queries {
+    /// E^EQ, by falling weight.
+    pub explicit: Vec<ExplicitQuery>,
+    /// E^IQ, by falling weight.
+    pub implicit: Vec<ImplicitQuery>,
+}
+
+/// A topic of the next response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Topic {
+    /// The concept, as the graph writes it.
+    pub concept: String,
+    /// Salience (maintained) or how well it is reached (extended), 0..=1.
+    pub weight: Score,
+    /// Extended topics: the maintained topics it was reached from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub because: Vec<String>,
+}
+
+/// E^T: what the next response is about (DCRAG eq 4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Topics {
+    /// E^MT: stay from the latest turns, by falling weight.
+    pub maintained: Vec<Topic>,
+    /// E^ET: new, reached from maintained ones, by falling weight.
+    pub extended: Vec<Topic>,
+}
+
+/// The short texts that DCRAG's think steps give (eq 1 and 3).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Thoughts {
+    /// What the user seems to want to know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub queries: String,
+    /// Where the conversation seems to go.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topics: String,
+}
+
+/// What cross revision did with a concept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RevisionKind {
+    /// Taken out.
+    Drop,
+    /// Put in.
+    Add,
+    /// Moved from one list to another.
+    Move,
+    /// Put before others.
+    Prefer,
+}
+
+/// One change of cross revision, and why (DCRAG eq 5, 6).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Revision {
+    /// What was done.
+    pub kind: RevisionKind,
+    /// To what: `list: concept`, such as `extended: tea`.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a turn demands, after cross revision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Demand {
+    /// E^Q.
+    pub queries: Queries,
+    /// E^T.
+    pub topics: Topics,
+    /// The thoughts behind both.
+    #[serde(default)]
+    pub thoughts: Thoughts,
+    /// What cross revision changed.
+    #[serde(default)]
+    pub revisions: Vec<Revision>,
+}
+
+impl Demand {
+    /// Every concept of E^Q, explicit first.
+    pub fn query_concepts(&self) -> impl Iterator<Item = &str> {
+        let explicit = self.queries.explicit.iter().map(|query| query.concept.as_str());
+        explicit.chain(self.queries.implicit.iter().map(|query| query.concept.as_str()))
+    }
+
+    /// Every concept of E^T, maintained first.
+    pub fn topic_concepts(&self) -> impl Iterator<Item = &str> {
+        let maintained = self.topics.maintained.iter();
+        maintained.chain(&self.topics.extended).map(|topic| topic.concept.as_str())
+    }
+}

@@ -1,0 +1,58 @@
+//! What the sources gave: one record for facts, documents and personas alike.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{EvidenceId, Score, SourceName};
+
+/// How DCRAG found a fact.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceSet {
+    /// It joins a query to a topic: head ∈ E^Q and tail ∈ E^T, or the other way round.
+    Foreseen,
+    /// Its head or its tail lies in E^Q ∪ E^T, and it is not foreseen.
+    Unforeseen,
+}
+
+/// A fact of the graph in parts, so that a program need not parse its text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FactStatement {
+    /// Head concept, as the graph writes it.
+    pub head: String,
+    /// Relation, such as `UsedFor`.
+    pub relation: String,
+    /// Tail concept, as the graph writes it.
+    pub tail: String,
+    /// Weight in the source; its absolute value where the fact is negated.
+    pub weight: f32,
+    /// The statement does not hold (a negative weight or a `Not…` relation). Never spoken as
+    /// positive.
+    pub negated: bool,
+}
+
+/// One piece of evidence, with everything the engine found out about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Stable across runs.
+    pub id: EvidenceId,
+    /// Where it came from.
+    pub source: SourceName,
+    /// The evidence in words.
+    pub text: String,
+    /// How it was found, for facts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<EvidenceSet>,
+    /// The fact, for facts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact: Option<FactStatement>,
+    /// Relevance to the dialogue, 0..=1.
+    pub relevance: Score,
+    /// Consistency with the response, 0..=1, where it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Score>,
+    /// Whether fact selection chose it; selected evidence stands first, in its order.
+    pub selected: bool,
+}

@@ -1,0 +1,122 @@
+//! Why a stage could not do its work. Failure is data: every fallible operator gives values and
+//! faults.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A stage of the flow, in flow order.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Bytes become a turn.
+    Ingest,
+    /// Order within a scope, recall, update, eviction.
+    History,
+    /// Does the turn need knowledge?
+    Gate,
+    /// Explicit and implicit queries.
+    QueryProduction,
+    /// Maintained and extended topics.
+    TopicPlanning,
+    /// Queries and topics repair each other.
+    CrossRevision,
+    /// Foreseen and unforeseen facts.
+    FactRetrieval,
+    /// Up to twenty facts in order.
+    FactSelection,
+    /// The response.
+    Generation,
+}
+
+impl Stage {
+    /// All stages in flow order.
+    pub const ALL: [Self; 9] = [
+        Self::Ingest,
+        Self::History,
+        Self::Gate,
+        Self::QueryProduction,
+        Self::TopicPlanning,
+        Self::CrossRevision,
+        Self::FactRetrieval,
+        Self::FactSelection,
+        Self::Generation,
+    ];
+
+    /// The stage's name in records, configuration and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::History => "history",
+            Self::Gate => "gate",
+            Self::QueryProduction => "query_production",
+            Self::TopicPlanning => "topic_planning",
+            Self::CrossRevision => "cross_revision",
+            Self::FactRetrieval => "fact_retrieval",
+            Self::FactSelection => "fact_selection",
+            Self::Generation => "generation",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The kind of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The input itself cannot be served.
+    Invalid,
+    /// A model or source answered with an error.
+    Error,
+    /// No answer came in time.
+    Timeout,
+    /// The stage or the model panicked; the panic was contained.
+    Panic,
+}
+
+/// Why a stage could not do its work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fault {
+    /// The stage that failed.
+    pub stage: Stage,
+    /// What kind of failure it was.
+    pub kind: FaultKind,
+    /// What happened and what would mend it, for a person.
+    pub reason: String,
+}
+
+impl Fault {
+    /// A fault of a stage.
+    pub fn new(stage: Stage, kind: FaultKind, reason: impl Into<String>) -> Self {
+        Self { stage, kind, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.stage, self.reason)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_written_by_its_name() {
+        for stage in Stage::ALL {
+            assert_eq!(serde_json::to_value(stage).unwrap(), stage.name());
+        }
+        assert!(Stage::ALL.is_sorted(), "the stages stand in flow order");
+    }
+}

@@ -1,0 +1,287 @@
+//! Identifiers, coordinates and measures: newtypes, so that none is taken for another.
+
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            JsonSchema,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            /// The identifier as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// The organisation a conversation belongs to. Absent means `default`.
+    TenantId
+);
+text_id!(
+    /// One conversation. With the tenant it names the default [`Scope`].
+    ConversationId
+);
+text_id!(
+    /// The person who talks. With the tenant it names a user [`Scope`].
+    UserId
+);
+text_id!(
+    /// One turn, unique within its scope. Absent becomes `partition-offset` of the input.
+    TurnId
+);
+text_id!(
+    /// One response of ours: the coordinates of the input it answers, `topic-partition-offset`.
+    ResponseId
+);
+text_id!(
+    /// One piece of evidence, stable across runs: `source/relation/head/tail` for a fact.
+    EvidenceId
+);
+text_id!(
+    /// The name of a source of knowledge, as in the configuration and the snapshot.
+    SourceName
+);
+
+/// The coordinates of an input on the log. Every output names the input it came from.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct InputId {
+    /// Topic (or log file) the input was read from.
+    pub topic: String,
+    /// Partition of the topic, from 0.
+    pub partition: i32,
+    /// Offset within the partition, from 0.
+    pub offset: i64,
+}
+
+impl InputId {
+    /// The id of the response that answers this input.
+    pub fn response_id(&self) -> ResponseId {
+        ResponseId(format!("{}-{}-{}", self.topic, self.partition, self.offset))
+    }
+
+    /// The turn id given to a turn that came without one.
+    pub fn turn_id(&self) -> TurnId {
+        TurnId(format!("{}-{}", self.partition, self.offset))
+    }
+
+    /// The id of the history entry that this input makes.
+    pub fn entry_id(&self) -> EntryId {
+        EntryId { partition: self.partition, offset: self.offset }
+    }
+}
+
+impl fmt::Display for InputId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]@{}", self.topic, self.partition, self.offset)
+    }
+}
+
+/// A history entry within its scope: the input that made it. Ordered as the log is.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct EntryId {
+    /// Partition of the input.
+    pub partition: i32,
+    /// Offset of the input.
+    pub offset: i64,
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.partition, self.offset)
+    }
+}
+
+/// What a [`Scope`] is made of.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ScopeKind {
+    /// `tenant/conversation`: each conversation is a sequence of its own.
+    #[default]
+    Conversation,
+    /// `tenant/user`: all conversations of a user are one sequence and share one history.
+    User,
+}
+
+/// The unit of keying, of exchange, of sequence, of state and of the changelog:
+/// `tenant/conversation` or `tenant/user`. `/` and `%` within a tenant are percent-escaped, so
+/// that two scopes never read the same.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Scope(String);
+
+impl Scope {
+    /// The tenant of turns that name none.
+    pub const DEFAULT_TENANT: &'static str = "default";
+
+    /// The scope of a tenant (or the default one) and a conversation or user id.
+    pub fn new(tenant: Option<&TenantId>, id: &str) -> Self {
+        let tenant = tenant.map_or(Self::DEFAULT_TENANT, TenantId::as_str);
+        if tenant.contains(['/', '%']) {
+            let tenant = tenant.replace('%', "%25").replace('/', "%2F");
+            Self(format!("{tenant}/{id}"))
+        } else {
+            Self(format!("{tenant}/{id}"))
+        }
+    }
+
+    /// The scope as text, `tenant/id`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A finite measure without unit: a score in 0..=1 unless the field that holds it says
+/// otherwise. Never NaN: [`Score::new`] reads a value that is not finite as 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Score(f64);
+
+impl Score {
+    /// A score; values that are not finite become 0.
+    pub fn new(value: f64) -> Self {
+        Self(if value.is_finite() { value } else { 0.0 })
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// When a turn happened, as its sender says: milliseconds since 1970-01-01T00:00:00Z. Read from
+/// an integer of milliseconds or from RFC 3339 text; written as the integer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventTime(pub i64);
+
+impl EventTime {
+    /// Milliseconds since the epoch.
+    pub fn millis(self) -> i64 {
+        self.0
+    }
+}
+
+impl Serialize for EventTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = EventTime;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("milliseconds since 1970 or an RFC 3339 time")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<EventTime, E> {
+                Ok(EventTime(value))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<EventTime, E> {
+                i64::try_from(value).map(EventTime).map_err(|_| {
+                    E::custom(format!("{value} milliseconds is beyond any calendar"))
+                })
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<EventTime, E> {
+                text.parse::<jiff::Timestamp>()
+                    .map(|time| EventTime(time.as_millisecond()))
+                    .map_err(|error| E::custom(format!("`{text}` is not an RFC 3339 time: {error}")))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for EventTime {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "EventTime".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Milliseconds since 1970-01-01T00:00:00Z, or RFC 3339 text (on input).",
+            "anyOf": [{ "type": "integer" }, { "type": "string", "format": "date-time" }],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_of_different_tenants_never_read_the_same() {
+        let a = Scope::new(Some(&"a/b".into()), "c");
+        let b = Scope::new(Some(&"a".into()), "b/c");
+        assert_ne!(a, b);
+        assert_eq!(Scope::new(None, "c").as_str(), "default/c");
+        assert_ne!(
+            Scope::new(Some(&"a%2Fb".into()), "c"),
+            Scope::new(Some(&"a/b".into()), "c"),
+            "the escape itself is escaped"
+        );
+    }
+
+    #[test]
+    fn event_time_reads_both_forms_and_writes_one() {
+        let millis: EventTime = serde_json::from_str("1700000000000").unwrap();
+        let text: EventTime = serde_json::from_str("\"2023-11-14T22:13:20Z\"").unwrap();
+        assert_eq!(millis, text);
+        assert_eq!(serde_json::to_string(&text).unwrap(), "1700000000000");
+        assert!(serde_json::from_str::<EventTime>("\"yesterday\"").is_err());
+        assert!(serde_json::from_str::<EventTime>("1.5").is_err());
+    }
+
+    #[test]
+    fn a_score_is_never_nan() {
+        assert_eq!(Score::new(f64::NAN).get(), 0.0);
+        assert_eq!(Score::new(f64::INFINITY).get(), 0.0);
+    }
+}

@@ -1,0 +1,54 @@
+//! What flows: the records of turnstream.
+//!
+//! Every record that enters or leaves the engine, or travels between two operators under a
+//! name of the field, is a type in this package. Nothing here computes: a record knows how it
+//! is written, read and described, and that is all. The package reaches neither timely nor any
+//! client of a log, a model or an index.
+//!
+//! Reading order is data order:
+//!
+//! 1. [`turn`]: what arrives on the `turns` topic;
+//! 2. [`history`]: the entries a conversation keeps, and the changes published about them;
+//! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
+//! 4. [`plan`]: which sources are asked, in which order;
+//! 5. [`evidence`]: what the sources gave;
+//! 6. [`response`]: what leaves on the `responses` topic;
+//! 7. [`outcome`]: the three ways an input can end;
+//! 8. [`fault`]: why a stage could not do its work.
+//!
+//! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
+//! `schemas/json/` and are generated from the types (see [`published`]).
+
+pub mod demand;
+pub mod evidence;
+pub mod fault;
+pub mod history;
+pub mod ids;
+pub mod outcome;
+pub mod plan;
+pub mod published;
+pub mod response;
+pub mod turn;
+
+pub use demand::{
+    Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
+    Topics,
+};
+pub use evidence::{Evidence, EvidenceSet, FactStatement};
+pub use fault::{Fault, FaultKind, Stage};
+pub use history::{
+    EntryKey, EvictionReason, Evicted, HistoryChange, HistoryEntry, Passage, RecalledVia,
+    RecalledTurn, ScopeRecord,
+};
+pub use ids::{
+    ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,
+    SourceName, TenantId, TurnId, UserId,
+};
+pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
+pub use plan::Plan;
+pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, ModelUsed, Response};
+pub use turn::{Extra, Speaker, Turn, TurnKind};
+
+/// The version that durable records are written with. Older versions stay readable: their
+/// fixtures lie in `tests/fixtures/` and a test parses them.
+pub const SCHEMA_VERSION: u32 = 1;

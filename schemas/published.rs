@@ -1,0 +1,83 @@
+//! The JSON Schemas that are published under `schemas/json/` and printed by
+//! `turnstream schema NAME`.
+
+use schemars::Schema;
+
+/// One published schema.
+#[derive(Clone, Copy)]
+pub struct Published {
+    /// The name on the command line and of the file, without `.schema.json`.
+    pub name: &'static str,
+    /// One line about the record.
+    pub about: &'static str,
+    generate: fn() -> Schema,
+}
+
+impl Published {
+    /// The schema as it is committed: pretty JSON with a final newline.
+    pub fn text(&self) -> String {
+        // A schema is a JSON value: writing one to a string cannot fail.
+        let mut text =
+            serde_json::to_string_pretty(&(self.generate)()).unwrap_or_else(|_| "{}".to_owned());
+        text.push('\n');
+        text
+    }
+}
+
+macro_rules! published {
+    ($($name:literal, $type:ty, $about:literal;)*) => {
+        /// All published schemas.
+        pub const ALL: &[Published] = &[$(Published {
+            name: $name,
+            about: $about,
+            generate: || schemars::schema_for!($type),
+        }),*];
+    };
+}
+
+published! {
+    "turn", crate::Turn, "an input on the `turns` topic";
+    "response", crate::Response, "an answer on the `responses` topic";
+    "recorded", crate::Recorded, "an input that was recorded and not answered";
+    "dead-letter", crate::DeadLetter, "an input that could not be served, as JSON lines hold it";
+    "history-key", crate::EntryKey, "the key of a record on the `history` topic";
+    "history-entry", crate::HistoryEntry, "an entry on the `history` topic";
+    "history-scope", crate::ScopeRecord, "the scope record on the `history` topic";
+    "history-change", crate::HistoryChange, "a line of `replay --out-history`";
+    "queries", crate::Queries, "what query production gives";
+    "topics", crate::Topics, "what topic planning gives";
+    "demand", crate::Demand, "what cross revision gives";
+    "evidence", crate::Evidence, "one piece of evidence";
+}
+
+/// The published schema of that name.
+pub fn find(name: &str) -> Option<Published> {
+    ALL.iter().copied().find(|schema| schema.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `UPDATE_SCHEMAS=1 cargo test` writes the files anew.
+    #[test]
+    fn committed_schemas_are_those_of_the_types() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("json");
+        for schema in ALL {
+            let file = folder.join(format!("{}.schema.json", schema.name));
+            if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+                std::fs::write(&file, schema.text()).unwrap();
+            }
+            let committed = std::fs::read_to_string(&file)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            assert_eq!(
+                committed,
+                schema.text(),
+                "{} differs from its type; run the test once with UPDATE_SCHEMAS=1",
+                file.display()
+            );
+        }
+        let files = std::fs::read_dir(&folder).unwrap().count();
+        assert_eq!(files, ALL.len(), "a file in schemas/json has no type");
+    }
+}

@@ -1,0 +1,145 @@
+//! A turn as it arrives on the `turns` topic: one utterance of one speaker.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::ids::{
+    ConversationId, EventTime, ResponseId, Scope, ScopeKind, TenantId, TurnId, UserId,
+};
+
+/// Fields that this version does not know. Kept, and carried to every output as `extra`.
+pub type Extra = Map<String, Value>;
+
+/// Who says an utterance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Speaker {
+    /// The person served. A user turn is answered.
+    User,
+    /// The other side: this engine, another bot or a human agent. A system turn is recorded.
+    System,
+}
+
+/// What an input record asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnKind {
+    /// An utterance.
+    #[default]
+    Turn,
+    /// Reserved: forget a scope. Refused as a dead letter until it is served.
+    Forget,
+}
+
+/// One utterance of one speaker, as a client writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Turn {
+    /// Version of this record; 1 where absent. A version above ours is a dead letter.
+    #[serde(default = "first_version")]
+    pub schema_version: u32,
+    /// What the record asks for; an utterance where absent.
+    #[serde(default)]
+    pub kind: TurnKind,
+    /// The organisation; `default` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<TenantId>,
+    /// The conversation this turn belongs to; not empty.
+    #[schemars(length(min = 1))]
+    pub conversation_id: ConversationId,
+    /// The person who talks; required where the scope is `user`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<UserId>,
+    /// Unique within the scope; `partition-offset` of the input where absent. A repeat of one
+    /// of the last 256 is recorded as a duplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    /// Who speaks.
+    pub speaker: Speaker,
+    /// What is said; not empty, at most `turns.max_text_bytes` bytes of UTF-8.
+    #[schemars(length(min = 1))]
+    pub text: String,
+    /// When it was said; the log's time where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<EventTime>,
+    /// BCP 47 language tag, such as `en`; the configured language where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Sentences that describe the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub persona: Vec<String>,
+    /// On a system turn: the response of ours that it echoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_id: Option<ResponseId>,
+    /// Anything the sender wants to see again; carried to every output.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+impl Turn {
+    /// A turn with only what is required; the rest absent.
+    pub fn new(conversation: &str, speaker: Speaker, text: &str) -> Self {
+        Self {
+            schema_version: crate::SCHEMA_VERSION,
+            kind: TurnKind::Turn,
+            tenant_id: None,
+            conversation_id: conversation.into(),
+            user_id: None,
+            turn_id: None,
+            speaker,
+            text: text.to_owned(),
+            timestamp: None,
+            language: None,
+            persona: Vec::new(),
+            response_id: None,
+            metadata: Map::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// The scope of this turn, or `None` where a user scope is asked for and no user is named.
+    pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
+        let id = match kind {
+            ScopeKind::Conversation => self.conversation_id.as_str(),
+            ScopeKind::User => self.user_id.as_ref()?.as_str(),
+        };
+        Some(Scope::new(self.tenant_id.as_ref(), id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_are_kept() {
+        let json = r#"{"conversation_id":"c","speaker":"user","text":"hi","mood":"good"}"#;
+        let turn: Turn = serde_json::from_str(json).unwrap();
+        assert_eq!(turn.extra["mood"], "good");
+        assert_eq!(turn.schema_version, 1);
+        let back = serde_json::to_value(&turn).unwrap();
+        assert_eq!(back["mood"], "good");
+    }
+
+    #[test]
+    fn an_unknown_kind_does_not_parse() {
+        let json = r#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"la"}"#;
+        let error = serde_json::from_str::<Turn>(json).unwrap_err().to_string();
+        assert!(error.contains("sing") && error.contains("forget"), "{error}");
+    }
+
+    #[test]
+    fn a_user_scope_needs_a_user() {
+        let mut turn = Turn::new("c", Speaker::User, "hi");
+        assert_eq!(turn.scope(ScopeKind::User), None);
+        turn.user_id = Some("u".into());
+        assert_eq!(turn.scope(ScopeKind::User).unwrap().as_str(), "default/u");
+    }
+}

@@ -328,3 +328,6 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,7 +110,7 @@ pub struct Rules {
     /// Whether changes are given to the committer.
     pub publish_changes: bool,
     /// The words of the language.
-    pub lexicon: Arc<Lexicon>,
+    pub lexicon: &'static Lexicon,
 }
 
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
@@ -237,7 +237,7 @@ impl Scopes {
             .open
             .entry(key)
             .or_insert_with_key(|(_, scope)| Sequence::new(scope.clone(), partition, generation));
-        sequence.database_mut().restore(change, &self.rules.lexicon);
+        sequence.database_mut().restore(change, self.rules.lexicon);
     }
 
     fn drop_partition(&mut self, partition: i32) {

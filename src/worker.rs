@@ -49,7 +49,7 @@ pub struct Parts {
     /// The graph.
     pub graph: Arc<Graph>,
     /// The words of the language.
-    pub lexicon: Arc<Lexicon>,
+    pub lexicon: &'static Lexicon,
     /// Whose words enter history.
     pub source: ResponseSource,
     /// Whether history changes are committed.
@@ -74,7 +74,7 @@ impl Parts {
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
-            lexicon: Arc::clone(&self.lexicon),
+            lexicon: self.lexicon,
         }
     }
 

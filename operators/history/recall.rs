@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn relevance_sees_content_and_not_form() {
         let lexicon = Lexicon::english();
-        let terms = |text: &str| Terms::of(&lexicon, [text]);
+        let terms = |text: &str| Terms::of(lexicon, [text]);
         let query = terms("Where is my parcel?");
         assert!(query.relevance(&terms("The parcels were sent")) > 0.3);
         assert_eq!(query.relevance(&terms("Where is my dog?")), 0.0);

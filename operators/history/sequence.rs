@@ -52,9 +52,14 @@ impl Sequence {
         &self.scope
     }
 
-    /// The history.
+    /// The history, to be restored.
     pub fn database_mut(&mut self) -> &mut Database {
         &mut self.database
+    }
+
+    /// The history.
+    pub fn database(&self) -> &Database {
+        &self.database
     }
 
     /// Whether the last turn of the scope ended: its state may be dropped.
@@ -140,7 +145,7 @@ impl Sequence {
         self.database.remember(turn.turn_id.clone());
         let (mut changes, mut evicted) = (Vec::new(), Vec::new());
         if rules.source.keeps_logged() {
-            let (words, lexicon) = (&turn.turn.text, &rules.lexicon);
+            let (words, lexicon) = (&turn.turn.text, rules.lexicon);
             match self.database.complete(&self.scope, words, &turn.turn_id, lexicon) {
                 Some(change) => changes.push(change),
                 None => {
@@ -209,7 +214,7 @@ impl Sequence {
     /// The turn with what it is answered from: strictly earlier inputs only.
     fn context(&mut self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         self.database.see_time(turn.event_time);
-        let query = Terms::of(&rules.lexicon, [turn.turn.text.as_str()]);
+        let query = Terms::of(rules.lexicon, [turn.turn.text.as_str()]);
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
             turn_id: turn.turn_id.clone(),
@@ -270,8 +275,8 @@ impl Sequence {
         query: &str,
         rules: &Rules,
     ) -> (Vec<HistoryChange>, Vec<Evicted>) {
-        let query = Terms::of(&rules.lexicon, [query]);
-        let with = (&rules.config, &*rules.lexicon);
+        let query = Terms::of(rules.lexicon, [query]);
+        let with = (&rules.config, rules.lexicon);
         let update = self.database.insert(&self.scope, entry, &query, with);
         (update.changes, update.evicted)
     }

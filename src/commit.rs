@@ -10,19 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::flow_control::FlowControl;
-use crate::log::{LogError, Producer, Restored, Topic, Transaction};
+use crate::log::{Assignment, LogError, Output, Producer, Topic, Transaction};
 use crate::tally::Tally;
 
 pub mod encode;
 pub mod ledger;
 
 pub use encode::{Ended, encode};
-use ledger::Ledger;
+use ledger::metadata::MetadataError;
+use ledger::{Ledger, Polled};
 
 /// `[commit]`: how often outcomes become visible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,22 +59,29 @@ impl Default for CommitConfig {
 pub enum Report {
     /// The partition begins here.
     Assigned {
-        /// The partition.
-        partition: i32,
-        /// Its generation.
-        generation: u32,
+        /// The partition and its generation.
+        assignment: Assignment,
         /// Where it stood.
-        restored: Restored,
+        position: Option<i64>,
+        /// The metadata committed there.
+        metadata: String,
     },
-    /// The partition is another's.
+    /// Another shall have these partitions: commit what is done of them, then say so.
     Revoked {
-        /// The partition.
-        partition: i32,
+        /// Which.
+        partitions: Vec<i32>,
+        /// Told once it is committed.
+        done: Sender<()>,
     },
-    /// These offsets were polled and will each end.
+    /// These partitions are another's already.
+    Lost {
+        /// Which.
+        partitions: Vec<i32>,
+    },
+    /// These offsets were polled.
     Polled {
-        /// The partition.
-        partition: i32,
+        /// The partition and its generation.
+        assignment: Assignment,
         /// Rising offsets.
         offsets: Vec<i64>,
     },
@@ -87,59 +95,77 @@ pub struct Committer {
     producer: Box<dyn Producer>,
     flow: Arc<FlowControl>,
     ledger: Ledger,
-    generations: BTreeMap<i32, u32>,
     waiting: Vec<Ended>,
-    moved: BTreeSet<i32>,
-    tally: Tally,
-    stale: u64,
+    counts: Counts,
+}
+
+/// What the committer counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Inputs and the outcomes that were committed.
+    pub tally: Tally,
+    /// Inputs that were read again and had ended before.
+    pub skipped: u64,
+    /// Outcomes of an older assignment that were dropped.
+    pub stale: u64,
 }
 
 impl Committer {
     /// A committer that has seen nothing.
     pub fn new(config: CommitConfig, producer: Box<dyn Producer>, flow: Arc<FlowControl>) -> Self {
-        Self {
-            config,
-            producer,
-            flow,
-            ledger: Ledger::default(),
-            generations: BTreeMap::new(),
-            waiting: Vec::new(),
-            moved: BTreeSet::new(),
-            tally: Tally::default(),
-            stale: 0,
-        }
+        let (ledger, waiting, counts) = (Ledger::default(), Vec::new(), Counts::default());
+        Self { config, producer, flow, ledger, waiting, counts }
     }
 
     /// Takes note of what happened.
     pub fn take(&mut self, report: Report) -> Result<(), CommitError> {
         match report {
-            Report::Assigned { partition, generation, restored } => {
+            Report::Assigned { assignment, position, metadata } => {
+                let Assignment { partition, generation } = assignment;
                 self.forget(partition);
-                self.generations.insert(partition, generation);
-                self.ledger.restore(partition, &restored).map_err(|source| {
-                    CommitError::Metadata { partition, source }
-                })?;
+                self.ledger
+                    .assign(partition, generation, position, &metadata)
+                    .map_err(|source| CommitError::Metadata { partition, source })?;
             }
-            Report::Revoked { partition } => self.forget(partition),
-            Report::Polled { partition, offsets } => {
-                self.tally.inputs += offsets.len() as u64;
-                for offset in offsets {
-                    self.ledger.polled(partition, offset);
+            Report::Revoked { partitions, done } => {
+                self.commit()?;
+                for partition in partitions {
+                    self.forget(partition);
+                }
+                // Whoever waited may have given up waiting.
+                let _ = done.send(());
+            }
+            Report::Lost { partitions } => {
+                for partition in partitions {
+                    self.forget(partition);
                 }
             }
-            Report::Ended(ended) => {
-                if self.generations.get(&ended.partition) == Some(&ended.generation) {
-                    for offset in &ended.offsets {
-                        self.ledger.finished(ended.partition, *offset);
-                    }
-                    self.moved.insert(ended.partition);
-                    self.waiting.push(ended);
-                } else {
-                    self.stale += ended.offsets.len() as u64;
-                }
-            }
+            Report::Polled { assignment, offsets } => self.polled(assignment, &offsets),
+            Report::Ended(ended) => self.ended(ended),
         }
         Ok(())
+    }
+
+    fn polled(&mut self, assignment: Assignment, offsets: &[i64]) {
+        let Assignment { partition, generation } = assignment;
+        for offset in offsets {
+            match self.ledger.polled(partition, generation, *offset) {
+                Polled::Pending => self.counts.tally.inputs += 1,
+                Polled::AlreadyFinished => self.counts.skipped += 1,
+                Polled::Unexpected => {}
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        let Ended { partition, generation, .. } = ended;
+        let mut offsets = ended.offsets.iter();
+        // A group is of one assignment, so either all of it is pending or it is stale.
+        if offsets.all(|offset| self.ledger.finished(partition, generation, *offset)) {
+            self.waiting.push(ended);
+        } else {
+            self.counts.stale += ended.offsets.len() as u64;
+        }
     }
 
     /// Whether a transaction's worth of outcomes waits.
@@ -153,54 +179,73 @@ impl Committer {
         self.waiting.is_empty()
     }
 
-    /// Commits everything that waits, in one transaction. One that was aborted is tried again
-    /// as it is: nothing of it was visible.
+    /// Commits what waits, in one transaction. One that was aborted is tried again as it is:
+    /// nothing of it was visible. Partitions that became another's meanwhile are left out. A
+    /// partition whose finished offsets do not fit into the metadata waits for its lowest one.
     pub fn commit(&mut self) -> Result<(), CommitError> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        let mut ended = std::mem::take(&mut self.waiting);
-        let outputs = ended.iter_mut().flat_map(|ended| std::mem::take(&mut ended.outputs));
-        let outputs = only_last_change_per_key(outputs.collect());
-        let moved = std::mem::take(&mut self.moved);
-        let positions = moved.into_iter().filter_map(|of| self.ledger.position(of)).collect();
-        let transaction = Transaction { outputs, positions };
+        let (mut ended, mut transaction) = self.transaction();
         let mut attempt = 0;
-        while let Err(source) = self.producer.commit(&transaction) {
+        while !ended.is_empty() {
+            let Err(source) = self.producer.commit(&transaction) else { break };
             attempt += 1;
             if source.is_fatal() || attempt > self.config.retries {
                 return Err(CommitError::Log { attempt, source });
             }
-            tracing::warn!(attempt, error = %source, "transaction aborted; trying again");
-            std::thread::sleep(Duration::from_millis(self.config.retry_backoff_ms));
+            if let LogError::Stale { partitions } = &source {
+                tracing::info!(?partitions, "partitions are another's; their outcomes are his");
+                transaction.outputs.retain(|output| !partitions.contains(&output.partition));
+                transaction.positions.retain(|position| !partitions.contains(&position.partition));
+                let gone = ended.extract_if(.., |ended| partitions.contains(&ended.partition));
+                self.waiting.extend(gone);
+                for partition in partitions {
+                    self.forget(*partition);
+                }
+            } else {
+                tracing::warn!(attempt, error = %source, "transaction aborted; trying again");
+                std::thread::sleep(Duration::from_millis(self.config.retry_backoff_ms));
+            }
         }
         for ended in ended {
-            self.tally.add(&ended.tally);
+            self.counts.tally.add(&ended.tally);
             self.flow.settle(ended.partition, ended.offsets.len());
         }
         Ok(())
     }
 
     /// What was counted so far.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
-    /// Outcomes of an older assignment that were dropped.
-    pub fn stale(&self) -> u64 {
-        self.stale
+    /// Takes what waits and puts it into a transaction.
+    fn transaction(&mut self) -> (Vec<Ended>, Transaction) {
+        let mut positions = BTreeMap::new();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for ended in &waiting {
+            let ledger = &self.ledger;
+            positions.entry(ended.partition).or_insert_with(|| match ledger.position(ended.partition) {
+                Ok(position) => position,
+                Err(error) => {
+                    tracing::warn!(%error, "outcomes wait");
+                    None
+                }
+            });
+        }
+        let placed = |ended: &Ended| positions.get(&ended.partition).is_some_and(Option::is_some);
+        self.waiting = waiting.extract_if(.., |ended| !placed(ended)).collect();
+        let outputs = waiting.iter_mut().flat_map(|ended| std::mem::take(&mut ended.outputs));
+        let outputs = only_last_change_per_key(outputs.collect());
+        let positions = positions.into_values().flatten().collect();
+        (waiting, Transaction { outputs, positions })
     }
 
     /// Drops what a partition has that is not committed: its next owner does it again.
     fn forget(&mut self, partition: i32) {
+        let of_it = self.waiting.extract_if(.., |ended| ended.partition == partition);
+        let lost = of_it.map(|ended| ended.offsets.len()).sum::<usize>();
         let pending = self.ledger.pending_count(partition);
-        let waiting = self.waiting.iter().filter(|ended| ended.partition == partition);
-        let lost = waiting.map(|ended| ended.offsets.len()).sum::<usize>();
-        self.tally.inputs -= (pending + lost) as u64;
-        self.waiting.retain(|ended| ended.partition != partition);
-        self.moved.remove(&partition);
+        self.counts.tally.inputs -= (pending + lost) as u64;
         self.ledger.drop_partition(partition);
-        self.generations.remove(&partition);
         self.flow.forget(partition);
     }
 }
@@ -236,7 +281,7 @@ pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Commi
 }
 
 /// Within a transaction only the last record per key of the changelog is sent.
-fn only_last_change_per_key(outputs: Vec<crate::log::Output>) -> Vec<crate::log::Output> {
+fn only_last_change_per_key(outputs: Vec<Output>) -> Vec<Output> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<_> = outputs
         .into_iter()
@@ -269,6 +314,6 @@ pub enum CommitError {
         /// The partition.
         partition: i32,
         /// What is wrong with it.
-        source: ledger::MetadataError,
+        source: MetadataError,
     },
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Sender;
 
-use crate::commit::{self, CommitConfig, CommitError, Committer, Report};
+use crate::commit::{self, CommitConfig, CommitError, Committer, Counts, Report};
 use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
 use crate::log::{Consumer, Producer};
@@ -58,22 +58,21 @@ pub fn serve(
         // while we still commit for them.
         let committed = committing.join().map_err(|_| EngineError::CommitterPanicked)?;
         let committer = committed?;
-        let (_consumer, skipped) = taken_in?;
+        let _consumer = taken_in?;
         let late_answers = parts.late_answers.load(Ordering::Relaxed);
-        let (tally, stale) = (committer.tally().clone(), committer.stale());
+        let Counts { tally, skipped, stale } = committer.counts().clone();
         Ok(Summary { tally, skipped, late_answers, stale })
     })
 }
 
-/// Polls until the end, then drains the workers. Gives the consumer back, and how many inputs
-/// were skipped.
+/// Polls until the end, then drains the workers. Gives the consumer back.
 fn take_in(
     consumer: Box<dyn Consumer>,
     parts: &Parts,
     workers: usize,
     (reports, flow): (Sender<Report>, Arc<FlowControl>),
     stop: &AtomicBool,
-) -> Result<(Box<dyn Consumer>, u64), EngineError> {
+) -> Result<Box<dyn Consumer>, EngineError> {
     let workers = Workers::start(workers, parts, &reports)?;
     let mut intake = Intake::new(consumer, &workers, reports, flow);
     let polled = loop {
@@ -87,11 +86,11 @@ fn take_in(
             Err(error) => break Err(error),
         }
     };
-    let (consumer, skipped) = intake.stop();
+    let consumer = intake.stop();
     // A worker that panicked is the reason why polling failed, so it is told first.
     workers.drain()?;
     polled?;
-    Ok((consumer, skipped))
+    Ok(consumer)
 }
 
 /// Why an engine had to stop.

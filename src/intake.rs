@@ -12,14 +12,17 @@ use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_schemas::{EntryKey, HistoryChange};
 
 use crate::commit::Report;
-use crate::commit::ledger::{Ledger, MetadataError};
+use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
-use crate::log::{Consumer, Event, LogError, Record};
+use crate::log::{Assignment, Consumer, Event, LogError, Record, Restored};
 use crate::worker::{WorkerError, Workers};
 
 /// How long one poll waits, and how long a full process waits before it polls again: the
 /// consumer must be polled every few seconds also while everything is paused.
 const POLL: Duration = Duration::from_millis(50);
+
+/// How long outcomes of a revoked partition may take to be committed before it is given back.
+const REVOKE: Duration = Duration::from_secs(5);
 
 /// The state of the consumer thread.
 pub struct Intake<'run> {
@@ -27,12 +30,22 @@ pub struct Intake<'run> {
     workers: &'run Workers,
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
-    /// Partitions that are ours, and whether each is paused.
-    partitions: BTreeMap<i32, bool>,
-    generations: BTreeMap<i32, u32>,
-    /// Finished offsets above the committed position, per partition.
-    finished: Ledger,
-    skipped: u64,
+    partitions: BTreeMap<i32, Held>,
+}
+
+/// A partition that is ours.
+struct Held {
+    generation: u32,
+    paused: bool,
+    /// Finished before the restart; rising, apart.
+    finished: Vec<OffsetRange>,
+}
+
+impl Held {
+    fn is_finished(&self, offset: i64) -> bool {
+        let after = self.finished.partition_point(|range| range.last < offset);
+        self.finished.get(after).is_some_and(|range| range.first <= offset)
+    }
 }
 
 impl<'run> Intake<'run> {
@@ -43,50 +56,48 @@ impl<'run> Intake<'run> {
         reports: Sender<Report>,
         flow: Arc<FlowControl>,
     ) -> Self {
-        let (partitions, generations) = (BTreeMap::new(), BTreeMap::new());
-        let (finished, skipped) = (Ledger::default(), 0);
-        Self { consumer, workers, reports, flow, partitions, generations, finished, skipped }
+        Self { consumer, workers, reports, flow, partitions: BTreeMap::new() }
     }
 
     /// Polls once and hands on what came. `false` when no input will ever come again.
     pub fn poll(&mut self) -> Result<bool, IntakeError> {
         self.pause_and_resume()?;
-        let all_paused = !self.partitions.is_empty() && self.partitions.values().all(|p| *p);
+        let mut held = self.partitions.values();
+        let all_paused = held.len() > 0 && held.all(|held| held.paused);
         if all_paused {
             self.flow.wait_for_settled(POLL);
         }
         let wait = if all_paused { Duration::ZERO } else { POLL };
         match self.consumer.poll(wait)? {
             Event::Records(records) => self.hand_on(records)?,
-            Event::Assigned(partitions) => {
-                for partition in partitions {
-                    self.assign(partition)?;
+            Event::Assigned(assignments) => {
+                for assignment in assignments {
+                    self.assign(assignment)?;
                 }
             }
-            Event::Revoked(partitions) => {
-                for partition in partitions {
-                    self.revoke(partition)?;
-                }
+            Event::Revoked(partitions) => self.revoke(partitions)?,
+            Event::Lost(partitions) => {
+                self.drop_partitions(&partitions)?;
+                self.report(Report::Lost { partitions })?;
             }
             Event::End => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Stops polling: the consumer, and how many inputs were skipped because they had ended
-    /// before.
-    pub fn stop(self) -> (Box<dyn Consumer>, u64) {
-        (self.consumer, self.skipped)
+    /// Stops polling and gives the consumer back.
+    pub fn stop(self) -> Box<dyn Consumer> {
+        self.consumer
     }
 
     fn pause_and_resume(&mut self) -> Result<(), IntakeError> {
-        for (partition, paused) in &mut self.partitions {
-            if !*paused && self.flow.is_full(*partition) {
+        for (partition, held) in &mut self.partitions {
+            if !held.paused && self.flow.is_full(*partition) {
                 self.consumer.pause(*partition)?;
-                *paused = true;
-            } else if *paused && self.flow.has_room(*partition) {
+                held.paused = true;
+            } else if held.paused && self.flow.has_room(*partition) {
                 self.consumer.resume(*partition)?;
-                *paused = false;
+                held.paused = false;
             }
         }
         Ok(())
@@ -95,55 +106,62 @@ impl<'run> Intake<'run> {
     fn hand_on(&mut self, records: Vec<Record>) -> Result<(), IntakeError> {
         let mut by_partition: BTreeMap<i32, Vec<Record>> = BTreeMap::new();
         for record in records {
-            if self.finished.is_finished(record.partition, record.offset) {
-                self.skipped += 1;
-            } else if self.partitions.contains_key(&record.partition) {
-                by_partition.entry(record.partition).or_default().push(record);
-            }
+            by_partition.entry(record.partition).or_default().push(record);
         }
         for (partition, records) in by_partition {
-            let offsets: Vec<i64> = records.iter().map(|record| record.offset).collect();
-            self.flow.admit(partition, offsets.len());
-            self.report(Report::Polled { partition, offsets })?;
-            let generation = self.generations[&partition];
-            let inputs = records.into_iter().map(|record| input(record, generation));
+            let Some(held) = self.partitions.get(&partition) else { continue };
+            let generation = held.generation;
+            let offsets = records.iter().map(|record| record.offset).collect();
+            let assignment = Assignment { partition, generation };
+            self.report(Report::Polled { assignment, offsets })?;
+            let to_do = records.into_iter().filter(|record| !held.is_finished(record.offset));
+            let inputs: Vec<_> = to_do.map(|record| input(record, generation)).collect();
+            self.flow.admit(partition, inputs.len());
             self.workers.send(partition, inputs)?;
         }
         Ok(())
     }
 
-    fn assign(&mut self, partition: i32) -> Result<(), IntakeError> {
-        let restored = self.consumer.restore(partition)?;
-        let generation = self.generations.entry(partition).or_default();
-        *generation += 1;
-        let generation = *generation;
-        self.finished
-            .restore(partition, &restored)
+    /// Restores a partition and lets it begin.
+    fn assign(&mut self, assignment: Assignment) -> Result<(), IntakeError> {
+        let Assignment { partition, generation } = assignment;
+        let restored = match self.consumer.restore(partition) {
+            Ok(restored) => restored,
+            // A rebalance overtook us; the next poll tells.
+            Err(LogError::Stale { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let Restored { position, metadata, changelog } = restored;
+        let finished = decode(position.unwrap_or_default(), &metadata)
             .map_err(|source| IntakeError::Metadata { partition, source })?;
-        let changes = history_of(partition, &restored.changelog)?;
-        tracing::info!(
-            partition,
-            generation,
-            position = restored.position,
-            history_records = changes.len(),
-            "partition assigned"
-        );
-        self.report(Report::Assigned { partition, generation, restored })?;
-        self.workers.send(
-            partition,
-            [Input::Assigned { partition, generation, restored: changes }],
-        )?;
-        self.partitions.insert(partition, false);
+        let changes = history_of(partition, &changelog)?;
+        tracing::info!(partition, generation, position, history = changes.len(), "assigned");
+        self.report(Report::Assigned { assignment, position, metadata })?;
+        let assigned = Input::Assigned { partition, generation, restored: changes };
+        self.workers.send(partition, [assigned])?;
+        self.partitions.insert(partition, Held { generation, paused: false, finished });
         self.consumer.resume(partition)?;
         Ok(())
     }
 
-    fn revoke(&mut self, partition: i32) -> Result<(), IntakeError> {
-        tracing::info!(partition, "partition revoked");
-        self.partitions.remove(&partition);
-        self.finished.drop_partition(partition);
-        self.report(Report::Revoked { partition })?;
-        self.workers.send(partition, [Input::Revoked { partition }])?;
+    /// Has what is done committed, within a bound, and gives the partitions back.
+    fn revoke(&mut self, partitions: Vec<i32>) -> Result<(), IntakeError> {
+        tracing::info!(?partitions, "revoked");
+        self.drop_partitions(&partitions)?;
+        let (done, committed) = crossbeam_channel::bounded(1);
+        self.report(Report::Revoked { partitions, done })?;
+        if committed.recv_timeout(REVOKE).is_err() {
+            tracing::warn!("what was done is not committed in time; its next owner does it again");
+        }
+        self.consumer.release()?;
+        Ok(())
+    }
+
+    fn drop_partitions(&mut self, partitions: &[i32]) -> Result<(), IntakeError> {
+        for partition in partitions {
+            self.partitions.remove(partition);
+            self.workers.send(*partition, [Input::Revoked { partition: *partition }])?;
+        }
         Ok(())
     }
 

@@ -1,3 +1,4 @@
 //! turnstream
 
+pub mod cli;
 pub mod config;

@@ -15,7 +15,7 @@ use super::problem::{KeyPath, Problem};
 use super::secret::is_secret;
 
 /// Where a value was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Line of the key, from 1; `None` where the value came from a flag.
     pub(super) line: Option<usize>,
@@ -23,6 +23,8 @@ pub(super) struct Place {
     pub(super) raw: Option<String>,
     /// What must not be shown: values of the environment, values of secret keys.
     pub(super) concealed: Vec<String>,
+    /// Whether a problem with it was reported, so that no other check need look at it.
+    pub(super) flawed: bool,
 }
 
 /// A configuration file as values with places.
@@ -34,6 +36,8 @@ pub(super) struct Document {
     pub(super) value: Value,
     /// Where each value was written.
     pub(super) places: Places,
+    /// Values that could not be read; their places are marked as flawed.
+    pub(super) problems: Vec<Problem>,
 }
 
 /// Where the values of a configuration were written.
@@ -69,9 +73,9 @@ impl Places {
     }
 }
 
-/// Reads TOML. All flaws in variables are reported together; a syntax error comes alone, as
+/// Reads TOML. Flaws in single values are left in the document; a syntax error is an error, as
 /// nothing behind it can be trusted.
-pub(super) fn parse(file: &str, text: &str, lookup: Lookup<'_>) -> Result<Document, Vec<Problem>> {
+pub(super) fn parse(file: &str, text: &str, lookup: Lookup<'_>) -> Result<Document, Problem> {
     let mut reader = Reader {
         file,
         line_starts: line_starts(text),
@@ -82,21 +86,17 @@ pub(super) fn parse(file: &str, text: &str, lookup: Lookup<'_>) -> Result<Docume
     let root = DeTable::parse(text).map_err(|error| {
         // Only the message: the error's full text quotes the line, which may hold a secret.
         let line = error.span().map(|span| reader.line(&span));
-        vec![Problem {
+        Problem {
             file: file.to_owned(),
             line,
             key: String::new(),
             message: format!("not TOML: {}", error.message()),
             remedy: String::new(),
-        }]
+        }
     })?;
     let value = reader.table(root.get_ref(), &KeyPath::root());
-    if reader.problems.is_empty() {
-        Ok(Document { file: file.to_owned(), value, places: reader.places })
-    } else {
-        reader.problems.sort_by_key(|problem| problem.line);
-        Err(reader.problems)
-    }
+    let Reader { places, problems, .. } = reader;
+    Ok(Document { file: file.to_owned(), value, places, problems })
 }
 
 struct Reader<'a> {
@@ -134,7 +134,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &KeyPath, line: usize) -> Value {
-        let mut place = Place { line: Some(line), raw: None, concealed: Vec::new() };
+        let mut place = Place { line: Some(line), ..Place::default() };
         let read = match value.get_ref() {
             DeValue::Table(table) => self.table(table, path),
             DeValue::Array(list) => self.list(list, path),
@@ -144,15 +144,16 @@ impl Reader<'_> {
             DeValue::Integer(_) | DeValue::Float(_) => match number(value.get_ref()) {
                 Some(number) => Value::Number(number),
                 None => {
+                    place.flawed = true;
                     self.problem(path, line, "expected a number that 64 bits can hold", "");
                     Value::Null
                 }
             },
         };
-        if path.names().any(is_secret) {
-            if let Value::String(secret) = &read {
-                place.concealed.push(secret.clone());
-            }
+        if let Value::String(secret) = &read
+            && path.names().any(is_secret)
+        {
+            place.concealed.push(secret.clone());
         }
         self.places.insert(path.clone(), place);
         read
@@ -167,6 +168,7 @@ impl Reader<'_> {
                 done.text
             }
             Err(flaw) => {
+                place.flawed = true;
                 let line = place.line.unwrap_or_default();
                 self.problem(path, line, &flaw.to_string(), &flaw.remedy());
                 String::new()
@@ -243,8 +245,9 @@ mod tests {
 
     #[test]
     fn flaws_are_reported_together() {
-        let problems = parse("t.toml", "a = '${X}'\nb = nan\nc = '${Y'", &lookup).err();
-        let lines: Vec<_> = problems.into_iter().flatten().map(|it| it.to_string()).collect();
+        let text = "a = '${X}'\nb = nan\nc = '${Y'";
+        let problems = parse("t.toml", text, &lookup).expect("syntax is fine").problems;
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
@@ -264,11 +267,10 @@ mod tests {
             ("a = 1\na = 2", 2),
             ("password = 'hunter22", 1),
         ] {
-            let problems = parse("t.toml", text, &lookup).err().unwrap_or_default();
-            assert_eq!(problems.len(), 1, "{text}");
-            assert_eq!(problems[0].line, Some(line), "{}", problems[0]);
-            assert!(problems[0].message.starts_with("not TOML: "), "{}", problems[0]);
-            assert!(!problems[0].to_string().contains("hunter22"), "{}", problems[0]);
+            let problem = parse("t.toml", text, &lookup).expect_err("refused");
+            assert_eq!(problem.line, Some(line), "{problem}");
+            assert!(problem.message.starts_with("not TOML: "), "{problem}");
+            assert!(!problem.to_string().contains("hunter22"), "{problem}");
         }
     }
 }

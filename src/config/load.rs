@@ -78,7 +78,7 @@ impl<T> Loaded<T> {
     /// longer name the file's line.
     pub fn override_key(&mut self, key: &str, change: impl FnOnce(&mut T)) {
         let path = key.split('.').fold(KeyPath::root(), |path, name| path.key(name));
-        self.places.insert(path, Place { line: None, raw: None, concealed: Vec::new() });
+        self.places.insert(path, Place::default());
         change(&mut self.value);
     }
 
@@ -138,7 +138,8 @@ pub(super) fn read_str<T: DeserializeOwned + JsonSchema>(
     text: &str,
     lookup: Lookup<'_>,
 ) -> Result<Loaded<T>, ConfigError> {
-    let mut document = parse(file, text, lookup).map_err(ConfigError::Invalid)?;
+    let mut document =
+        parse(file, text, lookup).map_err(|problem| ConfigError::Invalid(vec![problem]))?;
     let schema = schema_of::<T>();
     let problems = check(&mut document, &schema);
     if !problems.is_empty() {

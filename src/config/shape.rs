@@ -23,13 +23,15 @@ pub(super) fn schema_of<T: JsonSchema>() -> Value {
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Checks keys, types and ranges. Strings from the environment become the number or boolean
-/// that is expected at their place.
+/// Checks keys, types and ranges, and gives these problems together with those that the document
+/// already has. Strings from the environment become the number or boolean that is expected at
+/// their place.
 pub(super) fn check(document: &mut Document, schema: &Value) -> Vec<Problem> {
     let mut checker =
         Checker { file: &document.file, places: &document.places, root: schema, found: Vec::new() };
     checker.value(&mut document.value, schema, &KeyPath::root());
     let mut found = checker.found;
+    found.append(&mut document.problems);
     found.sort_by_key(|problem| problem.line);
     found
 }
@@ -44,8 +46,10 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn value(&mut self, value: &mut Value, schema: &Value, path: &KeyPath) {
         let allowed = alternatives(schema);
-        if self.places.get(path).is_some_and(|place| place.raw.is_some()) {
-            coerce(value, &allowed);
+        match self.places.get(path) {
+            Some(place) if place.flawed => return,
+            Some(place) if place.raw.is_some() => coerce(value, &allowed),
+            _ => {}
         }
         let of_type = |name: &str| -> Vec<&Map<String, Value>> {
             allowed.iter().filter(|it| has_type(it, name)).collect()
@@ -112,6 +116,9 @@ impl Checker<'_> {
     /// The key that says which variant is meant is missing or names none.
     fn tag(&mut self, found: Option<&Value>, tag: &str, choices: &[String], path: &KeyPath) {
         let path = path.key(tag);
+        if self.places.get(&path).is_some_and(|place| place.flawed) {
+            return;
+        }
         let choices_shown: Vec<String> = choices.iter().map(|it| format!("{it:?}")).collect();
         let choices_shown = choices_shown.join(", ");
         let (message, remedy) = match found {

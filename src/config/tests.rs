@@ -239,9 +239,21 @@ fn what_must_not_be_shown_is_in_no_message() {
            not shown here"],
     );
     check(
-        "[log]\nkind = 'kafka'\nbrokers = '${SECRET} ${NONE}'",
-        &["t.toml:3: log.brokers: the environment variable NONE is not set; set it, or write \
-           ${NONE:default}"],
+        "[log]\nkind = 'kafka'\nbrokers = '${SECRET} ${NONE}'\nbroker = 1",
+        &[
+            "t.toml:3: log.brokers: the environment variable NONE is not set; set it, or write \
+           ${NONE:default}",
+            "t.toml:4: log.broker: there is no such key; did you mean `brokers`?",
+        ],
+    );
+    check(
+        "[log]\nkind = '${NONE}'\n[gate]\nmax_turns = '${NONE}'",
+        &[
+            "t.toml:2: log.kind: the environment variable NONE is not set; set it, or write \
+             ${NONE:default}",
+            "t.toml:4: gate.max_turns: the environment variable NONE is not set; set it, or \
+             write ${NONE:default}",
+        ],
     );
 }
 

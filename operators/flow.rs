@@ -11,10 +11,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryEntry, InputId,
-    KnowledgeState, ModelUsed, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage, Topics,
-    Turn, TurnId,
+    HistoryChange, KnowledgeState, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score,
+    Speaker, Stage, Topics, Turn, TurnId,
 };
 
+use crate::ingest::Original;
 use crate::linking::Mention;
 
 /// The time of the dataflow: coarse epochs.
@@ -105,6 +106,14 @@ pub struct Gated {
     pub gate: GateDecision,
     /// How it got here.
     pub progress: Progress,
+}
+
+impl Gated {
+    /// A turn as it leaves `history`: nothing linked, nothing decided.
+    pub fn undecided(context: Arc<TurnContext>) -> Self {
+        let mentions = Arc::from(Vec::new());
+        Self { context, mentions, gate: GateDecision::default(), progress: Progress::default() }
+    }
 }
 
 /// A turn with its query production.
@@ -203,6 +212,31 @@ pub struct Failed {
     pub context: Arc<TurnContext>,
     /// Why.
     pub fault: Fault,
+}
+
+/// Inputs that ended together, with what they changed. All of it goes into one transaction.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The inputs' partition.
+    pub partition: i32,
+    /// The generation they were read under; of an older one nothing is committed.
+    pub generation: u32,
+    /// How each ended, in log order, with what it was when it came.
+    pub outcomes: Vec<(Outcome, Arc<Original>)>,
+    /// What changed in the history, in order.
+    pub changes: Vec<HistoryChange>,
+}
+
+impl Finished {
+    /// One input that ended and changed nothing.
+    pub fn single(request: RequestId, outcome: Outcome, original: Arc<Original>) -> Self {
+        Self {
+            partition: request.partition,
+            generation: request.generation,
+            outcomes: vec![(outcome, original)],
+            changes: Vec::new(),
+        }
+    }
 }
 
 /// A record that belongs to one turn in flight.

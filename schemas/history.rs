@@ -95,7 +95,8 @@ pub struct Evicted {
     pub recency: Score,
     /// α·relevance + (1 − α)·recency, 0..=1.
     pub weight: Score,
-    /// Its place by falling weight among all entries, from 1; it left because rank > N.
+    /// Its place among all entries, from 1: the one just added first, the others by falling
+    /// weight. It left because rank > N.
     pub rank: u32,
     /// Why it left.
     pub reason: EvictionReason,

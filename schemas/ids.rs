@@ -125,9 +125,7 @@ impl fmt::Display for EntryId {
 }
 
 /// What a [`Scope`] is made of.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeKind {
     /// `tenant/conversation`: each conversation is a sequence of its own.
@@ -175,7 +173,9 @@ impl fmt::Display for Scope {
 
 /// A finite measure without unit: a score in 0..=1 unless the field that holds it says
 /// otherwise. Never NaN: [`Score::new`] reads a value that is not finite as 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Score(f64);
 
@@ -224,15 +224,17 @@ impl<'de> Deserialize<'de> for EventTime {
             }
 
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<EventTime, E> {
-                i64::try_from(value).map(EventTime).map_err(|_| {
-                    E::custom(format!("{value} milliseconds is beyond any calendar"))
-                })
+                i64::try_from(value)
+                    .map(EventTime)
+                    .map_err(|_| E::custom(format!("{value} milliseconds is beyond any calendar")))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<EventTime, E> {
                 text.parse::<jiff::Timestamp>()
                     .map(|time| EventTime(time.as_millisecond()))
-                    .map_err(|error| E::custom(format!("`{text}` is not an RFC 3339 time: {error}")))
+                    .map_err(|error| {
+                        E::custom(format!("`{text}` is not an RFC 3339 time: {error}"))
+                    })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -37,8 +37,8 @@ pub use demand::{
 pub use evidence::{Evidence, EvidenceSet, FactStatement};
 pub use fault::{Fault, FaultKind, Stage};
 pub use history::{
-    EntryKey, EvictionReason, Evicted, HistoryChange, HistoryEntry, Passage, RecalledVia,
-    RecalledTurn, ScopeRecord,
+    EntryKey, Evicted, EvictionReason, HistoryChange, HistoryEntry, Passage, RecalledTurn,
+    RecalledVia, ScopeRecord,
 };
 pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,

@@ -16,11 +16,14 @@ usage_error() {
 
 # number NAME VALUE MIN MAX: refuses what is not a whole number in that range
 number() {
-  [[ $2 =~ ^[0-9]{1,6}$ ]] && ((10#$2 >= $3 && 10#$2 <= $4)) || usage_error "$1 takes a number from $3 to $4, not '$2'"
+  if ! [[ $2 =~ ^[0-9]{1,6}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then
+    usage_error "$1 takes a number from $3 to $4, not '$2'"
+  fi
 }
 
 kafka_version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$here/pom.xml")
 kafka_home=${TURNSTREAM_KAFKA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/turnstream/kafka/$kafka_version}
+[[ $kafka_home == /* ]] || kafka_home=$PWD/$kafka_home
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
 # The cache is complete when its manifest is of this pom and every jar in it has the size it was fetched with.
@@ -42,7 +45,7 @@ need_java() {
   local version
   command -v "$java" >/dev/null || die "no java found; deploy/packages installs one"
   version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
-  [[ -n $version ]] && ((version >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
+  ((${version:-0} >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
 }
 
 need_kafka() {
@@ -51,6 +54,7 @@ need_kafka() {
 }
 
 # Arguments of a short-lived JVM: small, one compiler tier, quiet
+# shellcheck disable=SC2034 # read by those who source this
 tool_jvm() {
   tool_args=(-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1
     "-Dlog4j2.configurationFile=$here/log4j2.properties" -cp "$kafka_home/*")
@@ -74,5 +78,5 @@ running() {
   pid=
   [[ -s $1/pid ]] || return 1
   pid=$(<"$1/pid")
-  [[ $pid =~ ^[0-9]+$ ]] && tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF "$1/server.properties"
+  [[ $pid =~ ^[0-9]+$ ]] && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$1/server.properties"
 }

@@ -1,0 +1,333 @@
+//! Asks a model without blocking a worker. The one place in the flow that holds capabilities
+//! while somebody else works, and the one mechanism through which every stage asks.
+//!
+//! Per request it keeps one capability for each output, sends the request, is woken by the
+//! answer, and emits at the request's time. An answer always comes: a value, an error, a
+//! contained panic, or the timeout. What is asked is a recorded fact from then on: nobody asks
+//! twice for one turn, but for the retries configured here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, Sender};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::Capability;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::progress::operate::FrontierInterest;
+use timely::scheduling::Activator;
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+use crate::flow::{Epoch, Failed, InFlight};
+use crate::model::{Answer, Busy, CallError, Model, Reply};
+use crate::stage::{Shell, settle};
+use crate::timers::Timers;
+
+/// How long a stage waits for a model, and how often it asks again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallConfig {
+    /// Milliseconds to wait for one answer, from 1.
+    pub timeout_ms: u64,
+    /// How often to ask in all, from 1.
+    pub attempts: u32,
+    /// Milliseconds before the second attempt; doubles with each further one.
+    pub backoff_ms: u64,
+    /// Milliseconds before asking again where the model's queue was full, from 1.
+    pub busy_retry_ms: u64,
+}
+
+impl Default for CallConfig {
+    fn default() -> Self {
+        Self { timeout_ms: 30_000, attempts: 2, backoff_ms: 200, busy_retry_ms: 5 }
+    }
+}
+
+/// A stage's question as plain functions.
+pub struct Question<Ask, Read, Fallback, Join> {
+    /// The request for a turn. Also called for a retry.
+    pub ask: Ask,
+    /// Reads the model's answer.
+    pub read: Read,
+    /// The decision of a failed stage whose policy is to degrade.
+    pub fallback: Fallback,
+    /// The turn with the decision.
+    pub join: Join,
+}
+
+/// How a calling stage is run.
+#[derive(Clone)]
+pub struct CallShell {
+    /// Measures it, and says what becomes of a turn it cannot serve.
+    pub shell: Shell,
+    /// How long it waits, how often it asks.
+    pub call: CallConfig,
+    /// Wakes it at its deadlines.
+    pub timers: Timers,
+}
+
+/// Asks `model` once for every turn: turns in, (turns with the answer, faults) out. Turns of
+/// different scopes may leave in another order than they came.
+pub fn call<'scope, I, O, T, Q, A, FA, FR, FF, FJ>(
+    turns: StreamVec<'scope, Epoch, I>,
+    stage: Stage,
+    model: Arc<dyn Model<Q, A>>,
+    shell: CallShell,
+    question: Question<FA, FR, FF, FJ>,
+) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
+where
+    I: InFlight,
+    O: InFlight,
+    T: 'static,
+    Q: 'static,
+    A: Send + 'static,
+    FA: Fn(&I) -> Q + 'static,
+    FR: Fn(&I, A) -> Result<T, Fault> + 'static,
+    FF: Fn(&I) -> T + 'static,
+    FJ: Fn(I, T) -> O + 'static,
+{
+    let scope = turns.scope();
+    let mut builder = OperatorBuilder::new(stage.name().to_owned(), scope);
+    let address = builder.operator_info().address;
+    let mut input = builder.new_input(turns, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let (values, value_stream) = builder.new_output();
+    let (faults, fault_stream) = builder.new_output();
+    let (mut values, mut faults) = (OutputBuilder::from(values), OutputBuilder::from(faults));
+
+    let activator = Rc::new(scope.activator_for(Rc::clone(&address)));
+    let waker = scope.worker().sync_activator_for(address.to_vec());
+    let wake = Arc::new(move || {
+        // Fails only when the worker is gone, and then nobody needs waking.
+        let _ = waker.activate();
+    });
+    let mut calls = Calls::new(stage, model, shell, wake, activator);
+
+    builder.build(move |_| {
+        move |_| {
+            let (mut values, mut faults) = (values.activate(), faults.activate());
+            input.for_each(|capability, turns| {
+                for turn in turns.drain(..) {
+                    let capabilities = (capability.retain(0), capability.retain(1));
+                    calls.begin(turn, capabilities, &question.ask);
+                }
+            });
+            for (pending, answer) in calls.answered(&question.ask) {
+                let Pending { mut turn, capabilities, started, .. } = pending;
+                let decided =
+                    answer.and_then(|answer| (question.read)(&turn, answer));
+                let clock = &calls.shell.shell.clock;
+                if let (Some(started), Some(now)) = (started, clock.micros()) {
+                    turn.progress().timings_us.insert(stage, now.saturating_sub(started));
+                }
+                let on_failure = calls.shell.shell.on_failure;
+                match settle(&mut turn, stage, on_failure, decided, &question.fallback) {
+                    Ok(decided) => {
+                        let value = (question.join)(turn, decided);
+                        values.session(&capabilities.0).give(value);
+                    }
+                    Err(failed) => faults.session(&capabilities.1).give(failed),
+                }
+            }
+        }
+    });
+    (value_stream, fault_stream)
+}
+
+/// A turn whose answer is awaited.
+struct Pending<I> {
+    turn: I,
+    capabilities: (Capability<Epoch>, Capability<Epoch>),
+    attempt: u32,
+    /// When this attempt is given up, or when the next one begins while `waiting`.
+    due_ms: u64,
+    waiting: bool,
+    abandoned: Arc<AtomicBool>,
+    started: Option<u64>,
+}
+
+/// The requests in flight of one stage on one worker.
+struct Calls<I, Q, A> {
+    stage: Stage,
+    model: Arc<dyn Model<Q, A>>,
+    shell: CallShell,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    activator: Rc<Activator>,
+    armed_ms: Option<u64>,
+    next_ticket: u64,
+    pending: BTreeMap<u64, Pending<I>>,
+    /// Requests that a full queue handed back, in order.
+    busy: VecDeque<Busy<Q, A>>,
+    send: Sender<Answer<A>>,
+    answers: Receiver<Answer<A>>,
+}
+
+impl<I: InFlight, Q, A> Calls<I, Q, A> {
+    fn new(
+        stage: Stage,
+        model: Arc<dyn Model<Q, A>>,
+        shell: CallShell,
+        wake: Arc<dyn Fn() + Send + Sync>,
+        activator: Rc<Activator>,
+    ) -> Self {
+        // Unbounded, and yet bounded: one answer per attempt of a turn in flight.
+        let (send, answers) = crossbeam_channel::unbounded();
+        let (pending, busy) = (BTreeMap::new(), VecDeque::new());
+        let (armed_ms, next_ticket) = (None, 0);
+        Self {
+            stage,
+            model,
+            shell,
+            wake,
+            activator,
+            armed_ms,
+            next_ticket,
+            pending,
+            busy,
+            send,
+            answers,
+        }
+    }
+
+    /// Takes a turn in and asks for it.
+    fn begin(
+        &mut self,
+        turn: I,
+        capabilities: (Capability<Epoch>, Capability<Epoch>),
+        ask: &impl Fn(&I) -> Q,
+    ) {
+        let started = self.shell.shell.clock.micros();
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let request = ask(&turn);
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let pending = Pending {
+            turn,
+            capabilities,
+            attempt: 1,
+            due_ms: self.shell.timers.now_ms() + self.shell.call.timeout_ms,
+            waiting: false,
+            abandoned,
+            started,
+        };
+        self.send(ticket, &pending, request);
+        self.pending.insert(ticket, pending);
+    }
+
+    fn send(&mut self, ticket: u64, pending: &Pending<I>, request: Q) {
+        let reply = Reply {
+            ticket,
+            attempt: pending.attempt,
+            answers: self.send.clone(),
+            wake: Arc::clone(&self.wake),
+            abandoned: Arc::clone(&pending.abandoned),
+            answered: false,
+        };
+        // Behind those that wait already, so that nobody is overtaken for ever.
+        if !self.busy.is_empty() {
+            self.busy.push_back(Busy { request, reply });
+        } else if let Err(busy) = self.model.ask(request, reply) {
+            self.busy.push_back(busy);
+        }
+    }
+
+    /// Every turn whose answer is final now.
+    fn answered(&mut self, ask: &impl Fn(&I) -> Q) -> Vec<(Pending<I>, Result<A, Fault>)> {
+        let mut finished = Vec::new();
+        while let Ok((ticket, attempt, answer)) = self.answers.try_recv() {
+            let current = self.pending.get(&ticket);
+            if current.is_some_and(|pending| pending.attempt == attempt && !pending.waiting) {
+                self.settle_attempt(ticket, answer, &mut finished);
+            }
+        }
+        let now_ms = self.shell.timers.now_ms();
+        let due = self.pending.iter().filter(|(_, pending)| pending.due_ms <= now_ms);
+        for ticket in due.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            if self.pending[&ticket].waiting {
+                self.ask_again(ticket, ask);
+            } else {
+                let timeout_ms = self.shell.call.timeout_ms;
+                self.settle_attempt(ticket, Err(CallError::Timeout { timeout_ms }), &mut finished);
+            }
+        }
+        self.busy.retain(|busy| !busy.reply.is_abandoned());
+        while let Some(Busy { request, reply }) = self.busy.pop_front() {
+            if let Err(busy) = self.model.ask(request, reply) {
+                self.busy.push_front(busy);
+                break;
+            }
+        }
+        self.arm(now_ms);
+        finished
+    }
+
+    /// An attempt ended: with an answer, or with an error that may be tried again.
+    fn settle_attempt(
+        &mut self,
+        ticket: u64,
+        answer: Result<A, CallError>,
+        finished: &mut Vec<(Pending<I>, Result<A, Fault>)>,
+    ) {
+        let Some(mut pending) = self.pending.remove(&ticket) else { return };
+        pending.abandoned.store(true, Ordering::Relaxed);
+        match answer {
+            Ok(answer) => finished.push((pending, Ok(answer))),
+            Err(_) if pending.attempt < self.shell.call.attempts => {
+                let doublings = (pending.attempt - 1).min(16);
+                let backoff_ms = self.shell.call.backoff_ms << doublings;
+                pending.due_ms = self.shell.timers.now_ms() + backoff_ms;
+                pending.waiting = true;
+                self.pending.insert(ticket, pending);
+            }
+            Err(error) => {
+                let kind = match error {
+                    CallError::Timeout { .. } => FaultKind::Timeout,
+                    CallError::Panic => FaultKind::Panic,
+                    CallError::Model(_) | CallError::Dropped => FaultKind::Error,
+                };
+                let reason = format!(
+                    "model `{}`, attempt {} of {}: {error}",
+                    self.model.name(),
+                    pending.attempt,
+                    self.shell.call.attempts
+                );
+                finished.push((pending, Err(Fault::new(self.stage, kind, reason))));
+            }
+        }
+    }
+
+    fn ask_again(&mut self, ticket: u64, ask: &impl Fn(&I) -> Q) {
+        let Some(mut pending) = self.pending.remove(&ticket) else { return };
+        pending.attempt += 1;
+        pending.waiting = false;
+        pending.abandoned = Arc::new(AtomicBool::new(false));
+        pending.due_ms = self.shell.timers.now_ms() + self.shell.call.timeout_ms;
+        let request = ask(&pending.turn);
+        self.send(ticket, &pending, request);
+        self.pending.insert(ticket, pending);
+    }
+
+    /// Asks to be woken at the next deadline, once.
+    fn arm(&mut self, now_ms: u64) {
+        if self.armed_ms.is_some_and(|armed| armed <= now_ms) {
+            self.armed_ms = None;
+        }
+        let deadline = self.pending.values().map(|pending| pending.due_ms).min();
+        let busy = (!self.busy.is_empty()).then(|| now_ms + self.shell.call.busy_retry_ms.max(1));
+        let next = deadline.into_iter().chain(busy).min();
+        if let Some(next) = next
+            && self.armed_ms.is_none_or(|armed| next < armed)
+        {
+            self.shell.timers.wake_at(next, Rc::clone(&self.activator));
+            self.armed_ms = Some(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Two stages that ask scripted models, with random latencies, errors, panics and silence, inside
+//! the real `history` loop and in virtual time.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use timely::WorkerConfig;
+use timely::communication::Allocator;
+use timely::communication::allocator::thread::Thread;
+use timely::dataflow::operators::vec::{Input as _, Map};
+use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
+use timely::dataflow::operators::capture::Event;
+use timely::worker::Worker;
+use turnstream_schemas::{KnowledgeState, Outcome};
+
+use super::*;
+use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
+use crate::history::{HistoryConfig, ResponseSource, Rules, history};
+use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
+use crate::language::Lexicon;
+use crate::model::scripted::{Act, Line, Scripted};
+use crate::stage::{Clock, OnFailure};
+
+type Words = Scripted<String, String>;
+
+/// A reproducible random number for a seed and a place.
+fn random(seed: u64, place: u64) -> u64 {
+    let mut z = seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A model that repeats what it is asked, or fails in one of the ways a model can.
+fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<Words> {
+    let script = move |request: &String, number: u64| {
+        let dice = random(seed, number);
+        let act = match dice % 16 {
+            0 => Act::Error("out of sorts".to_owned()),
+            1 => Act::Panic,
+            2 => Act::Silence,
+            3 => Act::Drop,
+            _ => Act::Answer(format!("<{request}>")),
+        };
+        Line { after_ms: (dice >> 8) % 50, act }
+    };
+    Arc::new(Scripted::new(name, capacity, script))
+}
+
+fn shell(timers: &Timers, on_failure: OnFailure, attempts: u32) -> CallShell {
+    CallShell {
+        shell: Shell { clock: Clock::none(), on_failure },
+        call: CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 },
+        timers: timers.clone(),
+    }
+}
+
+/// The outcome of every input, in the order in which they ended.
+fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
+    let mut worker =
+        Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
+    let timers = Timers::default();
+    let gate = unreliable("gate", seed, capacity);
+    let generate = unreliable("generate", seed.wrapping_add(1), capacity);
+    let models: [Arc<Words>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
+    let rules = Rules {
+        config: HistoryConfig::default(),
+        on_agent_reply: OnAgentReply::Supersede,
+        source: ResponseSource::Live,
+        publish_changes: false,
+        lexicon: Lexicon::english(),
+    };
+
+    let (mut input, probe, captured) = worker.dataflow::<Epoch, _, _>(|scope| {
+        let (input, inputs) = scope.new_input::<Input>();
+        let (back, answers) = scope.feedback(1);
+        let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
+        let (asked, finished) = history(turns, answers, rules, || {});
+        let (gated, gate_faults) = call(
+            asked,
+            Stage::Gate,
+            gate as Arc<dyn Model<String, String>>,
+            shell(&timers, OnFailure::Degrade, 1),
+            Question {
+                ask: |turn: &Gated| turn.context.query().to_owned(),
+                read: |_: &Gated, _: String| Ok(true),
+                fallback: |_: &Gated| false,
+                join: |mut turn: Gated, retrieve: bool| {
+                    turn.gate.retrieve = retrieve;
+                    turn
+                },
+            },
+        );
+        let (drafted, faults) = call(
+            gated,
+            Stage::Generation,
+            generate as Arc<dyn Model<String, String>>,
+            shell(&timers, OnFailure::DeadLetter, 2),
+            Question {
+                ask: |turn: &Gated| turn.context.query().to_owned(),
+                read: |_: &Gated, text: String| Ok(text),
+                fallback: |_: &Gated| String::new(),
+                join: |turn: Gated, text: String| Drafted {
+                    grounded: Grounded {
+                        turn,
+                        demand: turnstream_schemas::Demand::default(),
+                        plan: turnstream_schemas::Plan::default(),
+                        evidence: Vec::new(),
+                        knowledge: KnowledgeState::default(),
+                    },
+                    draft: Draft { text, ..Draft::default() },
+                },
+            },
+        );
+        let faults = faults.concat(gate_faults).map(|failed| Err(Box::new(failed)));
+        drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(back);
+        let finished = finished.concat(refused);
+        let (probe, finished) = finished.probe();
+        (input, probe, finished.capture())
+    });
+
+    for offset in 0..inputs {
+        input.send(record(seed, offset, scopes));
+    }
+    input.close();
+    let mut now_ms = 0;
+    while !probe.done() {
+        now_ms += 1;
+        assert!(now_ms < 1_000_000, "the loop stands still");
+        for model in &models {
+            model.advance(now_ms);
+        }
+        timers.advance(now_ms);
+        for _ in 0..4 {
+            worker.step();
+        }
+    }
+    let events = captured.into_iter();
+    let finished = events.filter_map(|event: Event<Epoch, Vec<Finished>>| match event {
+        Event::Messages(_, finished) => Some(finished),
+        Event::Progress(_) => None,
+    });
+    finished.flatten().flat_map(|inputs| inputs.outcomes).map(|(outcome, _)| outcome).collect()
+}
+
+/// Mostly user turns of some scopes; sometimes an agent's, sometimes no turn at all.
+fn record(seed: u64, offset: u64, scopes: u64) -> Input {
+    let dice = random(seed.wrapping_add(2), offset);
+    let speaker = if dice % 11 == 0 { "system" } else { "user" };
+    let scope = (dice >> 8) % scopes;
+    let value = match dice % 29 {
+        0 => "not a turn".to_owned(),
+        _ => format!(
+            r#"{{"conversation_id":"c{scope}","speaker":"{speaker}","text":"say {offset}"}}"#
+        ),
+    };
+    Input::Record(InputRecord {
+        offset: offset as i64,
+        original: Original { value: Some(value.into_bytes()), ..Original::default() },
+        ..InputRecord::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However the models behave: every input ends once, every scope in log order, every answer
+    /// is the answer to its own question, and the loop comes to rest.
+    #[test]
+    fn every_scope_is_served_in_order(
+        seed: u64,
+        scopes in 1..6_u64,
+        inputs in 1..80_u64,
+        capacity in 1..8_usize,
+    ) {
+        let outcomes = serve(seed, scopes, inputs, capacity);
+        let mut offsets: Vec<i64> = outcomes.iter().map(|outcome| outcome.input().offset).collect();
+        let mut last_of_scope: BTreeMap<String, i64> = BTreeMap::new();
+        for outcome in &outcomes {
+            let offset = outcome.input().offset;
+            let conversation = match outcome {
+                Outcome::Response(response) => {
+                    let expected = format!("<say {offset}>");
+                    prop_assert_eq!(&response.text, &expected);
+                    let degraded = response.degraded == [Stage::Gate];
+                    prop_assert!(degraded != response.gate.retrieve);
+                    response.conversation_id.to_string()
+                }
+                Outcome::Recorded(recorded) => recorded.conversation_id.to_string(),
+                Outcome::DeadLetter(letter) if letter.fault.stage == Stage::Ingest => continue,
+                Outcome::DeadLetter(letter) => {
+                    prop_assert_eq!(letter.fault.stage, Stage::Generation);
+                    prop_assert!(letter.fault.reason.contains("attempt 2 of 2"));
+                    let value = letter.value.clone().unwrap_or_default().0;
+                    let turn: turnstream_schemas::Turn = serde_json::from_slice(&value).unwrap();
+                    turn.conversation_id.to_string()
+                }
+            };
+            if let Some(last) = last_of_scope.insert(conversation, offset) {
+                prop_assert!(last < offset, "{} ended after {}", offset, last);
+            }
+        }
+        offsets.sort_unstable();
+        prop_assert_eq!(offsets, (0..inputs as i64).collect::<Vec<_>>());
+    }
+}

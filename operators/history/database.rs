@@ -1,0 +1,267 @@
+//! The history of one scope as a dynamic database (DH-RAG): entries, recall, update, eviction,
+//! and what the scope remembers besides.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use turnstream_schemas::{
+    EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
+    RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
+};
+
+use super::HistoryConfig;
+use super::eviction::{Weighted, evict};
+use super::recall::Terms;
+use super::recency::recency;
+use crate::flow::{Recalled, Utterance};
+use crate::language::Lexicon;
+
+/// How many turn ids a scope remembers; they survive eviction.
+pub const REMEMBERED_TURN_IDS: usize = 256;
+
+/// An entry with what recall needs of it.
+#[derive(Clone, Debug)]
+struct Held {
+    entry: Arc<HistoryEntry>,
+    terms: Terms,
+}
+
+/// The history of one scope.
+#[derive(Clone, Debug, Default)]
+pub struct Database {
+    entries: BTreeMap<EntryId, Held>,
+    record: ScopeRecord,
+    remembered: VecDeque<TurnId>,
+}
+
+impl Database {
+    /// Applies one record of the changelog.
+    pub fn restore(&mut self, change: HistoryChange, lexicon: &Lexicon) {
+        match change {
+            HistoryChange::Entry { key, entry } => {
+                if let Some(id) = key.entry {
+                    self.hold(id, *entry, lexicon);
+                }
+            }
+            HistoryChange::Gone { key } => {
+                if let Some(id) = key.entry {
+                    self.entries.remove(&id);
+                }
+            }
+            HistoryChange::Scope { record, .. } => {
+                self.record = *record;
+                self.remembered = std::mem::take(&mut self.record.recent_turn_ids).into();
+            }
+        }
+    }
+
+    /// Whether a turn of this id ended as a response or recorded, among the last 256.
+    pub fn remembers(&self, turn_id: &TurnId) -> bool {
+        self.remembered.iter().rev().any(|remembered| remembered == turn_id)
+    }
+
+    /// Remembers that a turn ended as a response or recorded.
+    pub fn remember(&mut self, turn_id: TurnId) {
+        self.record.turns += 1;
+        if self.remembered.len() == REMEMBERED_TURN_IDS {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(turn_id);
+    }
+
+    /// Notes that an input was applied, whatever its outcome.
+    pub fn applied(&mut self, offset: i64) {
+        debug_assert!(
+            offset > self.record.last_applied_offset || self.record.last_applied_offset == 0,
+            "offset {offset} was applied after {}",
+            self.record.last_applied_offset
+        );
+        self.record.last_applied_offset = offset;
+    }
+
+    /// Moves "now" of recency: the latest event time seen in the scope.
+    pub fn see_time(&mut self, event_time: EventTime) {
+        self.record.latest_event_time = self.record.latest_event_time.max(event_time);
+    }
+
+    /// The latest event time seen in the scope.
+    pub fn now(&self) -> EventTime {
+        self.record.latest_event_time
+    }
+
+    /// How many entries are held.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no entry is held.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &HistoryEntry> {
+        self.entries.values().map(|held| &*held.entry)
+    }
+
+    /// The latest utterances of the scope, oldest first, within the configured window.
+    pub fn latest_utterances(&self, config: &HistoryConfig) -> Vec<Utterance> {
+        let mut latest = Vec::new();
+        let mut bytes = 0;
+        let spoken = self.entries.values().rev().flat_map(|held| {
+            let entry = &held.entry;
+            let response = entry.response.as_deref().map(|text| Utterance {
+                turn_id: entry.response_turn_id.clone().unwrap_or_else(|| entry.turn_id.clone()),
+                speaker: Speaker::System,
+                text: text.into(),
+            });
+            let query = entry.query.as_deref().map(|text| Utterance {
+                turn_id: entry.turn_id.clone(),
+                speaker: Speaker::User,
+                text: text.into(),
+            });
+            [response, query].into_iter().flatten()
+        });
+        for utterance in spoken.take(config.window_utterances) {
+            bytes += utterance.text.len();
+            if bytes > config.window_bytes {
+                break;
+            }
+            latest.push(utterance);
+        }
+        latest.reverse();
+        latest
+    }
+
+    /// Recalls entries for a query, by falling weight: those of the window as recent, and of the
+    /// older ones the most relevant.
+    pub fn recall(&self, query: &Terms, config: &HistoryConfig) -> Vec<Recalled> {
+        let window = config.window_utterances.div_ceil(2);
+        let first_recent = self.entries.len().saturating_sub(window);
+        let now = self.now();
+        let mut recalled = Vec::new();
+        let mut older = Vec::new();
+        for (place, (id, held)) in self.entries.iter().enumerate() {
+            let scores = self.weigh(*id, held, query, now, config);
+            if place >= first_recent {
+                recalled.push((scores, RecalledVia::Recent));
+            } else if scores.relevance >= config.min_recall_relevance {
+                older.push((scores, RecalledVia::Relevance));
+            }
+        }
+        let heavier = |a: &(Weighted, RecalledVia), b: &(Weighted, RecalledVia)| {
+            b.0.weight.total_cmp(&a.0.weight).then(b.0.id.cmp(&a.0.id))
+        };
+        older.sort_unstable_by(heavier);
+        older.truncate(config.recall_entries);
+        recalled.append(&mut older);
+        recalled.sort_unstable_by(heavier);
+        let entry = |id: EntryId| Arc::clone(&self.entries[&id].entry);
+        recalled
+            .into_iter()
+            .map(|(scores, via)| Recalled {
+                entry: entry(scores.id),
+                via,
+                weight: Score::new(scores.weight),
+            })
+            .collect()
+    }
+
+    /// Adds an entry, then keeps the top N by weight against `query` (DH-RAG eq 11–14).
+    pub fn insert(
+        &mut self,
+        scope: &Scope,
+        entry: HistoryEntry,
+        query: &Terms,
+        (config, lexicon): (&HistoryConfig, &Lexicon),
+    ) -> Update {
+        let id = entry.input.entry_id();
+        let mut changes = vec![changed(scope, id, &entry)];
+        self.hold(id, entry, lexicon);
+        if self.entries.len() <= config.max_entries {
+            return Update { changes, evicted: Vec::new() };
+        }
+        let now = self.now();
+        let entries = self.entries.iter();
+        let weighted =
+            entries.map(|(id, held)| self.weigh(*id, held, query, now, config)).collect();
+        let mut evicted = Vec::new();
+        for (scores, rank) in evict(weighted, config.max_entries, id) {
+            let Some(held) = self.entries.remove(&scores.id) else { continue };
+            self.record.evictions += 1;
+            let key = EntryKey { scope: scope.clone(), entry: Some(scores.id) };
+            changes.push(HistoryChange::Gone { key });
+            evicted.push(Evicted {
+                turn_id: held.entry.turn_id.clone(),
+                relevance: Score::new(scores.relevance),
+                recency: Score::new(scores.recency),
+                weight: Score::new(scores.weight),
+                rank,
+                reason: EvictionReason::Capacity,
+            });
+        }
+        Update { changes, evicted }
+    }
+
+    /// Completes the latest entry that lacks a response; `None` where every entry has one.
+    pub fn complete(
+        &mut self,
+        scope: &Scope,
+        response: &str,
+        turn_id: &TurnId,
+        lexicon: &Lexicon,
+    ) -> Option<HistoryChange> {
+        let waiting = self.entries.iter_mut().rev();
+        let (id, held) = waiting.into_iter().find(|(_, held)| held.entry.response.is_none())?;
+        let entry = Arc::make_mut(&mut held.entry);
+        entry.response = Some(response.to_owned());
+        entry.response_turn_id = Some(turn_id.clone());
+        held.terms = terms_of(entry, lexicon);
+        Some(changed(scope, *id, entry))
+    }
+
+    /// The scope's own record as it is published.
+    pub fn record(&self, scope: &Scope) -> HistoryChange {
+        let mut record = self.record.clone();
+        record.schema_version = SCHEMA_VERSION;
+        record.recent_turn_ids = self.remembered.iter().cloned().collect();
+        let key = EntryKey { scope: scope.clone(), entry: None };
+        HistoryChange::Scope { key, record: Box::new(record) }
+    }
+
+    fn hold(&mut self, id: EntryId, entry: HistoryEntry, lexicon: &Lexicon) {
+        let terms = terms_of(&entry, lexicon);
+        self.entries.insert(id, Held { entry: Arc::new(entry), terms });
+    }
+
+    fn weigh(
+        &self,
+        id: EntryId,
+        held: &Held,
+        query: &Terms,
+        now: EventTime,
+        config: &HistoryConfig,
+    ) -> Weighted {
+        let relevance = held.terms.relevance(query);
+        let recency = recency(now, held.entry.event_time, config.half_life_seconds);
+        Weighted::new(id, relevance, recency, config.alpha)
+    }
+}
+
+/// What an insertion did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Update {
+    /// Changes to publish, in order.
+    pub changes: Vec<HistoryChange>,
+    /// Entries that left.
+    pub evicted: Vec<Evicted>,
+}
+
+fn terms_of(entry: &HistoryEntry, lexicon: &Lexicon) -> Terms {
+    Terms::of(lexicon, [entry.query.as_deref(), entry.response.as_deref()].into_iter().flatten())
+}
+
+fn changed(scope: &Scope, id: EntryId, entry: &HistoryEntry) -> HistoryChange {
+    let key = EntryKey { scope: scope.clone(), entry: Some(id) };
+    HistoryChange::Entry { key, entry: Box::new(entry.clone()) }
+}

@@ -1,0 +1,109 @@
+//! Eviction: keep the top N entries by weight (DH-RAG eq 12–14).
+
+use turnstream_schemas::EntryId;
+
+/// An entry with the scores that decide about it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighted {
+    /// The entry.
+    pub id: EntryId,
+    /// Relevance(q_i, q_t), 0..=1.
+    pub relevance: f64,
+    /// Recency(t_i), 0..=1.
+    pub recency: f64,
+    /// α·relevance + (1 − α)·recency, 0..=1.
+    pub weight: f64,
+}
+
+impl Weighted {
+    /// weight_i = α·Relevance(q_i, q_t) + (1 − α)·Recency(t_i) (eq 12).
+    pub fn new(id: EntryId, relevance: f64, recency: f64, alpha: f64) -> Self {
+        Self { id, relevance, recency, weight: alpha * relevance + (1.0 - alpha) * recency }
+    }
+}
+
+/// The entries beyond the top `keep`, each with its rank from 1, by rising rank. The entry just
+/// added comes first whatever its weight, so that it leaves only where nothing is kept; ties
+/// evict the lower offset.
+pub fn evict(mut entries: Vec<Weighted>, keep: usize, newest: EntryId) -> Vec<(Weighted, u32)> {
+    if entries.len() <= keep {
+        return Vec::new();
+    }
+    entries.sort_unstable_by(|a, b| {
+        let newest_first = (b.id == newest).cmp(&(a.id == newest));
+        newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
+    });
+    let ranked = entries.into_iter().zip(1_u32..);
+    ranked.skip(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::history::recency::recency;
+    use turnstream_schemas::EventTime;
+
+    fn id(offset: i64) -> EntryId {
+        EntryId { partition: 0, offset }
+    }
+
+    #[test]
+    fn ties_evict_the_lower_offset_and_never_the_newest() {
+        let entries = || (0..4).map(|offset| Weighted::new(id(offset), 0.0, 0.0, 0.5)).collect();
+        let left = |keep| {
+            let evicted = evict(entries(), keep, id(0));
+            evicted.iter().map(|(entry, _)| entry.id.offset).collect::<Vec<_>>()
+        };
+        assert_eq!(left(4), [] as [i64; 0]);
+        assert_eq!(left(2), [2, 1], "the newest is entry 0 here, and stays");
+        assert_eq!(left(1), [3, 2, 1]);
+        assert_eq!(left(0), [0, 3, 2, 1], "nothing is kept where N is 0");
+    }
+
+    proptest! {
+        /// The rule read off the paper and the design, one entry at a time: an entry stays if it
+        /// is the newest, or fewer than N − 1 others (the newest aside) beat it.
+        #[test]
+        fn eviction_is_the_plain_rule(
+            entries in proptest::collection::vec((0..4_u8, 0..5_i64), 1..12),
+            keep in 0..12_usize,
+            alpha in prop_oneof![Just(0.0), Just(0.5), Just(1.0)],
+        ) {
+            let weighted: Vec<Weighted> = (0_i64..)
+                .zip(&entries)
+                .map(|(offset, (relevance, age))| {
+                    let fresh = recency(EventTime(0), EventTime(-age * 1_000), 2);
+                    Weighted::new(id(offset), f64::from(*relevance) / 4.0, fresh, alpha)
+                })
+                .collect();
+            let newest = entries.len() as i64 - 1;
+
+            let plain_weight = |offset: i64| {
+                let (relevance, age) = entries[offset as usize];
+                alpha * f64::from(relevance) / 4.0
+                    + (1.0 - alpha) * 0.5_f64.powf(age as f64 / 2.0)
+            };
+            let stays = |offset: i64| {
+                if offset == newest || keep == 0 {
+                    return keep > 0;
+                }
+                let beaten_by = (0..newest).filter(|other| {
+                    let (theirs, ours) = (plain_weight(*other), plain_weight(offset));
+                    let equal = (theirs - ours).abs() < 1e-12;
+                    if equal { *other > offset } else { theirs > ours }
+                });
+                beaten_by.count() < keep - 1
+            };
+            let expected: Vec<i64> = (0..=newest).filter(|offset| !stays(*offset)).collect();
+
+            let mut found: Vec<i64> = evict(weighted, keep, id(newest))
+                .iter()
+                .map(|(entry, _)| entry.id.offset)
+                .collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The sequence of one scope: turn t + 1 waits until turn t's outcome came back. Decides which
+//! turn is asked next and how turns end that are not asked: duplicates, echoes, agents' words,
+//! superseded turns.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use turnstream_schemas::{
+    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, Recorded,
+    RecordedReason, Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
+};
+
+use super::Rules;
+use super::database::Database;
+use super::recall::Terms;
+use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
+use crate::ingest::{ArrivedTurn, OnAgentReply, dead_letter};
+
+/// What `history` does next.
+#[derive(Debug)]
+pub enum Step {
+    /// This turn goes down the flow.
+    Ask(Arc<TurnContext>),
+    /// These inputs ended.
+    Finish(Finished),
+}
+
+/// The turns of one scope and its history.
+#[derive(Debug)]
+pub struct Sequence {
+    scope: Scope,
+    partition: i32,
+    generation: u32,
+    database: Database,
+    /// The turn whose answer is being made.
+    asked: Option<Box<ArrivedTurn>>,
+    /// Turns behind it, in log order.
+    waiting: VecDeque<Box<ArrivedTurn>>,
+    retired: bool,
+}
+
+impl Sequence {
+    /// A scope without history.
+    pub fn new(scope: Scope, partition: i32, generation: u32) -> Self {
+        let database = Database::default();
+        let (asked, waiting, retired) = (None, VecDeque::new(), false);
+        Self { scope, partition, generation, database, asked, waiting, retired }
+    }
+
+    /// Whose sequence it is.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The history, to be restored.
+    pub fn database_mut(&mut self) -> &mut Database {
+        &mut self.database
+    }
+
+    /// The history.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Whether the last turn of the scope ended: its state may be dropped.
+    pub fn is_retired(&self) -> bool {
+        self.retired && self.asked.is_none() && self.waiting.is_empty()
+    }
+
+    /// Takes a turn in.
+    pub fn arrive(&mut self, turn: Box<ArrivedTurn>, rules: &Rules) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.supersedes(&turn, rules) {
+            steps.push(Step::Finish(self.supersede(&turn, rules)));
+        } else {
+            self.waiting.push_back(turn);
+            self.advance(rules, &mut steps);
+        }
+        steps
+    }
+
+    /// Takes back what became of the turn that was asked. An answer for another request is late,
+    /// and `None`.
+    pub fn answered(
+        &mut self,
+        request: RequestId,
+        answer: Result<Box<Drafted>, Box<Failed>>,
+        rules: &Rules,
+    ) -> Option<Vec<Step>> {
+        let turn = self.asked.take_if(|asked| asked.request == request)?;
+        let (outcome, changes) = match answer {
+            Ok(drafted) => self.respond(&turn, *drafted, rules),
+            Err(failed) => self.fail(&turn, *failed, rules),
+        };
+        let mut steps = vec![self.finish(&turn, outcome, changes, rules)];
+        self.advance(rules, &mut steps);
+        Some(steps)
+    }
+
+    /// Serves waiting turns until one must be asked.
+    fn advance(&mut self, rules: &Rules, steps: &mut Vec<Step>) {
+        while self.asked.is_none()
+            && let Some(turn) = self.waiting.pop_front()
+        {
+            match self.take_note(&turn, rules) {
+                Some((outcome, changes)) => {
+                    steps.push(self.finish(&turn, outcome, changes, rules));
+                }
+                None => {
+                    steps.push(Step::Ask(Arc::new(self.context(&turn, rules))));
+                    self.asked = Some(turn);
+                }
+            }
+        }
+    }
+
+    /// How a turn ends that need not be asked; `None` for a user turn that must.
+    fn take_note(
+        &mut self,
+        turn: &ArrivedTurn,
+        rules: &Rules,
+    ) -> Option<(Outcome, Vec<HistoryChange>)> {
+        if self.database.remembers(&turn.turn_id) {
+            let reason = RecordedReason::DuplicateOf(turn.turn_id.clone());
+            return Some((recorded(turn, reason, Vec::new()), Vec::new()));
+        }
+        match (turn.turn.speaker, echo_of(turn, rules)) {
+            (Speaker::User, _) => None,
+            (Speaker::System, Some(response)) => {
+                self.database.see_time(turn.event_time);
+                self.database.remember(turn.turn_id.clone());
+                Some((recorded(turn, RecordedReason::Echo(response), Vec::new()), Vec::new()))
+            }
+            (Speaker::System, None) => Some(self.record_agent(turn, rules)),
+        }
+    }
+
+    /// An agent's words complete the latest entry that lacks a response, else make their own.
+    fn record_agent(
+        &mut self,
+        turn: &ArrivedTurn,
+        rules: &Rules,
+    ) -> (Outcome, Vec<HistoryChange>) {
+        self.database.see_time(turn.event_time);
+        self.database.remember(turn.turn_id.clone());
+        let (mut changes, mut evicted) = (Vec::new(), Vec::new());
+        if rules.source.keeps_logged() {
+            let (words, lexicon) = (&turn.turn.text, rules.lexicon);
+            match self.database.complete(&self.scope, words, &turn.turn_id, lexicon) {
+                Some(change) => changes.push(change),
+                None => {
+                    let entry = HistoryEntry {
+                        response: Some(words.clone()),
+                        response_turn_id: Some(turn.turn_id.clone()),
+                        ..unanswered(turn, None)
+                    };
+                    (changes, evicted) = self.insert(entry, words, rules);
+                }
+            }
+        }
+        (recorded(turn, RecordedReason::System, evicted), changes)
+    }
+
+    /// Whether a turn overtakes the answers that are still being made.
+    fn supersedes(&self, turn: &ArrivedTurn, rules: &Rules) -> bool {
+        rules.on_agent_reply == OnAgentReply::Supersede
+            && turn.turn.speaker == Speaker::System
+            && echo_of(turn, rules).is_none()
+            && !self.database.remembers(&turn.turn_id)
+            && self.asked.is_some()
+    }
+
+    /// Ends every earlier turn of the scope and then the agent's own, as one group: they are
+    /// committed in one transaction, in log order. The answer that is still being made will be
+    /// late.
+    fn supersede(&mut self, agent: &ArrivedTurn, rules: &Rules) -> Finished {
+        let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
+        let earlier = self.asked.take().into_iter().chain(std::mem::take(&mut self.waiting));
+        for turn in earlier {
+            let (outcome, changed) = self
+                .take_note(&turn, rules)
+                .unwrap_or_else(|| self.superseded(&turn, &agent.turn_id, rules));
+            self.database.applied(turn.request.offset);
+            outcomes.push((outcome, Arc::clone(&turn.original)));
+            changes.extend(changed);
+        }
+        // Another of the same id may have ended just now, before the agent's own.
+        let (outcome, changed) = match self.take_note(agent, rules) {
+            Some(noted) => noted,
+            None => self.record_agent(agent, rules),
+        };
+        changes.extend(changed);
+        let Step::Finish(mut finished) = self.finish(agent, outcome, changes, rules) else {
+            unreachable!("finishing a turn finishes it");
+        };
+        outcomes.append(&mut finished.outcomes);
+        Finished { outcomes, ..finished }
+    }
+
+    fn superseded(
+        &mut self,
+        turn: &ArrivedTurn,
+        agent: &TurnId,
+        rules: &Rules,
+    ) -> (Outcome, Vec<HistoryChange>) {
+        self.database.see_time(turn.event_time);
+        self.database.remember(turn.turn_id.clone());
+        let entry = unanswered(turn, Some(&turn.turn.text));
+        let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
+        let reason = RecordedReason::SupersededBy(agent.clone());
+        (recorded(turn, reason, evicted), changes)
+    }
+
+    /// The turn with what it is answered from: strictly earlier inputs only.
+    fn context(&mut self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
+        self.database.see_time(turn.event_time);
+        let query = Terms::of(rules.lexicon, [turn.turn.text.as_str()]);
+        let mut dialogue = self.database.latest_utterances(&rules.config);
+        dialogue.push(Utterance {
+            turn_id: turn.turn_id.clone(),
+            speaker: Speaker::User,
+            text: turn.turn.text.as_str().into(),
+        });
+        TurnContext {
+            request: turn.request,
+            input: turn.input.clone(),
+            scope: self.scope.clone(),
+            turn: turn.turn.clone(),
+            turn_id: turn.turn_id.clone(),
+            event_time: turn.event_time,
+            dialogue,
+            recalled: self.database.recall(&query, &rules.config),
+        }
+    }
+
+    /// The response, and the history with it.
+    fn respond(
+        &mut self,
+        turn: &ArrivedTurn,
+        drafted: Drafted,
+        rules: &Rules,
+    ) -> (Outcome, Vec<HistoryChange>) {
+        self.database.remember(turn.turn_id.clone());
+        let used = drafted.grounded.evidence.iter().filter(|evidence| evidence.selected);
+        let passages =
+            used.map(|evidence| Passage { id: evidence.id.clone(), text: evidence.text.clone() });
+        let mut entry = HistoryEntry {
+            passages: passages.collect(),
+            ..unanswered(turn, Some(&turn.turn.text))
+        };
+        if rules.source.keeps_ours() {
+            entry.response = Some(drafted.draft.text.clone());
+            entry.response_turn_id = Some(TurnId(turn.input.response_id().0));
+        }
+        let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
+        (Outcome::Response(Box::new(response(turn, drafted, evicted))), changes)
+    }
+
+    /// The dead letter of a turn that a stage could not serve. Its query stays in history
+    /// without a response, and its id is not remembered: it may be sent again.
+    fn fail(
+        &mut self,
+        turn: &ArrivedTurn,
+        failed: Failed,
+        rules: &Rules,
+    ) -> (Outcome, Vec<HistoryChange>) {
+        let entry = unanswered(turn, Some(&turn.turn.text));
+        let (changes, _) = self.insert(entry, &turn.turn.text, rules);
+        (dead_letter(turn.input.clone(), &turn.original, failed.fault), changes)
+    }
+
+    fn insert(
+        &mut self,
+        entry: HistoryEntry,
+        query: &str,
+        rules: &Rules,
+    ) -> (Vec<HistoryChange>, Vec<Evicted>) {
+        let query = Terms::of(rules.lexicon, [query]);
+        let with = (&rules.config, rules.lexicon);
+        let update = self.database.insert(&self.scope, entry, &query, with);
+        (update.changes, update.evicted)
+    }
+
+    fn finish(
+        &mut self,
+        turn: &ArrivedTurn,
+        outcome: Outcome,
+        mut changes: Vec<HistoryChange>,
+        rules: &Rules,
+    ) -> Step {
+        self.database.applied(turn.request.offset);
+        self.retired |= turn.last_of_scope;
+        if rules.publish_changes {
+            changes.push(self.database.record(&self.scope));
+        } else {
+            changes.clear();
+        }
+        let outcomes = vec![(outcome, Arc::clone(&turn.original))];
+        let (partition, generation) = (self.partition, self.generation);
+        Step::Finish(Finished { partition, generation, outcomes, changes })
+    }
+}
+
+/// The response of ours that a system turn echoes: it names an earlier input of our own topic
+/// and partition. In a replay a logged turn stands for itself.
+fn echo_of(turn: &ArrivedTurn, rules: &Rules) -> Option<ResponseId> {
+    let named = turn.turn.response_id.as_ref()?;
+    let (rest, offset) = named.as_str().rsplit_once('-')?;
+    let (topic, partition) = rest.rsplit_once('-')?;
+    let ours = topic == turn.input.topic
+        && partition.parse() == Ok(turn.input.partition)
+        && offset.parse::<i64>().is_ok_and(|offset| offset < turn.input.offset);
+    (ours && rules.source.is_live()).then(|| named.clone())
+}
+
+/// An entry of a turn that has no response yet.
+fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
+    HistoryEntry {
+        schema_version: SCHEMA_VERSION,
+        input: turn.input.clone(),
+        query: query.map(str::to_owned),
+        turn_id: turn.turn_id.clone(),
+        passages: Vec::new(),
+        response: None,
+        response_turn_id: None,
+        event_time: turn.event_time,
+        embedding: None,
+        extra: serde_json::Map::new(),
+    }
+}
+
+fn recorded(turn: &ArrivedTurn, reason: RecordedReason, evicted: Vec<Evicted>) -> Outcome {
+    Outcome::Recorded(Box::new(Recorded {
+        schema_version: SCHEMA_VERSION,
+        input: turn.input.clone(),
+        tenant_id: turn.turn.tenant_id.clone(),
+        conversation_id: turn.turn.conversation_id.clone(),
+        user_id: turn.turn.user_id.clone(),
+        turn_id: turn.turn_id.clone(),
+        reason,
+        evicted,
+        metadata: turn.turn.metadata.clone(),
+        extra: turn.turn.extra.clone(),
+    }))
+}
+
+fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Response {
+    let Drafted { grounded, draft } = drafted;
+    let recalled = grounded.turn.context.recalled.iter();
+    let history = recalled.map(|recalled| RecalledTurn {
+        turn_id: recalled.entry.turn_id.clone(),
+        via: recalled.via,
+        weight: recalled.weight,
+    });
+    Response {
+        schema_version: SCHEMA_VERSION,
+        response_id: turn.input.response_id(),
+        input: turn.input.clone(),
+        tenant_id: turn.turn.tenant_id.clone(),
+        conversation_id: turn.turn.conversation_id.clone(),
+        user_id: turn.turn.user_id.clone(),
+        turn_id: turn.turn_id.clone(),
+        text: draft.text,
+        history: history.collect(),
+        gate: grounded.turn.gate,
+        demand: grounded.demand,
+        plan: grounded.plan,
+        evidence: grounded.evidence,
+        evicted,
+        query_reconstructed: None,
+        confidence: draft.confidence,
+        knowledge: grounded.knowledge,
+        model: draft.model,
+        degraded: grounded.turn.progress.degraded,
+        timings_us: grounded.turn.progress.timings_us,
+        metadata: turn.turn.metadata.clone(),
+        extra: turn.turn.extra.clone(),
+    }
+}
+

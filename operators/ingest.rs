@@ -1,0 +1,500 @@
+//! Ingest: bytes of the log become turns, or dead letters with the reason.
+//!
+//! Stands first in the flow. Key: none; state: none. It decides only whether an input is a turn
+//! that the engine can serve; it never repairs one, and it never looks at what was said.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::progress::operate::FrontierInterest;
+use turnstream_schemas::outcome::Bytes;
+use turnstream_schemas::{
+    DeadLetter, EventTime, Fault, FaultKind, Header, HistoryChange, InputId, Outcome,
+    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnKind,
+};
+
+use crate::flow::{Epoch, Finished, RequestId};
+
+/// What an agent's words do to an answer that is still being made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnAgentReply {
+    /// The earlier unanswered user turns of the scope end as recorded, superseded.
+    #[default]
+    Supersede,
+    /// They are answered all the same, and the agent's words wait for it.
+    Answer,
+}
+
+/// `[turns]`: what counts as a turn, and how many may be in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TurnsConfig {
+    /// What makes one sequence with one history: `conversation` (tenant and conversation) or
+    /// `user` (tenant and user; then every turn must name its user, and the log's key must keep
+    /// a user on one partition).
+    pub scope: ScopeKind,
+    /// What an agent's words do to an answer that is still being made: `supersede` or `answer`.
+    /// Replays always use `answer`.
+    pub on_agent_reply: OnAgentReply,
+    /// Bytes of an utterance at most, from 1; a longer one is a dead letter.
+    pub max_text_bytes: usize,
+    /// Bytes of an id at most, from 1; a longer one is a dead letter.
+    pub max_id_bytes: usize,
+    /// Bytes of a whole record at most, from 1; a longer one is a dead letter and not parsed.
+    pub max_record_bytes: usize,
+    /// How far a turn's timestamp may be from the log's time; a further one is a dead letter,
+    /// since one turn dated 2999 would take all recency from the others. Replays are exempt.
+    /// 0 checks nothing.
+    pub max_timestamp_skew_seconds: u64,
+    /// Inputs of one partition in flight at most, waiting ones included, from 1; then the
+    /// partition pauses. It also bounds the set of finished offsets that a commit carries.
+    pub max_in_flight_per_partition: usize,
+    /// Inputs of the whole process in flight at most, from 1; then all partitions pause.
+    pub max_in_flight: usize,
+}
+
+impl Default for TurnsConfig {
+    fn default() -> Self {
+        Self {
+            scope: ScopeKind::Conversation,
+            on_agent_reply: OnAgentReply::Supersede,
+            max_text_bytes: 8_192,
+            max_id_bytes: 256,
+            max_record_bytes: 262_144,
+            max_timestamp_skew_seconds: 86_400,
+            max_in_flight_per_partition: 1_000,
+            max_in_flight: 8_000,
+        }
+    }
+}
+
+/// What the log hands to the dataflow.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// An input record.
+    Record(InputRecord),
+    /// The partition is ours from here on, under this generation; its histories are these.
+    Assigned {
+        /// The partition.
+        partition: i32,
+        /// How often it has been assigned to this process, from 1.
+        generation: u32,
+        /// The histories as the changelog left them, the last change per key.
+        restored: Vec<HistoryChange>,
+    },
+    /// The partition is another's: its state is dropped.
+    Revoked {
+        /// The partition.
+        partition: i32,
+    },
+}
+
+/// A record as the log gave it.
+#[derive(Clone, Debug, Default)]
+pub struct InputRecord {
+    /// Partition, from 0.
+    pub partition: i32,
+    /// The generation of the partition's assignment.
+    pub generation: u32,
+    /// Offset.
+    pub offset: i64,
+    /// The bytes, key, headers and time.
+    pub original: Original,
+    /// The last record of its scope: its history is dropped once it is finished.
+    pub last_of_scope: bool,
+}
+
+/// What a record was when it came, for dead letters and for the headers of all outputs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Original {
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Value.
+    pub value: Option<Vec<u8>>,
+    /// Headers, `traceparent` among them.
+    pub headers: Vec<Header>,
+    /// The log's time: milliseconds since 1970. `None` where the log has none.
+    pub time_ms: Option<i64>,
+}
+
+/// A turn that can be served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ArrivedTurn {
+    /// Which attempt this is.
+    pub request: RequestId,
+    /// The input.
+    pub input: InputId,
+    /// Whose sequence it belongs to.
+    pub scope: Scope,
+    /// The turn as it came.
+    pub turn: Turn,
+    /// Its id, never absent.
+    pub turn_id: TurnId,
+    /// When it was said: its own timestamp, else the log's time, else a second per offset.
+    pub event_time: EventTime,
+    /// What it was when it came.
+    pub original: Arc<Original>,
+    /// The last of its scope.
+    pub last_of_scope: bool,
+}
+
+/// What `history` receives. Exchanged once, by scope.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Arrived {
+    /// A turn.
+    Turn(Box<ArrivedTurn>),
+    /// One record of the changelog, before any turn of its partition.
+    Restored {
+        /// The partition whose changelog it is.
+        partition: i32,
+        /// The record.
+        change: Box<HistoryChange>,
+    },
+    /// To every worker: the partition begins anew under this generation.
+    Assigned {
+        /// The worker it is for.
+        worker: u64,
+        /// The partition.
+        partition: i32,
+        /// Its generation.
+        generation: u32,
+    },
+    /// To every worker: drop the partition's state.
+    Revoked {
+        /// The worker it is for.
+        worker: u64,
+        /// The partition.
+        partition: i32,
+    },
+}
+
+impl Arrived {
+    /// Where the exchange sends it: low bits well mixed, since timely routes by them.
+    pub fn route(&self) -> u64 {
+        match self {
+            Self::Turn(turn) => route(turn.request.partition, &turn.scope),
+            Self::Restored { partition, change } => route(*partition, &change.key().scope),
+            Self::Assigned { worker, .. } | Self::Revoked { worker, .. } => *worker,
+        }
+    }
+}
+
+fn route(partition: i32, scope: &Scope) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hasher = rustc_hash::FxHasher::default();
+    (partition, scope).hash(&mut hasher);
+    let hash = hasher.finish();
+    let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    hash ^ (hash >> 29)
+}
+
+/// Reads inputs: inputs in, (what `history` receives, dead letters) out.
+pub fn ingest<'scope>(
+    inputs: StreamVec<'scope, Epoch, Input>,
+    config: TurnsConfig,
+    topic: Arc<str>,
+) -> (StreamVec<'scope, Epoch, Arrived>, StreamVec<'scope, Epoch, Finished>) {
+    let scope = inputs.scope();
+    let workers = scope.peers() as u64;
+    let mut builder = OperatorBuilder::new(Stage::Ingest.name().to_owned(), scope);
+    let mut input = builder.new_input(inputs, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let (arrived, arrived_stream) = builder.new_output();
+    let (refused, refused_stream) = builder.new_output();
+    let (mut arrived, mut refused) = (OutputBuilder::from(arrived), OutputBuilder::from(refused));
+
+    builder.build(move |_| {
+        move |_| {
+            let (mut arrived, mut refused) = (arrived.activate(), refused.activate());
+            input.for_each(|capability, inputs| {
+                let mut arrived = arrived.session(&capability);
+                let mut refused = refused.session(&capability);
+                for input in inputs.drain(..) {
+                    match input {
+                        Input::Record(record) => match read(record, &config, &topic) {
+                            Ok(turn) => arrived.give(Arrived::Turn(Box::new(turn))),
+                            Err(finished) => refused.give(*finished),
+                        },
+                        Input::Assigned { partition, generation, restored } => {
+                            for worker in 0..workers {
+                                arrived.give(Arrived::Assigned { worker, partition, generation });
+                            }
+                            for change in restored {
+                                let change = Box::new(change);
+                                arrived.give(Arrived::Restored { partition, change });
+                            }
+                        }
+                        Input::Revoked { partition } => {
+                            for worker in 0..workers {
+                                arrived.give(Arrived::Revoked { worker, partition });
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (arrived_stream, refused_stream)
+}
+
+/// One record: a turn, or its dead letter.
+fn read(
+    record: InputRecord,
+    config: &TurnsConfig,
+    topic: &str,
+) -> Result<ArrivedTurn, Box<Finished>> {
+    let InputRecord { partition, generation, offset, original, last_of_scope } = record;
+    let input = InputId { topic: topic.to_owned(), partition, offset };
+    let request = RequestId { partition, generation, offset };
+    let original = Arc::new(original);
+    match turn_of(&original, config) {
+        Ok((turn, scope)) => {
+            let turn_id = turn.turn_id.clone().unwrap_or_else(|| input.turn_id());
+            let event_time = turn
+                .timestamp
+                .or(original.time_ms.map(EventTime))
+                .unwrap_or(EventTime(offset.saturating_mul(1_000)));
+            let turn = ArrivedTurn {
+                request,
+                input,
+                scope,
+                turn,
+                turn_id,
+                event_time,
+                original,
+                last_of_scope,
+            };
+            Ok(turn)
+        }
+        Err(reason) => {
+            let fault = Fault::new(Stage::Ingest, FaultKind::Invalid, reason.to_string());
+            let letter = dead_letter(input, &original, fault);
+            Err(Box::new(Finished::single(request, letter, original)))
+        }
+    }
+}
+
+/// A dead letter for an input, with its bytes as they came.
+pub fn dead_letter(input: InputId, original: &Original, fault: Fault) -> Outcome {
+    Outcome::DeadLetter(Box::new(DeadLetter {
+        schema_version: SCHEMA_VERSION,
+        input,
+        value: original.value.clone().map(Bytes),
+        key: original.key.clone().map(Bytes),
+        headers: original.headers.clone(),
+        fault,
+        time: original.time_ms.unwrap_or_default(),
+    }))
+}
+
+/// Why an input is not a turn that can be served.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("the record has no value; a turn is a JSON object")]
+    NoValue,
+    #[error("the record has {bytes} bytes, more than turns.max_record_bytes = {limit}")]
+    TooLarge { bytes: usize, limit: usize },
+    #[error("not UTF-8 from byte {0} on; send JSON in UTF-8")]
+    NotUtf8(usize),
+    #[error("not a turn: {0}")]
+    NotATurn(serde_json::Error),
+    #[error("schema_version {0} is newer than {SCHEMA_VERSION}; upgrade the engine first")]
+    TooNew(u32),
+    #[error("schema_version 0 never was; the first version is 1")]
+    NoVersion,
+    #[error("kind `forget` is reserved and not served yet")]
+    Reserved,
+    #[error("`{0}` is empty; leave it out or give it a value")]
+    Empty(&'static str),
+    #[error("`{field}` has {bytes} bytes, more than {limit} (turns.{key})")]
+    TooLong { field: &'static str, bytes: usize, limit: usize, key: &'static str },
+    #[error("`{field}` has the control character U+{character:04X} at byte {byte}; remove it")]
+    ControlCharacter { field: &'static str, character: u32, byte: usize },
+    #[error("`user_id` is missing; turns.scope = \"user\" needs it")]
+    NoUser,
+    #[error(
+        "`timestamp` is {seconds} s from the log's time, more than \
+         turns.max_timestamp_skew_seconds = {limit}"
+    )]
+    Skewed { seconds: u64, limit: u64 },
+}
+
+/// Parses and checks a record's value.
+fn turn_of(original: &Original, config: &TurnsConfig) -> Result<(Turn, Scope), Refusal> {
+    let bytes = original.value.as_deref().ok_or(Refusal::NoValue)?;
+    if bytes.len() > config.max_record_bytes {
+        return Err(Refusal::TooLarge { bytes: bytes.len(), limit: config.max_record_bytes });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| Refusal::NotUtf8(error.valid_up_to()))?;
+    let turn: Turn = serde_json::from_str(text).map_err(Refusal::NotATurn)?;
+    match turn.schema_version {
+        0 => return Err(Refusal::NoVersion),
+        version if version > SCHEMA_VERSION => return Err(Refusal::TooNew(version)),
+        _ => {}
+    }
+    if turn.kind == TurnKind::Forget {
+        return Err(Refusal::Reserved);
+    }
+    let ids = [
+        ("conversation_id", Some(turn.conversation_id.as_str())),
+        ("tenant_id", turn.tenant_id.as_ref().map(|id| id.as_str())),
+        ("user_id", turn.user_id.as_ref().map(|id| id.as_str())),
+        ("turn_id", turn.turn_id.as_ref().map(|id| id.as_str())),
+        ("response_id", turn.response_id.as_ref().map(|id| id.as_str())),
+    ];
+    for (field, id) in ids {
+        if let Some(id) = id {
+            check_text(field, id, config.max_id_bytes, "max_id_bytes")?;
+            check_characters(field, id, |_| false)?;
+        }
+    }
+    check_text("text", &turn.text, config.max_text_bytes, "max_text_bytes")?;
+    check_characters("text", &turn.text, |character| matches!(character, '\n' | '\r' | '\t'))?;
+    check_skew(&turn, original, config.max_timestamp_skew_seconds)?;
+    let scope = turn.scope(config.scope).ok_or(Refusal::NoUser)?;
+    Ok((turn, scope))
+}
+
+fn check_text(
+    field: &'static str,
+    text: &str,
+    limit: usize,
+    key: &'static str,
+) -> Result<(), Refusal> {
+    if text.trim().is_empty() {
+        return Err(Refusal::Empty(field));
+    }
+    if text.len() > limit {
+        return Err(Refusal::TooLong { field, bytes: text.len(), limit, key });
+    }
+    Ok(())
+}
+
+fn check_characters(
+    field: &'static str,
+    text: &str,
+    allowed: impl Fn(char) -> bool,
+) -> Result<(), Refusal> {
+    match text.char_indices().find(|(_, character)| character.is_control() && !allowed(*character))
+    {
+        Some((byte, character)) => {
+            Err(Refusal::ControlCharacter { field, character: character.into(), byte })
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusal> {
+    let (Some(said), Some(logged)) = (turn.timestamp, original.time_ms) else { return Ok(()) };
+    let seconds = said.millis().abs_diff(logged) / 1_000;
+    if limit > 0 && seconds > limit {
+        return Err(Refusal::Skewed { seconds, limit });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(bytes: &[u8], change: impl Fn(&mut TurnsConfig)) -> String {
+        let mut config = TurnsConfig::default();
+        change(&mut config);
+        let original =
+            Original { value: Some(bytes.to_vec()), time_ms: Some(0), ..Original::default() };
+        turn_of(&original, &config).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn bad_input_is_refused_with_its_reason() {
+        let plain = |_: &mut TurnsConfig| {};
+        let said = |text: &str| {
+            format!(r#"{{"conversation_id":"c","speaker":"user","text":"{text}"}}"#).into_bytes()
+        };
+        let rows: &[(Vec<u8>, &str)] = &[
+            (b"\xff\xfe".to_vec(), "not UTF-8 from byte 0"),
+            (b"hello".to_vec(), "expected value at line 1 column 1"),
+            (b"[]".to_vec(), "not a turn"),
+            (br#"{"speaker":"user","text":"x"}"#.to_vec(), "missing field `conversation_id`"),
+            (
+                br#"{"conversation_id":" ","speaker":"user","text":"x"}"#.to_vec(),
+                "`conversation_id` is empty",
+            ),
+            (
+                br#"{"conversation_id":"c","speaker":"user","text":7}"#.to_vec(),
+                "invalid type: integer `7`",
+            ),
+            (
+                br#"{"conversation_id":"c","speaker":"robot","text":"x"}"#.to_vec(),
+                "unknown variant `robot`",
+            ),
+            (said(""), "`text` is empty"),
+            (said(&"x".repeat(9_000)), "`text` has 9000 bytes"),
+            (said("a\\u0007b"), "U+0007 at byte 1"),
+            (said("a\\u0085b"), "U+0085"),
+            (
+                br#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
+                "unknown variant `sing`",
+            ),
+            (
+                br#"{"kind":"forget","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
+                "reserved",
+            ),
+            (
+                br#"{"schema_version":2,"conversation_id":"c","speaker":"user","text":"x"}"#
+                    .to_vec(),
+                "newer than 1",
+            ),
+            (
+                br#"{"conversation_id":"c","speaker":"user","text":"x","timestamp":90000000}"#
+                    .to_vec(),
+                "90000 s from the log's time",
+            ),
+            (
+                br#"{"conversation_id":"c","speaker":"user","text":"x","turn_id":""}"#.to_vec(),
+                "`turn_id` is empty",
+            ),
+        ];
+        for (bytes, expected) in rows {
+            let found = refusal(bytes, plain);
+            assert!(found.contains(expected), "{expected:?} is not in {found:?}");
+        }
+        let no_user = refusal(&said("x"), |config| config.scope = ScopeKind::User);
+        assert!(no_user.contains("user_id"), "{no_user}");
+        let large = refusal(&said("x"), |config| config.max_record_bytes = 10);
+        assert!(large.contains("max_record_bytes = 10"), "{large}");
+    }
+
+    #[test]
+    fn a_turn_without_time_takes_the_logs_and_without_that_a_synthetic_one() {
+        let value = Some(br#"{"conversation_id":"c","speaker":"user","text":"x"}"#.to_vec());
+        let record = |time_ms| InputRecord {
+            offset: 7,
+            original: Original { value: value.clone(), time_ms, ..Original::default() },
+            ..InputRecord::default()
+        };
+        let config = TurnsConfig::default();
+        let logged = read(record(Some(42)), &config, "turns").unwrap();
+        assert_eq!(logged.event_time, EventTime(42));
+        assert_eq!(logged.turn_id.as_str(), "0-7");
+        let synthetic = read(record(None), &config, "turns").unwrap();
+        assert_eq!(synthetic.event_time, EventTime(7_000));
+    }
+
+    #[test]
+    fn line_breaks_and_tabs_are_text() {
+        let original = Original {
+            value: Some(
+                br#"{"conversation_id":"c","speaker":"user","text":"a\n\tb"}"#.to_vec(),
+            ),
+            ..Original::default()
+        };
+        assert!(turn_of(&original, &TurnsConfig::default()).is_ok());
+    }
+}

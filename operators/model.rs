@@ -1,0 +1,138 @@
+//! What stages need of models: generate, embed and score, behind one port. Nothing here knows
+//! candle, a server or a thread; [`call`](mod@crate::call) is the only one who asks.
+//!
+//! A [`Model`] takes a request with a [`Reply`] and answers whenever it likes, from wherever it
+//! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a
+//! lost answer would stop the conversation and the frontier for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::Sender;
+use turnstream_schemas::{Confidence, ModelUsed, Stage};
+
+pub mod scripted;
+
+/// Asks for text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateRequest {
+    /// Who asks; a model may serve several stages.
+    pub stage: Stage,
+    /// What the model is told about its task.
+    pub system: String,
+    /// What it is asked, the dialogue included.
+    pub prompt: String,
+    /// Tokens to generate at most.
+    pub max_tokens: u32,
+    /// Sampling temperature, from 0 (greedy).
+    pub temperature: f32,
+    /// The JSON Schema that the answer must follow, where it must.
+    pub schema: Option<Arc<str>>,
+}
+
+/// Text that a model wrote.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// The text.
+    pub text: String,
+    /// How sure the model was, where it says.
+    pub confidence: Option<Confidence>,
+    /// What wrote it.
+    pub model: ModelUsed,
+}
+
+/// A sentence embedding: finite numbers, L2 norm 1, as many as the model has dimensions.
+pub type Embedding = Arc<[f32]>;
+
+/// Asks for the embeddings of texts, one each, in order.
+pub type EmbedRequest = Vec<String>;
+
+/// Asks for the scores of pairs of texts, one each, in order.
+pub type ScoreRequest = Vec<(String, String)>;
+
+/// A model that answers requests of type `Q` with `A`.
+pub trait Model<Q, A>: Send + Sync {
+    /// The model's name, for records and metrics.
+    fn name(&self) -> &str;
+
+    /// Takes the request, or hands it back at once where the queue is full. Never blocks. The
+    /// answer comes through the reply.
+    fn ask(&self, request: Q, reply: Reply<A>) -> Result<(), Busy<Q, A>>;
+}
+
+/// Generates text.
+pub type Generate = dyn Model<GenerateRequest, Generated>;
+/// Embeds sentences.
+pub type Embed = dyn Model<EmbedRequest, Vec<Embedding>>;
+/// Scores pairs of texts, each 0..=1.
+pub type Score = dyn Model<ScoreRequest, Vec<f32>>;
+
+/// A request that a full queue handed back.
+pub struct Busy<Q, A> {
+    /// The request.
+    pub request: Q,
+    /// Its reply, not answered.
+    pub reply: Reply<A>,
+}
+
+/// Why a model gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The model answered with an error.
+    #[error("the model answered: {0}")]
+    Model(String),
+    /// The model panicked while it worked on the request.
+    #[error("the model panicked")]
+    Panic,
+    /// The model dropped the request without an answer.
+    #[error("the model dropped the request without an answer")]
+    Dropped,
+    /// No answer came within the stage's timeout.
+    #[error("no answer within {timeout_ms} ms")]
+    Timeout {
+        /// How long the stage waited.
+        timeout_ms: u64,
+    },
+}
+
+/// An answer on its way back: which request, which attempt, what came of it.
+pub(crate) type Answer<A> = (u64, u32, Result<A, CallError>);
+
+/// Where a model puts its answer. Answers exactly once: explicitly, or by being dropped.
+pub struct Reply<A> {
+    pub(crate) ticket: u64,
+    pub(crate) attempt: u32,
+    pub(crate) answers: Sender<Answer<A>>,
+    pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) abandoned: Arc<AtomicBool>,
+    pub(crate) answered: bool,
+}
+
+impl<A> Reply<A> {
+    /// Answers the request. The caller may be gone; then nothing happens.
+    pub fn answer(mut self, answer: Result<A, CallError>) {
+        self.send(answer);
+    }
+
+    /// Whether nobody waits for the answer any more: the model may skip the work.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    fn send(&mut self, answer: Result<A, CallError>) {
+        self.answered = true;
+        // The operator that asked is gone when its dataflow was dropped; nobody waits then.
+        if self.answers.send((self.ticket, self.attempt, answer)).is_ok() {
+            (self.wake)();
+        }
+    }
+}
+
+impl<A> Drop for Reply<A> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let unwinding = std::thread::panicking();
+            self.send(Err(if unwinding { CallError::Panic } else { CallError::Dropped }));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! One process of the engine: a consumer thread, timely workers, and a committer, joined to a
+//! log. `run`, `replay` and `demo` differ only in the log they join it to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::Sender;
+
+use crate::commit::{self, CommitConfig, CommitError, Committer, Report};
+use crate::flow_control::FlowControl;
+use crate::intake::{Intake, IntakeError};
+use crate::log::{Consumer, Producer};
+use crate::tally::Tally;
+use crate::worker::{Parts, WorkerError, Workers};
+
+/// What an engine did, once it stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Inputs and their outcomes.
+    pub tally: Tally,
+    /// Inputs that were read again and had ended before.
+    pub skipped: u64,
+    /// Answers that came for turns that had ended otherwise.
+    pub late_answers: u64,
+    /// Outcomes of an older assignment that were dropped.
+    pub stale: u64,
+}
+
+/// The two halves of a log.
+pub struct Ends {
+    /// Where inputs come from.
+    pub consumer: Box<dyn Consumer>,
+    /// Where outcomes go.
+    pub producer: Box<dyn Producer>,
+}
+
+/// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed.
+pub fn serve(
+    ends: Ends,
+    parts: &Parts,
+    workers: usize,
+    stop: &AtomicBool,
+) -> Result<Summary, EngineError> {
+    let turns = &parts.config.turns;
+    let flow = Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
+    let commit: CommitConfig = parts.config.commit.clone();
+    let committer = Committer::new(commit, ends.producer, Arc::clone(&flow));
+    let (reports, reported) = crossbeam_channel::unbounded();
+
+    std::thread::scope(|threads| {
+        let committing = std::thread::Builder::new()
+            .name("committer".to_owned())
+            .spawn_scoped(threads, move || commit::run(committer, &reported))
+            .map_err(EngineError::Thread)?;
+        let taken_in = take_in(ends.consumer, parts, workers, (reports, flow), stop);
+        // Everybody who reports is gone now, so the committer commits the rest and ends. The
+        // consumer lives until then: leaving the group earlier would hand our partitions on
+        // while we still commit for them.
+        let committed = committing.join().map_err(|_| EngineError::CommitterPanicked)?;
+        let committer = committed?;
+        let (_consumer, skipped) = taken_in?;
+        let late_answers = parts.late_answers.load(Ordering::Relaxed);
+        let (tally, stale) = (committer.tally().clone(), committer.stale());
+        Ok(Summary { tally, skipped, late_answers, stale })
+    })
+}
+
+/// Polls until the end, then drains the workers. Gives the consumer back, and how many inputs
+/// were skipped.
+fn take_in(
+    consumer: Box<dyn Consumer>,
+    parts: &Parts,
+    workers: usize,
+    (reports, flow): (Sender<Report>, Arc<FlowControl>),
+    stop: &AtomicBool,
+) -> Result<(Box<dyn Consumer>, u64), EngineError> {
+    let workers = Workers::start(workers, parts, &reports)?;
+    let mut intake = Intake::new(consumer, &workers, reports, flow);
+    let polled = loop {
+        if stop.load(Ordering::Relaxed) {
+            tracing::info!("stopping: what is in flight ends first");
+            break Ok(());
+        }
+        match intake.poll() {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    let (consumer, skipped) = intake.stop();
+    // A worker that panicked is the reason why polling failed, so it is told first.
+    workers.drain()?;
+    polled?;
+    Ok((consumer, skipped))
+}
+
+/// Why an engine had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Taking inputs in.
+    #[error(transparent)]
+    Intake(#[from] IntakeError),
+    /// The workers.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// Committing outcomes.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// A thread could not be started.
+    #[error("a thread could not be started: {0}; free memory or raise the limit of processes")]
+    Thread(std::io::Error),
+    /// The committer panicked: a fault of the engine.
+    #[error("the committer panicked; the log has the place, and a restart goes on from the last commit")]
+    CommitterPanicked,
+}

@@ -1,0 +1,116 @@
+//! How many inputs may be in flight: per partition and per process, waiting ones included. A
+//! full partition is paused, so that one endless conversation pauses its own partition and not
+//! everybody's. Timely has no back-pressure; this is it.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Counts inputs between their being polled and their outcome being committed.
+#[derive(Debug)]
+pub struct FlowControl {
+    max_per_partition: usize,
+    max_in_all: usize,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    per_partition: BTreeMap<i32, usize>,
+    in_all: usize,
+}
+
+impl FlowControl {
+    /// Bounds in inputs; each at least 1.
+    pub fn new(max_per_partition: usize, max_in_all: usize) -> Self {
+        Self {
+            max_per_partition: max_per_partition.max(1),
+            max_in_all: max_in_all.max(1),
+            state: Mutex::default(),
+            settled: Condvar::new(),
+        }
+    }
+
+    /// Counts inputs that were polled.
+    pub fn admit(&self, partition: i32, inputs: usize) {
+        let mut state = self.state();
+        *state.per_partition.entry(partition).or_default() += inputs;
+        state.in_all += inputs;
+    }
+
+    /// Counts inputs whose outcomes were committed.
+    pub fn settle(&self, partition: i32, inputs: usize) {
+        let mut state = self.state();
+        if let Some(in_flight) = state.per_partition.get_mut(&partition) {
+            let settled = inputs.min(*in_flight);
+            *in_flight -= settled;
+            state.in_all -= settled;
+        }
+        self.settled.notify_all();
+    }
+
+    /// Forgets a partition that is another's now.
+    pub fn forget(&self, partition: i32) {
+        let mut state = self.state();
+        let gone = state.per_partition.remove(&partition).unwrap_or_default();
+        state.in_all -= gone;
+        self.settled.notify_all();
+    }
+
+    /// Whether the partition must pause.
+    pub fn is_full(&self, partition: i32) -> bool {
+        let state = self.state();
+        state.of(partition) >= self.max_per_partition || state.in_all >= self.max_in_all
+    }
+
+    /// Whether a paused partition may go on: some room below both bounds, so that it does not
+    /// pause again at once.
+    pub fn has_room(&self, partition: i32) -> bool {
+        let state = self.state();
+        state.of(partition) <= self.max_per_partition / 2 && state.in_all <= self.max_in_all / 2
+    }
+
+    /// Inputs in flight in the whole process.
+    pub fn in_flight(&self) -> usize {
+        self.state().in_all
+    }
+
+    /// Waits until something settles, at most `wait`.
+    pub fn wait_for_settled(&self, wait: Duration) {
+        // Whether it was the time or an outcome that ended the wait makes no difference.
+        drop(self.settled.wait_timeout(self.state(), wait));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn of(&self, partition: i32) -> usize {
+        self.per_partition.get(&partition).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_partition_pauses_itself_and_a_full_process_everybody() {
+        let flow = FlowControl::new(4, 6);
+        flow.admit(0, 4);
+        assert!(flow.is_full(0) && !flow.is_full(1));
+        flow.admit(1, 2);
+        assert!(flow.is_full(1), "six in all");
+        flow.settle(0, 2);
+        assert!(!flow.is_full(1) && !flow.has_room(1), "room comes at half of the bound");
+        flow.settle(0, 2);
+        assert!(flow.has_room(1));
+        flow.forget(1);
+        assert_eq!(flow.in_flight(), 0);
+        flow.settle(1, 5);
+        assert_eq!(flow.in_flight(), 0, "what was forgotten is not counted twice");
+    }
+}

@@ -1,0 +1,61 @@
+//! `kbp`: Knowledge Behind Persona, Chinese talk whose replies rest on a persona and on what is
+//! known about it (SAFARI, UniMS-RAG; no licence stated: for measurement only).
+//!
+//! Reads one dialogue a record: `id?`, `persona {B0: sentence}`, `conversation [{U, S, P-K}]`,
+//! where `P-K` is `[]`, `[[persona]]` or `[[persona], [knowledge]]`.
+//!
+//! - User: `U`. Each exchange is a user turn and the system's reply.
+//! - Conversation id: `id`. Turn ids: places.
+//! - Persona: the sentences in the order of their names, on user turns. They describe the
+//!   *answering* side here. Words stand apart where upstream set them apart.
+//! - Label `need`: none for `[]`, else persona. Where knowledge was used too (Both), `gold` has
+//!   an id of knowledge.
+//! - Label `gold`: ids as upstream writes them, `B2` for a sentence of the persona and `B2-K0`
+//!   for knowledge behind it, persona first.
+//! - Dropped: the knowledge behind the persona (`persona_kg`).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use turnstream_schemas::Speaker;
+
+use super::dialogue::{Dialogue, Shape, Utterance};
+use super::{Labels, Need};
+
+#[derive(Deserialize)]
+pub(super) struct Record {
+    id: Option<String>,
+    persona: BTreeMap<String, String>,
+    conversation: Vec<Exchange>,
+}
+
+#[derive(Deserialize)]
+struct Exchange {
+    #[serde(rename = "U")]
+    user: String,
+    #[serde(rename = "S")]
+    system: String,
+    #[serde(rename = "P-K")]
+    used: Vec<Vec<String>>,
+}
+
+impl Shape for Record {
+    fn dialogue(self) -> Result<Dialogue, String> {
+        let mut persona: Vec<_> = self.persona.into_iter().collect();
+        // B10 comes after B9.
+        persona.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
+        let utterances = self.conversation.into_iter().flat_map(|exchange| {
+            let need = if exchange.used.is_empty() { Need::None } else { Need::Persona };
+            let gold = exchange.used.into_iter().flatten().collect();
+            let mut reply = Utterance::new(Speaker::System, exchange.system);
+            reply.made_with = Labels { need: Some(need), gold, topic: None };
+            [Utterance::new(Speaker::User, exchange.user), reply]
+        });
+        Ok(Dialogue {
+            id: self.id,
+            language: "zh",
+            utterances: utterances.collect(),
+            persona: persona.into_iter().map(|(_, sentence)| sentence).collect(),
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! `kdconv`: Chinese talk about films, music and travel, driven by a knowledge graph (Tsinghua;
+//! Apache-2.0).
+//!
+//! Reads one dialogue a record: `messages [{message, attrs? [{name, attrname, attrvalue}]}]`, as
+//! upstream's JSON lists hold it.
+//!
+//! - User: whoever speaks first. The messages name no speaker; two people alternate.
+//! - Conversation id: the dialogue's place, for it has none. Turn ids: places.
+//! - Label `need`: structured where the reply is annotated with triples, else none. Both sides
+//!   are annotated, so that system turns carry labels too.
+//! - Label `gold`: the reply's triples, `head`, `relation` and `tail` with tabs between. A tail
+//!   of the relation `Information` is a text of several sentences.
+//! - Dropped: the name of what the dialogue begins with.
+
+use serde::Deserialize;
+
+use super::dialogue::{Dialogue, Shape, Utterance, side_by_place};
+use super::{Labels, Need};
+
+#[derive(Deserialize)]
+pub(super) struct Record {
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    message: String,
+    #[serde(default)]
+    attrs: Vec<Triple>,
+}
+
+#[derive(Deserialize)]
+struct Triple {
+    name: String,
+    attrname: String,
+    attrvalue: String,
+}
+
+impl Shape for Record {
+    fn dialogue(self) -> Result<Dialogue, String> {
+        let utterances = self.messages.into_iter().enumerate().map(|(place, message)| {
+            let mut utterance = Utterance::new(side_by_place(place), message.message);
+            let need = if message.attrs.is_empty() { Need::None } else { Need::Structured };
+            let gold = message.attrs.iter();
+            let gold =
+                gold.map(|triple| [&*triple.name, &triple.attrname, &triple.attrvalue].join("\t"));
+            utterance.made_with = Labels { need: Some(need), gold: gold.collect(), topic: None };
+            utterance
+        });
+        let utterances = utterances.collect();
+        Ok(Dialogue { id: None, language: "zh", persona: Vec::new(), utterances })
+    }
+}

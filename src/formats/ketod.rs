@@ -1,0 +1,53 @@
+//! `ketod`: Knowledge-Enriched Task-Oriented Dialogue, SGD with some replies enriched by facts
+//! from Wikipedia (Facebook; MIT, on SGD's CC BY-SA 4.0).
+//!
+//! Reads one dialogue a record: `dialogue_id`,
+//! `turns [{speaker, utterance, enrich, kg_snippets? [index]}]`, as upstream's generated files
+//! hold it. Those are JSON lists with all retrieved passages, which are passed over.
+//!
+//! - User: `speaker` says (`USER`, `SYSTEM`).
+//! - Conversation id: `dialogue_id`. Turn ids: places.
+//! - Text: `utterance`, the words of SGD. The enriched wording is an answer to the task, and
+//!   would tell later turns what their gate is asked.
+//! - Label `need`: unstructured where the system's reply is enriched (`enrich`), else none: the
+//!   reply *gains* from knowledge, which is not the same as the user asking for it.
+//! - Label `gold`: the indices of the snippets that the enriched reply used.
+//! - Dropped: `enriched_utter`, entity queries, passages, and SGD's annotation.
+
+use serde::Deserialize;
+use serde_json::Value;
+use turnstream_schemas::Speaker;
+
+use super::dialogue::{Dialogue, Shape, Utterance, id_text, side_by_role};
+use super::{Labels, Need};
+
+#[derive(Deserialize)]
+pub(super) struct Record {
+    dialogue_id: String,
+    turns: Vec<KetodTurn>,
+}
+
+#[derive(Deserialize)]
+struct KetodTurn {
+    speaker: String,
+    utterance: String,
+    enrich: bool,
+    #[serde(default)]
+    kg_snippets: Vec<Value>,
+}
+
+impl Shape for Record {
+    fn dialogue(self) -> Result<Dialogue, String> {
+        let mut utterances = Vec::with_capacity(self.turns.len());
+        for turn in self.turns {
+            let mut utterance = Utterance::new(side_by_role(&turn.speaker)?, turn.utterance);
+            if utterance.speaker == Speaker::System {
+                let need = if turn.enrich { Need::Unstructured } else { Need::None };
+                let gold = turn.kg_snippets.iter().map(id_text).collect();
+                utterance.made_with = Labels { need: Some(need), gold, topic: None };
+            }
+            utterances.push(utterance);
+        }
+        Ok(Dialogue::english(Some(self.dialogue_id), utterances))
+    }
+}

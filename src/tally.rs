@@ -1,0 +1,100 @@
+//! What is counted about inputs and how they ended: the conservation law in numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use turnstream_schemas::{EvidenceSet, Outcome, Response, Stage};
+
+/// Counts of outcomes. `inputs` is counted where inputs are polled, the rest where outcomes are
+/// committed; with everything drained, `inputs = responses + recorded + dead_letters`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Inputs polled, those skipped as finished left out.
+    pub inputs: u64,
+    /// Inputs that were answered.
+    pub responses: u64,
+    /// Inputs that were recorded.
+    pub recorded: u64,
+    /// Inputs that could not be served.
+    pub dead_letters: u64,
+    /// Recorded inputs by reason.
+    pub recorded_by_reason: BTreeMap<&'static str, u64>,
+    /// Dead letters by stage.
+    pub dead_letters_by_stage: BTreeMap<Stage, u64>,
+    /// The gate's decisions among responses.
+    pub gate: GateTally,
+    /// Responses with at least one foreseen fact among their evidence.
+    pub foreseen_hits: u64,
+    /// Selected evidence in all responses together.
+    pub evidence_used: u64,
+    /// Responses that went without a stage, by stage.
+    pub degraded: BTreeMap<Stage, u64>,
+}
+
+/// How often the gate said yes and no.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GateTally {
+    /// Knowledge was retrieved.
+    pub retrieve: u64,
+    /// It was not.
+    pub skip: u64,
+}
+
+impl Tally {
+    /// Counts one outcome.
+    pub fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Response(response) => self.count_response(response),
+            Outcome::Recorded(recorded) => {
+                self.recorded += 1;
+                *self.recorded_by_reason.entry(recorded.reason.name()).or_default() += 1;
+            }
+            Outcome::DeadLetter(letter) => {
+                self.dead_letters += 1;
+                *self.dead_letters_by_stage.entry(letter.fault.stage).or_default() += 1;
+            }
+        }
+    }
+
+    /// Adds another tally.
+    pub fn add(&mut self, other: &Self) {
+        self.inputs += other.inputs;
+        self.responses += other.responses;
+        self.recorded += other.recorded;
+        self.dead_letters += other.dead_letters;
+        self.gate.retrieve += other.gate.retrieve;
+        self.gate.skip += other.gate.skip;
+        self.foreseen_hits += other.foreseen_hits;
+        self.evidence_used += other.evidence_used;
+        for (reason, count) in &other.recorded_by_reason {
+            *self.recorded_by_reason.entry(reason).or_default() += count;
+        }
+        for (stage, count) in &other.dead_letters_by_stage {
+            *self.dead_letters_by_stage.entry(*stage).or_default() += count;
+        }
+        for (stage, count) in &other.degraded {
+            *self.degraded.entry(*stage).or_default() += count;
+        }
+    }
+
+    /// Whether every input ended as exactly one outcome.
+    pub fn is_conserved(&self) -> bool {
+        self.inputs == self.responses + self.recorded + self.dead_letters
+    }
+
+    fn count_response(&mut self, response: &Response) {
+        self.responses += 1;
+        match response.gate.retrieve {
+            true => self.gate.retrieve += 1,
+            false => self.gate.skip += 1,
+        }
+        let foreseen = Some(EvidenceSet::Foreseen);
+        self.foreseen_hits +=
+            u64::from(response.evidence.iter().any(|evidence| evidence.set == foreseen));
+        self.evidence_used +=
+            response.evidence.iter().filter(|evidence| evidence.selected).count() as u64;
+        for stage in &response.degraded {
+            *self.degraded.entry(*stage).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Timely workers: the deterministic core that is driven by `step(now)`, and the threads that
+//! drive it in a process.
+//!
+//! The core has no clock, no thread and no random order of its own, so that a simulation can
+//! run it in one thread and in virtual time.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use timely::communication::WorkerGuards;
+use timely::container::CapacityContainerBuilder;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::generic::operator::source;
+use timely::dataflow::operators::generic::OutputBuilderSession;
+use timely::dataflow::operators::Probe;
+use timely::dataflow::operators::generic::Operator;
+use timely::dataflow::{ProbeHandle, Scope, StreamVec};
+use timely::Config;
+use timely::scheduling::SyncActivator;
+use timely::worker::Worker;
+use turnstream_operators::flow::{Epoch, Finished};
+use turnstream_operators::history::{ResponseSource, Rules};
+use turnstream_operators::ingest::{Input, OnAgentReply};
+use turnstream_operators::knowledge::Graph;
+use turnstream_operators::language::Lexicon;
+use turnstream_operators::stage::Clock;
+use turnstream_operators::timers::Timers;
+
+use crate::commit::{Report, encode};
+use crate::config::PipelineConfig;
+use crate::dataflow::dialogue;
+
+/// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
+/// gains nothing (measured with 10,000 conversations of 10 turns).
+const EPOCH_MS: u64 = 100;
+
+/// Inputs that the source takes in at one scheduling, so that others get their turn.
+const INPUTS_PER_SCHEDULING: usize = 1_024;
+
+/// What a dataflow is built from: shared by all workers of a process.
+#[derive(Clone)]
+pub struct Parts {
+    /// The stages' configuration.
+    pub config: Arc<PipelineConfig>,
+    /// The graph.
+    pub graph: Arc<Graph>,
+    /// The words of the language.
+    pub lexicon: &'static Lexicon,
+    /// Whose words enter history.
+    pub source: ResponseSource,
+    /// Whether history changes are committed.
+    pub publish_changes: bool,
+    /// Whether responses carry timings.
+    pub timings: bool,
+    /// Name of the input topic, for the coordinates of inputs.
+    pub topic: Arc<str>,
+    /// Answers that came for turns that had ended otherwise.
+    pub late_answers: Arc<AtomicU64>,
+}
+
+impl Parts {
+    /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
+    pub fn rules(&self) -> Rules {
+        let on_agent_reply = match self.source {
+            ResponseSource::Live => self.config.turns.on_agent_reply,
+            ResponseSource::Recorded | ResponseSource::Generated => OnAgentReply::Answer,
+        };
+        Rules {
+            config: self.config.history.clone(),
+            on_agent_reply,
+            source: self.source,
+            publish_changes: self.publish_changes,
+            lexicon: self.lexicon,
+        }
+    }
+
+    /// Counts a late answer.
+    pub fn count_late_answers(&self) -> impl Fn() + 'static {
+        let late = Arc::clone(&self.late_answers);
+        move || {
+            late.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The core on one worker.
+pub struct Core {
+    timers: Timers,
+    probe: ProbeHandle<Epoch>,
+    waker: SyncActivator,
+}
+
+impl Core {
+    /// Builds the dataflow. Inputs come through `inlet`, whose end is the end of input; inputs
+    /// that ended leave through `outlet`.
+    pub fn install(
+        worker: &mut Worker,
+        parts: &Parts,
+        inlet: Receiver<Input>,
+        outlet: Sender<Report>,
+        clock: Clock,
+    ) -> Self {
+        let timers = Timers::default();
+        let publish_recorded = parts.config.commit.publish_recorded;
+        worker.dataflow::<Epoch, _, _>(|scope| {
+            let (inputs, waker) = inputs(scope, inlet, timers.clone());
+            let probe = ProbeHandle::new();
+            let finished = dialogue(inputs, parts, &clock);
+            outputs(finished, outlet, publish_recorded).probe_with(&probe);
+            Self { timers, probe, waker }
+        })
+    }
+
+    /// Moves time to `now_ms` and lets every operator work that has something to do.
+    pub fn step(&self, worker: &mut Worker, now_ms: u64) {
+        self.timers.advance(now_ms);
+        worker.step();
+    }
+
+    /// Whether the input ended and every turn with it.
+    pub fn is_done(&self) -> bool {
+        self.probe.done()
+    }
+
+    /// When time must move on at the latest for a call's deadline, in milliseconds.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.timers.next_ms()
+    }
+
+    /// Wakes the source: to be called after inputs were put into the inlet, or it was closed.
+    pub fn waker(&self) -> SyncActivator {
+        self.waker.clone()
+    }
+}
+
+/// The source: hands on what lies in the inlet, and lets go of its capability at the end.
+fn inputs<'scope>(
+    scope: Scope<'scope, Epoch>,
+    inlet: Receiver<Input>,
+    timers: Timers,
+) -> (StreamVec<'scope, Epoch, Input>, SyncActivator) {
+    let mut waker = None;
+    let stream = source(scope, "inputs", |capability, info| {
+        let again = scope.activator_for(Rc::clone(&info.address));
+        waker = Some(scope.worker().sync_activator_for(info.address.to_vec()));
+        let mut capability = Some(capability);
+        move |output: &mut OutputBuilderSession<'_, Epoch, CapacityContainerBuilder<Vec<Input>>>| {
+            let Some(held) = capability.as_mut() else { return };
+            let epoch = timers.now_ms() / EPOCH_MS;
+            if epoch > *held.time() {
+                held.downgrade(&epoch);
+            }
+            let mut session = output.session(&*held);
+            for _ in 0..INPUTS_PER_SCHEDULING {
+                match inlet.try_recv() {
+                    Ok(input) => session.give(input),
+                    Err(TryRecvError::Empty) => return,
+                    Err(TryRecvError::Disconnected) => {
+                        drop(session);
+                        capability = None;
+                        return;
+                    }
+                }
+            }
+            again.activate();
+        }
+    });
+    let waker = waker.unwrap_or_else(|| unreachable!("the source was built above"));
+    (stream, waker)
+}
+
+/// The end of the flow: writes outputs as bytes, here on the worker rather than in the one
+/// committer, and hands them over.
+fn outputs(
+    finished: StreamVec<'_, Epoch, Finished>,
+    outlet: Sender<Report>,
+    publish_recorded: bool,
+) -> StreamVec<'_, Epoch, ()> {
+    finished.unary(Pipeline, "outputs", move |_, _| {
+        move |input, output: &mut OutputBuilderSession<'_, Epoch, CapacityContainerBuilder<Vec<()>>>| {
+            input.for_each(|capability, finished| {
+                let _progress = output.session(&capability);
+                for inputs in finished.drain(..) {
+                    // The committer is gone only when the process is about to stop; what it did
+                    // not commit will be read again.
+                    let _ = outlet.send(Report::Ended(encode(inputs, publish_recorded)));
+                }
+            });
+        }
+    })
+}
+
+/// The workers of a process, each with a thread of its own.
+pub struct Workers {
+    inlets: Vec<(Sender<Input>, SyncActivator)>,
+    guards: Option<WorkerGuards<()>>,
+}
+
+impl Workers {
+    /// Starts `count` workers and waits until each has built its dataflow.
+    pub fn start(count: usize, parts: &Parts, outlet: &Sender<Report>) -> Result<Self, WorkerError> {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
+        let (parts, outlet) = (parts.clone(), outlet.clone());
+        let (ready, started) = crossbeam_channel::bounded(count);
+        let guards = timely::execute(Config::process(count), move |worker| {
+            let index = worker.index();
+            let start = Instant::now();
+            let clock = match parts.timings {
+                true => Clock::from_micros(move || start.elapsed().as_micros() as u64),
+                false => Clock::none(),
+            };
+            let inlet = receivers[index].clone();
+            let core = Core::install(worker, &parts, inlet, outlet.clone(), clock);
+            // Nobody waits for a worker that starts after its process gave up.
+            let _ = ready.send((index, core.waker()));
+            while !core.is_done() {
+                let now_ms = start.elapsed().as_millis() as u64;
+                core.step(worker, now_ms);
+                let next = core.next_deadline_ms();
+                let wait = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
+                worker.step_or_park(wait);
+            }
+        })
+        .map_err(WorkerError::Start)?;
+        let mut wakers = BTreeMap::new();
+        while wakers.len() < count {
+            let (index, waker) = started.recv().map_err(|_| WorkerError::Panicked)?;
+            wakers.insert(index, waker);
+        }
+        let inlets = senders.into_iter().zip(wakers.into_values()).collect();
+        Ok(Self { inlets, guards: Some(guards) })
+    }
+
+    /// Hands inputs of a partition to its worker and wakes it. All of a partition go through
+    /// one worker's source, so that the exchange keeps their order.
+    pub fn send(
+        &self,
+        partition: i32,
+        inputs: impl IntoIterator<Item = Input>,
+    ) -> Result<(), WorkerError> {
+        let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
+        let (inlet, waker) = &self.inlets[worker];
+        for input in inputs {
+            inlet.send(input).map_err(|_| WorkerError::Panicked)?;
+        }
+        waker.activate().map_err(|_| WorkerError::Panicked)
+    }
+
+    /// Ends the input and waits until every turn in flight has ended.
+    pub fn drain(mut self) -> Result<(), WorkerError> {
+        for (inlet, waker) in std::mem::take(&mut self.inlets) {
+            drop(inlet);
+            // A worker that is gone already is found out below.
+            let _ = waker.activate();
+        }
+        let guards = self.guards.take().map(WorkerGuards::join).into_iter().flatten();
+        guards.into_iter().try_for_each(|worker| worker.map_err(|_| WorkerError::Panicked))
+    }
+}
+
+/// What can go wrong with workers.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Timely could not start them.
+    #[error("the workers did not start: {0}")]
+    Start(String),
+    /// A worker panicked: a fault of the engine, since panics of stages are contained.
+    #[error("a worker panicked; the log has the place, and a restart goes on from the last commit")]
+    Panicked,
+}

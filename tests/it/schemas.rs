@@ -1,0 +1,134 @@
+//! Kept fixtures of durable records: what was written once must be readable for ever.
+//!
+//! `tests/fixtures/records/vN/NAME.json` is a record as version N wrote it, every field filled;
+//! `NAME.VARIANT.json` is another of its kind. NAME is that of the published schema. A fixture
+//! is never edited or removed; a new version gets a folder of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use turnstream_schemas::{
+    DeadLetter, EntryKey, HistoryChange, HistoryEntry, Recorded, Response, SCHEMA_VERSION,
+    ScopeRecord, Turn, published,
+};
+
+struct Fixture {
+    path: PathBuf,
+    name: String,
+    /// Whether it is the one of its name with every field filled.
+    full: bool,
+    record: Value,
+}
+
+/// All fixtures of a version, in the order of their names.
+fn fixtures(version: u32) -> Vec<Fixture> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/records")
+        .join(format!("v{version}"));
+    let files = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: no fixtures: {error}", folder.display()));
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let name = stem.split('.').next().unwrap().to_owned();
+        let record = serde_json::from_slice(&std::fs::read(&path).unwrap())
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Fixture { full: name == stem, path, name, record }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Reads the record as the type of its name and writes it again.
+fn round_trip(name: &str, record: &Value) -> Result<Value, serde_json::Error> {
+    fn through<T: DeserializeOwned + Serialize>(
+        record: &Value,
+    ) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(serde_json::from_str::<T>(&record.to_string())?)
+    }
+    match name {
+        "turn" => through::<Turn>(record),
+        "response" => through::<Response>(record),
+        "recorded" => through::<Recorded>(record),
+        "dead-letter" => through::<DeadLetter>(record),
+        "history-key" => through::<EntryKey>(record),
+        "history-entry" => through::<HistoryEntry>(record),
+        "history-scope" => through::<ScopeRecord>(record),
+        "history-change" => through::<HistoryChange>(record),
+        _ => panic!("`{name}` is no durable record that this test knows"),
+    }
+}
+
+fn schema(name: &str) -> Value {
+    let schema = published::find(name).unwrap_or_else(|| panic!("no schema `{name}`"));
+    serde_json::from_str(&schema.text()).unwrap()
+}
+
+#[test]
+fn every_version_is_read_and_nothing_of_it_is_lost() {
+    for version in 1..=SCHEMA_VERSION {
+        for Fixture { path, name, record, .. } in fixtures(version) {
+            let path = path.display();
+            let again = round_trip(&name, &record).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(again, record, "{path}: not the same when written again");
+            if let Some(written) = record.get("schema_version") {
+                assert_eq!(written, version, "{path}: lies in another version's folder");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_fixture_is_valid_under_the_published_schema() {
+    let mut validators = BTreeMap::new();
+    for Fixture { path, name, record, .. } in (1..=SCHEMA_VERSION).flat_map(fixtures) {
+        let validator = validators
+            .entry(name.clone())
+            .or_insert_with(|| jsonschema::validator_for(&schema(&name)).unwrap());
+        let errors: Vec<_> = validator.iter_errors(&record).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:#?}", path.display());
+    }
+}
+
+/// The schemas refuse what they should: each required field, taken away, is missed.
+#[test]
+fn a_record_without_a_required_field_is_not_valid() {
+    for Fixture { name, record, full, .. } in fixtures(SCHEMA_VERSION) {
+        let schema = schema(&name);
+        let Some(required) = schema["required"].as_array().filter(|_| full) else { continue };
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        for field in required {
+            let field = field.as_str().unwrap();
+            let mut record = record.clone();
+            record.as_object_mut().unwrap().remove(field);
+            assert!(!validator.is_valid(&record), "{name} is valid without {field}");
+            assert!(round_trip(&name, &record).is_err(), "{name} is read without {field}");
+        }
+    }
+}
+
+#[test]
+fn the_current_version_has_a_full_fixture_of_every_durable_record() {
+    let fixtures = fixtures(SCHEMA_VERSION);
+    let names: BTreeSet<_> = fixtures.iter().filter(|f| f.full).map(|f| &*f.name).collect();
+    let durable = [
+        "dead-letter",
+        "history-change",
+        "history-entry",
+        "history-key",
+        "history-scope",
+        "recorded",
+        "response",
+        "turn",
+    ];
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), durable);
+    for Fixture { name, record, .. } in fixtures.iter().filter(|fixture| fixture.full) {
+        let schema = schema(name);
+        for field in schema["properties"].as_object().into_iter().flat_map(|fields| fields.keys()) {
+            assert!(record.get(field).is_some(), "{name}.json has no `{field}`");
+        }
+    }
+}

@@ -1,3 +1,5 @@
 //! turnstream
 
+pub mod cli;
+pub mod config;
 pub mod formats;

@@ -1,2 +1,7 @@
-//! cli
-fn main() {}
+//! The program: everything is in [`turnstream::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    turnstream::cli::main(std::env::args_os())
+}

@@ -1,0 +1,188 @@
+//! The command line: flags → configuration → command → exit code.
+//!
+//! Each command has a file of its name here, with its `Args` and an `execute`. Results go to
+//! standard output; logs, progress and errors to standard error. With `--json` the last line on
+//! standard output is one JSON object, also where the command failed. A reader that closes
+//! standard output early (`turnstream schema turn | head`) ends a command quietly.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+pub mod completions;
+pub mod demo;
+pub mod failure;
+pub mod logging;
+pub mod output;
+pub mod replay;
+pub mod run;
+#[cfg(test)]
+mod tests;
+pub mod validate;
+
+pub use failure::{InputRefused, Usage};
+pub use output::{print_json, stdout};
+
+use logging::LogFormat;
+
+/// What `--help` says below the commands. Exit codes are a promise to scripts.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  success
+  1  failure while running
+  2  wrong usage or configuration
+  3  input refused as a whole
+
+Environment:
+  TURNSTREAM_LOG  what is logged where --log-level is not given, such as
+                  info,turnstream::commit=debug
+  NO_COLOR        no colours, where it is set and not empty
+
+Examples:
+  turnstream demo
+  turnstream validate --config turnstream.toml
+  turnstream run --config turnstream.toml
+  turnstream replay log.jsonl.gz --out responses.jsonl --json";
+
+/// A streaming dataflow engine for retrieval-augmented dialogue: turns in, grounded responses
+/// and a maintained history out.
+#[derive(Debug, Parser)]
+#[command(name = "turnstream", version, after_help = AFTER_HELP, subcommand_required = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// How log lines are written to standard error.
+    #[arg(long, global = true, value_enum, default_value_t, help_heading = "Logging")]
+    pub log_format: LogFormat,
+    /// What is logged: off, error, warn, info, debug or trace, or directives such as
+    /// info,turnstream::commit=debug; info where neither this nor TURNSTREAM_LOG says.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        value_parser = logging::directives,
+        help_heading = "Logging"
+    )]
+    pub log_level: Option<String>,
+    /// What is done.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch conversations go through the whole engine.
+    Demo(demo::Args),
+    /// Serve turns from a log until told to stop.
+    Run(run::Args),
+    /// Put a log of conversations through the engine, without side effects.
+    Replay(replay::Args),
+    /// Check a configuration file.
+    Validate(validate::Args),
+    /// Print a completion script for a shell.
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Whether the last line on standard output is to be a JSON object.
+    fn json(&self) -> bool {
+        match self {
+            Self::Demo(args) => args.json,
+            Self::Replay(args) => args.json,
+            Self::Validate(args) => args.json,
+            Self::Run(_) | Self::Completions(_) => false,
+        }
+    }
+
+    /// Runs the command. What it returns is the exit code of a command that has reported by
+    /// itself; an error is reported here.
+    fn execute(&self, out: &mut dyn Write) -> anyhow::Result<Exit> {
+        match self {
+            // ── Joined by whoever builds the commands: `demo::execute(args, out)` and so on.
+            Self::Demo(_) | Self::Run(_) | Self::Replay(_) => {
+                Err(Usage::new("this build lacks the command", "build from a release").into())
+            }
+            Self::Validate(args) => validate::execute(args, out),
+            Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
+        }
+    }
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything that was asked for was done.
+    Success,
+    /// It failed while it ran.
+    Failed,
+    /// The command line or the configuration is wrong.
+    Usage,
+    /// The input was refused as a whole.
+    InputRefused,
+}
+
+impl Exit {
+    /// The number that the process ends with.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::InputRefused => 3,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Parses the command line, runs the command and reports what went wrong.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let mut out = stdout();
+    let exit = match Cli::try_parse_from(&args) {
+        Ok(cli) => execute(&cli, &mut out),
+        Err(error) => {
+            // A closed pipe is nobody's failure, and there is nowhere else to say it.
+            let _ = error.print();
+            let json = args.iter().any(|arg| arg == "--json");
+            usage(&error, json, &mut out)
+        }
+    };
+    exit.into()
+}
+
+fn execute(cli: &Cli, out: &mut dyn Write) -> Exit {
+    logging::start(cli.log_format, cli.log_level.as_deref());
+    let done = cli.command.execute(out).and_then(|exit| {
+        out.flush()?;
+        Ok(exit)
+    });
+    match done {
+        Ok(exit) => exit,
+        Err(error) if output::is_closed(&error) => Exit::Success,
+        Err(error) => failure::report(&error, cli.command.json(), out, &mut std::io::stderr()),
+    }
+}
+
+/// What clap had to say and has printed: help and versions are no errors.
+fn usage(error: &clap::Error, json: bool, out: &mut dyn Write) -> Exit {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
+        _ => {
+            if json {
+                let text = error.render().to_string();
+                let first = text.lines().next().unwrap_or_default();
+                let first = first.trim_start_matches("error: ");
+                let _ = failure::print(&Usage::new(first, "see --help").into(), out);
+            }
+            Exit::Usage
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The configuration: one strict tree, composed of the config struct in each operator's file.
+//!
+//! A TOML file holds a table per part of the engine; flags override the file, the file overrides
+//! the defaults, and the defaults serve. Strings may name variables of the environment, as
+//! `${NAME}` or `${NAME:default}`. What is wrong is refused with the file, line, key and remedy,
+//! everything at once: see [`read`]. The structs' documentation is what `turnstream validate
+//! --print` writes above each key.
+//!
+//! Ranges are declared where the field is, with `#[schemars(range(…))]`, and are checked from
+//! the schema; what needs more than one key goes to [`Validate`].
+
+use std::fmt;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod document;
+mod interpolate;
+mod load;
+mod print;
+mod problem;
+mod schema;
+mod secret;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use load::{Checks, Loaded, Validate, load, read};
+pub use print::PrintError;
+pub use problem::{ConfigError, KeyPath, Problem};
+pub use secret::{MASK, is_secret};
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    // ── Sections of the operators and of the log are joined here, in the order of the flow:
+    // turns, history, gate, query_production, topic_planning, cross_revision, fact_retrieval,
+    // fact_selection, generation, (knowledge), log, commit, (run). Each needs a line in
+    // `Validate for Config` below if it has checks across keys.
+    /// Which graph of facts is asked.
+    pub knowledge: KnowledgeConfig,
+    /// How the process runs.
+    pub run: RunConfig,
+}
+
+impl Validate for Config {
+    fn validate(&self, checks: &mut Checks) {
+        checks.within("knowledge", |checks| self.knowledge.validate(checks));
+        checks.within("run", |checks| self.run.validate(checks));
+    }
+}
+
+/// Which graph of facts is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KnowledgeConfig {
+    /// `"pack"` for the English pack that the program carries, or the path of a snapshot that
+    /// `turnstream knowledge import` wrote. Relative paths start at the working directory.
+    pub snapshot: Snapshot,
+}
+
+impl Validate for KnowledgeConfig {
+    fn validate(&self, checks: &mut Checks) {
+        if let Snapshot::File(path) = &self.snapshot {
+            checks.ensure(
+                path.is_file(),
+                "snapshot",
+                "there is no such file",
+                "make one with `turnstream knowledge import`, or write \"pack\" for the English \
+                 pack that the program carries",
+            );
+        }
+    }
+}
+
+/// Where the graph comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Snapshot {
+    /// The pack that the program carries, written `pack`.
+    #[default]
+    Pack,
+    /// A snapshot file.
+    File(PathBuf),
+}
+
+impl From<String> for Snapshot {
+    fn from(text: String) -> Self {
+        if text == "pack" { Self::Pack } else { Self::File(PathBuf::from(text)) }
+    }
+}
+
+impl From<Snapshot> for String {
+    fn from(snapshot: Snapshot) -> Self {
+        snapshot.to_string()
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pack => out.write_str("pack"),
+            Self::File(path) => write!(out, "{}", path.display()),
+        }
+    }
+}
+
+impl JsonSchema for Snapshot {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Snapshot".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// How the process runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Workers of the dataflow in this process, 1 to 256: one thread each, over which scopes are
+    /// spread. More processes in the same consumer group scale further. `--workers` overrides it.
+    #[schemars(range(min = 1, max = 256))]
+    pub workers: u32,
+}
+
+impl RunConfig {
+    /// Most workers in a process.
+    pub const MAX_WORKERS: u32 = 256;
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self { workers: 1 }
+    }
+}
+
+impl Validate for RunConfig {
+    fn validate(&self, checks: &mut Checks) {
+        checks.ensure(
+            (1..=Self::MAX_WORKERS).contains(&self.workers),
+            "workers",
+            "expected an integer from 1 to 256",
+            "one worker per core that the process may use is most",
+        );
+    }
+}

@@ -1,1 +1,3 @@
 //! turnstream
+pub mod commit;
+pub mod log;

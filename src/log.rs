@@ -5,16 +5,44 @@
 //! knows only this trait pair: a [`Consumer`], owned by the consumer thread, and a [`Producer`],
 //! owned by the committer.
 //!
-//! The claim rests on one rule: everything that an input caused and the position behind it are
-//! in one [`Transaction`].
+//! The claim rests on three rules, which every implementation keeps and `log/conformance.rs`
+//! tests on each of them:
+//!
+//! 1. Everything that an input caused and the position behind it are in one [`Transaction`],
+//!    which readers of committed records see whole or not at all.
+//! 2. A position is taken only from whoever holds its partition now, under the generation of
+//!    its latest assignment. Whatever was made under an older one is refused as
+//!    [`LogError::Stale`].
+//! 3. A partition is [restored](Consumer::restore) from committed records only, and only once
+//!    no transaction that an earlier owner left open can still change them.
+//!
+//! The life of a partition, as its events tell it:
+//!
+//! ```text
+//!  Assigned ──▶ restore ──▶ resume ──▶ Records … ──┬─▶ Revoked ──▶ commit what is done ──▶ release
+//!  (paused)                   ▲   pause │          └─▶ Lost: drop everything, commit nothing
+//!                             └─────────┘
+//! ```
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use turnstream_schemas::Header;
 
 pub mod embedded;
 pub mod jsonl;
 pub mod kafka;
+pub mod letters;
+
+#[cfg(test)]
+mod conformance;
+
+/// The longest metadata that a position may carry, in bytes of ASCII (the broker's default of
+/// `offset.metadata.max.bytes`).
+pub const METADATA_LIMIT_BYTES: usize = 4_096;
 
 /// What a topic is for. The names on the log are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,8 +59,36 @@ pub enum Topic {
     History,
 }
 
+impl Topic {
+    /// All topics.
+    pub const ALL: [Self; 5] =
+        [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
+
+    /// The topic's name where none is configured, and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Turns => "turns",
+            Self::Responses => "responses",
+            Self::Recorded => "recorded",
+            Self::DeadLetters => "dead-letters",
+            Self::History => "history",
+        }
+    }
+}
+
+/// Where reading begins in a partition of which nothing was ever committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// At the oldest record that is still there.
+    #[default]
+    Earliest,
+    /// At the end as it is when the partition is restored.
+    Latest,
+}
+
 /// A record that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Partition, from 0.
     pub partition: i32,
@@ -51,6 +107,15 @@ pub struct Record {
     pub last_of_scope: bool,
 }
 
+/// A partition that is ours now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Assignment {
+    /// Partition, from 0.
+    pub partition: i32,
+    /// How often this consumer was assigned the partition, this time included: from 1.
+    pub generation: u32,
+}
+
 /// What polling brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -58,10 +123,15 @@ pub enum Event {
     Records(Vec<Record>),
     /// These partitions are ours now, paused. Each must be [restored](Consumer::restore), then
     /// [resumed](Consumer::resume).
-    Assigned(Vec<i32>),
-    /// These partitions are another's now; what is finished and not yet committed is his to do.
+    Assigned(Vec<Assignment>),
+    /// Another shall have these partitions. They are still ours, paused, until
+    /// [released](Consumer::release): commit what is done, then release them. Others wait for
+    /// that, so it must be bounded; what is not done by then is the next owner's to do.
     Revoked(Vec<i32>),
-    /// No input will ever come again (files).
+    /// These partitions are no longer ours, and may be another's already. Whatever is not
+    /// committed is his to do: drop it. A commit of theirs is refused.
+    Lost(Vec<i32>),
+    /// No input will ever come again (files, and a sealed embedded log).
     End,
 }
 
@@ -73,26 +143,67 @@ pub struct Restored {
     pub position: Option<i64>,
     /// The metadata committed with the position; empty where there is none.
     pub metadata: String,
-    /// The changelog partition until its end, the last record per key, in offset order.
+    /// The changelog partition until its end: the last record per key, in offset order. Keys
+    /// whose last record is a tombstone are left out.
     pub changelog: Vec<Record>,
+}
+
+impl Restored {
+    /// Refuses a changelog without a position: the offsets of the group are gone (they expire,
+    /// and a group may be renamed), and beginning anew would answer every input again.
+    pub(crate) fn checked(self, partition: i32, group: &str) -> Result<Self, LogError> {
+        if self.position.is_none() && !self.changelog.is_empty() {
+            return Err(LogError::Refused(format!(
+                "partition {partition}: the changelog holds {} records, yet group `{group}` has \
+                 no committed offset there; either name the group that wrote it, or set the \
+                 group's offset by hand, or empty the changelog to begin anew",
+                self.changelog.len()
+            )));
+        }
+        Ok(self)
+    }
 }
 
 /// Reads inputs. Owned by one thread.
 pub trait Consumer: Send {
-    /// Waits at most `wait` for something to happen. Must be called at least every few seconds
-    /// also while every partition is paused: it keeps the membership alive.
+    /// Waits at most `wait` for something to happen, and gives the first thing that did. Events
+    /// come in the order they happened; records of a partition come only between its resumption
+    /// and its pause, revocation or loss, each offset once per restoration, in bounded batches.
+    ///
+    /// Must be called at least every few seconds also while every partition is paused: it keeps
+    /// the membership alive. With nothing to give it takes the whole `wait`, so let `wait` be
+    /// short while a partition waits to be resumed. A zero `wait` reads no clock.
+    ///
+    /// # Errors
+    ///
+    /// Only what polling again cannot mend: connections that broke are made again silently.
     fn poll(&mut self, wait: Duration) -> Result<Event, LogError>;
 
-    /// Stops records of the partition from being polled, until resumed. Records that were
-    /// already fetched are kept and come later.
+    /// Stops records of the partition from being polled, until resumed; none is lost. A
+    /// partition that is not ours is left alone, since a rebalance may overtake the call.
     fn pause(&mut self, partition: i32) -> Result<(), LogError>;
 
-    /// Lets records of the partition come again.
+    /// Lets records of the partition come again. One that is not ours, or revoked, is left
+    /// alone.
     fn resume(&mut self, partition: i32) -> Result<(), LogError>;
 
     /// Reads the committed position with its metadata and then the changelog partition until
-    /// its end, seeing only committed records. Reading of inputs will begin at the position.
+    /// its end, seeing only committed records, and everything that any transaction committed
+    /// before the call. Reading of inputs begins at the position. May be called again on a
+    /// paused partition, to begin anew after an aborted transaction.
+    ///
+    /// Other partitions are not served meanwhile, yet the membership is kept alive.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unsettled`] while a transaction that somebody left open may still change the
+    /// answer: try again. [`LogError::Stale`] where the partition is not ours (any more): poll.
+    /// [`LogError::Refused`] where a changelog stands without a committed position.
     fn restore(&mut self, partition: i32) -> Result<Restored, LogError>;
+
+    /// Gives back every partition that was revoked and not yet given back. Does nothing where
+    /// there is none.
+    fn release(&mut self) -> Result<(), LogError>;
 }
 
 /// A record to write.
@@ -117,9 +228,11 @@ pub struct Output {
 pub struct Position {
     /// Partition of the input topic.
     pub partition: i32,
+    /// The [assignment](Assignment::generation) under which it was worked out.
+    pub generation: u32,
     /// The lowest offset whose input is not finished.
     pub offset: i64,
-    /// ASCII, at most 4,096 bytes: the finished offsets above `offset`.
+    /// ASCII, at most [`METADATA_LIMIT_BYTES`]: the finished offsets above `offset`.
     pub metadata: String,
 }
 
@@ -128,15 +241,53 @@ pub struct Position {
 pub struct Transaction {
     /// In order; order is kept per topic and partition.
     pub outputs: Vec<Output>,
-    /// At most one per partition.
+    /// At most one per partition, and one for every partition that has outputs: it is what
+    /// fences them.
     pub positions: Vec<Position>,
+}
+
+impl Transaction {
+    /// Whether the transaction keeps what its fields promise.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        let mut partitions = BTreeSet::new();
+        for position in &self.positions {
+            if !partitions.insert(position.partition) {
+                return Err(LogError::Refused(format!(
+                    "a transaction has two positions of partition {}",
+                    position.partition
+                )));
+            }
+            if !position.metadata.is_ascii() || position.metadata.len() > METADATA_LIMIT_BYTES {
+                return Err(LogError::Refused(format!(
+                    "the metadata of partition {} at offset {} is {} bytes long; it must be \
+                     ASCII and at most {METADATA_LIMIT_BYTES}",
+                    position.partition,
+                    position.offset,
+                    position.metadata.len()
+                )));
+            }
+        }
+        match self.outputs.iter().find(|output| !partitions.contains(&output.partition)) {
+            None => Ok(()),
+            Some(output) => Err(LogError::Refused(format!(
+                "a transaction has an output of input {}-{} and no position of that partition",
+                output.partition, output.input_offset
+            ))),
+        }
+    }
 }
 
 /// Writes outcomes. Owned by one thread.
 pub trait Producer: Send {
     /// Makes the whole transaction visible to readers of committed records, or nothing of it.
+    /// An empty transaction does nothing. Returns once it is certain which.
+    ///
+    /// # Errors
+    ///
     /// After an error whose [`LogError::is_fatal`] is false nothing of it is visible and it may
-    /// be tried again.
+    /// be tried again; after [`LogError::Stale`] only without the partitions that it names,
+    /// whose outcomes must be dropped. After a fatal error it may be visible or not: only
+    /// restoring in a new process tells.
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError>;
 }
 
@@ -147,18 +298,20 @@ pub enum LogError {
     /// A file or directory of the log.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Which, with the line where one is known.
         path: String,
         /// What the system said.
         source: std::io::Error,
     },
     /// The storage of the embedded log.
-    #[error("embedded log {path}: {source}")]
+    #[error("embedded log {path}: {source}; {remedy}")]
     Storage {
         /// The directory.
         path: String,
         /// What the storage said.
         source: heed::Error,
+        /// What would mend it.
+        remedy: &'static str,
     },
     /// The Kafka client or broker.
     #[error("{doing}: {source}")]
@@ -170,6 +323,27 @@ pub enum LogError {
         /// Whether the process must stop: fenced, or the client is in a fatal state.
         fatal: bool,
     },
+    /// These partitions are another's, or were assigned anew since the work was done.
+    #[error(
+        "partitions {partitions:?} are no longer held under the generation the work was done \
+         under; drop it and poll"
+    )]
+    Stale {
+        /// Which, in rising order.
+        partitions: Vec<i32>,
+    },
+    /// A transaction that somebody left open may still change what was asked for.
+    #[error(
+        "{what}: a transaction is still open there; it ends when its owner starts again or when \
+         its timeout passes"
+    )]
+    Unsettled {
+        /// Topic and partition.
+        what: String,
+    },
+    /// Another process writes under our name.
+    #[error("another process took over the transactional id `{0}`; give every process its own")]
+    Fenced(String),
     /// The log refuses what was asked of it.
     #[error("{0}")]
     Refused(String),
@@ -180,7 +354,28 @@ impl LogError {
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Kafka { fatal, .. } => *fatal,
-            Self::File { .. } | Self::Storage { .. } | Self::Refused(_) => true,
+            Self::Stale { .. } | Self::Unsettled { .. } => false,
+            Self::File { .. } | Self::Storage { .. } | Self::Fenced(_) | Self::Refused(_) => true,
         }
     }
+}
+
+/// Of a changelog in offset order, the last record of each key, in offset order; none whose last
+/// is a tombstone. Records without a key are left out: nothing can be said of what they replace.
+pub(crate) fn last_per_key(records: impl IntoIterator<Item = Record>) -> Vec<Record> {
+    let mut last: FxHashMap<Vec<u8>, Record> = FxHashMap::default();
+    for record in records {
+        match &record.key {
+            Some(key) if record.value.is_some() => {
+                last.insert(key.clone(), record);
+            }
+            Some(key) => {
+                last.remove(key);
+            }
+            None => {}
+        }
+    }
+    let mut kept: Vec<Record> = last.into_values().collect();
+    kept.sort_unstable_by_key(|record| record.offset);
+    kept
 }

@@ -1,0 +1,258 @@
+//! Which inputs are finished: the ledger behind every commit.
+//!
+//! Scopes finish out of order, so a commit's offset can only be that of the lowest input that is
+//! not finished, and inputs above it may be finished already. The [`Ledger`] keeps, per
+//! partition, what was polled and what of it is finished, and gives for each commit the
+//! [`Position`]: the lowest pending offset, with the finished ones above it as metadata (see
+//! [`metadata`]). After a restart, an offset that is read again and stands in that metadata is
+//! skipped, because its outcome was committed together with it. The idea is that of Confluent's
+//! Parallel Consumer; it needs no barrier and covers inputs that belong to no scope.
+//!
+//! Ranges run over *polled* offsets: offsets between two polled ones hold control records or
+//! records that compaction removed, will never be polled, and so may lie inside a range.
+//!
+//! Pure: no clock, no thread, no log. The committer feeds it the events of one channel, so that
+//! any prefix of them is a consistent cut.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::log::{METADATA_LIMIT_BYTES, Position};
+
+pub mod metadata;
+#[cfg(test)]
+mod tests;
+
+use metadata::{MetadataError, OffsetRange};
+
+/// What a polled offset turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// To be worked on; [`Ledger::finished`] must come for it.
+    Pending,
+    /// Its outcome was committed before a restart: skip it.
+    AlreadyFinished,
+    /// Not above the offsets polled before, or of a partition or generation that is not held.
+    /// Nothing was noted.
+    Unexpected,
+}
+
+/// Why the ledger cannot give a position.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// The partition is not in the ledger.
+    #[error("partition {0} is not held; it must be assigned before it is committed")]
+    NotHeld(i32),
+    /// The finished offsets do not fit into the metadata of a commit.
+    #[error(
+        "partition {partition}: the finished offsets above {offset} take {bytes} bytes, more \
+         than the {limit} that a commit holds; poll no more than `room` allows"
+    )]
+    TooLong {
+        /// Partition of the input topic.
+        partition: i32,
+        /// The lowest pending offset.
+        offset: i64,
+        /// Size of the encoded set.
+        bytes: usize,
+        /// What a commit may carry.
+        limit: usize,
+    },
+}
+
+/// Polled, pending and finished inputs per partition.
+#[derive(Debug)]
+pub struct Ledger {
+    partitions: BTreeMap<i32, Partition>,
+    limit_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Partition {
+    generation: u32,
+    /// One above the last polled offset, or where reading begins; `None` until either is known.
+    next: Option<i64>,
+    /// From the lowest pending offset on: every polled offset, rising, and whether it is
+    /// finished. Never begins with a finished one.
+    polled: VecDeque<(i64, bool)>,
+    pending: usize,
+    /// Finished before the restart and not yet polled again; rising, apart.
+    restored: VecDeque<OffsetRange>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new(METADATA_LIMIT_BYTES)
+    }
+}
+
+impl Ledger {
+    /// An empty ledger whose positions carry at most `limit_bytes` of metadata.
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { partitions: BTreeMap::new(), limit_bytes: limit_bytes.min(METADATA_LIMIT_BYTES) }
+    }
+
+    /// Begins a partition anew under this generation of its assignment, from the committed
+    /// position and its metadata as [`Consumer::restore`](crate::log::Consumer::restore) gave
+    /// them.
+    pub fn assign(
+        &mut self,
+        partition: i32,
+        generation: u32,
+        position: Option<i64>,
+        metadata: &str,
+    ) -> Result<(), MetadataError> {
+        let restored = metadata::decode(position.unwrap_or(0), metadata)?.into();
+        let state =
+            Partition { generation, next: position, polled: VecDeque::new(), pending: 0, restored };
+        self.partitions.insert(partition, state);
+        Ok(())
+    }
+
+    /// Forgets a partition that was released or lost.
+    pub fn drop_partition(&mut self, partition: i32) {
+        self.partitions.remove(&partition);
+    }
+
+    /// Notes that an input was polled. Offsets of a partition come in rising order.
+    pub fn polled(&mut self, partition: i32, generation: u32, offset: i64) -> Polled {
+        let Some(state) = self.held(partition, generation) else {
+            return Polled::Unexpected;
+        };
+        if state.next.is_some_and(|next| offset < next) {
+            return Polled::Unexpected;
+        }
+        let finished = state.is_finished(offset);
+        state.next = Some(offset + 1);
+        while state.restored.front().is_some_and(|range| range.last <= offset) {
+            state.restored.pop_front();
+        }
+        if finished {
+            if !state.polled.is_empty() {
+                state.polled.push_back((offset, true));
+            }
+            return Polled::AlreadyFinished;
+        }
+        state.polled.push_back((offset, false));
+        state.pending += 1;
+        Polled::Pending
+    }
+
+    /// Notes that an input has its outcome. False, and nothing is noted, where it is not pending
+    /// under this generation: a late answer, whose outcome must be dropped.
+    pub fn finished(&mut self, partition: i32, generation: u32, offset: i64) -> bool {
+        let Some(state) = self.held(partition, generation) else {
+            return false;
+        };
+        let Ok(index) = state.polled.binary_search_by_key(&offset, |(offset, _)| *offset) else {
+            return false;
+        };
+        if std::mem::replace(&mut state.polled[index].1, true) {
+            return false;
+        }
+        state.pending -= 1;
+        while state.polled.front().is_some_and(|(_, finished)| *finished) {
+            state.polled.pop_front();
+        }
+        true
+    }
+
+    /// Whether the offset's outcome was committed or is known here, so that reading it again
+    /// must not do its work again.
+    pub fn is_finished(&self, partition: i32, offset: i64) -> bool {
+        self.partitions.get(&partition).is_some_and(|state| state.is_finished(offset))
+    }
+
+    /// How many polled inputs of the partition have no outcome yet.
+    pub fn pending_count(&self, partition: i32) -> usize {
+        self.partitions.get(&partition).map_or(0, |state| state.pending)
+    }
+
+    /// How many more inputs of the partition may be polled so that its metadata still fits
+    /// whatever finishes first, as long as offsets do not leap by more than a million. Pause the
+    /// partition while this is less than a batch.
+    pub fn room(&self, partition: i32) -> usize {
+        self.partitions.get(&partition).map_or(0, |state| state.room(self.limit_bytes))
+    }
+
+    /// The position to commit now: the lowest pending offset, or the next one to read where none
+    /// is pending, with the finished ones above it. `None` until it is known where reading
+    /// begins.
+    pub fn position(&self, partition: i32) -> Result<Option<Position>, LedgerError> {
+        let state = self.partitions.get(&partition).ok_or(LedgerError::NotHeld(partition))?;
+        let Some(offset) = state.lowest() else {
+            return Ok(None);
+        };
+        let metadata = metadata::encode(offset, &state.finished_ranges());
+        if metadata.len() > self.limit_bytes {
+            return Err(LedgerError::TooLong {
+                partition,
+                offset,
+                bytes: metadata.len(),
+                limit: self.limit_bytes,
+            });
+        }
+        Ok(Some(Position { partition, generation: state.generation, offset, metadata }))
+    }
+
+    /// The partitions in the ledger, rising.
+    pub fn partitions(&self) -> impl Iterator<Item = i32> {
+        self.partitions.keys().copied()
+    }
+
+    fn held(&mut self, partition: i32, generation: u32) -> Option<&mut Partition> {
+        self.partitions.get_mut(&partition).filter(|state| state.generation == generation)
+    }
+}
+
+impl Partition {
+    fn lowest(&self) -> Option<i64> {
+        self.polled.front().map(|(offset, _)| *offset).or(self.next)
+    }
+
+    fn is_finished(&self, offset: i64) -> bool {
+        match self.next {
+            Some(next) if offset < next => self
+                .polled
+                .binary_search_by_key(&offset, |(offset, _)| *offset)
+                // Below the lowest pending one everything polled is finished.
+                .map_or(self.lowest().is_some_and(|lowest| offset < lowest), |at| {
+                    self.polled[at].1
+                }),
+            _ => {
+                let after = self.restored.partition_point(|range| range.last < offset);
+                self.restored.get(after).is_some_and(|range| range.first <= offset)
+            }
+        }
+    }
+
+    /// Runs of finished offsets with no pending one between, rising.
+    fn finished_ranges(&self) -> Vec<OffsetRange> {
+        let mut ranges: Vec<OffsetRange> = Vec::new();
+        let mut running = false;
+        for &(offset, finished) in &self.polled {
+            match ranges.last_mut() {
+                Some(range) if finished && running => range.last = offset,
+                _ if finished => ranges.push(OffsetRange { first: offset, last: offset }),
+                _ => {}
+            }
+            running = finished;
+        }
+        // Of the range that is being polled again only the rest is still to come.
+        let next = self.next.unwrap_or(i64::MIN);
+        ranges.extend(
+            self.restored
+                .iter()
+                .map(|range| OffsetRange { first: range.first.max(next), last: range.last }),
+        );
+        ranges
+    }
+
+    fn room(&self, limit_bytes: usize) -> usize {
+        let lowest = self.lowest().unwrap_or(0);
+        let highest = self.restored.back().map(|range| range.last).max(self.next).unwrap_or(0);
+        let worst = metadata::worst_range_bytes(highest.saturating_sub(lowest).max(0));
+        // Every range ends at a pending offset or at one that is not polled yet.
+        let ranges = self.pending + self.restored.len() + 1;
+        (limit_bytes.saturating_sub(metadata::VERSION.len()) / worst).saturating_sub(ranges)
+    }
+}

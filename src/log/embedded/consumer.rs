@@ -1,0 +1,99 @@
+//! A member of a group of the embedded log.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use super::super::{Consumer, Event, LogError, Restored, Topic};
+use super::EmbeddedLog;
+use super::group::Membership;
+
+/// Reads a topic as one member of a group. Leaves the group when dropped, and its partitions go
+/// to the others at once.
+pub struct EmbeddedConsumer {
+    log: EmbeddedLog,
+    group: String,
+    member: u64,
+    crashed: bool,
+}
+
+impl EmbeddedConsumer {
+    pub(super) fn join(log: EmbeddedLog, group: &str, topic: Topic) -> Result<Self, LogError> {
+        let member = log.state().join(group, topic)?;
+        log.shared.changed.notify_all();
+        Ok(Self { log, group: group.to_owned(), member, crashed: false })
+    }
+
+    /// The member's number: as [`EmbeddedLog::expel`] takes it, unique within the log.
+    pub fn member(&self) -> u64 {
+        self.member
+    }
+
+    /// The group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Dies as a killed process does: without leaving the group. Its partitions stay with it
+    /// until the member is [expelled](EmbeddedLog::expel). Gives the member's number.
+    pub fn crash(mut self) -> u64 {
+        self.crashed = true;
+        self.member
+    }
+
+    fn membership(&self) -> Membership<'_> {
+        Membership { group: &self.group, member: self.member }
+    }
+}
+
+impl Drop for EmbeddedConsumer {
+    fn drop(&mut self) {
+        if self.crashed {
+            return;
+        }
+        self.log.state().leave(&self.membership());
+        self.log.shared.changed.notify_all();
+    }
+}
+
+impl Consumer for EmbeddedConsumer {
+    fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
+        let config = &self.log.shared.config;
+        let deadline = (!wait.is_zero()).then(|| Instant::now() + wait);
+        let mut state = self.log.state();
+        loop {
+            let event = state.poll(&self.membership(), config.start, config.poll_records)?;
+            if let Some(event) = event {
+                return Ok(event);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match left {
+                None | Some(Duration::ZERO) => return Ok(Event::Records(Vec::new())),
+                Some(left) => {
+                    let waited = self.log.shared.changed.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, partition: i32) -> Result<(), LogError> {
+        self.log.state().flow(&self.membership(), partition, false);
+        Ok(())
+    }
+
+    fn resume(&mut self, partition: i32) -> Result<(), LogError> {
+        self.log.state().flow(&self.membership(), partition, true);
+        Ok(())
+    }
+
+    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+        let start = self.log.shared.config.start;
+        self.log.state().restore(&self.membership(), partition, start)
+    }
+
+    fn release(&mut self) -> Result<(), LogError> {
+        self.log.state().release(&self.membership());
+        self.log.shared.changed.notify_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Dead letters on a log: the record is the input's own bytes, key and headers, so that it can be
+//! mended and sent again; why it is there stands in eight headers behind the input's own, whose
+//! names begin with `turnstream.`.
+
+use std::fmt::Display;
+
+use turnstream_schemas::outcome::Bytes;
+use turnstream_schemas::{DeadLetter, Fault, FaultKind, Header, InputId, Stage};
+
+use super::{LogError, Output, Topic};
+
+/// The names of the headers, in the order they are appended in.
+pub const HEADERS: [&str; 8] = [
+    "turnstream.schema_version",
+    "turnstream.topic",
+    "turnstream.partition",
+    "turnstream.offset",
+    "turnstream.stage",
+    "turnstream.kind",
+    "turnstream.reason",
+    "turnstream.time",
+];
+
+const KINDS: [(FaultKind, &str); 4] = [
+    (FaultKind::Invalid, "invalid"),
+    (FaultKind::Error, "error"),
+    (FaultKind::Timeout, "timeout"),
+    (FaultKind::Panic, "panic"),
+];
+
+/// The record of a dead letter.
+pub fn encode(letter: &DeadLetter) -> Output {
+    let kind =
+        KINDS.iter().find(|(kind, _)| *kind == letter.fault.kind).map_or("", |(_, name)| name);
+    let values: [&dyn Display; 8] = [
+        &letter.schema_version,
+        &letter.input.topic,
+        &letter.input.partition,
+        &letter.input.offset,
+        &letter.fault.stage,
+        &kind,
+        &letter.fault.reason,
+        &letter.time,
+    ];
+    let mut headers = letter.headers.clone();
+    headers.extend(HEADERS.iter().zip(values).map(|(name, value)| Header {
+        name: (*name).to_owned(),
+        value: Some(Bytes(value.to_string().into_bytes())),
+    }));
+    Output {
+        topic: Topic::DeadLetters,
+        partition: letter.input.partition,
+        input_offset: letter.input.offset,
+        key: letter.key.as_ref().map(|key| key.0.clone()),
+        value: letter.value.as_ref().map(|value| value.0.clone()),
+        headers,
+    }
+}
+
+/// Reads a dead letter back from its record.
+///
+/// # Errors
+///
+/// [`LogError::Refused`] where the last eight headers are not those that [`encode`] appends.
+pub fn decode(
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+    headers: &[Header],
+) -> Result<DeadLetter, LogError> {
+    let own = headers.len().saturating_sub(HEADERS.len());
+    let (input, ours) = headers.split_at(own);
+    let text = |index: usize| -> Result<&str, LogError> {
+        ours.get(index)
+            .filter(|header| header.name == HEADERS[index])
+            .and_then(|header| header.value.as_ref())
+            .and_then(|value| std::str::from_utf8(&value.0).ok())
+            .ok_or_else(|| not_ours(HEADERS[index]))
+    };
+    Ok(DeadLetter {
+        schema_version: number(text(0)?, HEADERS[0])?,
+        input: InputId {
+            topic: text(1)?.to_owned(),
+            partition: number(text(2)?, HEADERS[2])?,
+            offset: number(text(3)?, HEADERS[3])?,
+        },
+        value: value.map(|value| Bytes(value.to_vec())),
+        key: key.map(|key| Bytes(key.to_vec())),
+        headers: input.to_vec(),
+        fault: Fault {
+            stage: find(Stage::ALL.iter().map(|stage| (*stage, stage.name())), text(4)?)
+                .ok_or_else(|| not_ours(HEADERS[4]))?,
+            kind: find(KINDS.into_iter(), text(5)?).ok_or_else(|| not_ours(HEADERS[5]))?,
+            reason: text(6)?.to_owned(),
+        },
+        time: number(text(7)?, HEADERS[7])?,
+    })
+}
+
+fn number<T: std::str::FromStr>(text: &str, header: &str) -> Result<T, LogError> {
+    text.parse().map_err(|_| not_ours(header))
+}
+
+fn find<T>(mut known: impl Iterator<Item = (T, &'static str)>, text: &str) -> Option<T> {
+    known.find(|(_, name)| *name == text).map(|(value, _)| value)
+}
+
+fn not_ours(header: &str) -> LogError {
+    LogError::Refused(format!(
+        "a record of {} has no readable header `{header}`; only this engine may write there",
+        Topic::DeadLetters.name()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_reads_back_and_keeps_the_record_as_it_came() {
+        let came = Header { name: HEADERS[3].to_owned(), value: Some(Bytes(b"77".to_vec())) };
+        for (kind, _) in KINDS {
+            let letter = DeadLetter {
+                schema_version: 1,
+                input: InputId { topic: "turns".to_owned(), partition: 3, offset: 41 },
+                value: Some(Bytes(vec![0xff, 0, b'x'])),
+                key: None,
+                headers: vec![came.clone(), Header { name: "traceparent".to_owned(), value: None }],
+                fault: Fault::new(Stage::Ingest, kind, "not UTF-8 at byte 0"),
+                time: 1_700_000_000_000,
+            };
+            let output = encode(&letter);
+            assert_eq!(output.value.as_deref(), Some(&[0xff, 0, b'x'][..]));
+            assert_eq!((output.partition, output.input_offset), (3, 41));
+            let back = decode(output.key.as_deref(), output.value.as_deref(), &output.headers);
+            assert_eq!(back.unwrap(), letter, "a header sent again is not mistaken for ours");
+        }
+        let error = decode(None, None, &[came]).unwrap_err();
+        assert!(error.to_string().contains("turnstream."), "{error}");
+    }
+}

@@ -185,6 +185,19 @@ pub struct Grounded {
     pub knowledge: KnowledgeState,
 }
 
+impl Grounded {
+    /// A turn that the gate sends past retrieval.
+    pub fn without_knowledge(turn: Gated) -> Self {
+        Self {
+            turn,
+            demand: Demand::default(),
+            plan: Plan::default(),
+            evidence: Vec::new(),
+            knowledge: KnowledgeState::default(),
+        }
+    }
+}
+
 /// The words of a response.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {

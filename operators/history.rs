@@ -23,7 +23,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::{HistoryChange, Scope, Stage};
 
-use crate::flow::{Drafted, Epoch, Failed, Finished, Gated, RequestId};
+use crate::flow::{Drafted, Epoch, Failed, Finished, RequestId, TurnContext};
 use crate::ingest::{Arrived, ArrivedTurn, OnAgentReply};
 use crate::language::Lexicon;
 
@@ -123,7 +123,7 @@ pub fn history<'scope>(
     answers: StreamVec<'scope, Epoch, Answer>,
     rules: Rules,
     late: impl Fn() + 'static,
-) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Finished>) {
+) -> (StreamVec<'scope, Epoch, Arc<TurnContext>>, StreamVec<'scope, Epoch, Finished>) {
     let mut builder = OperatorBuilder::new(Stage::History.name().to_owned(), arrivals.scope());
     let mut arrivals = builder.new_input(arrivals, Exchange::new(Arrived::route));
     let mut answers = builder.new_input(answers, Pipeline);
@@ -146,7 +146,7 @@ pub fn history<'scope>(
                         Vec::new()
                     }) {
                         match step {
-                            Step::Ask(context) => asked.give(Gated::undecided(context)),
+                            Step::Ask(context) => asked.give(context),
                             Step::Finish(inputs) => finished.give(inputs),
                         }
                     }
@@ -158,7 +158,7 @@ pub fn history<'scope>(
                 for arrived in arrivals.drain(..) {
                     for step in scopes.arrived(arrived) {
                         match step {
-                            Step::Ask(context) => asked.give(Gated::undecided(context)),
+                            Step::Ask(context) => asked.give(context),
                             Step::Finish(inputs) => finished.give(inputs),
                         }
                     }
@@ -182,6 +182,13 @@ impl Scopes {
             Arrived::Turn(turn) => self.turn(turn),
             Arrived::Restored { partition, change } => {
                 self.restore(partition, *change);
+                Vec::new()
+            }
+            Arrived::Ended { partition, scope } => {
+                let key = (partition, scope);
+                if self.open.get_mut(&key).is_some_and(Sequence::retire) {
+                    self.open.remove(&key);
+                }
                 Vec::new()
             }
             Arrived::Assigned { partition, generation, .. } => {

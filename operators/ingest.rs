@@ -156,6 +156,13 @@ pub enum Arrived {
         /// The record.
         change: Box<HistoryChange>,
     },
+    /// The last turn of a scope was refused: the scope may go once it is idle.
+    Ended {
+        /// The scope's partition.
+        partition: i32,
+        /// The scope.
+        scope: Scope,
+    },
     /// To every worker: the partition begins anew under this generation.
     Assigned {
         /// The worker it is for.
@@ -180,6 +187,7 @@ impl Arrived {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
             Self::Restored { partition, change } => route(*partition, &change.key().scope),
+            Self::Ended { partition, scope } => route(*partition, scope),
             Self::Assigned { worker, .. } | Self::Revoked { worker, .. } => *worker,
         }
     }
@@ -217,10 +225,16 @@ pub fn ingest<'scope>(
                 let mut refused = refused.session(&capability);
                 for input in inputs.drain(..) {
                     match input {
-                        Input::Record(record) => match read(record, &config, &topic) {
-                            Ok(turn) => arrived.give(Arrived::Turn(Box::new(turn))),
-                            Err(finished) => refused.give(*finished),
-                        },
+                        Input::Record(record) => {
+                            let ended = ended_scope(&record, &config);
+                            match read(record, &config, &topic) {
+                                Ok(turn) => arrived.give(Arrived::Turn(Box::new(turn))),
+                                Err(finished) => {
+                                    refused.give(*finished);
+                                    ended.into_iter().for_each(|ended| arrived.give(ended));
+                                }
+                            }
+                        }
                         Input::Assigned { partition, generation, restored } => {
                             for worker in 0..workers {
                                 arrived.give(Arrived::Assigned { worker, partition, generation });
@@ -278,6 +292,17 @@ fn read(
             Err(Box::new(Finished::single(request, letter, original)))
         }
     }
+}
+
+/// What to tell `history` where the last turn of a scope is refused, as far as the record names
+/// its scope.
+fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
+    if !record.last_of_scope {
+        return None;
+    }
+    let turn: Turn = serde_json::from_slice(record.original.value.as_deref()?).ok()?;
+    let scope = turn.scope(config.scope)?;
+    Some(Arrived::Ended { partition: record.partition, scope })
 }
 
 /// A dead letter for an input, with its bytes as they came.

@@ -19,14 +19,17 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_operators::cross_revision::cross_revision;
+use turnstream_operators::fact_retrieval::fact_retrieval;
+use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded};
-use turnstream_operators::history::Answer;
-use turnstream_operators::ingest::Input;
-use turnstream_operators::stage::{Clock, OnFailure, Shell};
-use turnstream_operators::{
-    cross_revision, fact_retrieval, fact_selection, gate, generation, history, ingest,
-    query_production, topic_planning,
-};
+use turnstream_operators::gate::gate;
+use turnstream_operators::generation::generation;
+use turnstream_operators::history::{Answer, history};
+use turnstream_operators::ingest::{Input, ingest};
+use turnstream_operators::query_production::query_production;
+use turnstream_operators::resources::Resources;
+use turnstream_operators::topic_planning::topic_planning;
 
 use crate::worker::Parts;
 
@@ -34,29 +37,30 @@ use crate::worker::Parts;
 pub fn dialogue<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
     parts: &Parts,
-    clock: &Clock,
+    means: &Resources,
 ) -> StreamVec<'scope, Epoch, Finished> {
-    let config = &parts.config;
+    let config = parts.config.as_ref().clone();
+    let (rules, late) = (parts.rules(), parts.count_late_answers());
     let scope = inputs.scope();
-    let shell = |on_failure: OnFailure| Shell { clock: clock.clone(), on_failure };
-    let (back, answers) = scope.feedback::<Vec<Answer>>(1);
-    let rules = parts.rules();
-    let late = parts.count_late_answers();
+    let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
 
-    let (turns, refused) = ingest::ingest(inputs, config.turns.clone(), Arc::clone(&parts.topic));
-    let (recalled, finished) = history::history(turns, answers, rules, late);
-    let (gated, gate_faults) = gate::gate(recalled, shell(config.gate.on_failure), words.clone());
+    let (turns, refused) = ingest(inputs, config.turns, Arc::clone(&parts.topic));
+    let (recalled, finished) = history(turns, answers, rules, late);
+    let (gated, gate_faults) = gate(recalled, config.gate, means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
-    let queried = query_production::query_production(yes.clone(), &config.query_production);
-    let planned = topic_planning::topic_planning(yes, &config.topic_planning);
-    let (demanded, demand_faults) = cross_revision::cross_revision(queried, planned);
-    let (retrieved, retrieval_faults) = fact_retrieval::fact_retrieval(demanded);
-    let (selected, selection_faults) = fact_selection::fact_selection(retrieved);
+    let queried = query_production(yes.clone(), config.query_production, means);
+    let planned = topic_planning(yes, config.topic_planning, means);
+    let (demanded, demand_faults) =
+        cross_revision(queried, planned, config.cross_revision, means);
+    let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
+    let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
-    let (drafted, generation_faults) = generation::generation(grounded, call);
+    let (drafted, generation_faults) = generation(grounded, config.generation, means);
 
-    let faults = [gate_faults, demand_faults, retrieval_faults, selection_faults, generation_faults];
+    // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
+    let faults =
+        [gate_faults, demand_faults, retrieval_faults, selection_faults, generation_faults];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
-    drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(back);
+    drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(feedback);
     finished.concat(refused)
 }

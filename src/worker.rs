@@ -27,6 +27,7 @@ use turnstream_operators::history::{ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, OnAgentReply};
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
+use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
 
@@ -78,6 +79,11 @@ impl Parts {
         }
     }
 
+    /// What the deciding stages of one worker share.
+    pub fn means(&self, clock: Clock) -> Resources {
+        Resources { graph: Arc::clone(&self.graph), lexicon: self.lexicon, clock }
+    }
+
     /// Counts a late answer.
     pub fn count_late_answers(&self) -> impl Fn() + 'static {
         let late = Arc::clone(&self.late_answers);
@@ -109,7 +115,7 @@ impl Core {
         worker.dataflow::<Epoch, _, _>(|scope| {
             let (inputs, waker) = inputs(scope, inlet, timers.clone());
             let probe = ProbeHandle::new();
-            let finished = dialogue(inputs, parts, &clock);
+            let finished = dialogue(inputs, parts, &parts.means(clock));
             outputs(finished, outlet, publish_recorded).probe_with(&probe);
             Self { timers, probe, waker }
         })

@@ -11,7 +11,7 @@ use timely::dataflow::operators::vec::{Input as _, Map};
 use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
 use timely::dataflow::operators::capture::Event;
 use timely::worker::Worker;
-use turnstream_schemas::{KnowledgeState, Outcome};
+use turnstream_schemas::Outcome;
 
 use super::*;
 use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
@@ -77,7 +77,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
         let (asked, finished) = history(turns, answers, rules, || {});
         let (gated, gate_faults) = call(
-            asked,
+            asked.map(Gated::undecided),
             Stage::Gate,
             gate as Arc<dyn Model<String, String>>,
             shell(&timers, OnFailure::Degrade, 1),
@@ -101,13 +101,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
                 read: |_: &Gated, text: String| Ok(text),
                 fallback: |_: &Gated| String::new(),
                 join: |turn: Gated, text: String| Drafted {
-                    grounded: Grounded {
-                        turn,
-                        demand: turnstream_schemas::Demand::default(),
-                        plan: turnstream_schemas::Plan::default(),
-                        evidence: Vec::new(),
-                        knowledge: KnowledgeState::default(),
-                    },
+                    grounded: Grounded::without_knowledge(turn),
                     draft: Draft { text, ..Draft::default() },
                 },
             },

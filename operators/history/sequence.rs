@@ -67,6 +67,12 @@ impl Sequence {
         self.retired && self.asked.is_none() && self.waiting.is_empty()
     }
 
+    /// Notes that no turn will come any more; whether the state may be dropped at once.
+    pub fn retire(&mut self) -> bool {
+        self.retired = true;
+        self.is_retired()
+    }
+
     /// Takes a turn in.
     pub fn arrive(&mut self, turn: Box<ArrivedTurn>, rules: &Rules) -> Vec<Step> {
         let mut steps = Vec::new();

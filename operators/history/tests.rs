@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use turnstream_schemas::{
-    EventTime, FaultKind, InputId, KnowledgeState, Outcome, Plan, RecalledVia, RecordedReason,
-    Response, Speaker, Turn, TurnId,
+    EventTime, FaultKind, InputId, Outcome, RecalledVia, RecordedReason, Response, Speaker, Turn,
+    TurnId,
 };
 
 use super::*;
-use crate::flow::{Draft, Grounded, TurnContext};
+use crate::flow::{Draft, Gated, Grounded};
 use crate::ingest::Original;
 
 fn rules() -> Rules {
@@ -76,13 +76,7 @@ impl Talk {
     fn answer(&mut self, place: usize, text: &str) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
-        let grounded = Grounded {
-            turn: Gated::undecided(context),
-            demand: turnstream_schemas::Demand::default(),
-            plan: Plan::default(),
-            evidence: Vec::new(),
-            knowledge: KnowledgeState::default(),
-        };
+        let grounded = Grounded::without_knowledge(Gated::undecided(context));
         self.give(Ok(Box::new(Drafted { grounded, draft })))
     }
 
@@ -341,5 +335,11 @@ fn a_retired_scope_leaves_nothing() {
     talk.answer(0, "bye");
     assert!(talk.scopes.open.is_empty());
     talk.say(Speaker::System, "bye", |turn| turn.last_of_scope = true);
+    assert!(talk.scopes.open.is_empty());
+
+    talk.user("the next turn is refused");
+    talk.scopes.arrived(Arrived::Ended { partition: 0, scope: Scope::new(None, "c") });
+    assert_eq!(talk.scopes.open.len(), 1, "an answer is still being made");
+    talk.answer(1, "bye");
     assert!(talk.scopes.open.is_empty());
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnstream_operators::flow::Finished;
 use turnstream_operators::ingest::Original;
-use turnstream_schemas::outcome::Bytes;
-use turnstream_schemas::{DeadLetter, Header, HistoryChange, Outcome, Recorded, Response};
+use turnstream_schemas::{HistoryChange, Outcome, Recorded, Response};
 
-use crate::log::{Output, Topic};
+use crate::log::{Output, Topic, letters};
 use crate::tally::Tally;
 
 /// Inputs that ended together, as bytes. All of it goes into one transaction.
@@ -52,7 +51,7 @@ fn outcome_output(
         Outcome::Recorded(recorded) => {
             publish_recorded.then(|| recorded_output(recorded, original))
         }
-        Outcome::DeadLetter(letter) => Some(dead_letter_output(letter)),
+        Outcome::DeadLetter(letter) => Some(letters::encode(letter)),
     }
 }
 
@@ -75,32 +74,6 @@ fn recorded_output(recorded: &Recorded, original: &Original) -> Output {
         key: key_or(original, recorded.conversation_id.as_str()),
         value: Some(json(recorded)),
         headers: original.headers.clone(),
-    }
-}
-
-/// A dead letter is the record as it came; what we have to say about it stands in headers.
-fn dead_letter_output(letter: &DeadLetter) -> Output {
-    let said = [
-        ("turnstream.topic", letter.input.topic.clone()),
-        ("turnstream.partition", letter.input.partition.to_string()),
-        ("turnstream.offset", letter.input.offset.to_string()),
-        ("turnstream.stage", letter.fault.stage.name().to_owned()),
-        ("turnstream.reason", letter.fault.reason.clone()),
-        ("turnstream.time", letter.time.to_string()),
-        ("turnstream.schema_version", letter.schema_version.to_string()),
-    ];
-    let mut headers = letter.headers.clone();
-    headers.extend(said.map(|(name, value)| Header {
-        name: name.to_owned(),
-        value: Some(Bytes(value.into_bytes())),
-    }));
-    Output {
-        topic: Topic::DeadLetters,
-        partition: letter.input.partition,
-        input_offset: letter.input.offset,
-        key: letter.key.clone().map(|key| key.0),
-        value: letter.value.clone().map(|value| value.0),
-        headers,
     }
 }
 

@@ -14,7 +14,10 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::ingest::TurnsConfig;
 
+mod checks;
 mod document;
 mod interpolate;
 mod load;
@@ -31,25 +34,26 @@ pub use print::PrintError;
 pub use problem::{ConfigError, KeyPath, Problem};
 pub use secret::{MASK, is_secret};
 
-/// Everything that can be configured.
+/// The configuration of turnstream.
+///
+/// Every key may be left out; the values in `deploy/config/turnstream.toml` then hold. Strings may
+/// name variables of the environment: `${NAME}` must be set, `${NAME:default}` need not be, and
+/// `$$` is a dollar sign. A string that names a variable may stand for a number or for true or
+/// false. `turnstream validate --config FILE` says what is wrong with a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    // ── Sections of the operators and of the log are joined here, in the order of the flow:
-    // turns, history, gate, query_production, topic_planning, cross_revision, fact_retrieval,
-    // fact_selection, generation, (knowledge), log, commit, (run). Each needs a line in
-    // `Validate for Config` below if it has checks across keys.
+    // ── Sections still to be joined, in the order of the flow: gate, query_production,
+    // topic_planning, cross_revision, fact_retrieval, fact_selection, generation, then log and
+    // commit. Each needs its line in `Validate for Config` (src/config/checks.rs).
+    /// What counts as a turn, and how many may be in flight.
+    pub turns: TurnsConfig,
+    /// How much of a conversation is remembered, and what is recalled.
+    pub history: HistoryConfig,
     /// Which graph of facts is asked.
     pub knowledge: KnowledgeConfig,
     /// How the process runs.
     pub run: RunConfig,
-}
-
-impl Validate for Config {
-    fn validate(&self, checks: &mut Checks) {
-        checks.within("knowledge", |checks| self.knowledge.validate(checks));
-        checks.within("run", |checks| self.run.validate(checks));
-    }
 }
 
 /// Which graph of facts is asked.
@@ -59,20 +63,6 @@ pub struct KnowledgeConfig {
     /// `"pack"` for the English pack that the program carries, or the path of a snapshot that
     /// `turnstream knowledge import` wrote. Relative paths start at the working directory.
     pub snapshot: Snapshot,
-}
-
-impl Validate for KnowledgeConfig {
-    fn validate(&self, checks: &mut Checks) {
-        if let Snapshot::File(path) = &self.snapshot {
-            checks.ensure(
-                path.is_file(),
-                "snapshot",
-                "there is no such file",
-                "make one with `turnstream knowledge import`, or write \"pack\" for the English \
-                 pack that the program carries",
-            );
-        }
-    }
 }
 
 /// Where the graph comes from.
@@ -135,16 +125,5 @@ impl RunConfig {
 impl Default for RunConfig {
     fn default() -> Self {
         Self { workers: 1 }
-    }
-}
-
-impl Validate for RunConfig {
-    fn validate(&self, checks: &mut Checks) {
-        checks.ensure(
-            (1..=Self::MAX_WORKERS).contains(&self.workers),
-            "workers",
-            "expected an integer from 1 to 256",
-            "one worker per core that the process may use is most",
-        );
     }
 }

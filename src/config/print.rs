@@ -43,7 +43,9 @@ impl<T: Serialize + JsonSchema> Loaded<T> {
         let text = toml::to_string(&self.value)?;
         let root = DeTable::parse(&text)?;
         let mut printer = Printer { text: &text, places: &self.places, out: String::new() };
-        printer.table(root.get_ref(), &schema_of::<T>(), &KeyPath::root());
+        let schema = schema_of::<T>();
+        printer.comment(&schema);
+        printer.table(root.get_ref(), &schema, &KeyPath::root());
         Ok(printer.out)
     }
 
@@ -137,20 +139,39 @@ impl Printer<'_> {
         }
     }
 
-    /// What a key means, as comment lines.
+    /// What a key means, as comment lines: prose is wrapped, fenced examples stay as they are.
     fn comment(&mut self, schema: &Value) {
         let Some(text) = schema.get("description").and_then(Value::as_str) else { return };
-        for paragraph in text.split("\n\n") {
-            let mut line = String::from("#");
-            for word in paragraph.split_whitespace() {
-                if line.chars().count() + 1 + word.chars().count() > COLUMNS {
-                    let _ = writeln!(self.out, "{line}");
-                    line = String::from("#");
-                }
-                line.push(' ');
-                line.push_str(word);
+        let mut fenced = false;
+        let mut line = String::new();
+        for written in text.lines() {
+            let fence = written.starts_with("```");
+            if fence || fenced || written.trim().is_empty() {
+                self.comment_line(&mut line);
             }
-            let _ = writeln!(self.out, "{line}");
+            if fence {
+                fenced = !fenced;
+            } else if fenced {
+                line.push_str("   ");
+                line.push_str(written);
+                self.comment_line(&mut line);
+            } else {
+                for word in written.split_whitespace() {
+                    if line.chars().count() + 3 + word.chars().count() > COLUMNS {
+                        self.comment_line(&mut line);
+                    }
+                    line.push(' ');
+                    line.push_str(word);
+                }
+            }
+        }
+        self.comment_line(&mut line);
+    }
+
+    fn comment_line(&mut self, line: &mut String) {
+        if !line.is_empty() {
+            let _ = writeln!(self.out, "#{}", line.trim_end());
+            line.clear();
         }
     }
 }

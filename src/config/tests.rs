@@ -21,6 +21,12 @@ struct Tree {
 #[serde(deny_unknown_fields, default)]
 struct Gate {
     /// Score from which a turn asks for knowledge, 0 to 1. Higher asks less.
+    ///
+    /// ```toml
+    /// threshold = 0.9
+    ///
+    /// ```
+    /// Or so.
     #[schemars(range(min = 0.0, max = 1.0))]
     threshold: f32,
     /// What is done with a reply.
@@ -336,6 +342,9 @@ fn printing_masks_secrets_and_reads_back() {
     for line in [
         "names = [\"plain\", \"a${N}\"]",
         "# Score from which a turn asks for knowledge, 0 to 1. Higher asks less.",
+        "#   threshold = 0.9",
+        "#",
+        "# Or so.",
         "threshold = 0.25",
         "# max_turns = # not set; an integer from 0 to 65535",
         "brokers = \"a$b,${SECRET}\"",
@@ -389,6 +398,37 @@ fn the_defaults_are_valid_and_read_back() {
     let printed = defaults.to_toml().expect("prints");
     let again = read_str::<Config>("t.toml", &printed, &lookup).expect("reads back");
     assert_eq!(again.value, Config::default());
+}
+
+/// The sample is what `turnstream validate --print` writes, so that it lacks no key.
+#[test]
+fn the_sample_is_the_defaults() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/config/turnstream.toml");
+    let sample = std::fs::read_to_string(sample).expect("the sample is there");
+    let printed = Loaded::<Config>::defaults().to_toml().expect("prints");
+    assert!(
+        sample == printed,
+        "deploy/config/turnstream.toml is not the defaults; run\n  \
+         cargo run -- validate --print > deploy/config/turnstream.toml"
+    );
+}
+
+#[test]
+fn sections_are_checked() {
+    let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
+                half_life_seconds = 0\nmin_recall_relevance = -1\n";
+    let said = read_str::<Config>("t.toml", text, &lookup).and_then(Loaded::validated);
+    let said = said.expect_err("refused");
+    let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
+    let expected = [
+        (None, "turns.max_record_bytes"),
+        (Some(2), "turns.max_in_flight"),
+        (Some(5), "history.alpha"),
+        (Some(6), "history.half_life_seconds"),
+        (Some(7), "history.min_recall_relevance"),
+    ];
+    let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
+    assert_eq!(places, expected);
 }
 
 /// Every key says what it means: the sample and the errors show it.

@@ -2,5 +2,7 @@
 #![allow(missing_docs)]
 
 pub mod flow;
+pub mod knowledge;
+pub mod language;
 pub mod linking;
 pub mod stage;

@@ -1,0 +1,234 @@
+//! Knowledge: the graph of concepts and facts that retrieval reads (DESIGN: "Knowledge").
+//!
+//! A [`Graph`] is a compiled snapshot, mapped into memory and shared by all workers. Ids are
+//! small and `Copy`; no look-up allocates. Facts of a concept are kept twice: in order of the
+//! other end, so that the facts between two concepts are a binary search even at a hub with
+//! 80,000 neighbours, and as a ranking, so that the strongest few cost only what is taken.
+//!
+//! What it never does: change. Live changes come from the `knowledge` topic in a later part and
+//! are summed with what the snapshot says.
+
+mod build;
+mod import;
+mod relation;
+mod snapshot;
+mod verbalise;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use build::{BuildError, Builder};
+pub use import::{
+    BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
+    import, normalise,
+};
+pub use relation::{Relation, RelationKind};
+pub use snapshot::{FORMAT_VERSION, SnapshotError};
+pub use verbalise::verbalise;
+
+pub(crate) use snapshot::LemmaWalk;
+
+use snapshot::Snapshot;
+
+/// A concept of the graph: a number that holds within one snapshot. Ids follow the order of the
+/// concepts' texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConceptId(pub u32);
+
+/// A relation of the graph: a number that holds within one snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelationId(pub u16);
+
+/// One statement of the graph: k = (head, relation, tail).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fact {
+    /// What it is about.
+    pub head: ConceptId,
+    /// How the two are related.
+    pub relation: RelationId,
+    /// The other end.
+    pub tail: ConceptId,
+    /// How strongly the source holds it, above 0: the absolute value of the imported weight
+    /// (ConceptNet: 1 is one ordinary assertion).
+    pub weight: f32,
+    /// Who says so; its name is [`Graph::source`].
+    pub source: u8,
+    /// The statement is denied: the imported weight was negative or the relation is a `Not…`.
+    /// Must never be spoken as positive.
+    pub negated: bool,
+}
+
+/// How large a graph is; `knowledge stats` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Facts, after repeated lines were folded.
+    pub facts: u64,
+    /// Distinct concepts.
+    pub concepts: u64,
+    /// Distinct relations.
+    pub relations: u64,
+    /// Languages of the concepts, sorted.
+    pub languages: Vec<String>,
+    /// Size of the compiled snapshot in bytes.
+    pub snapshot_bytes: u64,
+}
+
+/// A compiled graph of facts. `Send + Sync`; open it once and share it in an `Arc`.
+///
+/// Ids of another graph are a programming error: methods panic on a concept or relation id that
+/// is out of this graph's range.
+pub struct Graph {
+    snapshot: Snapshot,
+}
+
+impl Graph {
+    /// Maps a snapshot file into memory and verifies it.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no snapshot, is of another version, was built with another
+    /// lexicon, or is damaged (its checksum differs).
+    pub fn open(path: &Path) -> Result<Self, SnapshotError> {
+        Snapshot::map(path).map(|snapshot| Self { snapshot })
+    }
+
+    /// Builds a graph in memory, through the same snapshot bytes as a file. Facts that a snapshot
+    /// cannot hold ([`BuildError`]) are left out.
+    pub fn from_facts(facts: impl IntoIterator<Item = ImportedFact>) -> Self {
+        let mut builder = Builder::new();
+        for fact in facts {
+            // A fact that cannot be held is left out, as documented.
+            let _ = builder.add(&fact);
+        }
+        builder.into_graph()
+    }
+
+    /// The checksum of the content, as text: `crc32-facts`. Goes into every response.
+    pub fn version(&self) -> &str {
+        self.snapshot.version()
+    }
+
+    /// Counts and sizes.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            facts: self.snapshot.fact_count() as u64,
+            concepts: self.snapshot.concept_count() as u64,
+            relations: self.snapshot.relations().len() as u64,
+            languages: self.snapshot.languages().to_vec(),
+            snapshot_bytes: self.snapshot.bytes() as u64,
+        }
+    }
+
+    /// All concepts, in order of their texts.
+    pub fn concepts(&self) -> impl ExactSizeIterator<Item = ConceptId> + use<> {
+        (0..self.snapshot.concept_count() as u32).map(ConceptId)
+    }
+
+    /// All facts, by head, tail, relation and source.
+    pub fn facts(&self) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        (0..self.snapshot.fact_count()).map(|index| self.snapshot.fact(index))
+    }
+
+    /// The text of a concept: lower case, single spaces.
+    pub fn concept(&self, id: ConceptId) -> &str {
+        self.snapshot.text(id)
+    }
+
+    /// The language of a concept, such as `en`.
+    pub fn language(&self, id: ConceptId) -> &str {
+        self.snapshot.language(id)
+    }
+
+    /// The concept with exactly this text (see [`normalise`]). Where several languages have it,
+    /// the first language by name.
+    pub fn find(&self, normalised: &str) -> Option<ConceptId> {
+        self.snapshot.find(normalised)
+    }
+
+    /// The concepts whose lemmas, joined by single spaces, are `key`
+    /// ([`crate::language::Lexicon::key`]), by falling degree, then text.
+    pub fn concepts_with_lemmas(&self, key: &str) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
+        self.snapshot.concepts_with_lemmas(key)
+    }
+
+    /// Begins a walk through the lemma index, word by word.
+    pub(crate) fn lemma_walk(&self) -> LemmaWalk<'_> {
+        self.snapshot.lemma_walk()
+    }
+
+    /// What a relation means and how it is spoken.
+    pub fn relation(&self, id: RelationId) -> Relation<'_> {
+        self.snapshot.relations()[usize::from(id.0)].view()
+    }
+
+    /// The relation with this name, such as `UsedFor`.
+    pub fn find_relation(&self, name: &str) -> Option<RelationId> {
+        let found = self.snapshot.relations().iter().position(|relation| relation.name() == name);
+        found.map(|index| RelationId(index as u16))
+    }
+
+    /// How many facts have the concept as head or tail.
+    pub fn degree(&self, id: ConceptId) -> u32 {
+        self.snapshot.degree(id)
+    }
+
+    /// How much a concept says, 0..=1: 1 − ln(degree) / ln(1 + largest degree of the graph). The
+    /// largest hub is near 0, a concept with a single fact is 1: an inverse document frequency
+    /// whose documents are facts.
+    pub fn informativeness(&self, id: ConceptId) -> f32 {
+        self.snapshot.informativeness(id)
+    }
+
+    /// Facts about the concept, strongest first: by falling weight; then those whose other end has
+    /// at least three facts, by falling informativeness; then the rest; then by ids.
+    pub fn facts_from(&self, head: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        self.snapshot.ranked_from(head)
+    }
+
+    /// Facts whose tail is the concept, in the order of [`Graph::facts_from`].
+    pub fn facts_to(&self, tail: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        self.snapshot.ranked_to(tail)
+    }
+
+    /// The first `limit` of [`Graph::facts_from`]; costs what it gives, however large the hub.
+    pub fn strongest_from(
+        &self,
+        head: ConceptId,
+        limit: usize,
+    ) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        self.snapshot.ranked_from(head).take(limit)
+    }
+
+    /// The first `limit` of [`Graph::facts_to`]; costs what it gives, however large the hub.
+    pub fn strongest_to(
+        &self,
+        tail: ConceptId,
+        limit: usize,
+    ) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        self.snapshot.ranked_to(tail).take(limit)
+    }
+
+    /// The facts with this head and this tail, by relation, then source: a binary search among
+    /// the head's facts.
+    pub fn facts_between(
+        &self,
+        head: ConceptId,
+        tail: ConceptId,
+    ) -> impl ExactSizeIterator<Item = Fact> + '_ {
+        self.snapshot.between(head, tail)
+    }
+
+    /// The name of a source.
+    pub fn source(&self, source: u8) -> &str {
+        &self.snapshot.sources()[usize::from(source)]
+    }
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Graph").field("version", &self.version()).finish_non_exhaustive()
+    }
+}

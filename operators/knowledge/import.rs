@@ -1,0 +1,331 @@
+//! Reading facts: ConceptNet's assertions CSV and relation/head/tail/weight TSV, line by line.
+//! A bad line is counted and reported by its number; it never stops the import.
+
+use std::io::{BufRead, Read};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+use super::{BuildError, Builder};
+
+/// Longest text of a concept or relation, in bytes.
+pub const MAX_CONCEPT_BYTES: usize = 1024;
+
+/// Longest line, in bytes; what is longer is a bad line.
+const MAX_LINE_BYTES: u64 = 64 * 1024;
+
+/// How often progress is told, in lines.
+const PROGRESS_LINES: u64 = 8192;
+
+/// A fact as an import brings it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImportedFact {
+    /// Name of the relation, such as `UsedFor`.
+    pub relation: String,
+    /// Text of the head; normalised when it is added.
+    pub head: String,
+    /// Text of the tail; normalised when it is added.
+    pub tail: String,
+    /// Strength; below 0 the statement is denied.
+    pub weight: f32,
+    /// Who says so.
+    pub source: String,
+    /// Language of head and tail, such as `en`.
+    pub language: String,
+}
+
+impl ImportedFact {
+    /// An English fact of an unnamed source.
+    pub fn new(head: &str, relation: &str, tail: &str, weight: f32) -> Self {
+        Self {
+            relation: relation.to_owned(),
+            head: head.to_owned(),
+            tail: tail.to_owned(),
+            weight,
+            source: "unnamed".to_owned(),
+            language: "en".to_owned(),
+        }
+    }
+}
+
+/// What the lines of a file are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Decided by the first line: `/a/[…` begins ConceptNet's CSV.
+    #[default]
+    Auto,
+    /// ConceptNet's public assertions: tab-separated uri, relation, start, end, JSON.
+    ConceptNetCsv,
+    /// Tab-separated relation, head, tail, weight and, if known, source.
+    Tsv,
+}
+
+impl FromStr for Format {
+    type Err = ImportError;
+
+    fn from_str(name: &str) -> Result<Self, ImportError> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "conceptnet-csv" => Ok(Self::ConceptNetCsv),
+            "tsv" => Ok(Self::Tsv),
+            _ => Err(ImportError::UnknownFormat { name: name.to_owned() }),
+        }
+    }
+}
+
+/// What to import and under which name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// What the lines are.
+    pub format: Format,
+    /// Keep only this language (CSV), and the language of all facts (TSV). `None` keeps every
+    /// language of a CSV; a TSV is then English.
+    pub language: Option<String>,
+    /// Source of all facts; `None` takes what the lines say.
+    pub source: Option<String>,
+    /// How many bad lines are kept for the report; all are counted.
+    pub bad_lines_kept: usize,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        let language = Some("en".to_owned());
+        Self { format: Format::Auto, language, source: None, bad_lines_kept: 20 }
+    }
+}
+
+/// A line that is no fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What an import did. `lines = facts + skipped + bad`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// Lines read.
+    pub lines: u64,
+    /// Lines that gave a fact, repeated ones included.
+    pub facts: u64,
+    /// Lines left out on purpose: another language, a link to another site, a header, empty.
+    pub skipped: u64,
+    /// Lines that are no fact.
+    pub bad: u64,
+    /// The first of them.
+    pub bad_lines: Vec<BadLine>,
+}
+
+/// Why an import cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The input cannot be read.
+    #[error("cannot read line {line}: {source}")]
+    Read {
+        /// The line that could not be read, from 1.
+        line: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is no such format.
+    #[error("unknown format {name:?}; known are auto, conceptnet-csv and tsv")]
+    UnknownFormat {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+/// Why a line is no fact.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error("it is longer than {MAX_LINE_BYTES} bytes")]
+    TooLong,
+    #[error("it is not UTF-8")]
+    NotUtf8,
+    #[error("it has {found} tab-separated columns, not {expected}")]
+    Columns { found: usize, expected: &'static str },
+    #[error("{0:?} is not a relation (/r/…)")]
+    Relation(String),
+    #[error("{0:?} is not a concept (/c/language/text)")]
+    Concept(String),
+    #[error("{0:?} is not a weight")]
+    Weight(String),
+    #[error("its last column is not JSON with a weight: {0}")]
+    Json(serde_json::Error),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// The text of a concept as ConceptNet writes it: NFC, lower case, underscores and runs of white
+/// space as single spaces, none at the ends.
+pub fn normalise(text: &str) -> String {
+    let composed = match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => text.to_lowercase(),
+        _ => text.nfc().collect::<String>().to_lowercase(),
+    };
+    let mut normal = String::with_capacity(composed.len());
+    let words = composed.split(|letter: char| letter == '_' || letter.is_whitespace());
+    for word in words.filter(|word| !word.is_empty()) {
+        if !normal.is_empty() {
+            normal.push(' ');
+        }
+        normal.push_str(word);
+    }
+    normal
+}
+
+/// Reads facts into a builder. `progress` is told the number of lines from time to time.
+///
+/// # Errors
+/// The input cannot be read. Bad lines are no error: they are in the report.
+pub fn import(
+    mut input: impl BufRead,
+    options: &ImportOptions,
+    builder: &mut Builder,
+    mut progress: impl FnMut(u64),
+) -> Result<ImportReport, ImportError> {
+    let mut report = ImportReport::default();
+    let mut format = options.format;
+    let mut line = Vec::new();
+    while next_line(&mut input, &mut line)
+        .map_err(|source| ImportError::Read { line: report.lines + 1, source })?
+    {
+        report.lines += 1;
+        if format == Format::Auto {
+            format = if line.starts_with(b"/a/") { Format::ConceptNetCsv } else { Format::Tsv };
+        }
+        let parsed = parse(&line, format, options, report.lines == 1);
+        match parsed.and_then(|fact| fact.map(|fact| Ok(builder.add(&fact)?)).transpose()) {
+            Ok(Some(())) => report.facts += 1,
+            Ok(None) => report.skipped += 1,
+            Err(error) => {
+                report.bad += 1;
+                if report.bad_lines.len() < options.bad_lines_kept {
+                    report.bad_lines.push(BadLine { line: report.lines, reason: error.to_string() });
+                }
+            }
+        }
+        if report.lines.is_multiple_of(PROGRESS_LINES) {
+            progress(report.lines);
+        }
+    }
+    progress(report.lines);
+    Ok(report)
+}
+
+/// Reads one line without its end; what exceeds the limit is passed over and leaves a line that
+/// is too long. `false` at the end of the input.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
+    line.clear();
+    input.take(MAX_LINE_BYTES + 2).read_until(b'\n', line)?;
+    if line.is_empty() {
+        return Ok(false);
+    }
+    if line.len() as u64 == MAX_LINE_BYTES + 2 && !line.ends_with(b"\n") {
+        input.skip_until(b'\n')?;
+    }
+    if line.ends_with(b"\n") {
+        line.pop();
+    }
+    if line.ends_with(b"\r") {
+        line.pop();
+    }
+    Ok(true)
+}
+
+/// A line's fact; `None` where it is left out on purpose.
+fn parse(
+    line: &[u8],
+    format: Format,
+    options: &ImportOptions,
+    first: bool,
+) -> Result<Option<ImportedFact>, LineError> {
+    if line.len() as u64 > MAX_LINE_BYTES {
+        return Err(LineError::TooLong);
+    }
+    let line = std::str::from_utf8(line).map_err(|_| LineError::NotUtf8)?;
+    let line = if first { line.trim_start_matches('\u{feff}') } else { line };
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    match format {
+        Format::ConceptNetCsv => parse_conceptnet(line, options),
+        Format::Tsv | Format::Auto => parse_tsv(line, options, first),
+    }
+}
+
+fn parse_tsv(
+    line: &str,
+    options: &ImportOptions,
+    first: bool,
+) -> Result<Option<ImportedFact>, LineError> {
+    let columns: Vec<&str> = line.split('\t').collect();
+    let ([relation, head, tail, weight] | [relation, head, tail, weight, _]) = columns[..] else {
+        return Err(LineError::Columns { found: columns.len(), expected: "4 or 5" });
+    };
+    let number = weight.trim().parse();
+    if first && number.is_err() && relation.trim().eq_ignore_ascii_case("relation") {
+        return Ok(None);
+    }
+    let source = columns.get(4).map(|source| source.trim()).filter(|source| !source.is_empty());
+    Ok(Some(ImportedFact {
+        relation: relation.trim().trim_start_matches("/r/").to_owned(),
+        head: head.to_owned(),
+        tail: tail.to_owned(),
+        weight: number.map_err(|_| LineError::Weight(weight.to_owned()))?,
+        source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
+        language: options.language.clone().unwrap_or_else(|| "en".to_owned()),
+    }))
+}
+
+/// What is read of the last column of ConceptNet's CSV.
+#[derive(Deserialize)]
+struct Info {
+    weight: f32,
+    dataset: Option<String>,
+}
+
+fn parse_conceptnet(
+    line: &str,
+    options: &ImportOptions,
+) -> Result<Option<ImportedFact>, LineError> {
+    let columns: Vec<&str> = line.splitn(5, '\t').collect();
+    let [_, relation, head, tail, info] = columns[..] else {
+        return Err(LineError::Columns { found: columns.len(), expected: "5" });
+    };
+    let relation_name = relation.strip_prefix("/r/").filter(|name| !name.is_empty());
+    let relation_name = relation_name.ok_or_else(|| LineError::Relation(relation.to_owned()))?;
+    if relation_name == "ExternalURL" {
+        return Ok(None);
+    }
+    let (language, head) = concept(head)?;
+    let (tail_language, tail) = concept(tail)?;
+    let wanted = options.language.as_deref().is_none_or(|wanted| wanted == language);
+    if !wanted || language != tail_language {
+        return Ok(None);
+    }
+    let info: Info = serde_json::from_str(info).map_err(LineError::Json)?;
+    let source = options.source.as_deref().or(info.dataset.as_deref());
+    Ok(Some(ImportedFact {
+        relation: relation_name.to_owned(),
+        head: head.to_owned(),
+        tail: tail.to_owned(),
+        weight: info.weight,
+        source: source.unwrap_or("conceptnet").to_owned(),
+        language: language.to_owned(),
+    }))
+}
+
+/// `/c/en/wake_up/v/…` → ("en", "wake_up").
+fn concept(uri: &str) -> Result<(&str, &str), LineError> {
+    let mut parts = uri.strip_prefix("/c/").unwrap_or_default().split('/');
+    match (parts.next(), parts.next()) {
+        (Some(language), Some(text)) if !language.is_empty() && !text.is_empty() => {
+            Ok((language, text))
+        }
+        _ => Err(LineError::Concept(uri.to_owned())),
+    }
+}

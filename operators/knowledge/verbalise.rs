@@ -1,0 +1,41 @@
+//! A fact in words, for ranking, for prompts and for the realiser.
+
+use super::relation::Form;
+use super::{Fact, Graph};
+use crate::language::Lexicon;
+
+/// Says a fact in a plain English clause: "coffee is used for waking up"; a denied one with its
+/// denial: "person does not want to pay". The graph's texts are lemmas, so there are no articles;
+/// a verb that begins an end of the fact is inflected as the relation needs it.
+pub fn verbalise(graph: &Graph, fact: &Fact) -> String {
+    let relation = graph.relation(fact.relation);
+    let link = if fact.negated { relation.denies } else { relation.affirms };
+    let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+    let mut text = String::with_capacity(head.len() + link.len() + tail.len() + 8);
+    inflect(head, relation.head, &mut text);
+    text.push(' ');
+    text.push_str(link);
+    text.push(' ');
+    inflect(tail, relation.tail, &mut text);
+    text
+}
+
+/// Appends a concept in the form that is wanted.
+fn inflect(concept: &str, form: Form, text: &mut String) {
+    let lexicon = Lexicon::english();
+    let (first, rest) = match concept.split_once(' ') {
+        Some((first, _)) => (first, &concept[first.len()..]),
+        None => (concept, ""),
+    };
+    let verb = first == "be" || first == "have" || first == "do" || lexicon.is_verb(first);
+    match form {
+        Form::Participle => text.push_str(&lexicon.participle(first)),
+        Form::Gerund if verb => text.push_str(&lexicon.gerund(first)),
+        Form::Infinitive if verb => {
+            text.push_str("to ");
+            text.push_str(first);
+        }
+        _ => text.push_str(first),
+    }
+    text.push_str(rest);
+}

@@ -1,0 +1,238 @@
+//! English: words with their places in a text, lemmas, and the words that carry no content.
+//!
+//! Several stages read this: concept linking and the lemma index of the graph, recall, the gate,
+//! ranking, and the words a fact is spoken with. The data are word lists under `language/en/`,
+//! embedded in the program. Everything is a pure function of the text.
+
+mod inflection;
+mod lemma;
+mod lists;
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+use turnstream_schemas::Span;
+use unicode_segmentation::UnicodeSegmentation;
+
+use lists::{Table, WordSet};
+
+/// A word of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word<'a> {
+    /// Where it stands in the text, in bytes.
+    pub span: Span,
+    /// The word in lower case, with straight apostrophes.
+    pub lower: Cow<'a, str>,
+    /// Its lemma ([`Lexicon::lemma`]).
+    pub lemma: Cow<'a, str>,
+    /// It carries grammar rather than content: articles, pronouns, auxiliaries, prepositions.
+    pub function_word: bool,
+}
+
+/// What is known about the words of one language.
+pub struct Lexicon {
+    language: &'static str,
+    fingerprint: u32,
+    /// Form → lemma.
+    irregular: FxHashMap<&'static str, &'static str>,
+    base_forms: WordSet,
+    invariant: WordSet,
+    gradable: WordSet,
+    function_words: WordSet,
+    stop_words: WordSet,
+    particles: WordSet,
+    greetings: WordSet,
+    acknowledgements: WordSet,
+    verbs: WordSet,
+    /// Base form → past participle.
+    participles: FxHashMap<&'static str, &'static str>,
+}
+
+static ENGLISH: LazyLock<Lexicon> = LazyLock::new(Lexicon::load_english);
+
+impl Lexicon {
+    /// English.
+    pub fn english() -> &'static Self {
+        &ENGLISH
+    }
+
+    fn load_english() -> Self {
+        let verbs = Table::parse(lists::IRREGULAR_VERBS);
+        let mut irregular = FxHashMap::default();
+        let mut participles = FxHashMap::default();
+        for row in verbs.rows() {
+            let [base, forms @ ..] = row.as_slice() else { continue };
+            for form in forms.iter().filter(|form| !form.ends_with('*') && *form != base) {
+                irregular.insert(*form, *base);
+            }
+            if let Some(participle) = forms.last() {
+                participles.insert(*base, participle.trim_end_matches('*'));
+            }
+        }
+        for text in [lists::IRREGULAR_NOUNS, lists::IRREGULAR_FORMS] {
+            for row in Table::parse(text).rows() {
+                if let [form, lemma] = row[..]
+                    && form != lemma
+                {
+                    irregular.insert(form, lemma);
+                }
+            }
+        }
+        let mut invariant = lists::words(lists::INVARIANT);
+        let nouns = Table::parse(lists::IRREGULAR_NOUNS);
+        invariant.extend(nouns.rows().iter().filter(|row| row[0] == row[1]).map(|row| row[0]));
+        Self {
+            language: "en",
+            fingerprint: lists::fingerprint(),
+            irregular,
+            base_forms: lists::words(lists::BASE_FORMS),
+            invariant,
+            gradable: lists::words(lists::GRADABLE_ADJECTIVES),
+            function_words: lists::words(lists::FUNCTION_WORDS),
+            stop_words: lists::words(lists::STOP_WORDS),
+            particles: lists::words(lists::PARTICLES),
+            greetings: lists::lines(lists::GREETINGS),
+            acknowledgements: lists::lines(lists::ACKNOWLEDGEMENTS),
+            verbs: lists::words(lists::VERBS),
+            participles,
+        }
+    }
+
+    /// The language's code, `en`.
+    pub fn language(&self) -> &'static str {
+        self.language
+    }
+
+    /// Checksum of the language data and the version of the rules. Two lexicons with the same
+    /// fingerprint give every word the same lemma.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// The words of a text in order (Unicode word boundaries, UAX #29: a hyphen separates, an
+    /// apostrophe inside a word does not).
+    pub fn words<'a>(&'a self, text: &'a str) -> Vec<Word<'a>> {
+        self.word_iter(text).collect()
+    }
+
+    /// The words of a text, one after the other.
+    pub fn word_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
+        text.unicode_word_indices().map(|(start, word)| {
+            let lower = lower(word);
+            let lemma = match &lower {
+                Cow::Borrowed(lower) => self.lemma(lower),
+                Cow::Owned(lower) => Cow::Owned(self.lemma(lower).into_owned()),
+            };
+            let function_word = self.is_function_word(&lower) || self.is_function_word(&lemma);
+            let span = Span { start: start as u32, end: (start + word.len()) as u32 };
+            Word { span, lower, lemma, function_word }
+        })
+    }
+
+    /// The lemma of a word: its dictionary form, lower case. Irregular forms come from lists;
+    /// otherwise endings are detached where what remains is a known word (the idea of WordNet's
+    /// morphy), verbs before nouns: "meeting" is "meet". Unknown words lose only a plural s.
+    /// `lemma(lemma(x)) == lemma(x)`.
+    pub fn lemma<'a>(&'a self, word: &'a str) -> Cow<'a, str> {
+        let mut lemma = lower(word);
+        // Each step shortens the word or leads from an irregular form to a base form, so this
+        // ends; the lists' test holds that no base form leads on in a circle.
+        while let Some(next) = self.detach(&lemma) {
+            lemma = match next {
+                lemma::Step::Known(known) => Cow::Borrowed(known),
+                lemma::Step::Prefix(length) => match lemma {
+                    Cow::Borrowed(word) => Cow::Borrowed(&word[..length]),
+                    Cow::Owned(mut word) => {
+                        word.truncate(length);
+                        Cow::Owned(word)
+                    }
+                },
+                lemma::Step::Made(made) => Cow::Owned(made),
+            };
+        }
+        lemma
+    }
+
+    /// The lemmas of a text, joined by single spaces: the key under which the lemma index has a
+    /// concept, and the normal form in which a mention equals its concept.
+    pub fn key(&self, text: &str) -> String {
+        let mut key = String::with_capacity(text.len());
+        for word in self.word_iter(text) {
+            if !key.is_empty() {
+                key.push(' ');
+            }
+            key.push_str(&word.lemma);
+        }
+        key
+    }
+
+    /// Does the word carry grammar rather than content? Lower case.
+    pub fn is_function_word(&self, lower: &str) -> bool {
+        self.function_words.contains(lower)
+    }
+
+    /// Does the lemma say too little to be looked up on its own ("thing", "make")?
+    pub fn is_stop_word(&self, lemma: &str) -> bool {
+        self.stop_words.contains(lemma)
+    }
+
+    /// May the word end a verb phrase ("up" in "wake up")?
+    pub fn is_particle(&self, lower: &str) -> bool {
+        self.particles.contains(lower)
+    }
+
+    /// Is this the base form of a verb?
+    pub fn is_verb(&self, lemma: &str) -> bool {
+        self.verbs.contains(lemma)
+    }
+
+    /// Is the whole text an opening or closing formula ("Good morning!")?
+    pub fn is_greeting(&self, text: &str) -> bool {
+        self.is_formula(text, |phrase| self.greetings.contains(phrase))
+    }
+
+    /// Is the whole text one that takes something in without asking for more ("ok, thanks")?
+    pub fn is_acknowledgement(&self, text: &str) -> bool {
+        self.is_formula(text, |phrase| {
+            self.acknowledgements.contains(phrase) || self.greetings.contains(phrase)
+        })
+    }
+
+    /// Can the text be cut into phrases of a list, from the left, longest first?
+    fn is_formula(&self, text: &str, listed: impl Fn(&str) -> bool) -> bool {
+        const LONGEST_FORMULA_WORDS: usize = 5;
+        const LONGEST_TEXT_WORDS: usize = 16;
+        let words: Vec<Cow<'_, str>> =
+            text.unicode_words().take(LONGEST_TEXT_WORDS + 1).map(lower).collect();
+        if words.is_empty() || words.len() > LONGEST_TEXT_WORDS {
+            return false;
+        }
+        let mut at = 0;
+        while at < words.len() {
+            let longest = (words.len() - at).min(LONGEST_FORMULA_WORDS);
+            let found = (1..=longest).rev().find(|&count| listed(&words[at..at + count].join(" ")));
+            let Some(count) = found else { return false };
+            at += count;
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for Lexicon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lexicon").field("language", &self.language).finish_non_exhaustive()
+    }
+}
+
+/// Lower case with straight apostrophes; borrowed where the word is so already.
+fn lower(word: &str) -> Cow<'_, str> {
+    if word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(word);
+    }
+    let lower = word.to_lowercase();
+    Cow::Owned(if lower.contains('\u{2019}') { lower.replace('\u{2019}', "'") } else { lower })
+}
+
+#[cfg(test)]
+mod tests;

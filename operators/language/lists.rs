@@ -1,0 +1,70 @@
+//! The word lists of `en/`, and how they are read.
+
+use rustc_hash::FxHashSet;
+
+/// A set of words or phrases.
+pub(super) type WordSet = FxHashSet<&'static str>;
+
+/// Version of the rules in `lemma.rs`: raise it when they change, so that the lemma indexes built
+/// with the old ones are refused.
+const RULES_VERSION: u32 = 1;
+
+macro_rules! lists {
+    ($($name:ident $file:literal;)*) => {
+        $(pub(super) const $name: &str = include_str!(concat!("en/", $file));)*
+        const ALL: &[&str] = &[$($name),*];
+    };
+}
+
+lists! {
+    BASE_FORMS "base_forms.txt";
+    IRREGULAR_VERBS "irregular_verbs.txt";
+    IRREGULAR_NOUNS "irregular_nouns.txt";
+    IRREGULAR_FORMS "irregular_forms.txt";
+    INVARIANT "invariant.txt";
+    GRADABLE_ADJECTIVES "gradable_adjectives.txt";
+    FUNCTION_WORDS "function_words.txt";
+    STOP_WORDS "stop_words.txt";
+    PARTICLES "particles.txt";
+    GREETINGS "greetings.txt";
+    ACKNOWLEDGEMENTS "acknowledgements.txt";
+    VERBS "verbs.txt";
+}
+
+/// Checksum of all lists and the version of the rules.
+pub(super) fn fingerprint() -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&RULES_VERSION.to_le_bytes());
+    for list in ALL {
+        hasher.update(list.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.finalize()
+}
+
+fn content(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// The words of a list, several to a line.
+pub(super) fn words(list: &'static str) -> WordSet {
+    content(list).flat_map(str::split_whitespace).collect()
+}
+
+/// The lines of a list.
+pub(super) fn lines(list: &'static str) -> WordSet {
+    content(list).collect()
+}
+
+/// A list with columns.
+pub(super) struct Table(Vec<Vec<&'static str>>);
+
+impl Table {
+    pub(super) fn parse(list: &'static str) -> Self {
+        Self(content(list).map(|line| line.split_whitespace().collect()).collect())
+    }
+
+    pub(super) fn rows(&self) -> &[Vec<&'static str>] {
+        &self.0
+    }
+}

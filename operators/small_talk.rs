@@ -173,11 +173,7 @@ const PHRASES: &[(&str, SmallTalk)] = &[
 
 /// Words that add nothing beside small talk.
 const FILLERS: &[&str] = &[
-    "a", "ah", "again", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for",
-    "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam",
-    "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's",
-    "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow",
-    "you", "your",
+    "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for", "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam", "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's", "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow", "you", "your",
 ];
 
 /// What small talk a text holds.

@@ -306,7 +306,7 @@ mod tests {
         check(Slot::Thing, "hour", Some("an hour"));
         check(Slot::Thing, "coffee", Some("coffee"));
         check(Slot::Thing, "cup of coffee", Some("a cup of coffee"));
-        check(Slot::Thing, "a can", Some("a can"));
+        check(Slot::Thing, "a cup", Some("a cup"));
         check(Slot::Thing, "live room", Some("the living room"));
         check(Slot::Thing, "new york", Some("New York"));
         check(Slot::Thing, "sea", Some("the sea"));

@@ -8,10 +8,7 @@ fn lemma(word: &str) -> String {
 
 #[test]
 fn forms_lead_to_their_lemmas() {
-    for (form, expected) in [
-        ("dogs", "dog"),
-        ("making", "make"),
-    ] {
+    for (form, expected) in [("dogs", "dog"), ("making", "make")] {
         assert_eq!(lemma(form), expected, "{form}");
     }
 }

@@ -10,6 +10,7 @@
 
 mod build;
 mod import;
+mod layout;
 mod relation;
 mod snapshot;
 mod verbalise;
@@ -26,8 +27,9 @@ pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,
 };
+pub use layout::FORMAT_VERSION;
 pub use relation::{Relation, RelationKind};
-pub use snapshot::{FORMAT_VERSION, SnapshotError};
+pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
 
 pub(crate) use snapshot::LemmaWalk;

@@ -11,7 +11,7 @@ use crate::linking::Mention;
 use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
 
 /// The share of small talk from which on a turn is answered as small talk.
-const SMALL_TALK_SHARE: f64 = 0.75;
+const SMALL_TALK_SHARE: f64 = 0.8;
 
 /// What the realiser says.
 #[derive(Clone, Debug, Default, PartialEq)]

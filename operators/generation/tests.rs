@@ -70,6 +70,11 @@ fn it_says_selected_facts() {
     check(&["u: Hello, dogs?"], &["dog CapableOf bark"], "hello! ");
     let both = respond(&["u: dogs?"], &["dog CapableOf bark", "dog HasA tail", "dog IsA animal"]);
     assert_eq!(both.text.matches('.').count(), 2, "two facts at most: {}", both.text);
+    let varied = respond(
+        &["u: dogs?"],
+        &["dog CapableOf bark", "dog CapableOf run", "dog HasA tail"],
+    );
+    assert!(varied.text.contains("a tail") && !varied.text.contains("run"), "{}", varied.text);
 }
 
 #[test]

@@ -1,1 +1,2 @@
 //! turnstream
+pub mod knowledge;

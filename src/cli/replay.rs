@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use crate::formats::Format;
+
 /// Put a log of conversations through the engine, as fast as it goes and without side effects.
 ///
 /// Outcomes are written in input order. The same log and configuration give the same bytes,
@@ -20,8 +22,8 @@ pub struct Args {
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
     /// The log's shape.
-    #[arg(long, value_name = "FORMAT", default_value = "turns")]
-    pub format: String,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub format: Format,
     /// Where responses go, one JSON record a line; replaced where it exists.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

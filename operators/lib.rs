@@ -2,13 +2,28 @@
 #![allow(missing_docs)]
 
 pub mod call;
+pub mod cross_revision;
+pub mod fact_retrieval;
+pub mod fact_selection;
 pub mod flow;
+pub mod form;
+pub mod gate;
+pub mod generation;
 pub mod history;
 pub mod index;
 pub mod ingest;
+pub mod join;
 pub mod knowledge;
 pub mod language;
 pub mod linking;
 pub mod model;
+pub mod query_production;
+pub mod ranking;
+pub mod resources;
+pub mod salience;
+pub mod small_talk;
 pub mod stage;
+#[cfg(test)]
+mod testing;
 pub mod timers;
+pub mod topic_planning;

@@ -1,8 +1,25 @@
 //! `turnstream replay`: a log of conversations through the same dataflow, as fast as it goes.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use anyhow::Context;
 use clap::ValueEnum;
+use serde::Serialize;
+use turnstream_operators::history::ResponseSource;
+
+use super::progress::Progress;
+use super::{Exit, InputRefused, print_json, signals};
+use crate::config::Config;
+use crate::engine::{Ends, Summary, serve};
+use crate::formats::{self, Format, FormatError, LoggedItem};
+use crate::log::jsonl::{self, Records, Sinks, Written};
+use crate::log::{LogError, Record};
+use crate::tally::Tally;
+use crate::worker::Parts;
 
 use crate::formats::Format;
 
@@ -65,4 +82,189 @@ pub enum ReplayHistory {
     Recorded,
     /// Ours: logged replies are dropped.
     Generated,
+}
+
+impl From<ReplayHistory> for ResponseSource {
+    fn from(history: ReplayHistory) -> Self {
+        match history {
+            ReplayHistory::Recorded => Self::Recorded,
+            ReplayHistory::Generated => Self::Generated,
+        }
+    }
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Replayed {
+    #[serde(flatten)]
+    tally: Tally,
+    /// Dialogues and lines that could not be read at all, and so are no inputs.
+    skipped: u64,
+    /// Inputs that an earlier replay had finished; they are not counted above.
+    resumed_from: i64,
+    seconds: f64,
+    turns_per_second: f64,
+    peak_rss_bytes: Option<u64>,
+}
+
+/// Replays the log.
+///
+/// # Errors
+/// Where the configuration is wrong, the log cannot be opened, or a file cannot be written.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut config: Config = super::load_config(args.config.as_deref())?;
+    // Files need no interval, and a logged turn may be as old as it likes.
+    config.commit.interval_ms = 0;
+    config.commit.publish_recorded = args.out_recorded.is_some();
+    config.turns.max_timestamp_skew_seconds = 0;
+    let workers = args.workers.unwrap_or(config.run.workers) as usize;
+
+    let sinks = sinks(args);
+    let resume = if args.resume { written(&sinks)? } else { None };
+    let skipped = Arc::new(AtomicU64::new(0));
+    let progress = Progress::start("turns");
+    let records = records(args, Arc::clone(&skipped), progress.clone())?;
+    let (consumer, producer) = jsonl::open(records, &sinks, resume.as_ref())?;
+    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+
+    let parts = Parts {
+        source: args.history.into(),
+        publish_changes: args.out_history.is_some(),
+        timings: args.timings,
+        topic: topic(&args.log),
+        ..Parts::new(config)?
+    };
+    let stop = signals::stop_on_signals()?;
+    let started = Instant::now();
+    let summary = serve(ends, &parts, workers, &stop).context("the replay stopped")?;
+    let seconds = started.elapsed().as_secs_f64();
+    progress.finish();
+
+    let stopped = stop.load(Ordering::Relaxed);
+    let Summary { tally, .. } = summary;
+    anyhow::ensure!(tally.is_conserved(), "inputs and outcomes do not add up: {tally:?}");
+    let replayed = Replayed {
+        skipped: skipped.load(Ordering::Relaxed),
+        resumed_from: resume.map_or(0, |written| written.offset),
+        seconds,
+        turns_per_second: tally.inputs as f64 / seconds.max(f64::EPSILON),
+        peak_rss_bytes: peak_rss_bytes(),
+        tally,
+    };
+    if args.json {
+        print_json(out, &replayed)?;
+    } else {
+        say(&replayed, args.out.as_deref(), out)?;
+    }
+    if stopped {
+        eprintln!("stopped by a signal; go on with --resume");
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Success)
+}
+
+fn say(replayed: &Replayed, file: Option<&Path>, out: &mut dyn Write) -> std::io::Result<()> {
+    let Tally { inputs, responses, recorded, dead_letters, .. } = replayed.tally;
+    writeln!(
+        out,
+        "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} dead \
+         letters, in {:.1} s ({:.0} turns a second)",
+        replayed.seconds, replayed.turns_per_second
+    )?;
+    let gate = replayed.tally.gate;
+    writeln!(
+        out,
+        "the gate retrieved for {} and skipped {}; {} responses met foreseen facts; {} facts used",
+        gate.retrieve, gate.skip, replayed.tally.foreseen_hits, replayed.tally.evidence_used
+    )?;
+    if replayed.skipped > 0 {
+        writeln!(out, "{} dialogues or lines could not be read", replayed.skipped)?;
+    }
+    if let Some(file) = file {
+        writeln!(out, "responses: {}", file.display())?;
+    }
+    Ok(())
+}
+
+/// The inputs, from the loader of the format.
+fn records(
+    args: &Args,
+    skipped: Arc<AtomicU64>,
+    progress: Progress,
+) -> Result<Records, InputRefused> {
+    let refused = |error: FormatError| {
+        InputRefused::new(error.to_string(), "give a readable log and its --format")
+            .caused_by(error)
+    };
+    let items = formats::open(args.format, &args.log).map_err(refused)?;
+    let mut offset = 0;
+    let records = items.filter_map(move |item| match item {
+        Ok(item) => {
+            progress.advance();
+            let record = record(item, offset);
+            offset += 1;
+            Some(Ok(record))
+        }
+        Err(error) if error.ends() => Some(Err(LogError::Refused(error.to_string()))),
+        Err(error) => {
+            skipped.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%error, "left out");
+            None
+        }
+    });
+    Ok(Box::new(records))
+}
+
+/// An item of a log as a record: what a client would have sent.
+fn record(item: LoggedItem, offset: i64) -> Record {
+    let (key, value, last_of_scope) = match item {
+        LoggedItem::Turn(logged) => {
+            let key = Some(logged.turn.conversation_id.0.clone().into_bytes());
+            let value = serde_json::to_vec(&logged.turn)
+                .unwrap_or_else(|error| unreachable!("a turn is JSON: {error}"));
+            (key, value, logged.last_of_scope)
+        }
+        LoggedItem::Raw { bytes, .. } => (None, bytes, false),
+    };
+    Record {
+        partition: jsonl::PARTITION,
+        offset,
+        key,
+        value: Some(value),
+        last_of_scope,
+        ..Record::default()
+    }
+}
+
+fn sinks(args: &Args) -> Sinks {
+    let checkpoint = args.out.as_ref().map(|out| {
+        let mut name = out.clone().into_os_string();
+        name.push(".checkpoint");
+        PathBuf::from(name)
+    });
+    Sinks {
+        responses: args.out.clone(),
+        recorded: args.out_recorded.clone(),
+        dead_letters: args.out_dead_letters.clone(),
+        history: args.out_history.clone(),
+        checkpoint,
+    }
+}
+
+fn written(sinks: &Sinks) -> Result<Option<Written>, LogError> {
+    sinks.checkpoint.as_deref().map_or(Ok(None), Written::read)
+}
+
+/// The file's own name stands where a topic's would: two replays of one file on two machines
+/// name their inputs alike.
+fn topic(log: &Path) -> Arc<str> {
+    log.file_name().map_or("stdin".into(), |name| name.to_string_lossy().into())
+}
+
+/// The most memory the process held, where the system says (Linux).
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024)
 }

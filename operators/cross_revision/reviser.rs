@@ -1,0 +1,342 @@
+//! The steps of cross revision. Each step repairs one class of error in the whole demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use turnstream_schemas::{
+    Demand, ExplicitQuery, ImplicitQuery, Revision, RevisionKind, Score, Topic,
+};
+
+use super::CrossRevisionConfig;
+use crate::flow::{Gated, Utterance};
+use crate::knowledge::{ConceptId, Graph};
+use crate::language::Lexicon;
+use crate::linking::Mention;
+use crate::salience::Said;
+
+use RevisionKind::{Drop, Move, Prefer};
+
+/// One turn under revision.
+pub(super) struct Reviser<'a> {
+    turn: &'a Gated,
+    graph: &'a Graph,
+    lexicon: &'a Lexicon,
+    config: &'a CrossRevisionConfig,
+    said: Said,
+    /// The latest mention of each concept.
+    latest: BTreeMap<ConceptId, &'a Mention>,
+}
+
+/// Any of the four kinds of demand.
+trait Demanded {
+    fn concept(&self) -> &str;
+    fn weight(&self) -> f64;
+    fn set_weight(&mut self, weight: f64);
+}
+
+macro_rules! demanded {
+    ($($type:ty),*) => {$(
+        impl Demanded for $type {
+            fn concept(&self) -> &str {
+                &self.concept
+            }
+
+            fn weight(&self) -> f64 {
+                self.weight.get()
+            }
+
+            fn set_weight(&mut self, weight: f64) {
+                self.weight = Score::new(weight);
+            }
+        }
+    )*};
+}
+
+demanded!(ExplicitQuery, ImplicitQuery, Topic);
+
+impl<'a> Reviser<'a> {
+    pub(super) fn new(
+        turn: &'a Gated,
+        graph: &'a Graph,
+        lexicon: &'a Lexicon,
+        config: &'a CrossRevisionConfig,
+    ) -> Self {
+        let said = Said::read(&turn.context, &turn.mentions, lexicon);
+        let latest = turn.mentions.iter().map(|mention| (mention.concept, mention)).collect();
+        Self { turn, graph, lexicon, config, said, latest }
+    }
+
+    /// An explicit query must be the lemma-normalised span that it names. Else it is moved to
+    /// where H does name it, or to the implicit queries where the graph joins it to what H
+    /// names, or dropped.
+    pub(super) fn explicit_queries_are_said(&self, demand: &mut Demand) {
+        let explicit = std::mem::take(&mut demand.queries.explicit);
+        let (stand, fallen): (Vec<_>, Vec<_>) =
+            explicit.into_iter().partition(|query| self.is_span_of(query));
+        demand.queries.explicit = stand;
+        for query in fallen {
+            if let Some(found) = self.said_query(&query.concept, query.weight) {
+                tell(demand, Move, "explicit", &query.concept, "its words stand at another place");
+                demand.queries.explicit.push(found);
+                continue;
+            }
+            let because = self.joined_to(&query.concept, self.latest.keys().copied());
+            if because.is_empty() {
+                let why = "the dialogue does not name it and nothing it names leads there";
+                tell(demand, Drop, "explicit", &query.concept, why);
+            } else {
+                let why = "the dialogue does not name it, but what it names leads there: implicit";
+                tell(demand, Move, "explicit", &query.concept, why);
+                let ExplicitQuery { concept, weight, .. } = query;
+                demand.queries.implicit.push(ImplicitQuery { concept, because, weight });
+            }
+        }
+    }
+
+    /// An implicit query must not be in H.
+    pub(super) fn implicit_queries_are_not_said(&self, demand: &mut Demand) {
+        for query in std::mem::take(&mut demand.queries.implicit) {
+            let concept = query.concept.as_str();
+            let known = demand.queries.explicit.iter().any(|other| other.concept == concept);
+            if let Some(said) = self.said_query(concept, query.weight) {
+                if known {
+                    let why = "the dialogue names it, and it is an explicit query already";
+                    tell(demand, Drop, "implicit", concept, why);
+                } else {
+                    tell(demand, Move, "implicit", concept, "the dialogue names it: explicit");
+                    demand.queries.explicit.push(said);
+                }
+            } else if self.said.share(concept, self.lexicon) >= 1.0 {
+                tell(demand, Drop, "implicit", concept, "the dialogue holds all its words");
+            } else {
+                demand.queries.implicit.push(query);
+            }
+        }
+    }
+
+    /// A maintained topic must be named in the latest utterances.
+    pub(super) fn maintained_topics_go_on(&self, demand: &mut Demand) {
+        for topic in std::mem::take(&mut demand.topics.maintained) {
+            let concept = topic.concept.as_str();
+            match self.utterances_since(concept) {
+                Some(since) if since < self.config.latest_utterances => {
+                    demand.topics.maintained.push(topic);
+                }
+                Some(since) => {
+                    let why = format!("finished: last named {since} utterances ago");
+                    tell(demand, Drop, "maintained", concept, &why);
+                }
+                None => {
+                    let why = "the dialogue does not name it: extended";
+                    tell(demand, Move, "maintained", concept, why);
+                    demand.topics.extended.push(topic);
+                }
+            }
+        }
+    }
+
+    /// An extended topic must not be in H, nor merely reword it.
+    pub(super) fn extended_topics_are_new(&self, demand: &mut Demand) {
+        for topic in std::mem::take(&mut demand.topics.extended) {
+            let concept = topic.concept.as_str();
+            let known = demand.topics.maintained.iter().any(|other| other.concept == concept);
+            match self.utterances_since(concept) {
+                Some(since) if since < self.config.latest_utterances && !known => {
+                    tell(demand, Move, "extended", concept, "the dialogue is at it: maintained");
+                    let Topic { concept, weight, .. } = topic;
+                    let because = Vec::new();
+                    demand.topics.maintained.push(Topic { concept, weight, because });
+                }
+                Some(_) => tell(demand, Drop, "extended", concept, "the dialogue names it already"),
+                None if self.said.share(concept, self.lexicon) >= self.config.reword_share => {
+                    tell(demand, Drop, "extended", concept, "it only rewords the dialogue");
+                }
+                None => demand.topics.extended.push(topic),
+            }
+        }
+    }
+
+    /// No list holds a concept twice.
+    pub(super) fn lists_hold_no_concept_twice(&self, demand: &mut Demand) {
+        let Demand { queries, topics, revisions, .. } = demand;
+        keep_first(&mut queries.explicit, "explicit", revisions);
+        keep_first(&mut queries.implicit, "implicit", revisions);
+        keep_first(&mut topics.maintained, "maintained", revisions);
+        keep_first(&mut topics.extended, "extended", revisions);
+    }
+
+    /// What the graph has no fact about cannot be answered; what H does not name must be joined
+    /// by a fact that holds to a query or topic that it does name, else it leaves the subject.
+    pub(super) fn demands_connect(&self, demand: &mut Demand) {
+        let Demand { queries, topics, revisions, .. } = demand;
+        let known = |concept: &str| {
+            let found = self.graph.find(concept);
+            found.is_some_and(|concept| self.graph.degree(concept) > 0)
+        };
+        let nothing = "the graph has no fact about it";
+        retain(&mut queries.explicit, "explicit", nothing, revisions, known);
+        retain(&mut topics.maintained, "maintained", nothing, revisions, known);
+        let anchors: BTreeSet<ConceptId> = queries
+            .explicit
+            .iter()
+            .map(|query| query.concept.as_str())
+            .chain(topics.maintained.iter().map(|topic| topic.concept.as_str()))
+            .filter_map(|concept| self.graph.find(concept))
+            .collect();
+        let joined = |concept: &str| !self.joined_to(concept, anchors.iter().copied()).is_empty();
+        let adrift = "no fact joins it to what the dialogue is about";
+        retain(&mut queries.implicit, "implicit", adrift, revisions, joined);
+        retain(&mut topics.extended, "extended", adrift, revisions, joined);
+    }
+
+    /// Queries and topics that meet in a fact that holds gain weight, and each list stands by
+    /// falling weight again, ties by text.
+    pub(super) fn meetings_go_first(&self, demand: &mut Demand) {
+        let queries = self.found(demand.query_concepts());
+        let topics = self.found(demand.topic_concepts());
+        let mut met = BTreeMap::<String, String>::new();
+        for (query, query_text) in &queries {
+            for (topic, topic_text) in &topics {
+                if query != topic
+                    && let Some(relation) = self.relation_between(*query, *topic)
+                {
+                    let meet = |other: &str| format!("it meets {other} in a fact ({relation})");
+                    met.entry(query_text.clone()).or_insert_with(|| meet(topic_text));
+                    met.entry(topic_text.clone()).or_insert_with(|| meet(query_text));
+                }
+            }
+        }
+        let lift = self.config.meeting_lift;
+        let Demand { queries, topics, revisions, .. } = demand;
+        prefer(&mut queries.explicit, "explicit", (&met, lift), revisions);
+        prefer(&mut queries.implicit, "implicit", (&met, lift), revisions);
+        prefer(&mut topics.maintained, "maintained", (&met, lift), revisions);
+        prefer(&mut topics.extended, "extended", (&met, lift), revisions);
+    }
+
+    /// What a list holds beyond the bound goes out, lightest first.
+    pub(super) fn lists_are_bounded(&self, demand: &mut Demand) {
+        let most = self.config.max_per_list as usize;
+        let Demand { queries, topics, revisions, .. } = demand;
+        cut(&mut queries.explicit, "explicit", most, revisions);
+        cut(&mut queries.implicit, "implicit", most, revisions);
+        cut(&mut topics.maintained, "maintained", most, revisions);
+        cut(&mut topics.extended, "extended", most, revisions);
+    }
+
+    /// Whether the span that a query names reads, lemma by lemma, as its concept.
+    fn is_span_of(&self, query: &ExplicitQuery) -> bool {
+        let said_by = |utterance: &&Utterance| utterance.turn_id == query.turn;
+        let mut utterances = self.turn.context.dialogue.iter().filter(said_by);
+        let key = self.lexicon.key(&query.concept);
+        utterances.any(|utterance| {
+            query.span.of(&utterance.text).is_some_and(|span| self.lexicon.key(span) == key)
+        })
+    }
+
+    /// The explicit query of a concept where H names it, at its latest mention.
+    fn said_query(&self, concept: &str, weight: Score) -> Option<ExplicitQuery> {
+        let mention = self.latest.get(&self.graph.find(concept)?)?;
+        let utterance = self.turn.context.dialogue.get(mention.utterance as usize)?;
+        Some(ExplicitQuery {
+            concept: concept.to_owned(),
+            turn: utterance.turn_id.clone(),
+            span: mention.span,
+            weight,
+        })
+    }
+
+    /// How many utterances ago a concept was last named; `None` where H does not name it.
+    fn utterances_since(&self, concept: &str) -> Option<u32> {
+        let mention = self.latest.get(&self.graph.find(concept)?)?;
+        Some((self.turn.context.dialogue.len() as u32 - 1).saturating_sub(mention.utterance))
+    }
+
+    /// Those of the others that a fact that holds joins a concept to.
+    fn joined_to(&self, concept: &str, others: impl Iterator<Item = ConceptId>) -> Vec<String> {
+        let Some(concept) = self.graph.find(concept) else { return Vec::new() };
+        others
+            .filter(|other| *other != concept && self.relation_between(*other, concept).is_some())
+            .map(|other| self.graph.concept(other).to_owned())
+            .collect()
+    }
+
+    /// The name of a relation that holds between two concepts, in either direction.
+    fn relation_between(&self, one: ConceptId, other: ConceptId) -> Option<&'a str> {
+        let there = self.graph.facts_between(one, other);
+        let back = self.graph.facts_between(other, one);
+        let fact = there.chain(back).find(|fact| !fact.negated)?;
+        Some(self.graph.relation(fact.relation).name)
+    }
+
+    /// Concepts of the graph with their texts.
+    fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<ConceptId, String> {
+        concepts.filter_map(|text| Some((self.graph.find(text)?, text.to_owned()))).collect()
+    }
+}
+
+fn revision(kind: RevisionKind, list: &str, concept: &str, why: &str) -> Revision {
+    Revision { kind, what: format!("{list}: {concept}"), why: why.to_owned() }
+}
+
+fn tell(demand: &mut Demand, kind: RevisionKind, list: &str, concept: &str, why: &str) {
+    demand.revisions.push(revision(kind, list, concept, why));
+}
+
+/// Keeps what passes, and tells why the rest went.
+fn retain<T: Demanded>(
+    list: &mut Vec<T>,
+    name: &str,
+    why: &str,
+    revisions: &mut Vec<Revision>,
+    passes: impl Fn(&str) -> bool,
+) {
+    list.retain(|demanded| {
+        let stays = passes(demanded.concept());
+        if !stays {
+            revisions.push(revision(Drop, name, demanded.concept(), why));
+        }
+        stays
+    });
+}
+
+fn keep_first<T: Demanded>(list: &mut Vec<T>, name: &str, revisions: &mut Vec<Revision>) {
+    let mut seen = BTreeSet::new();
+    list.retain(|demanded| {
+        let first = seen.insert(demanded.concept().to_owned());
+        if !first {
+            revisions.push(revision(Drop, name, demanded.concept(), "it stands there already"));
+        }
+        first
+    });
+}
+
+/// Lifts the weight of what met, sorts, and tells what thereby passed another.
+fn prefer<T: Demanded>(
+    list: &mut [T],
+    name: &str,
+    (met, lift): (&BTreeMap<String, String>, f64),
+    revisions: &mut Vec<Revision>,
+) {
+    let by_weight = |a: &T, b: &T| {
+        b.weight().total_cmp(&a.weight()).then_with(|| a.concept().cmp(b.concept()))
+    };
+    list.sort_by(by_weight);
+    let before: Vec<String> = list.iter().map(|demanded| demanded.concept().to_owned()).collect();
+    for demanded in list.iter_mut().filter(|demanded| met.contains_key(demanded.concept())) {
+        demanded.set_weight(demanded.weight() + (1.0 - demanded.weight()) * lift);
+    }
+    list.sort_by(by_weight);
+    for (rank, demanded) in list.iter().enumerate() {
+        let rose = !before[..=rank].iter().any(|concept| concept == demanded.concept());
+        if let Some(why) = met.get(demanded.concept()).filter(|_| rose) {
+            revisions.push(revision(Prefer, name, demanded.concept(), why));
+        }
+    }
+}
+
+fn cut<T: Demanded>(list: &mut Vec<T>, name: &str, most: usize, revisions: &mut Vec<Revision>) {
+    for demanded in list.drain(most.min(list.len())..) {
+        let why = "the list is full of heavier ones";
+        revisions.push(revision(Drop, name, demanded.concept(), why));
+    }
+}

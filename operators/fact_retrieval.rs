@@ -1,0 +1,272 @@
+//! Fact retrieval: which facts can meet the demand? (DCRAG, "Fact Retrieval".)
+//!
+//! With E^Q the queries and E^T the topics, the *foreseen* set is every fact k with (head ∈ E^Q
+//! and tail ∈ E^T) or (head ∈ E^T and tail ∈ E^Q); the *unforeseen* set is every other fact with
+//! head or tail in E^Q ∪ E^T. Both sets are exact before they are ranked, but for one bound: a
+//! concept gives at most its `max_neighbours_per_concept` strongest facts in each direction to
+//! the unforeseen set, so that a hub with 80,000 neighbours does not stall a turn. The foreseen
+//! set knows no bound: it is found by seeking each pair. Each set is ranked by relevance to the
+//! dialogue and cut to its best.
+//!
+//! Key: none. State: none. Where it fails and may degrade, the turn goes on without facts. It
+//! keeps denied facts, marked as such, and never says which fact will be used.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{
+    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, KnowledgeState, Score, Stage,
+};
+
+use crate::flow::{Candidates, Demanded, Epoch, Failed, Gated, Retrieved};
+use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::knowledge::{ConceptId, Fact, Graph, RelationId, verbalise};
+use crate::language::Lexicon;
+use crate::ranking::Vocabulary;
+use crate::resources::Resources;
+use crate::salience::{Recency, strength};
+use crate::stage::{OnFailure, Work, stage};
+
+/// How facts are retrieved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FactRetrievalConfig {
+    /// How facts are ranked.
+    pub form: Form,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Most foreseen facts after ranking; 1..=1024. The paper's number.
+    pub max_foreseen: u32,
+    /// Most unforeseen facts after ranking; 1..=1024. The paper's number.
+    pub max_unforeseen: u32,
+    /// Strongest facts that a concept gives to the unforeseen set, in each direction;
+    /// 1..=100000. At 64, twenty concepts give at most 2,560 facts to rank.
+    pub max_neighbours_per_concept: u32,
+    /// The share of relevance that the weight of the demanded concept makes; 0..=1.
+    pub demand_share: f64,
+    /// The share of relevance that the strength of the fact makes; 0..=1. The rest is the
+    /// likeness of fact and dialogue; likeness leads, the other two part the many facts that
+    /// have one concept and so the same likeness.
+    pub strength_share: f64,
+    /// How what was said fades.
+    pub recency: Recency,
+}
+
+impl Default for FactRetrievalConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::Degrade,
+            max_foreseen: 50,
+            max_unforeseen: 50,
+            max_neighbours_per_concept: 64,
+            demand_share: 0.25,
+            strength_share: 0.15,
+            recency: Recency::default(),
+        }
+    }
+}
+
+impl FactRetrievalConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::FactRetrieval;
+        self.form.refuse(STAGE)?;
+        check_bound(STAGE, "max_foreseen", self.max_foreseen, 1024)?;
+        check_bound(STAGE, "max_unforeseen", self.max_unforeseen, 1024)?;
+        let neighbours = self.max_neighbours_per_concept;
+        check_bound(STAGE, "max_neighbours_per_concept", neighbours, 100_000)?;
+        check_fraction(STAGE, "demand_share", self.demand_share)?;
+        check_fraction(STAGE, "strength_share", self.strength_share)?;
+        check_fraction(STAGE, "demand_share + strength_share", self.demand_share + self.strength_share)?;
+        self.recency.check(STAGE)
+    }
+}
+
+/// Fact retrieval over a stream of turns: (turns with their candidates, faults).
+pub fn fact_retrieval<'scope>(
+    turns: StreamVec<'scope, Epoch, Demanded>,
+    config: FactRetrievalConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
+    let Resources { graph, lexicon, .. } = resources.clone();
+    let shell = resources.shell(config.on_failure);
+    let knowledge =
+        KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
+    let work = Work {
+        work: move |turn: &Demanded| {
+            Ok(retrieve(&turn.turn, &turn.demand, (&graph, lexicon), &config))
+        },
+        fallback: |_: &Demanded| Candidates::default(),
+        join: move |Demanded { turn, demand }, candidates| Retrieved {
+            turn,
+            demand,
+            candidates,
+            knowledge: knowledge.clone(),
+        },
+    };
+    stage(turns, Stage::FactRetrieval, shell, work)
+}
+
+/// The facts for a demand: both sets, ranked and cut.
+pub fn retrieve(
+    turn: &Gated,
+    demand: &Demand,
+    (graph, lexicon): (&Graph, &Lexicon),
+    config: &FactRetrievalConfig,
+) -> Candidates {
+    let demanded = DemandedConcepts::find(demand, graph);
+    let (foreseen, unforeseen) =
+        retrieval_sets(&demanded, graph, config.max_neighbours_per_concept as usize);
+    let mut vocabulary = Vocabulary::read(turn, graph, lexicon, &config.recency);
+    let mut rank = |facts: Vec<Fact>, set: EvidenceSet, most: u32| {
+        let ranked = rank(facts, &demanded, &mut vocabulary, config);
+        let best = ranked.into_iter().take(most as usize);
+        best.map(|(relevance, fact)| evidence(&fact, relevance, set, graph)).collect()
+    };
+    Candidates {
+        foreseen: rank(foreseen, EvidenceSet::Foreseen, config.max_foreseen),
+        unforeseen: rank(unforeseen, EvidenceSet::Unforeseen, config.max_unforeseen),
+    }
+}
+
+/// The concepts of a demand that the graph has, each with its weight.
+#[derive(Clone, Debug, Default)]
+pub struct DemandedConcepts {
+    /// E^Q.
+    pub queries: BTreeMap<ConceptId, f64>,
+    /// E^T.
+    pub topics: BTreeMap<ConceptId, f64>,
+}
+
+impl DemandedConcepts {
+    /// Looks the concepts of a demand up.
+    pub fn find(demand: &Demand, graph: &Graph) -> Self {
+        let mut found = Self::default();
+        let enter = |into: &mut BTreeMap<ConceptId, f64>, concept: &str, weight: Score| {
+            if let Some(concept) = graph.find(concept) {
+                let known = into.entry(concept).or_default();
+                *known = known.max(weight.get());
+            }
+        };
+        for query in &demand.queries.explicit {
+            enter(&mut found.queries, &query.concept, query.weight);
+        }
+        for query in &demand.queries.implicit {
+            enter(&mut found.queries, &query.concept, query.weight);
+        }
+        for topic in demand.topics.maintained.iter().chain(&demand.topics.extended) {
+            enter(&mut found.topics, &topic.concept, topic.weight);
+        }
+        found
+    }
+
+    /// Whether a fact joins a query and a topic.
+    fn foresee(&self, fact: &Fact) -> bool {
+        let joins = |query, topic| {
+            self.queries.contains_key(query) && self.topics.contains_key(topic)
+        };
+        joins(&fact.head, &fact.tail) || joins(&fact.tail, &fact.head)
+    }
+
+    /// The weight of a concept in the demand; 0 where it is not demanded.
+    fn weight(&self, concept: ConceptId) -> f64 {
+        let weight = |of: &BTreeMap<ConceptId, f64>| of.get(&concept).copied().unwrap_or_default();
+        weight(&self.queries).max(weight(&self.topics))
+    }
+}
+
+/// The foreseen and the unforeseen set before ranking, each in the order of the facts' keys,
+/// each fact once.
+pub fn retrieval_sets(
+    demanded: &DemandedConcepts,
+    graph: &Graph,
+    max_neighbours: usize,
+) -> (Vec<Fact>, Vec<Fact>) {
+    let mut foreseen = Vec::new();
+    for query in demanded.queries.keys() {
+        for topic in demanded.topics.keys() {
+            foreseen.extend(graph.facts_between(*query, *topic));
+            foreseen.extend(graph.facts_between(*topic, *query));
+        }
+    }
+    let mut unforeseen = Vec::new();
+    let topics_alone = demanded.topics.keys().filter(|key| !demanded.queries.contains_key(*key));
+    for concept in demanded.queries.keys().chain(topics_alone) {
+        let ahead = graph.strongest_from(*concept, max_neighbours);
+        let back = graph.strongest_to(*concept, max_neighbours);
+        unforeseen.extend(ahead.chain(back).filter(|fact| !demanded.foresee(fact)));
+    }
+    for set in [&mut foreseen, &mut unforeseen] {
+        set.sort_unstable_by_key(key);
+        set.dedup_by_key(|fact| key(fact));
+    }
+    (foreseen, unforeseen)
+}
+
+/// What makes a fact this fact.
+fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
+    (fact.head, fact.relation, fact.tail, fact.source)
+}
+
+/// Facts with their relevance, by falling relevance; ties by head, relation, tail and source.
+///
+/// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the cosine of the fact and
+/// the dialogue; the weight of the demanded concept (of both ends, the mean where both are
+/// demanded, so that a fact between two wanted concepts is not weighed by one alone); and the
+/// strength of the fact.
+fn rank(
+    facts: Vec<Fact>,
+    demanded: &DemandedConcepts,
+    vocabulary: &mut Vocabulary<'_>,
+    config: &FactRetrievalConfig,
+) -> Vec<(f64, Fact)> {
+    let likeness_share = 1.0 - config.demand_share - config.strength_share;
+    let mut words = Vec::new();
+    let mut ranked: Vec<(f64, Fact)> = facts
+        .into_iter()
+        .map(|fact| {
+            vocabulary.words_of_both(fact.head, fact.tail, &mut words);
+            let (head, tail) = (demanded.weight(fact.head), demanded.weight(fact.tail));
+            let demand = if head > 0.0 && tail > 0.0 { (head + tail) / 2.0 } else { head.max(tail) };
+            let relevance = likeness_share * vocabulary.cosine(&words)
+                + config.demand_share * demand
+                + config.strength_share * strength(fact.weight);
+            (relevance, fact)
+        })
+        .collect();
+    // Ids of concepts and relations stand in the order of their texts within one snapshot.
+    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| key(&a.1).cmp(&key(&b.1))));
+    ranked
+}
+
+/// A fact as evidence.
+fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: &Graph) -> Evidence {
+    let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+    let relation = graph.relation(fact.relation).name;
+    let source = graph.source(fact.source);
+    Evidence {
+        id: EvidenceId(format!("{source}/{relation}/{head}/{tail}")),
+        source: source.into(),
+        text: verbalise(graph, fact),
+        set: Some(set),
+        fact: Some(FactStatement {
+            head: head.to_owned(),
+            relation: relation.to_owned(),
+            tail: tail.to_owned(),
+            weight: fact.weight,
+            negated: fact.negated,
+        }),
+        relevance: Score::new(relevance.clamp(0.0, 1.0)),
+        consistency: None,
+        selected: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

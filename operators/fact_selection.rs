@@ -1,0 +1,271 @@
+//! Fact selection: which facts, in which order, will the response be made from? (DCRAG eq 7.)
+//!
+//! Picks up to twenty facts: from the foreseen set first, then, while there is room, from the
+//! unforeseen set. Within a set it picks by maximal marginal relevance: the next fact is the one
+//! with the largest λ·relevance − (1 − λ)·likeness to what is picked already. A fact that says
+//! again what another says (the same two concepts, or the same words) is never picked, and one
+//! concept gives only so many facts of one relation, so that twenty facts are not twenty ways to
+//! say one thing. The order of a set's facts is the order of picking.
+//!
+//! Key: none. State: none. Where it fails and may degrade, the most relevant facts are taken as
+//! they stand (the paper's ablation −FS). It never drops the mark of a denied fact and never
+//! picks an unforeseen fact before a foreseen one that may be picked.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Evidence, FactStatement, Plan, SourceName, Stage};
+
+use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
+use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::ranking::jaccard;
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+
+/// How facts are selected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FactSelectionConfig {
+    /// How facts are picked.
+    pub form: Form,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Most facts selected; 1..=1024. The paper's number.
+    pub max_selected: u32,
+    /// λ: how much relevance counts against newness; 0..=1. 0.7 keeps relevance in the lead.
+    pub relevance_share: f64,
+    /// Least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen facts
+    /// are the paper's most common error; a foreseen one is wanted by query and topic both.
+    pub min_unforeseen_relevance: f64,
+    /// Most selected facts with the same relation at the same concept; 1..=1024.
+    pub max_per_relation_and_concept: u32,
+    /// Likeness of words (Jaccard) from which on a fact says again what another says; 0..=1.
+    pub repeat_likeness: f64,
+    /// Most facts that are kept in the record without being selected; 0..=1024.
+    pub max_unselected_in_record: u32,
+}
+
+impl Default for FactSelectionConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::Degrade,
+            max_selected: 20,
+            relevance_share: 0.7,
+            min_unforeseen_relevance: 0.2,
+            max_per_relation_and_concept: 3,
+            repeat_likeness: 0.99,
+            max_unselected_in_record: 10,
+        }
+    }
+}
+
+impl FactSelectionConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::FactSelection;
+        self.form.refuse(STAGE)?;
+        check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
+        check_fraction(STAGE, "relevance_share", self.relevance_share)?;
+        check_fraction(STAGE, "min_unforeseen_relevance", self.min_unforeseen_relevance)?;
+        let each = self.max_per_relation_and_concept;
+        check_bound(STAGE, "max_per_relation_and_concept", each, 1024)?;
+        check_fraction(STAGE, "repeat_likeness", self.repeat_likeness)?;
+        // 0 is allowed: the record then holds the selected facts alone.
+        let unselected = self.max_unselected_in_record.max(1);
+        check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
+    }
+}
+
+/// Fact selection over a stream of turns: (turns with their evidence, faults).
+pub fn fact_selection<'scope>(
+    turns: StreamVec<'scope, Epoch, Retrieved>,
+    config: FactSelectionConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
+    let shell = resources.shell(config.on_failure);
+    let fallback = config.clone();
+    let work = Work {
+        work: move |turn: &Retrieved| Ok(select(&turn.candidates, &config)),
+        fallback: move |turn: &Retrieved| most_relevant(&turn.candidates, &fallback),
+        join: |turn: Retrieved, evidence| Grounded {
+            plan: sources(&turn.candidates),
+            turn: turn.turn,
+            demand: turn.demand,
+            evidence,
+            knowledge: turn.knowledge,
+        },
+    };
+    stage(turns, Stage::FactSelection, shell, work)
+}
+
+/// The sources that gave candidates, in the order of their names.
+fn sources(candidates: &Candidates) -> Plan {
+    let mut sources: Vec<SourceName> = candidates
+        .foreseen
+        .iter()
+        .chain(&candidates.unforeseen)
+        .map(|evidence| evidence.source.clone())
+        .collect();
+    sources.sort_unstable();
+    sources.dedup();
+    Plan(sources)
+}
+
+/// The most relevant facts as they stand, foreseen first.
+fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
+    let ranked = candidates.foreseen.iter().chain(&candidates.unforeseen);
+    let kept = config.max_selected + config.max_unselected_in_record;
+    let mut evidence: Vec<Evidence> = ranked.take(kept as usize).cloned().collect();
+    for selected in evidence.iter_mut().take(config.max_selected as usize) {
+        selected.selected = true;
+    }
+    evidence
+}
+
+/// The evidence of a turn: selected facts in the order of selection, then the most relevant of
+/// the others, foreseen first.
+pub fn select(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
+    let all: Vec<&Evidence> =
+        candidates.foreseen.iter().chain(&candidates.unforeseen).collect();
+    let mut picking = Picking::new(&all, config);
+    let foreseen = candidates.foreseen.len();
+    picking.pick_from(0..foreseen);
+    picking.forbid(foreseen..all.len(), |evidence| {
+        evidence.relevance.get() < config.min_unforeseen_relevance
+    });
+    picking.pick_from(foreseen..all.len());
+
+    let picked = picking.picked;
+    let mut chosen = vec![false; all.len()];
+    picked.iter().for_each(|at| chosen[*at] = true);
+    let rest = (0..all.len()).filter(|at| !chosen[*at]);
+    let selected = picked.iter().map(|at| Evidence { selected: true, ..all[*at].clone() });
+    let kept = rest.take(config.max_unselected_in_record as usize).map(|at| all[at].clone());
+    selected.chain(kept).collect()
+}
+
+/// A selection under way.
+struct Picking<'e> {
+    config: &'e FactSelectionConfig,
+    all: &'e [&'e Evidence],
+    /// By fact: its distinct words, as sorted numbers.
+    words: Vec<Vec<u32>>,
+    /// By fact: its head and tail, the lesser first.
+    ends: Vec<(&'e str, &'e str)>,
+    /// By fact: the largest likeness to a picked fact.
+    likeness: Vec<f64>,
+    /// By fact: it must not be picked (any more).
+    out: Vec<bool>,
+    /// How many picked facts have the relation at the concept.
+    saturation: BTreeMap<(&'e str, &'e str), u32>,
+    /// What is picked, in order.
+    picked: Vec<usize>,
+}
+
+impl<'e> Picking<'e> {
+    fn new(all: &'e [&'e Evidence], config: &'e FactSelectionConfig) -> Self {
+        let mut numbers = FxHashMap::default();
+        let facts = || all.iter().map(|evidence| evidence.fact.as_ref());
+        Self {
+            config,
+            all,
+            words: all.iter().map(|evidence| words(evidence, &mut numbers)).collect(),
+            ends: facts().map(|fact| fact.map_or(("", ""), ends)).collect(),
+            likeness: vec![0.0; all.len()],
+            out: facts().map(|fact| fact.is_none()).collect(),
+            saturation: BTreeMap::new(),
+            picked: Vec::new(),
+        }
+    }
+
+    /// Takes facts out of the choice.
+    fn forbid(&mut self, range: std::ops::Range<usize>, unwanted: impl Fn(&Evidence) -> bool) {
+        for at in range {
+            self.out[at] |= unwanted(self.all[at]);
+        }
+    }
+
+    /// Picks from a range of the facts until it is exhausted or enough are picked.
+    fn pick_from(&mut self, range: std::ops::Range<usize>) {
+        while self.picked.len() < self.config.max_selected as usize {
+            let mut best: Option<(f64, usize)> = None;
+            for at in range.clone().filter(|at| !self.out[*at]) {
+                let gain = self.gain(at);
+                // Of equals the first: the facts stand by relevance, then by their keys.
+                if best.is_none_or(|(most, _)| gain > most) {
+                    best = Some((gain, at));
+                }
+            }
+            let Some((_, at)) = best else { return };
+            self.pick(at);
+        }
+    }
+
+    /// The marginal relevance of a fact.
+    fn gain(&self, at: usize) -> f64 {
+        let share = self.config.relevance_share;
+        share * self.all[at].relevance.get() - (1.0 - share) * self.likeness[at]
+    }
+
+    /// Picks a fact and takes out what it makes superfluous.
+    fn pick(&mut self, at: usize) {
+        self.picked.push(at);
+        self.out[at] = true;
+        let Some(fact) = self.all[at].fact.as_ref() else { return };
+        for concept in [fact.head.as_str(), fact.tail.as_str()] {
+            *self.saturation.entry((fact.relation.as_str(), concept)).or_default() += 1;
+        }
+        for other in 0..self.all.len() {
+            if !self.out[other] {
+                let likeness = jaccard(&self.words[at], &self.words[other]);
+                self.likeness[other] = self.likeness[other].max(likeness);
+                self.out[other] = self.ends[at] == self.ends[other]
+                    || likeness >= self.config.repeat_likeness
+                    || self.is_saturated(other);
+            }
+        }
+    }
+
+    /// Whether one of a fact's concepts has given enough facts of its relation.
+    fn is_saturated(&self, at: usize) -> bool {
+        let Some(fact) = self.all[at].fact.as_ref() else { return true };
+        let most = self.config.max_per_relation_and_concept;
+        [fact.head.as_str(), fact.tail.as_str()].into_iter().any(|concept| {
+            let key = (fact.relation.as_str(), concept);
+            self.saturation.get(&key).is_some_and(|count| *count >= most)
+        })
+    }
+}
+
+/// The two concepts of a fact, the lesser first.
+fn ends(fact: &FactStatement) -> (&str, &str) {
+    let (head, tail) = (fact.head.as_str(), fact.tail.as_str());
+    (head.min(tail), head.max(tail))
+}
+
+/// The distinct words of a fact's concepts as sorted numbers.
+fn words<'e>(evidence: &'e Evidence, numbers: &mut FxHashMap<&'e str, u32>) -> Vec<u32> {
+    let Some(fact) = &evidence.fact else { return Vec::new() };
+    let mut words: Vec<u32> = fact
+        .head
+        .split(' ')
+        .chain(fact.tail.split(' '))
+        .map(|word| {
+            let next = numbers.len() as u32;
+            *numbers.entry(word).or_insert(next)
+        })
+        .collect();
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+#[cfg(test)]
+mod tests;

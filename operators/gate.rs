@@ -1,0 +1,180 @@
+//! The gate: does this turn need knowledge? (RAGate: f(c_t) → {0, 1}.)
+//!
+//! Decides from documented features of the turn in its context, added up with weights and put
+//! through a logistic function into a score in 0..=1; the turn is retrieved for where the score
+//! reaches the threshold. It also links the dialogue's concepts, once, for all later stages.
+//!
+//! Key: none, each turn for itself. State: none. Where it fails and may degrade, the turn goes
+//! on without retrieval and without concepts (the NULL plan): what broke the gate would most
+//! likely break retrieval too, and an answer from history alone is the cheaper mistake.
+//! It never changes the turn and never asks the graph for facts.
+
+mod features;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::vec::Map;
+use turnstream_schemas::{GateDecision, Score, Stage};
+
+use crate::flow::{Epoch, Failed, Gated, Progress, TurnContext};
+use crate::form::{Form, Refused, check_fraction};
+use crate::language::Lexicon;
+use crate::linking::{LinkingConfig, Mention, link};
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+
+pub use features::Features;
+
+/// How the gate decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateConfig {
+    /// How the decision is made.
+    pub form: Form,
+    /// What becomes of a turn that the gate fails on.
+    pub on_failure: OnFailure,
+    /// Retrieve where the score reaches this; 0..=1. 0 retrieves always.
+    pub threshold: f64,
+    /// How much each feature counts.
+    pub weights: GateWeights,
+    /// How the dialogue's concepts are found.
+    pub linking: LinkingConfig,
+}
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::Degrade,
+            threshold: 0.5,
+            weights: GateWeights::default(),
+            linking: LinkingConfig::default(),
+        }
+    }
+}
+
+impl GateConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        self.form.refuse(Stage::Gate)?;
+        check_fraction(Stage::Gate, "threshold", self.threshold)
+    }
+}
+
+/// The weight of each feature in the sum that the logistic function turns into a score. A
+/// feature lies in 0..=1, so that a weight is the most it can move the sum.
+///
+/// Chosen by hand from what each must be able to do, then checked against the public dialogues:
+/// a question or a request about one thing that the graph knows must pass (0.5), talk about a
+/// new and rare thing must pass without being a question, and small talk must never pass alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateWeights {
+    /// What every turn starts from.
+    pub bias: f64,
+    /// Something is asked: a question mark, a question word or an inverted auxiliary.
+    pub question: f64,
+    /// Something is requested: "I need", "can you", "tell me".
+    pub request: f64,
+    /// The turn names concepts that no earlier utterance named.
+    pub new_concepts: f64,
+    /// How informative the most informative concept of the turn is.
+    pub informativeness: f64,
+    /// A recalled exchange already answered nearly the same query; taken away.
+    pub answered: f64,
+    /// The share of the turn that is small talk; taken away.
+    pub small_talk: f64,
+}
+
+impl Default for GateWeights {
+    fn default() -> Self {
+        Self {
+            bias: -2.0,
+            question: 1.2,
+            request: 1.4,
+            new_concepts: 1.6,
+            informativeness: 1.6,
+            answered: -1.5,
+            small_talk: -3.0,
+        }
+    }
+}
+
+/// The gate over a stream of turns: (turns with the decision and their concepts, faults).
+pub fn gate<'scope>(
+    turns: StreamVec<'scope, Epoch, Arc<TurnContext>>,
+    config: GateConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
+    let Resources { graph, lexicon, .. } = resources.clone();
+    let shell = resources.shell(config.on_failure);
+    let work = Work {
+        work: move |turn: &Gated| {
+            let utterances = turn.context.dialogue.iter().map(|utterance| &*utterance.text);
+            let mentions = link(&graph, lexicon, utterances, &config.linking);
+            let decision = decide(&turn.context, &mentions, lexicon, &config);
+            Ok((mentions, decision))
+        },
+        fallback: |_: &Gated| (Vec::new(), GateDecision::default()),
+        join: |turn: Gated, (mentions, gate): (Vec<Mention>, _)| Gated {
+            mentions: mentions.into(),
+            gate,
+            ..turn
+        },
+    };
+    stage(turns.map(ungated), Stage::Gate, shell, work)
+}
+
+/// A turn that the gate has not seen yet.
+fn ungated(context: Arc<TurnContext>) -> Gated {
+    Gated {
+        context,
+        mentions: Arc::default(),
+        gate: GateDecision::default(),
+        progress: Progress::default(),
+    }
+}
+
+/// Decides about one turn whose concepts are linked.
+pub fn decide(
+    context: &TurnContext,
+    mentions: &[Mention],
+    lexicon: &Lexicon,
+    config: &GateConfig,
+) -> GateDecision {
+    weigh(&Features::read(context, mentions, lexicon), config)
+}
+
+/// The decision that features make: σ(bias + Σ weight · feature) ≥ threshold.
+pub fn weigh(features: &Features, config: &GateConfig) -> GateDecision {
+    let weights = &config.weights;
+    let parts = [
+        ("bias", weights.bias),
+        ("question", weights.question * features.question),
+        ("request", weights.request * features.request),
+        ("new_concepts", weights.new_concepts * features.new_concepts),
+        ("informativeness", weights.informativeness * features.informativeness),
+        ("answered", weights.answered * features.answered),
+        ("small_talk", weights.small_talk * features.small_talk),
+    ];
+    let sum: f64 = parts.iter().map(|(_, part)| part).sum();
+    let score = 1.0 / (1.0 + (-sum).exp());
+    let told = parts.into_iter().filter(|(_, part)| *part != 0.0);
+    GateDecision {
+        retrieve: score >= config.threshold,
+        score: Score::new(score),
+        features: told
+            .map(|(name, part)| (name.to_owned(), Score::new(part)))
+            .collect::<BTreeMap<_, _>>(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

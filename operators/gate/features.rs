@@ -1,0 +1,149 @@
+//! What the gate looks at: six features of a turn in its context, each in 0..=1.
+
+use std::collections::BTreeSet;
+
+use turnstream_schemas::RecalledVia;
+
+use crate::flow::TurnContext;
+use crate::language::Lexicon;
+use crate::linking::Mention;
+use crate::small_talk::{read_small_talk, spoken_words};
+
+/// Features of a turn, each in 0..=1. Names are those of [`super::GateWeights`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Features {
+    /// 1 for a question mark or a question word in front; 0.8 for an inverted auxiliary ("do
+    /// you", "is there"), which spoken text often leaves without its mark.
+    pub question: f64,
+    /// 1 where the turn holds a phrase that asks for something to be done or told.
+    pub request: f64,
+    /// 1 − e^(−Σ informativeness) over the turn's concepts that no earlier utterance named.
+    pub new_concepts: f64,
+    /// The informativeness of the most informative concept of the turn.
+    pub informativeness: f64,
+    /// The largest overlap (Jaccard, content lemmas) with a recalled query that was answered, 0
+    /// where it is below one half: a passing likeness answers nothing.
+    pub answered: f64,
+    /// The share of the turn's words that are small talk.
+    pub small_talk: f64,
+}
+
+/// Words that open a question.
+const QUESTION_WORDS: &[&str] = &[
+    "how", "how'd", "how's", "what", "what'd", "what're", "what's", "when", "when's", "where",
+    "where's", "which", "who", "who's", "whom", "whose", "why", "why's",
+];
+
+/// Auxiliaries that open a question when a subject follows.
+const AUXILIARIES: &[&str] = &[
+    "am", "are", "aren't", "can", "can't", "could", "couldn't", "did", "didn't", "do", "does",
+    "doesn't", "don't", "had", "has", "hasn't", "have", "haven't", "is", "isn't", "may", "might",
+    "must", "shall", "should", "shouldn't", "was", "wasn't", "were", "weren't", "will", "won't",
+    "would", "wouldn't",
+];
+
+/// Subjects that follow an inverted auxiliary.
+const SUBJECTS: &[&str] = &[
+    "a", "an", "any", "anybody", "anyone", "anything", "he", "i", "it", "my", "our", "she",
+    "some", "someone", "that", "the", "their", "there", "these", "they", "this", "those", "we",
+    "you", "your",
+];
+
+/// Words that may stand before a question's first word.
+const LEADS: &[&str] = &[
+    "ah", "also", "and", "but", "hello", "hey", "hi", "hmm", "oh", "ok", "okay", "please", "right",
+    "so", "sorry", "then", "well", "yeah", "yes",
+];
+
+/// Phrases of our own that ask for something; lower case, single spaces.
+const REQUESTS: &[&str] = &[
+    "can i get", "can i have", "can you", "could i get", "could i have", "could you", "do you know",
+    "explain", "find me", "find out", "give me", "help me", "how about", "i am interested in",
+    "i am looking for", "i am searching for", "i want", "i want to know", "i wonder", "i would like",
+    "i'd like", "i'd love", "i'm interested in", "i'm looking for", "i'm searching for",
+    "i'm trying to", "i need", "let me know", "let's", "look up", "may i have", "please check",
+    "please find", "recommend", "search for", "show me", "suggest", "tell me", "we need",
+    "would you", "any idea", "any ideas", "any suggestions", "what about", "will you",
+];
+
+impl Features {
+    /// Reads the features of the current user turn.
+    pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
+        let words = spoken_words(context.query());
+        let current = context.dialogue.len().saturating_sub(1) as u32;
+        let earlier: BTreeSet<_> = mentions
+            .iter()
+            .filter(|mention| mention.utterance < current)
+            .map(|mention| mention.concept)
+            .collect();
+        let (mut seen, mut fresh, mut most) = (BTreeSet::new(), 0.0_f64, 0.0_f64);
+        for mention in mentions.iter().filter(|mention| mention.utterance == current) {
+            let informativeness = f64::from(mention.informativeness);
+            most = most.max(informativeness);
+            if !earlier.contains(&mention.concept) && seen.insert(mention.concept) {
+                fresh += informativeness;
+            }
+        }
+        Self {
+            question: question(context.query(), &words),
+            request: f64::from(u8::from(requests(&words))),
+            new_concepts: 1.0 - (-fresh).exp(),
+            informativeness: most,
+            answered: answered(context, lexicon),
+            small_talk: read_small_talk(&words).share,
+        }
+    }
+}
+
+/// How surely something is asked.
+fn question(text: &str, words: &[String]) -> f64 {
+    if text.contains(['?', '？', '؟']) {
+        return 1.0;
+    }
+    let is_one_of = |word: &String, list: &[&str]| list.contains(&word.as_str());
+    let mut rest = words.iter().skip_while(|word| is_one_of(word, LEADS));
+    match (rest.next(), rest.next()) {
+        (Some(first), _) if is_one_of(first, QUESTION_WORDS) => 1.0,
+        (Some(first), Some(second))
+            if is_one_of(first, AUXILIARIES) && is_one_of(second, SUBJECTS) =>
+        {
+            0.8
+        }
+        _ => 0.0,
+    }
+}
+
+/// Whether the words hold a request.
+fn requests(words: &[String]) -> bool {
+    REQUESTS.iter().any(|phrase| {
+        let length = phrase.split(' ').count();
+        words.windows(length).any(|window| phrase.split(' ').zip(window).all(|(a, b)| a == b))
+    })
+}
+
+/// How far a recalled exchange already answers the query.
+fn answered(context: &TurnContext, lexicon: &Lexicon) -> f64 {
+    let asked = content_lemmas(context.query(), lexicon);
+    if asked.is_empty() {
+        return 0.0;
+    }
+    let overlaps = context.recalled.iter().filter_map(|recalled| {
+        // The latest exchange is recalled because it is the latest: that a user says it again
+        // means that it did not help.
+        if recalled.via == RecalledVia::Recent || recalled.entry.response.is_none() {
+            return None;
+        }
+        let query = recalled.entry.query.as_deref()?;
+        let other = content_lemmas(query, lexicon);
+        let both = asked.intersection(&other).count() as f64;
+        Some(both / ((asked.len() + other.len()) as f64 - both))
+    });
+    let most = overlaps.fold(0.0, f64::max);
+    if most < 0.5 { 0.0 } else { most }
+}
+
+/// The content lemmas of a text.
+fn content_lemmas(text: &str, lexicon: &Lexicon) -> BTreeSet<String> {
+    let words = lexicon.words(text);
+    words.iter().filter(|word| !word.function_word).map(|word| word.lemma.to_string()).collect()
+}

@@ -1,0 +1,136 @@
+//! Generation: the words of the response. (DCRAG eq 8, without a model.)
+//!
+//! Two generators that need no model. The *realiser* says, in one to three sentences, what the
+//! selected facts and the history give: it is the fallback where no language model is
+//! configured, and what load is measured with. *None* says nothing, to measure the engine alone.
+//! `model.name` in the response tells which it was.
+//!
+//! Key: none. State: none. A turn without words is no response, so a failure makes a dead letter
+//! unless the configuration says otherwise; then a fixed sentence admits it. The realiser never
+//! says a denied fact as one that holds, never speaks for the user, and gives the same words for
+//! the same turn, history and facts.
+
+mod grammar;
+mod realiser;
+mod templates;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
+
+use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
+use crate::form::{Form, Refused, check_bound};
+use crate::knowledge::Graph;
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+
+/// What writes the responses.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Generator {
+    /// Sentences made from the selected facts and the history by rules.
+    #[default]
+    Realiser,
+    /// No words at all.
+    None,
+}
+
+impl Generator {
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Realiser => "realiser",
+            Self::None => "none",
+        }
+    }
+}
+
+/// How responses are generated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GenerationConfig {
+    /// How words are found: by rules, or by a model.
+    pub form: Form,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Which generator of the lexical form writes.
+    pub generator: Generator,
+    /// Most facts that the realiser says in one response; 1..=3.
+    pub max_facts_said: u32,
+    /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
+    /// 1..=4096. What is longer is cut after its first sentence, or not repeated.
+    pub max_repeated_bytes: u32,
+}
+
+impl Default for GenerationConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::DeadLetter,
+            generator: Generator::Realiser,
+            max_facts_said: 2,
+            max_repeated_bytes: 200,
+        }
+    }
+}
+
+impl GenerationConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        self.form.refuse(Stage::Generation)?;
+        check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
+        check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)
+    }
+}
+
+/// Generation over a stream of turns: (turns with their response, faults).
+pub fn generation<'scope>(
+    turns: StreamVec<'scope, Epoch, Grounded>,
+    config: GenerationConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>) {
+    let graph = resources.graph.clone();
+    let shell = resources.shell(config.on_failure);
+    let generator = config.generator;
+    let work = Work {
+        work: move |turn: &Grounded| Ok(generate(turn, &graph, &config)),
+        fallback: move |_: &Grounded| admitted(generator),
+        join: |grounded, draft| Drafted { grounded, draft },
+    };
+    stage(turns, Stage::Generation, shell, work)
+}
+
+/// The response of a stage that failed and may degrade.
+fn admitted(generator: Generator) -> Draft {
+    let text = "I am sorry, something went wrong and I cannot answer that.".to_owned();
+    Draft { text, confidence: None, model: model_of(generator) }
+}
+
+fn model_of(generator: Generator) -> ModelUsed {
+    ModelUsed { name: generator.name().to_owned(), prompt_hash: None }
+}
+
+/// The response to a turn.
+pub fn generate(turn: &Grounded, graph: &Graph, config: &GenerationConfig) -> Draft {
+    let model = model_of(config.generator);
+    match config.generator {
+        Generator::None => Draft { text: String::new(), confidence: None, model },
+        Generator::Realiser => {
+            let realised = realiser::realise(turn, graph, config);
+            let confidence = realised.mean_relevance.map(|value| Confidence {
+                kind: ConfidenceKind::MeanRelevance,
+                value,
+            });
+            Draft { text: realised.text, confidence, model }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

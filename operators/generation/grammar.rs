@@ -1,0 +1,358 @@
+//! How the concepts of a graph are said. A graph's texts are lemmas without articles ("ride
+//! bicycle", "live room"); here they become noun phrases, verb phrases and places ("ride a
+//! bicycle", "the living room"), by what the word lists know. What cannot be said with some
+//! confidence is refused: the realiser then says something else.
+
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::language::Lexicon;
+
+/// The word lists; see the head of the file for its classes.
+const LEXEMES: &str = include_str!("lexemes.txt");
+
+/// Most words of a concept that is said: longer ones are sentences in disguise.
+const MAX_WORDS: usize = 4;
+
+static ENGLISH: LazyLock<Grammar> = LazyLock::new(|| Grammar::parse(LEXEMES));
+
+/// What a place in a template takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// A noun phrase: "a dog", "coffee", "the sea".
+    Thing,
+    /// A noun phrase that needs no article: "coffee", "Paris", "reading".
+    Stuff,
+    /// A verb phrase: "ride a bicycle".
+    Action,
+    /// A verb phrase in the passive: "eaten".
+    Undergone,
+    /// An adjective: "bitter".
+    Quality,
+    /// A noun phrase with its preposition: "in the kitchen".
+    Place,
+}
+
+impl Slot {
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "thing" => Self::Thing,
+            "stuff" => Self::Stuff,
+            "action" => Self::Action,
+            "undergone" => Self::Undergone,
+            "quality" => Self::Quality,
+            "place" => Self::Place,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known about words.
+pub(super) struct Grammar {
+    /// Class → its entries.
+    classes: FxHashMap<(&'static str, String), ()>,
+    /// (class, written) → spoken.
+    rewritings: FxHashMap<(&'static str, String), String>,
+}
+
+impl Grammar {
+    /// English.
+    pub(super) fn english() -> &'static Self {
+        &ENGLISH
+    }
+
+    fn parse(lists: &'static str) -> Self {
+        let mut grammar =
+            Self { classes: FxHashMap::default(), rewritings: FxHashMap::default() };
+        for line in lists.lines().filter(|line| !line.starts_with('#')) {
+            let Some((class, entries)) = line.split_once(':') else { continue };
+            for entry in entries.split_whitespace() {
+                let (written, spoken) = entry.split_once('=').unwrap_or((entry, entry));
+                let (written, spoken) = (written.replace('_', " "), spoken.replace('_', " "));
+                grammar.classes.insert((class, written.clone()), ());
+                grammar.rewritings.insert((class, written), spoken);
+            }
+        }
+        grammar
+    }
+
+    fn is(&self, class: &'static str, word: &str) -> bool {
+        self.classes.contains_key(&(class, word.to_owned()))
+    }
+
+    fn rewriting(&self, class: &'static str, written: &str) -> Option<&str> {
+        self.rewritings.get(&(class, written.to_owned())).map(String::as_str)
+    }
+
+    /// A concept as a slot takes it; `None` where it cannot be said there.
+    pub(super) fn say(&self, concept: &str, slot: Slot) -> Option<String> {
+        let concept = self.sayable(concept)?;
+        match slot {
+            Slot::Thing => self.thing(concept),
+            Slot::Stuff => self.stuff(concept),
+            Slot::Action => self.action(concept),
+            Slot::Undergone => self.undergone(concept),
+            Slot::Quality => self.quality(concept),
+            Slot::Place => self.place(concept),
+        }
+    }
+
+    /// A concept as the subject of a sentence with a verb in the singular.
+    pub(super) fn subject(&self, concept: &str) -> Option<String> {
+        let concept = self.sayable(concept)?;
+        if self.is("plural", last_word(self.spoken(concept))) {
+            return None;
+        }
+        self.thing(concept)
+    }
+
+    /// An action as it goes on: "riding a bicycle".
+    pub(super) fn going_on(&self, concept: &str) -> Option<String> {
+        let action = self.action(self.sayable(concept)?)?;
+        let (verb, rest) = split_first(&action);
+        Some(format!("{}{rest}", Lexicon::english().gerund(verb)))
+    }
+
+    /// The concept without a leading article, where all its words may be said.
+    fn sayable<'c>(&self, concept: &'c str) -> Option<&'c str> {
+        let bare = ["a ", "an ", "the "].iter().find_map(|article| concept.strip_prefix(article));
+        let concept = bare.unwrap_or(concept);
+        let plain = |letter: char| letter.is_ascii_lowercase() || matches!(letter, ' ' | '-');
+        let fits = !concept.is_empty() && concept.chars().all(plain);
+        let words = concept.split([' ', '-']);
+        let said = fits
+            && concept.split(' ').count() <= MAX_WORDS
+            && words.clone().all(|word| !self.is("unsaid", word))
+            // A single letter is no word.
+            && words.clone().all(|word| word.len() > 1 || word == "a");
+        said.then_some(concept)
+    }
+
+    /// The concept as it is spoken, where the graph's writing differs.
+    fn spoken<'c>(&'c self, concept: &'c str) -> &'c str {
+        self.rewriting("spoken", concept).or(self.rewriting("name", concept)).unwrap_or(concept)
+    }
+
+    fn is_action(&self, concept: &str) -> bool {
+        let (first, rest) = split_first(concept);
+        self.is("verb", first) && !(rest.is_empty() && self.is_noun_too(first))
+    }
+
+    /// A verb that is a noun as well.
+    fn is_noun_too(&self, word: &str) -> bool {
+        self.is("either", word) || self.is("mass", word) || self.is("counted", word)
+    }
+
+    fn is_name(&self, concept: &str) -> bool {
+        self.is("name", concept)
+    }
+
+    /// A noun phrase.
+    fn thing(&self, concept: &str) -> Option<String> {
+        let spoken = self.spoken(concept);
+        if self.is_name(concept) {
+            return Some(spoken.to_owned());
+        }
+        if self.is("the", spoken) {
+            return Some(format!("the {spoken}"));
+        }
+        let noun = self.noun_phrase(spoken)?;
+        Some(if self.needs_article(noun) { format!("{} {noun}", article(noun)) } else { noun.to_owned() })
+    }
+
+    /// A noun phrase that needs no article.
+    fn stuff(&self, concept: &str) -> Option<String> {
+        let spoken = self.spoken(concept);
+        if self.is_name(concept) {
+            return Some(spoken.to_owned());
+        }
+        let noun = self.noun_phrase(spoken)?;
+        (!self.needs_article(noun)).then(|| noun.to_owned())
+    }
+
+    /// The words, where they can be a noun phrase.
+    fn noun_phrase<'c>(&self, spoken: &'c str) -> Option<&'c str> {
+        let quality = self.is("quality", spoken) && !self.is("mass", spoken);
+        let odd = |word: &str| self.is("preposition", word) && word != "of";
+        let (first, last) = (split_first(spoken).0, last_word(spoken));
+        let ends_badly = self.is("quality", last) && spoken.contains(' ') && !self.is("mass", last);
+        let is_noun = !self.is_action(spoken)
+            && !quality
+            && !ends_badly
+            && !self.is("adverb", last)
+            && !spoken.split(' ').any(odd)
+            && first != "of"
+            && last != "of";
+        is_noun.then_some(spoken)
+    }
+
+    /// Whether a noun phrase takes an article in the singular: its head noun is the last word,
+    /// or the one before "of".
+    fn needs_article(&self, noun: &str) -> bool {
+        let head = last_word(noun.split_once(" of ").map_or(noun, |(head, _)| head));
+        let mass = self.is("mass", noun) || self.is("mass", head) || self.is("plural", head);
+        let gerund = head.len() > 4 && head.ends_with("ing") && !self.is("counted", head);
+        let plural = head.len() > 3
+            && head.ends_with('s')
+            && !["ss", "us", "is", "as", "os"].iter().any(|ending| head.ends_with(ending));
+        !mass && !gerund && !plural && !self.is_name(head)
+    }
+
+    /// A verb phrase, with the small words that the graph's lemmas lack.
+    fn action(&self, concept: &str) -> Option<String> {
+        if let Some(spoken) = self.rewriting("spoken", concept) {
+            return self.is("verb", split_first(spoken).0).then(|| spoken.to_owned());
+        }
+        let (verb, rest) = split_first(concept);
+        if !self.is("verb", verb) {
+            return None;
+        }
+        let rest = rest.trim_start();
+        if rest.is_empty() {
+            return Some(verb.to_owned());
+        }
+        if self.is("linking", verb) && !self.is("mass", rest) {
+            return self.is("quality", rest).then(|| concept.to_owned());
+        }
+        let (next, after) = split_first(rest);
+        if self.is("adverb", next) && after.is_empty() {
+            return Some(concept.to_owned());
+        }
+        let particle = self.rewriting("particle", verb);
+        let (particle, object) = if self.is("preposition", next) || self.is("adverb", next) {
+            (Some(next), after.trim_start())
+        } else {
+            (particle.filter(|particle| *particle != verb), rest)
+        };
+        let object = self.object(object)?;
+        Some(match particle {
+            Some(particle) => format!("{verb} {particle} {object}"),
+            None => format!("{verb} {object}"),
+        })
+    }
+
+    /// The object of a verb: a noun phrase of at most two words, or an adverb.
+    fn object(&self, object: &str) -> Option<String> {
+        if self.is("adverb", object) || (object.ends_with("ly") && !object.contains(' ')) {
+            return Some(object.to_owned());
+        }
+        (object.split(' ').count() <= 2).then(|| self.thing(object)).flatten()
+    }
+
+    /// What a thing undergoes: "eaten", "worn on feet".
+    fn undergone(&self, concept: &str) -> Option<String> {
+        let (verb, rest) = split_first(concept);
+        let plain = self.is("verb", verb) && !self.is("linking", verb) && rest.is_empty();
+        plain.then(|| Lexicon::english().participle(verb))
+    }
+
+    /// An adjective.
+    fn quality(&self, concept: &str) -> Option<String> {
+        let spoken = self.spoken(concept);
+        self.is("quality", spoken).then(|| spoken.to_owned())
+    }
+
+    /// A noun phrase with its preposition.
+    fn place(&self, concept: &str) -> Option<String> {
+        let spoken = self.spoken(concept);
+        let preposition = if self.is("at", spoken) {
+            "at"
+        } else if self.is("on", spoken) {
+            "on"
+        } else {
+            "in"
+        };
+        let place =
+            if self.is("bare", spoken) { spoken.to_owned() } else { self.thing(concept)? };
+        Some(format!("{preposition} {place}"))
+    }
+}
+
+/// "a" or "an", by the sound that the word most likely begins with.
+fn article(noun: &str) -> &'static str {
+    let sounds_like_y = ["uni", "use", "usu", "eu", "one", "uk", "ur"];
+    let silent_h = ["hour", "honest", "honor", "honour", "heir"];
+    let begins = |list: &[&str]| list.iter().any(|start| noun.starts_with(start));
+    let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'u']);
+    if (vowel && (!begins(&sounds_like_y) || noun.starts_with("urge"))) || begins(&silent_h) {
+        "an"
+    } else {
+        "a"
+    }
+}
+
+/// The first word, and the rest with its leading space.
+fn split_first(text: &str) -> (&str, &str) {
+    text.split_at(text.find(' ').unwrap_or(text.len()))
+}
+
+fn last_word(text: &str) -> &str {
+    text.rsplit(' ').next().unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concepts_are_said_as_their_slots_take_them() {
+        let check = |slot, concept: &str, said: Option<&str>| {
+            assert_eq!(Grammar::english().say(concept, slot).as_deref(), said, "{slot:?}: {concept}");
+        };
+        check(Slot::Thing, "dog", Some("a dog"));
+        check(Slot::Thing, "apple", Some("an apple"));
+        check(Slot::Thing, "university", Some("a university"));
+        check(Slot::Thing, "hour", Some("an hour"));
+        check(Slot::Thing, "coffee", Some("coffee"));
+        check(Slot::Thing, "cup of coffee", Some("a cup of coffee"));
+        check(Slot::Thing, "a cup", Some("a cup"));
+        check(Slot::Thing, "live room", Some("the living room"));
+        check(Slot::Thing, "new york", Some("New York"));
+        check(Slot::Thing, "sea", Some("the sea"));
+        check(Slot::Thing, "wedding", Some("a wedding"));
+        check(Slot::Thing, "cooking", Some("cooking"));
+        check(Slot::Thing, "go walk", None);
+        check(Slot::Thing, "hot", None);
+        check(Slot::Thing, "your mouth", None);
+        check(Slot::Thing, "book with ten thousand page", None);
+        check(Slot::Stuff, "wood", Some("wood"));
+        check(Slot::Stuff, "brick", None);
+        check(Slot::Action, "ride bicycle", Some("ride a bicycle"));
+        check(Slot::Action, "drink coffee", Some("drink coffee"));
+        check(Slot::Action, "listen music", Some("listen to music"));
+        check(Slot::Action, "listen to music", Some("listen to music"));
+        check(Slot::Action, "go store", Some("go to the store"));
+        check(Slot::Action, "wake up", Some("wake up"));
+        check(Slot::Action, "sit quietly", Some("sit quietly"));
+        check(Slot::Action, "get wet", Some("get wet"));
+        check(Slot::Action, "become inebriate", None);
+        check(Slot::Action, "dog", None);
+        check(Slot::Action, "kill person", None);
+        check(Slot::Undergone, "eat", Some("eaten"));
+        check(Slot::Quality, "refresh", Some("refreshing"));
+        check(Slot::Quality, "pot", None);
+        check(Slot::Place, "kitchen", Some("in the kitchen"));
+        check(Slot::Place, "table", Some("on a table"));
+        check(Slot::Place, "home", Some("at home"));
+        check(Slot::Place, "paris", Some("in Paris"));
+        check(Slot::Place, "coffee shop", Some("in a coffee shop"));
+    }
+
+    #[test]
+    fn an_action_goes_on() {
+        let check = |concept: &str, said: Option<&str>| {
+            assert_eq!(Grammar::english().going_on(concept).as_deref(), said, "{concept}");
+        };
+        check("ride bicycle", Some("riding a bicycle"));
+        check("swim", Some("swimming"));
+        check("drink coffee", Some("drinking coffee"));
+        check("coffee", None);
+    }
+
+    #[test]
+    fn a_plural_is_no_subject_of_a_singular_verb() {
+        assert_eq!(Grammar::english().subject("clothe"), None);
+        assert_eq!(Grammar::english().subject("dog").as_deref(), Some("a dog"));
+    }
+}

@@ -1,0 +1,354 @@
+//! The realiser: one to three sentences from the selected facts and the history.
+
+use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
+
+use super::GenerationConfig;
+use super::grammar::{Grammar, Slot};
+use super::templates::Templates;
+use crate::flow::{Grounded, Recalled, Utterance};
+use crate::knowledge::Graph;
+use crate::linking::Mention;
+use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
+
+/// The share of small talk from which on a turn is answered as small talk.
+const SMALL_TALK_SHARE: f64 = 0.75;
+
+/// What the realiser says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Realised {
+    /// One to three sentences.
+    pub(super) text: String,
+    /// The mean relevance of the facts that are said; absent where none is.
+    pub(super) mean_relevance: Option<f64>,
+}
+
+/// A turn on its way to words.
+struct Turn<'a> {
+    grounded: &'a Grounded,
+    graph: &'a Graph,
+    config: &'a GenerationConfig,
+    grammar: &'static Grammar,
+    words: Vec<String>,
+    small_talk: SmallTalkReading,
+}
+
+/// Answers a turn.
+pub(super) fn realise(grounded: &Grounded, graph: &Graph, config: &GenerationConfig) -> Realised {
+    let words = spoken_words(grounded.turn.context.query());
+    let small_talk = read_small_talk(&words);
+    let grammar = Grammar::english();
+    let turn = Turn { grounded, graph, config, grammar, words, small_talk };
+    if turn.small_talk.share >= SMALL_TALK_SHARE {
+        return said(vec![turn.answer_small_talk()]);
+    }
+    let facts = turn.facts_to_say();
+    if !facts.is_empty() {
+        return turn.answer_from_facts(&facts);
+    }
+    if let Some(again) = turn.answer_from_history() {
+        return said(vec![again]);
+    }
+    said(if turn.asks() { turn.admit_not_knowing() } else { turn.take_note() })
+}
+
+fn said(sentences: Vec<String>) -> Realised {
+    Realised { text: sentences.join(" "), mean_relevance: None }
+}
+
+/// A fact that can be said, as a clause.
+struct Sayable<'a> {
+    evidence: &'a Evidence,
+    clause: String,
+}
+
+impl<'a> Turn<'a> {
+    /// One of several ways to say the same, fixed by the turn's id and the purpose.
+    fn choose<'c>(&self, purpose: &str, ways: &[&'c str]) -> &'c str {
+        let context = &self.grounded.turn.context;
+        let mut seed = crc32fast::Hasher::new();
+        for part in [context.scope.as_str(), context.turn_id.as_str(), purpose] {
+            seed.update(part.as_bytes());
+            seed.update(&[0]);
+        }
+        ways.get(seed.finalize() as usize % ways.len().max(1)).copied().unwrap_or_default()
+    }
+
+    /// The utterances before the current one.
+    fn earlier(&self) -> &[Utterance] {
+        self.grounded.turn.context.dialogue.split_last().map_or(&[], |(_, earlier)| earlier)
+    }
+
+    /// Answers what only keeps the conversation going.
+    fn answer_small_talk(&self) -> String {
+        use SmallTalk::{
+            Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+        };
+        let acts = &self.small_talk.acts;
+        // What most needs an answer decides, whatever stands around it.
+        let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
+            .into_iter()
+            .find(|act| acts.contains(act))
+            .unwrap_or(Acknowledgement);
+        let ways: &[&str] = match first {
+            Closing if acts.contains(&Thanks) => {
+                &["You are welcome. Goodbye!", "My pleasure. Goodbye, and take care!"]
+            }
+            Closing => &["Goodbye!", "Goodbye, and take care!", "See you another time!"],
+            Thanks => &["You are welcome!", "My pleasure!", "You are welcome. Is there anything else?"],
+            HowAreYou => &[
+                "Thank you for asking, I am ready to go. How are you?",
+                "All is well here, thank you. What is on your mind?",
+            ],
+            Apology => &["No problem at all.", "That is all right."],
+            Greeting => &[
+                "Hello! What would you like to talk about?",
+                "Hello! What can I do for you?",
+                "Hi! What is on your mind?",
+            ],
+            Wellbeing => &["Good to hear. What would you like to talk about?"],
+            Refusal => &["All right.", "Fine. I am here if something comes up."],
+            Acknowledgement => &["All right. What would you like to know next?", "Good. What comes next?"],
+        };
+        self.choose("small talk", ways).to_owned()
+    }
+
+    /// The selected facts that can be said well, most fitting first, as many as are said. Of
+    /// equals the order of selection stands.
+    fn facts_to_say(&self) -> Vec<Sayable<'a>> {
+        let wanted = wanted_relations(&self.words);
+        let current = self.current_concepts();
+        let unfit = |fact: &FactStatement| {
+            let answers = wanted.contains(&fact.relation.as_str());
+            let touches = current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
+            // False sorts first. What is denied seldom answers: it comes last.
+            (fact.negated, !answers, !touches)
+        };
+        let mut selected: Vec<(&Evidence, &FactStatement)> = self
+            .grounded
+            .evidence
+            .iter()
+            .filter(|evidence| evidence.selected)
+            .filter_map(|evidence| Some((evidence, evidence.fact.as_ref()?)))
+            .collect();
+        selected.sort_by_key(|(_, fact)| unfit(fact));
+        let told: Vec<String> = self
+            .earlier()
+            .iter()
+            .filter(|utterance| utterance.speaker == Speaker::System)
+            .map(|utterance| utterance.text.to_lowercase())
+            .collect();
+        let mut sayable = Vec::<Sayable<'a>>::new();
+        for (evidence, fact) in selected {
+            let Some(clause) = Templates::english().clause(fact, self.grammar) else { continue };
+            let lower = clause.to_lowercase();
+            let new = !told.iter().any(|told| told.contains(&lower))
+                && !sayable.iter().any(|other| other.clause == clause);
+            if new {
+                sayable.push(Sayable { evidence, clause });
+            }
+            if sayable.len() == self.config.max_facts_said as usize {
+                break;
+            }
+        }
+        sayable
+    }
+
+    /// The concepts that the current turn names, as the graph writes them.
+    fn current_concepts(&self) -> Vec<&'a str> {
+        self.current_mentions().map(|mention| self.graph.concept(mention.concept)).collect()
+    }
+
+    fn current_mentions(&self) -> impl Iterator<Item = &'a Mention> {
+        let current = self.grounded.turn.context.dialogue.len().saturating_sub(1) as u32;
+        let mentions = self.grounded.turn.mentions.iter();
+        mentions.filter(move |mention| mention.utterance == current)
+    }
+
+    /// Says the facts, and asks back or looks back where there is room.
+    fn answer_from_facts(&self, facts: &[Sayable<'a>]) -> Realised {
+        let greeting = self.small_talk.acts.contains(&SmallTalk::Greeting);
+        let openers: &[&str] = if greeting {
+            &["Hello! As far as I know, ", "Hello! "]
+        } else {
+            &["", "As far as I know, ", "From what I know, ", "Well, "]
+        };
+        let connectors = &["Also, ", "Besides, ", "And ", "What is more, "];
+        let mut sentences = Vec::new();
+        for (at, fact) in facts.iter().enumerate() {
+            let lead = if at == 0 {
+                self.choose("opener", openers)
+            } else {
+                self.choose("connector", connectors)
+            };
+            sentences.push(sentence(lead, &fact.clause));
+        }
+        if sentences.len() < 3
+            && let Some(last) = self.look_back().or_else(|| self.ask_on(facts))
+        {
+            sentences.push(last);
+        }
+        let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
+        Realised {
+            text: sentences.join(" "),
+            mean_relevance: Some(relevance / facts.len() as f64),
+        }
+    }
+
+    /// Reminds of a recalled exchange that is no longer in the dialogue.
+    fn look_back(&self) -> Option<String> {
+        let recalled = self.relevant_recall()?;
+        let topic = self.concept_in(recalled.entry.query.as_deref()?)?;
+        Some(format!("Earlier you asked about {topic}."))
+    }
+
+    /// The weightiest entry that was recalled for its relevance and is out of sight by now.
+    fn relevant_recall(&self) -> Option<&'a Recalled> {
+        let context = &self.grounded.turn.context;
+        context.recalled.iter().find(|recalled| {
+            let in_sight = context.dialogue.iter().any(|utterance| {
+                utterance.turn_id == recalled.entry.turn_id
+            });
+            recalled.via != RecalledVia::Recent && !in_sight
+        })
+    }
+
+    /// The topic of an earlier query: a concept of the demand or the turn that it names too.
+    fn concept_in(&self, query: &str) -> Option<String> {
+        let words = spoken_words(query);
+        let demand = &self.grounded.demand;
+        let concepts = demand.query_concepts().chain(self.current_concepts());
+        let mut named = concepts.filter(|concept| {
+            let length = concept.split(' ').count();
+            words.windows(length).any(|window| concept.split(' ').eq(window.iter()))
+        });
+        named.find_map(|concept| self.topic(concept))
+    }
+
+    /// Asks whether to go on to an extended topic.
+    fn ask_on(&self, facts: &[Sayable<'a>]) -> Option<String> {
+        let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
+        let extended = self.grounded.demand.topics.extended.iter();
+        let mut new = extended.filter(|topic| !said(&topic.concept));
+        let topic = new.find_map(|topic| self.topic(&topic.concept))?;
+        let ways = &["Shall we talk about", "Would you like to hear about", "Are you also interested in"];
+        Some(format!("{} {topic}?", self.choose("ask on", ways)))
+    }
+
+    /// A concept as the object of "about".
+    fn topic(&self, concept: &str) -> Option<String> {
+        let grammar = self.grammar;
+        let stuff = grammar.say(concept, Slot::Stuff);
+        stuff.or_else(|| grammar.say(concept, Slot::Thing)).or_else(|| grammar.going_on(concept))
+    }
+
+    /// Gives an earlier answer to nearly the same question again.
+    fn answer_from_history(&self) -> Option<String> {
+        let gate = &self.grounded.turn.gate;
+        // The gate tells whether recall answers: its feature is there only then.
+        gate.features.get("answered").filter(|answered| answered.get() < 0.0)?;
+        let recalled = self.relevant_recall()?;
+        let response = shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)?;
+        Some(format!("We had this before: {response}"))
+    }
+
+    /// Whether something is asked or requested.
+    fn asks(&self) -> bool {
+        let features = &self.grounded.turn.gate.features;
+        ["question", "request"].iter().any(|name| features.contains_key(*name))
+    }
+
+    /// Admits that no fact answers.
+    fn admit_not_knowing(&self) -> Vec<String> {
+        match self.user_topic() {
+            Some(topic) => vec![
+                format!("I do not know enough about {topic} to answer that."),
+                self.choose("ask back", &["What matters most to you about it?", "Could you tell me more?"])
+                    .to_owned(),
+            ],
+            None => vec!["I am not sure I can answer that. Could you tell me a little more?".to_owned()],
+        }
+    }
+
+    /// Takes note of what was told, and asks back.
+    fn take_note(&self) -> Vec<String> {
+        let note = self.choose("note", &["I see.", "Thank you for telling me.", "All right."]);
+        let ask = match self.user_topic() {
+            Some(topic) => format!("Could you tell me more about {topic}?"),
+            None => "Could you tell me more?".to_owned(),
+        };
+        vec![note.to_owned(), ask]
+    }
+
+    /// What the current turn is about, in the user's words: its most informative mention that can
+    /// be said, the later of equals.
+    fn user_topic(&self) -> Option<String> {
+        let mut mentions: Vec<&Mention> = self.current_mentions().collect();
+        mentions.sort_by(|a, b| {
+            b.informativeness.total_cmp(&a.informativeness).then(b.span.start.cmp(&a.span.start))
+        });
+        mentions.into_iter().find_map(|mention| self.in_user_words(mention))
+    }
+
+    /// A mention as the user put it, with the user's determiner turned round: "my dog" becomes
+    /// "your dog".
+    fn in_user_words(&self, mention: &Mention) -> Option<String> {
+        let concept = self.graph.concept(mention.concept);
+        let topic = self.topic(concept)?;
+        let text = self.grounded.turn.context.query();
+        let words = mention.span.of(text)?;
+        let before = spoken_words(text.get(..mention.span.start as usize)?);
+        let noun = self.grammar.say(concept, Slot::Thing).is_some();
+        Some(match before.last().map(String::as_str) {
+            Some("my" | "our") if noun => format!("your {words}"),
+            Some("the" | "this" | "that" | "a" | "an") if noun => format!("the {words}"),
+            // A verb goes on ("swimming"); a noun stays as the user wrote it ("dogs").
+            _ if self.grammar.say(concept, Slot::Action).is_some() => topic,
+            _ => words.to_owned(),
+        })
+    }
+}
+
+/// The relations that answer the kind of question that is asked.
+fn wanted_relations(words: &[String]) -> &'static [&'static str] {
+    let asked = |word: &str| words.iter().any(|spoken| spoken == word);
+    let phrase = |phrase: &str| words.join(" ").contains(phrase);
+    if asked("where") || asked("where's") {
+        &["AtLocation", "LocatedNear", "PartOf"]
+    } else if asked("why") || asked("why's") {
+        &["Causes", "CausesDesire", "MotivatedByGoal", "UsedFor", "HasProperty"]
+    } else if phrase("what for") || phrase("used for") || asked("use") || asked("purpose") {
+        &["UsedFor"]
+    } else if phrase("made of") {
+        &["MadeOf", "HasA"]
+    } else if phrase("what happens") || phrase("effect") {
+        &["Causes", "HasSubevent", "HasLastSubevent", "CausesDesire"]
+    } else if asked("how") || asked("need") {
+        &["HasPrerequisite", "HasFirstSubevent", "HasSubevent", "UsedFor"]
+    } else if phrase("what is") || phrase("what's") || phrase("what are") {
+        &["IsA", "DefinedAs", "InstanceOf", "UsedFor"]
+    } else if phrase("can ") {
+        &["CapableOf", "UsedFor"]
+    } else {
+        &[]
+    }
+}
+
+/// A clause as a sentence behind a lead.
+fn sentence(lead: &str, clause: &str) -> String {
+    let mut text = format!("{lead}{clause}.");
+    if let Some(first) = text.get(..1).map(str::to_uppercase) {
+        text.replace_range(..1, &first);
+    }
+    text
+}
+
+/// A text that fits the bound: whole, or its first sentence.
+fn shortened(text: &str, most_bytes: u32) -> Option<&str> {
+    let most = most_bytes as usize;
+    let text = text.trim();
+    if text.is_empty() || text.len() <= most {
+        return Some(text).filter(|text| !text.is_empty());
+    }
+    let end = text.find(['.', '!', '?'])? + 1;
+    (end <= most).then(|| &text[..end])
+}

@@ -1,0 +1,180 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use turnstream_schemas::{
+    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, KnowledgeState, Plan, Score, Topic,
+};
+
+use super::*;
+use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
+
+const FACTS: &str = "
+    coffee Causes insomnia 1
+    dog CapableOf bark 1
+    umbrella UsedFor stay_dry 1
+";
+
+fn evidence(fact: &str, relevance: f64) -> Evidence {
+    let parts: Vec<String> = fact.split_whitespace().map(|part| part.replace('_', " ")).collect();
+    let [head, relation, tail] = &parts[..] else { panic!("not a fact: {fact}") };
+    let relation = relation.trim_start_matches('-');
+    Evidence {
+        id: EvidenceId(fact.to_owned()),
+        source: "test".into(),
+        text: fact.to_owned(),
+        set: Some(EvidenceSet::Foreseen),
+        fact: Some(FactStatement {
+            head: head.clone(),
+            relation: relation.to_owned(),
+            tail: tail.clone(),
+            weight: 1.0,
+            negated: fact.contains(" -") || relation.starts_with("Not"),
+        }),
+        relevance: Score::new(relevance),
+        consistency: None,
+        selected: true,
+    }
+}
+
+fn grounded(context: crate::flow::TurnContext, facts: &[&str]) -> (Grounded, Arc<Graph>) {
+    let graph = graph(FACTS);
+    let grounded = Grounded {
+        turn: gated(context, &graph),
+        demand: Demand::default(),
+        plan: Plan::default(),
+        evidence: facts.iter().map(|fact| evidence(fact, 0.5)).collect(),
+        knowledge: KnowledgeState::default(),
+    };
+    (grounded, graph)
+}
+
+fn respond(lines: &[&str], facts: &[&str]) -> Draft {
+    let (grounded, graph) = grounded(context(lines), facts);
+    generate(&grounded, &graph, &GenerationConfig::default())
+}
+
+/// Checks that the response holds a text, and is one to three sentences.
+fn check(lines: &[&str], facts: &[&str], holds: &str) {
+    let draft = respond(lines, facts);
+    assert!(draft.text.to_lowercase().contains(holds), "{lines:?}: {}", draft.text);
+    let sentences = draft.text.matches(['.', '!', '?']).count();
+    assert!((1..=3).contains(&sentences), "{}", draft.text);
+    assert_eq!(draft.model.name, "realiser");
+    assert!(draft.text.starts_with(|first: char| first.is_uppercase()), "{}", draft.text);
+}
+
+#[test]
+fn it_says_selected_facts() {
+    check(&["u: Why am I awake?"], &["coffee Causes insomnia"], "coffee can cause insomnia");
+    check(&["u: rain!"], &["umbrella UsedFor stay_dry"], "you can use an umbrella to stay dry");
+    check(&["u: Hello, dogs?"], &["dog CapableOf bark"], "hello! ");
+    let both = respond(&["u: dogs?"], &["dog CapableOf bark", "dog HasA tail", "dog IsA animal"]);
+    assert_eq!(both.text.matches('.').count(), 2, "two facts at most: {}", both.text);
+}
+
+#[test]
+fn the_question_chooses_among_the_facts() {
+    let facts = ["coffee HasProperty bitter", "coffee Causes insomnia", "coffee AtLocation kitchen"];
+    let first = |question: &str| {
+        let config = GenerationConfig { max_facts_said: 1, ..Default::default() };
+        let (grounded, graph) = grounded(context(&[question]), &facts);
+        generate(&grounded, &graph, &config).text
+    };
+    assert!(first("u: Where is the coffee?").contains("in the kitchen"));
+    assert!(first("u: What happens after coffee?").contains("insomnia"));
+    assert!(first("u: coffee").contains("bitter"), "else the order of selection");
+}
+
+#[test]
+fn what_was_said_is_not_said_again() {
+    let lines = ["u: coffee?", "s: As far as I know, coffee can cause insomnia.", "u: And coffee?"];
+    let draft = respond(&lines, &["coffee Causes insomnia", "coffee HasProperty bitter"]);
+    assert!(!draft.text.contains("insomnia") && draft.text.contains("bitter"), "{}", draft.text);
+}
+
+#[test]
+fn a_denied_fact_is_never_said_as_one_that_holds() {
+    check(&["u: Can a dog fly?"], &["dog -CapableOf fly"], "a dog cannot fly");
+    check(&["u: Can a dog fly?"], &["dog NotCapableOf fly"], "a dog cannot fly");
+    let unsayable = respond(&["u: bed?"], &["go_bed -MotivatedByGoal sleep"]);
+    assert!(!unsayable.text.contains("sleep"), "{}", unsayable.text);
+}
+
+#[test]
+fn small_talk_is_answered_as_such() {
+    check(&["u: Hello!"], &[], "h");
+    check(&["u: Thanks a lot!"], &[], "pleasure");
+    check(&["u: Thank you, bye!"], &["dog CapableOf bark"], "goodbye");
+    check(&["u: How are you?"], &[], "thank you");
+}
+
+#[test]
+fn without_evidence_it_admits_that_or_asks_back() {
+    check(&["u: Where is my umbrella?"], &[], "your umbrella");
+    check(&["u: Where is it?"], &[], "tell me a little more?");
+    check(&["u: I bought an umbrella."], &[], "the umbrella");
+    check(&["u: It was nice there."], &[], "tell me more?");
+}
+
+#[test]
+fn history_is_used() {
+    let mut again = context(&["u: Does coffee cause insomnia?"]);
+    again.recalled =
+        vec![recalled("old", "Does coffee cause insomnia?", Some("It does, for many people."))];
+    let (grounded, graph) = grounded(again.clone(), &[]);
+    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    assert_eq!(draft.text, "We had this before: It does, for many people.");
+
+    again.recalled = vec![recalled("old", "I like coffee", Some("Good."))];
+    let (grounded, graph) = self::grounded(again, &["coffee Causes insomnia"]);
+    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    assert!(draft.text.ends_with("Earlier you asked about coffee."), "{}", draft.text);
+}
+
+#[test]
+fn it_asks_on_to_a_new_topic() {
+    let (mut grounded, graph) = grounded(context(&["u: coffee?"]), &["coffee Causes insomnia"]);
+    let topic = |concept: &str| Topic {
+        concept: concept.to_owned(),
+        weight: Score::new(0.5),
+        because: Vec::new(),
+    };
+    grounded.demand.topics.extended = vec![topic("insomnia"), topic("tea")];
+    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    assert!(draft.text.ends_with("tea?"), "{}", draft.text);
+}
+
+#[test]
+fn confidence_is_the_mean_relevance_of_what_is_said() {
+    let draft = respond(&["u: coffee?"], &["coffee Causes insomnia"]);
+    let confidence = draft.confidence.unwrap();
+    assert_eq!((confidence.kind, confidence.value), (ConfidenceKind::MeanRelevance, 0.5));
+    assert_eq!(respond(&["u: Hello"], &["coffee Causes insomnia"]).confidence, None);
+}
+
+#[test]
+fn the_no_op_generator_says_nothing() {
+    let (grounded, graph) = grounded(context(&["u: coffee?"]), &["coffee Causes insomnia"]);
+    let config = GenerationConfig { generator: Generator::None, ..Default::default() };
+    let (drafted, failed): (Vec<Drafted>, _) = run_dataflow(vec![grounded], move |turns| {
+        generation(turns, config.clone(), &resources(&graph))
+    });
+    assert!(failed.is_empty());
+    assert_eq!(drafted[0].draft.text, "");
+    assert_eq!(drafted[0].draft.model.name, "none");
+    assert_eq!(drafted[0].draft.confidence, None);
+}
+
+proptest! {
+    #[test]
+    fn any_turn_gets_words_and_the_same_ones_again(
+        text in "\\PC{1,60}",
+        fact in prop::sample::select(vec!["dog CapableOf bark", "x IsA y", "dog -CapableOf fly"]),
+    ) {
+        let line = format!("u: {text}");
+        let draft = respond(&[&line], &[fact]);
+        prop_assert!(!draft.text.trim().is_empty());
+        prop_assert_eq!(&draft.text, &respond(&[&line], &[fact]).text);
+        prop_assert!(!draft.text.contains("dog can fly"));
+    }
+}

@@ -1,0 +1,154 @@
+use proptest::prelude::*;
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Queries, Topics};
+
+use super::*;
+use crate::flow::Gated;
+use crate::stage::{Clock, OnFailure, Shell, Work, stage};
+use crate::testing::{context_of, gated, graph, run_dataflow};
+
+/// What becomes of a turn in one half.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Well,
+    Error,
+    Panic,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![3 => Just(Fate::Well), 1 => Just(Fate::Error), 1 => Just(Fate::Panic)]
+}
+
+fn meet_fate<T: Default>(fate: Fate, of: Stage) -> Result<T, Fault> {
+    match fate {
+        Fate::Well => Ok(T::default()),
+        Fate::Error => Err(Fault::new(of, FaultKind::Error, "scripted error")),
+        Fate::Panic => panic!("scripted panic"),
+    }
+}
+
+/// The two stages, scripted, and the join behind them.
+fn flow<'s>(
+    turns: StreamVec<'s, Epoch, Gated>,
+    fates: &Arc<Vec<(Fate, Fate)>>,
+    on_failure: OnFailure,
+) -> (StreamVec<'s, Epoch, Pair>, StreamVec<'s, Epoch, Failed>) {
+    let shell = Shell { clock: Clock::none(), on_failure };
+    let of = |turn: &Gated| turn.context.request.offset as usize;
+    let (one, other) = (Arc::clone(fates), Arc::clone(fates));
+    let queries = Work {
+        work: move |turn: &Gated| meet_fate(one[of(turn)].0, Stage::QueryProduction),
+        fallback: |_: &Gated| Queries::default(),
+        join: |turn, queries| Queried { turn, queries, thought: String::new() },
+    };
+    let topics = Work {
+        work: move |turn: &Gated| meet_fate(other[of(turn)].1, Stage::TopicPlanning),
+        fallback: |_: &Gated| Topics::default(),
+        join: |turn, topics| Planned { turn, topics, thought: String::new() },
+    };
+    let (values, faults) = stage(turns.clone(), Stage::QueryProduction, shell.clone(), queries);
+    let queried = halves(values, faults);
+    let (values, faults) = stage(turns, Stage::TopicPlanning, shell, topics);
+    join(queried, halves(values, faults))
+}
+
+fn turns(count: usize) -> Vec<Gated> {
+    let graph = graph("tea IsA drink 1");
+    (0..count).map(|at| gated(context_of(&["u: tea"], at as i64), &graph)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_turn_leaves_once_whatever_its_halves_do(
+        fates in prop::collection::vec((fate(), fate()), 0..24),
+        degrade in any::<bool>(),
+    ) {
+        let on_failure = if degrade { OnFailure::Degrade } else { OnFailure::DeadLetter };
+        let shared = Arc::new(fates.clone());
+        let (pairs, failed): (Vec<Pair>, _) =
+            run_dataflow(turns(fates.len()), move |turns| flow(turns, &shared, on_failure));
+        let mut left: Vec<i64> = pairs
+            .iter()
+            .map(|pair| pair.context().request.offset)
+            .chain(failed.iter().map(|failed| failed.context.request.offset))
+            .collect();
+        left.sort_unstable();
+        prop_assert_eq!(left, (0..fates.len() as i64).collect::<Vec<_>>());
+        for failed in &failed {
+            let (query, topic) = fates[failed.context.request.offset as usize];
+            let first =
+                if query == Fate::Well { Stage::TopicPlanning } else { Stage::QueryProduction };
+            prop_assert_eq!(failed.fault.stage, first);
+            let both = query != Fate::Well && topic != Fate::Well;
+            prop_assert_eq!(failed.fault.reason.contains("topic_planning: "), both);
+        }
+        for mut pair in pairs {
+            let (query, topic) = fates[pair.context().request.offset as usize];
+            let mut degraded = Vec::new();
+            if query != Fate::Well { degraded.push(Stage::QueryProduction); }
+            if topic != Fate::Well { degraded.push(Stage::TopicPlanning); }
+            prop_assert!(degrade || degraded.is_empty());
+            prop_assert_eq!(&pair.progress().degraded, &degraded);
+        }
+    }
+
+    #[test]
+    fn nothing_waits_once_all_halves_are_here(
+        order in Just((0..16_usize).flat_map(|at| [(at, true), (at, false)]).collect::<Vec<_>>())
+            .prop_shuffle(),
+    ) {
+        let turns = turns(16);
+        let mut waiting = Waiting::default();
+        let mut left = Vec::new();
+        for (at, is_query) in order {
+            let turn = turns[at].clone();
+            let half = if is_query {
+                Side::Queried(Ok(Queried { turn, queries: Queries::default(), thought: String::new() }))
+            } else {
+                Side::Planned(Ok(Planned { turn, topics: Topics::default(), thought: String::new() }))
+            };
+            left.extend(waiting.arrive(half).map(|pair| pair.unwrap().context().request.offset));
+        }
+        prop_assert!(waiting.0.is_empty());
+        left.sort_unstable();
+        prop_assert_eq!(left, (0..16).collect::<Vec<i64>>());
+    }
+}
+
+#[test]
+fn a_side_that_answers_twice_is_a_fault_and_leaves_nothing_behind() {
+    let turn = turns(1).remove(0);
+    let half = || {
+        let (turn, queries) = (turn.clone(), Queries::default());
+        Side::Queried(Ok(Queried { turn, queries, thought: String::new() }))
+    };
+    let mut waiting = Waiting::default();
+    assert!(waiting.arrive(half()).is_none());
+    let failed = waiting.arrive(half()).unwrap().unwrap_err();
+    assert!(failed.fault.reason.contains("twice"));
+    assert!(waiting.0.is_empty());
+}
+
+#[test]
+fn the_timings_of_both_halves_are_kept() {
+    let turn = turns(1).remove(0);
+    let timed = |stage, us| {
+        let mut turn = turn.clone();
+        turn.progress.timings_us.insert(stage, us);
+        turn
+    };
+    let queried = Queried {
+        turn: timed(Stage::QueryProduction, 3),
+        queries: Queries::default(),
+        thought: String::new(),
+    };
+    let planned = Planned {
+        turn: timed(Stage::TopicPlanning, 5),
+        topics: Topics::default(),
+        thought: String::new(),
+    };
+    let mut pair = pair(Ok(queried), Ok(planned)).unwrap();
+    assert_eq!(pair.progress().timings_us.values().copied().collect::<Vec<_>>(), [3, 5]);
+}

@@ -1,0 +1,235 @@
+//! Query production: what does the turn ask about? (DCRAG eq 1, 2.)
+//!
+//! Explicit queries E^EQ are concepts that the history H names, weighted by informativeness and
+//! recency, each with the turn and the span that names it. Implicit queries E^IQ are concepts
+//! that H does not name and that several explicit ones point to: by what they are for, what they
+//! cause, what they need and what happens during them. The thought is one sentence of ours.
+//!
+//! Key: none. State: none. Where it fails and may degrade, the turn goes on without queries.
+//! It sees nothing of topic planning, never makes a query of a denied fact, and never asks for
+//! more than the strongest facts of a concept, so that a hub costs no more than any other.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, Score, Stage};
+
+use crate::flow::{Epoch, Gated, Queried};
+use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::join::{Half, halves};
+use crate::knowledge::{ConceptId, Fact, Graph, RelationKind};
+use crate::language::Lexicon;
+use crate::resources::Resources;
+use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength};
+use crate::stage::{OnFailure, Work, stage};
+
+/// How queries are produced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueryProductionConfig {
+    /// How queries are found.
+    pub form: Form,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Most explicit queries; 1..=64.
+    pub max_explicit: u32,
+    /// Most implicit queries; 1..=64.
+    pub max_implicit: u32,
+    /// How many explicit concepts must point to an implicit one; 1..=16. Two: one alone would
+    /// make a query of every association.
+    pub min_pointers: u32,
+    /// Strongest facts followed from each explicit concept, in each direction; 1..=4096.
+    pub max_facts_per_concept: u32,
+    /// Least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, which
+    /// everything points to.
+    pub min_informativeness: f64,
+    /// How what was said fades.
+    pub recency: Recency,
+}
+
+impl Default for QueryProductionConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::Degrade,
+            max_explicit: 8,
+            max_implicit: 4,
+            min_pointers: 2,
+            max_facts_per_concept: 64,
+            min_informativeness: 0.25,
+            recency: Recency::default(),
+        }
+    }
+}
+
+impl QueryProductionConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::QueryProduction;
+        self.form.refuse(STAGE)?;
+        check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
+        check_bound(STAGE, "max_implicit", self.max_implicit, 64)?;
+        check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
+        check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
+        check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
+        self.recency.check(STAGE)
+    }
+}
+
+/// Query production over a stream of turns. Turns it fails on stay in the stream, as failed
+/// halves: see [`crate::join`].
+pub fn query_production<'scope>(
+    turns: StreamVec<'scope, Epoch, Gated>,
+    config: QueryProductionConfig,
+    resources: &Resources,
+) -> StreamVec<'scope, Epoch, Half<Queried>> {
+    let Resources { graph, lexicon, .. } = resources.clone();
+    let shell = resources.shell(config.on_failure);
+    let work = Work {
+        work: move |turn: &Gated| Ok(produce(turn, &graph, lexicon, &config)),
+        fallback: |_: &Gated| (Queries::default(), String::new()),
+        join: |turn, (queries, thought)| Queried { turn, queries, thought },
+    };
+    let (values, faults) = stage(turns, Stage::QueryProduction, shell, work);
+    halves(values, faults)
+}
+
+/// The queries of a turn and the thought behind them.
+pub fn produce(
+    turn: &Gated,
+    graph: &Graph,
+    lexicon: &Lexicon,
+    config: &QueryProductionConfig,
+) -> (Queries, String) {
+    let named = most_wanted(turn, graph, config);
+    let said = Said::read(&turn.context, &turn.mentions, lexicon);
+    let explicit = named.iter().filter_map(|named| explicit_query(turn, named, graph)).collect();
+    let queries = Queries { explicit, implicit: implicit_queries(&named, &said, graph, lexicon, config) };
+    let thought = think(&queries);
+    (queries, thought)
+}
+
+/// The named concepts that become explicit queries: by falling weight, ties by text.
+fn most_wanted<'m>(
+    turn: &'m Gated,
+    graph: &Graph,
+    config: &QueryProductionConfig,
+) -> Vec<Named<'m>> {
+    let mut named = named_concepts(&turn.context, &turn.mentions, &config.recency);
+    named.sort_by(|a, b| {
+        let texts = || graph.concept(a.concept()).cmp(graph.concept(b.concept()));
+        b.weight.total_cmp(&a.weight).then_with(texts)
+    });
+    named.truncate(config.max_explicit as usize);
+    named
+}
+
+/// The query that a named concept makes.
+fn explicit_query(turn: &Gated, named: &Named<'_>, graph: &Graph) -> Option<ExplicitQuery> {
+    let utterance = turn.context.dialogue.get(named.mention.utterance as usize)?;
+    Some(ExplicitQuery {
+        concept: graph.concept(named.concept()).to_owned(),
+        turn: utterance.turn_id.clone(),
+        span: named.mention.span,
+        weight: Score::new(named.weight),
+    })
+}
+
+/// Concepts that the explicit ones point to, by falling weight, ties by text.
+fn implicit_queries(
+    named: &[Named<'_>],
+    said: &Said,
+    graph: &Graph,
+    lexicon: &Lexicon,
+    config: &QueryProductionConfig,
+) -> Vec<ImplicitQuery> {
+    let mut pointed = BTreeMap::<ConceptId, Vec<(ConceptId, f64)>>::new();
+    for named in named {
+        for (target, pull) in pointers(named, graph, config.max_facts_per_concept as usize) {
+            pointed.entry(target).or_default().push((named.concept(), pull));
+        }
+    }
+    let mut implicit: Vec<(f64, &str, Vec<(ConceptId, f64)>)> = pointed
+        .into_iter()
+        .filter(|(_, pointers)| pointers.len() >= config.min_pointers as usize)
+        .map(|(target, pointers)| (target, graph.concept(target), pointers))
+        .filter(|(target, text, _)| {
+            f64::from(graph.informativeness(*target)) >= config.min_informativeness
+                && !said.names(*target)
+                && said.share(text, lexicon) < 1.0
+        })
+        .map(|(_, text, pointers)| {
+            (saturate(pointers.iter().map(|(_, pull)| pull).sum()), text, pointers)
+        })
+        .collect();
+    implicit.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    implicit.truncate(config.max_implicit as usize);
+    let query = |(weight, text, mut pointers): (f64, &str, Vec<(ConceptId, f64)>)| {
+        pointers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        ImplicitQuery {
+            concept: text.to_owned(),
+            because: pointers.iter().map(|(by, _)| graph.concept(*by).to_owned()).collect(),
+            weight: Score::new(weight),
+        }
+    };
+    implicit.into_iter().map(query).collect()
+}
+
+/// What one explicit concept points to, each target once, with how strongly it does: the
+/// concept's weight × the fact's strength × how directly the fact points.
+fn pointers(named: &Named<'_>, graph: &Graph, limit: usize) -> BTreeMap<ConceptId, f64> {
+    let concept = named.concept();
+    let ahead = graph.strongest_from(concept, limit).map(|fact| (fact.tail, fact, ahead(&fact, graph)));
+    let back = graph.strongest_to(concept, limit).map(|fact| (fact.head, fact, back(&fact, graph)));
+    let mut pointers = BTreeMap::new();
+    for (target, fact, directness) in ahead.chain(back) {
+        if directness > 0.0 && !fact.negated && target != concept {
+            let pull = named.weight * strength(fact.weight) * directness;
+            let known = pointers.entry(target).or_insert(0.0_f64);
+            *known = known.max(pull);
+        }
+    }
+    pointers
+}
+
+/// How directly a fact points from its head to its tail: to a goal, an effect, a need, a step.
+fn ahead(fact: &Fact, graph: &Graph) -> f64 {
+    match graph.relation(fact.relation).kind {
+        RelationKind::Goal | RelationKind::Cause | RelationKind::Prerequisite => 1.0,
+        RelationKind::Subevent => 0.8,
+        _ => 0.0,
+    }
+}
+
+/// How directly a fact points from its tail to its head: to what needs, wants or contains what
+/// was named. Half as much: a named means has many possible ends.
+fn back(fact: &Fact, graph: &Graph) -> f64 {
+    match graph.relation(fact.relation).kind {
+        RelationKind::Goal | RelationKind::Prerequisite | RelationKind::Subevent => 0.5,
+        RelationKind::Cause => 0.3,
+        _ => 0.0,
+    }
+}
+
+/// The thought: what the user seems to want to know.
+fn think(queries: &Queries) -> String {
+    let explicit: Vec<&str> = queries.explicit.iter().map(|query| query.concept.as_str()).collect();
+    let implicit: Vec<&str> = queries.implicit.iter().map(|query| query.concept.as_str()).collect();
+    match (explicit.as_slice(), implicit.as_slice()) {
+        ([], _) => "The dialogue names nothing that the graph knows.".to_owned(),
+        (named, []) => format!("The dialogue is about {}.", enumerate(named)),
+        (named, behind) => format!(
+            "The dialogue is about {}, and behind that may stand {}.",
+            enumerate(named),
+            enumerate(behind)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

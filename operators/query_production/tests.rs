@@ -1,0 +1,79 @@
+use super::*;
+use crate::testing::{graph, resources, run_dataflow, scene};
+
+const FACTS: &str = "
+    bed UsedFor rest_well 2
+    pillow UsedFor rest_well 1
+    coffee Causes wakefulness 1
+    pillow UsedFor pillow_fight 1
+    bed NotUsedFor run 1
+    pillow UsedFor run -1
+    coffee HasProperty dark 1
+    bed HasProperty dark 1
+    bed UsedFor hubword 1
+    pillow UsedFor hubword 1
+";
+
+fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
+    let graph = graph(FACTS);
+    let turn = scene(lines, &graph);
+    let config = QueryProductionConfig::default();
+    let (queries, thought) = produce(&turn, &graph, Lexicon::english(), &config);
+    let names = |found: Vec<&String>| found.into_iter().cloned().collect::<Vec<_>>();
+    assert_eq!(names(queries.explicit.iter().map(|query| &query.concept).collect()), explicit);
+    assert_eq!(names(queries.implicit.iter().map(|query| &query.concept).collect()), implicit);
+    for concept in explicit.iter().chain(implicit) {
+        assert!(thought.contains(concept), "{thought}");
+    }
+    for query in &queries.explicit {
+        let said = turn.context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
+        let span = query.span.of(&said.text).unwrap();
+        assert_eq!(Lexicon::english().key(span), Lexicon::english().key(&query.concept));
+    }
+    queries
+}
+
+#[test]
+fn queries_are_named_or_pointed_to() {
+    // Nothing is named.
+    check(&["u: Hello there"], &[], &[]);
+    // One concept alone points to no implicit query.
+    check(&["u: I like my pillows."], &["pillow"], &[]);
+    // Two that serve one goal point to it; hubs and denied facts do not count, and a shared
+    // property is no goal.
+    let queries = check(&["u: A bed with a pillow"], &["bed", "pillow"], &["rest well"]);
+    assert_eq!(queries.implicit[0].because, ["bed", "pillow"]);
+    // What the dialogue says itself is not implicit.
+    check(&["u: A bed and a pillow to rest well"], &["rest well", "bed", "pillow"], &[]);
+}
+
+#[test]
+fn recent_words_of_the_user_weigh_more() {
+    let queries = check(&["u: coffee", "s: a bed", "u: no, coffee"], &["coffee", "bed"], &[]);
+    assert_eq!(queries.explicit[0].turn.as_str(), "t2", "the latest mention is named");
+    let early = check(&["u: pillow", "s: Yes?", "u: coffee"], &["coffee", "pillow"], &[]);
+    assert!(early.explicit[0].weight > early.explicit[1].weight);
+}
+
+#[test]
+fn lists_are_bounded() {
+    let facts: String = (0..40).map(|at| format!("thingy{at} UsedFor goal{} 1\n", at / 2)).collect();
+    let graph = graph(&facts);
+    let words: Vec<String> = (0..40).map(|at| format!("thingy{at}")).collect();
+    let turn = scene(&[&format!("u: {}", words.join(", "))], &graph);
+    let config = QueryProductionConfig { max_explicit: 12, max_implicit: 3, ..Default::default() };
+    let (queries, _) = produce(&turn, &graph, Lexicon::english(), &config);
+    assert_eq!((queries.explicit.len(), queries.implicit.len()), (12, 3));
+}
+
+#[test]
+fn every_turn_gives_a_half() {
+    let graph = graph(FACTS);
+    let turns = vec![scene(&["u: bed"], &graph), scene(&["u: hi"], &graph)];
+    let (halves, _) = run_dataflow(turns, move |turns| {
+        let halves = query_production(turns, QueryProductionConfig::default(), &resources(&graph));
+        let none = halves.clone();
+        (halves, timely::dataflow::operators::vec::Map::flat_map(none, |_| None))
+    });
+    assert_eq!(halves.iter().filter(|half: &&Half<Queried>| half.is_ok()).count(), 2);
+}

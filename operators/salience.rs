@@ -1,0 +1,159 @@
+//! How much the concepts that a dialogue names count now: informativeness weighted by how long
+//! ago, and by whom, they were said. Query production, topic planning and the ranking of facts
+//! read a dialogue through this one lens.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{Speaker, Stage};
+
+use crate::flow::{TurnContext, Utterance};
+use crate::form::{Refused, check_fraction};
+use crate::knowledge::ConceptId;
+use crate::language::Lexicon;
+use crate::linking::Mention;
+
+/// How the weight of what was said fades.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recency {
+    /// Factor per utterance back from the current one; 0..=1. 0.8 halves a concept's weight
+    /// about three utterances later: one exchange and a half.
+    pub per_utterance: f64,
+    /// Factor for what the system said; 0..=1. Below 1, so that the user leads: what our own
+    /// responses brought up must not feed on itself.
+    pub system: f64,
+}
+
+impl Default for Recency {
+    fn default() -> Self {
+        Self { per_utterance: 0.8, system: 0.5 }
+    }
+}
+
+impl Recency {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self, stage: Stage) -> Result<(), Refused> {
+        check_fraction(stage, "recency.per_utterance", self.per_utterance)?;
+        check_fraction(stage, "recency.system", self.system)
+    }
+
+    /// The weight of an utterance of the dialogue, 0..=1; 1 for the current user turn.
+    pub fn of(&self, dialogue: &[Utterance], utterance: usize) -> f64 {
+        let Some(said) = dialogue.get(utterance) else { return 0.0 };
+        let distance = dialogue.len() - 1 - utterance;
+        let fade = self.per_utterance.powi(i32::try_from(distance).unwrap_or(i32::MAX));
+        match said.speaker {
+            Speaker::User => fade,
+            Speaker::System => fade * self.system,
+        }
+    }
+}
+
+/// A concept that the dialogue names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named<'m> {
+    /// The mention of it that counts most, the latest of equals.
+    pub mention: &'m Mention,
+    /// Informativeness × recency of that mention, 0..=1.
+    pub weight: f64,
+    /// Informativeness × the sum of recency over all mentions, 0 and above: frequent and recent.
+    pub salience: f64,
+    /// The latest utterance that names it.
+    pub latest: u32,
+}
+
+impl Named<'_> {
+    /// The concept.
+    pub fn concept(&self) -> ConceptId {
+        self.mention.concept
+    }
+}
+
+/// The concepts that a dialogue names, by concept.
+pub fn named_concepts<'m>(
+    context: &TurnContext,
+    mentions: &'m [Mention],
+    recency: &Recency,
+) -> Vec<Named<'m>> {
+    let fades: Vec<f64> =
+        (0..context.dialogue.len()).map(|at| recency.of(&context.dialogue, at)).collect();
+    let mut named = BTreeMap::<ConceptId, Named<'m>>::new();
+    for mention in mentions {
+        let fade = fades.get(mention.utterance as usize).copied().unwrap_or_default();
+        let weight = f64::from(mention.informativeness) * fade;
+        named
+            .entry(mention.concept)
+            .and_modify(|known| {
+                known.salience += weight;
+                known.latest = known.latest.max(mention.utterance);
+                if weight >= known.weight {
+                    (known.weight, known.mention) = (weight, mention);
+                }
+            })
+            .or_insert(Named { mention, weight, salience: weight, latest: mention.utterance });
+    }
+    named.into_values().collect()
+}
+
+/// How far a fact's weight vouches for it: 1 − 2^(−weight), 0..1. One ordinary assertion of
+/// ConceptNet (weight 1) gives one half, each further one halves what is missing.
+pub fn strength(weight: f32) -> f64 {
+    1.0 - (-f64::from(weight.max(0.0))).exp2()
+}
+
+/// A sum of evidence, 0 and above, as a weight in 0..1.
+pub fn saturate(sum: f64) -> f64 {
+    1.0 - (-sum).exp()
+}
+
+/// Every lemma of the dialogue, and every concept it names: what is *in H*.
+pub struct Said {
+    lemmas: FxHashSet<String>,
+    concepts: FxHashSet<ConceptId>,
+}
+
+impl Said {
+    /// Reads the dialogue.
+    pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
+        let lemmas = context.dialogue.iter().flat_map(|utterance| {
+            let words = lexicon.words(&utterance.text);
+            words.into_iter().map(|word| word.lemma.to_string())
+        });
+        Self {
+            lemmas: lemmas.collect(),
+            concepts: mentions.iter().map(|mention| mention.concept).collect(),
+        }
+    }
+
+    /// Whether the dialogue names the concept.
+    pub fn names(&self, concept: ConceptId) -> bool {
+        self.concepts.contains(&concept)
+    }
+
+    /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 where the
+    /// concept has no content lemma, since it then adds nothing.
+    pub fn share(&self, concept: &str, lexicon: &Lexicon) -> f64 {
+        let words = lexicon.words(concept);
+        let (mut content, mut held) = (0_u32, 0_u32);
+        for word in words.iter().filter(|word| !word.function_word) {
+            content += 1;
+            held += u32::from(self.lemmas.contains(word.lemma.as_ref() as &str));
+        }
+        if content == 0 { 1.0 } else { f64::from(held) / f64::from(content) }
+    }
+}
+
+/// Lists words as English does: "tea", "tea and milk", "tea, milk and sugar".
+pub fn enumerate(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [init @ .., last] => format!("{} and {last}", init.join(", ")),
+    }
+}

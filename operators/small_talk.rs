@@ -1,0 +1,263 @@
+//! Small talk: greetings, thanks, closings and other words that only keep a conversation going.
+//! The gate reads it (small talk needs no knowledge) and the realiser answers it.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// What a piece of small talk does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SmallTalk {
+    /// Opens a conversation.
+    Greeting,
+    /// Asks how the other side is.
+    HowAreYou,
+    /// Answers such a question.
+    Wellbeing,
+    /// Thanks.
+    Thanks,
+    /// Apologises.
+    Apology,
+    /// Says yes, or that something was understood or liked.
+    Acknowledgement,
+    /// Says no, politely or not.
+    Refusal,
+    /// Ends a conversation.
+    Closing,
+}
+
+use SmallTalk::{
+    Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+};
+
+/// Phrases of our own, lower case, words separated by single spaces. Longer ones win.
+const PHRASES: &[(&str, SmallTalk)] = &[
+    ("hello", Greeting),
+    ("hi", Greeting),
+    ("hey", Greeting),
+    ("hiya", Greeting),
+    ("howdy", Greeting),
+    ("greetings", Greeting),
+    ("good morning", Greeting),
+    ("good afternoon", Greeting),
+    ("good evening", Greeting),
+    ("good day", Greeting),
+    ("nice to meet you", Greeting),
+    ("pleased to meet you", Greeting),
+    ("long time no see", Greeting),
+    ("welcome", Greeting),
+    ("how are you", HowAreYou),
+    ("how are you doing", HowAreYou),
+    ("how are you today", HowAreYou),
+    ("how are things", HowAreYou),
+    ("how do you do", HowAreYou),
+    ("how have you been", HowAreYou),
+    ("how is it going", HowAreYou),
+    ("how's it going", HowAreYou),
+    ("what's up", HowAreYou),
+    ("and you", HowAreYou),
+    ("how about you", HowAreYou),
+    ("what about you", HowAreYou),
+    ("i'm fine", Wellbeing),
+    ("i am fine", Wellbeing),
+    ("i'm good", Wellbeing),
+    ("i'm doing well", Wellbeing),
+    ("i am doing well", Wellbeing),
+    ("fine", Wellbeing),
+    ("not bad", Wellbeing),
+    ("can't complain", Wellbeing),
+    ("thanks", Thanks),
+    ("thank you", Thanks),
+    ("thank you very much", Thanks),
+    ("thank you so much", Thanks),
+    ("thanks a lot", Thanks),
+    ("many thanks", Thanks),
+    ("thx", Thanks),
+    ("cheers", Thanks),
+    ("i appreciate it", Thanks),
+    ("i appreciate that", Thanks),
+    ("that's very kind of you", Thanks),
+    ("you've been very helpful", Thanks),
+    ("you have been very helpful", Thanks),
+    ("you've been a great help", Thanks),
+    ("that helps", Thanks),
+    ("sorry", Apology),
+    ("i'm sorry", Apology),
+    ("i am sorry", Apology),
+    ("my apologies", Apology),
+    ("i apologize", Apology),
+    ("excuse me", Apology),
+    ("pardon me", Apology),
+    ("yes", Acknowledgement),
+    ("yeah", Acknowledgement),
+    ("yep", Acknowledgement),
+    ("yup", Acknowledgement),
+    ("ok", Acknowledgement),
+    ("okay", Acknowledgement),
+    ("sure", Acknowledgement),
+    ("of course", Acknowledgement),
+    ("all right", Acknowledgement),
+    ("alright", Acknowledgement),
+    ("right", Acknowledgement),
+    ("i see", Acknowledgement),
+    ("got it", Acknowledgement),
+    ("i got it", Acknowledgement),
+    ("i understand", Acknowledgement),
+    ("understood", Acknowledgement),
+    ("great", Acknowledgement),
+    ("good", Acknowledgement),
+    ("cool", Acknowledgement),
+    ("nice", Acknowledgement),
+    ("perfect", Acknowledgement),
+    ("wonderful", Acknowledgement),
+    ("excellent", Acknowledgement),
+    ("awesome", Acknowledgement),
+    ("amazing", Acknowledgement),
+    ("lovely", Acknowledgement),
+    ("exactly", Acknowledgement),
+    ("indeed", Acknowledgement),
+    ("absolutely", Acknowledgement),
+    ("really", Acknowledgement),
+    ("i agree", Acknowledgement),
+    ("me too", Acknowledgement),
+    ("that's right", Acknowledgement),
+    ("that is right", Acknowledgement),
+    ("that's great", Acknowledgement),
+    ("that's good", Acknowledgement),
+    ("that's nice", Acknowledgement),
+    ("that's all", Acknowledgement),
+    ("that will be all", Acknowledgement),
+    ("that'll be all", Acknowledgement),
+    ("that's it", Acknowledgement),
+    ("that works", Acknowledgement),
+    ("that sounds good", Acknowledgement),
+    ("that sounds great", Acknowledgement),
+    ("sounds good", Acknowledgement),
+    ("sounds great", Acknowledgement),
+    ("no problem", Acknowledgement),
+    ("you're welcome", Acknowledgement),
+    ("you are welcome", Acknowledgement),
+    ("never mind", Acknowledgement),
+    ("haha", Acknowledgement),
+    ("no", Refusal),
+    ("nope", Refusal),
+    ("nah", Refusal),
+    ("not really", Refusal),
+    ("no thanks", Refusal),
+    ("no thank you", Refusal),
+    ("not now", Refusal),
+    ("nothing else", Refusal),
+    ("bye", Closing),
+    ("bye bye", Closing),
+    ("goodbye", Closing),
+    ("good bye", Closing),
+    ("good night", Closing),
+    ("see you", Closing),
+    ("see you later", Closing),
+    ("see you soon", Closing),
+    ("see you tomorrow", Closing),
+    ("see you then", Closing),
+    ("talk to you later", Closing),
+    ("take care", Closing),
+    ("farewell", Closing),
+    ("have a nice day", Closing),
+    ("have a good day", Closing),
+    ("have a great day", Closing),
+    ("have a good one", Closing),
+    ("have a nice evening", Closing),
+    ("have a good night", Closing),
+    ("have a good weekend", Closing),
+    ("i must be going", Closing),
+    ("i have to go", Closing),
+    ("i've got to go", Closing),
+    ("i must be off", Closing),
+];
+
+/// Words that add nothing beside small talk.
+const FILLERS: &[&str] = &[
+    "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for", "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam", "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's", "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow", "you", "your",
+];
+
+/// What small talk a text holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SmallTalkReading {
+    /// What the phrases do, in their order.
+    pub acts: Vec<SmallTalk>,
+    /// The share of the text's words that are small talk or filler beside it, 0..=1; 0 where
+    /// the text holds no phrase of small talk.
+    pub share: f64,
+}
+
+/// The words of a text as they are spoken: lower case, apostrophes straight, no punctuation.
+pub fn spoken_words(text: &str) -> Vec<String> {
+    let straight = text.replace(['\u{2019}', '\u{2018}', '`'], "'");
+    straight.unicode_words().map(str::to_lowercase).collect()
+}
+
+/// Finds small talk in spoken words (see [`spoken_words`]), longest phrase first.
+pub fn read_small_talk(words: &[String]) -> SmallTalkReading {
+    let (mut acts, mut covered, mut at) = (Vec::new(), 0_usize, 0_usize);
+    while at < words.len() {
+        if let Some((length, act)) = longest_phrase(&words[at..]) {
+            acts.push(act);
+            covered += length;
+            at += length;
+        } else {
+            covered += usize::from(FILLERS.binary_search(&words[at].as_str()).is_ok());
+            at += 1;
+        }
+    }
+    if acts.is_empty() {
+        return SmallTalkReading::default();
+    }
+    SmallTalkReading { acts, share: covered as f64 / words.len() as f64 }
+}
+
+/// The longest phrase that the words begin with: how many words it has and what it does.
+fn longest_phrase(words: &[String]) -> Option<(usize, SmallTalk)> {
+    let first = words.first()?.as_str();
+    let mut longest = None;
+    for (phrase, act) in PHRASES {
+        if !phrase.starts_with(first) {
+            continue;
+        }
+        let length = phrase.split(' ').count();
+        let fits = length <= words.len() && phrase.split(' ').zip(words).all(|(a, b)| a == b);
+        if fits && longest.is_none_or(|(longest, _)| length > longest) {
+            longest = Some((length, *act));
+        }
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_talk_is_told_from_talk() {
+        let check = |text: &str, acts: &[SmallTalk], all: bool| {
+            let reading = read_small_talk(&spoken_words(text));
+            assert_eq!(reading.acts, acts, "{text}");
+            assert_eq!(reading.share == 1.0, all, "{text}: {}", reading.share);
+        };
+        check("Hello!", &[Greeting], true);
+        check("Hi there, how are you today?", &[Greeting, HowAreYou], true);
+        check("OK. Thank you so much for your help, bye!", &[Acknowledgement, Thanks, Closing], true);
+        check("That’s great.", &[Acknowledgement], true);
+        check("No thanks, that's all.", &[Refusal, Acknowledgement], true);
+        check("Hi, can you find me a restaurant?", &[Greeting], false);
+        check("I need a strong coffee.", &[], false);
+        check("", &[], false);
+    }
+
+    #[test]
+    fn fillers_are_sorted_for_the_search() {
+        assert!(FILLERS.is_sorted());
+    }
+
+    #[test]
+    fn phrases_are_written_as_words_are_read() {
+        for (phrase, _) in PHRASES {
+            assert_eq!(spoken_words(phrase).join(" "), *phrase);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Small scenes for the stages' tests: a graph of a few facts and a dialogue of a few lines.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::capture::{Capture, Event};
+use timely::dataflow::operators::vec::ToStream;
+use turnstream_schemas::{
+    EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId,
+};
+
+use crate::flow::{
+    Epoch, Failed, Gated, Progress, Recalled, RequestId, TurnContext, Utterance,
+};
+use crate::gate::{GateConfig, decide};
+use crate::knowledge::{Graph, ImportedFact};
+use crate::language::Lexicon;
+use crate::linking::link;
+use crate::resources::Resources;
+use crate::stage::Clock;
+
+/// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`.
+/// A hub of 300 facts stands beside them, so that concepts are as informative as in a real graph.
+pub(crate) fn graph(facts: &str) -> Arc<Graph> {
+    let told = facts.lines().filter(|line| !line.trim().is_empty()).map(|line| {
+        let parts: Vec<String> =
+            line.split_whitespace().map(|part| part.replace('_', " ")).collect();
+        let [head, relation, tail, weight] = &parts[..] else { panic!("not a fact: {line}") };
+        ImportedFact::new(head, relation, tail, weight.parse().unwrap())
+    });
+    let filler =
+        (0..300).map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0));
+    Arc::new(Graph::from_facts(told.chain(filler)))
+}
+
+/// A turn whose dialogue is these lines, `u: …` or `s: …`; the last is the current user turn. The
+/// turn ids are `t0`, `t1`, ….
+pub(crate) fn context(lines: &[&str]) -> TurnContext {
+    context_of(lines, 0)
+}
+
+/// The same with an offset, for dataflows of several turns.
+pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
+    let dialogue: Vec<Utterance> = lines
+        .iter()
+        .enumerate()
+        .map(|(at, line)| {
+            let (speaker, text) = line.split_once(": ").expect("u: or s:");
+            let speaker = if speaker == "u" { Speaker::User } else { Speaker::System };
+            Utterance { turn_id: TurnId(format!("t{at}")), speaker, text: text.into() }
+        })
+        .collect();
+    let current = dialogue.last().expect("a current turn");
+    let (turn_id, text) = (current.turn_id.clone(), current.text.to_string());
+    TurnContext {
+        request: RequestId { partition: 0, generation: 1, offset },
+        input: InputId { topic: "turns".to_owned(), partition: 0, offset },
+        scope: Scope::new(None, "c"),
+        turn: Turn::new("c", Speaker::User, &text),
+        turn_id,
+        event_time: EventTime(0),
+        dialogue,
+        recalled: Vec::new(),
+    }
+}
+
+/// An exchange that was recalled for its relevance.
+pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Recalled {
+    let input = InputId { topic: "turns".to_owned(), partition: 0, offset: -1 };
+    Recalled {
+        entry: Arc::new(HistoryEntry {
+            schema_version: 1,
+            input,
+            query: Some(query.to_owned()),
+            turn_id: turn_id.into(),
+            passages: Vec::new(),
+            response: response.map(str::to_owned),
+            response_turn_id: None,
+            event_time: EventTime(0),
+            embedding: None,
+            extra: serde_json::Map::default(),
+        }),
+        via: turnstream_schemas::RecalledVia::Relevance,
+        weight: Score::new(0.9),
+    }
+}
+
+/// The turn as the gate gives it.
+pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
+    let lexicon = Lexicon::english();
+    let config = GateConfig::default();
+    let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
+    let mentions = link(graph, lexicon, utterances, &config.linking);
+    let gate = decide(&context, &mentions, lexicon, &config);
+    let progress = Progress::default();
+    Gated { context: Arc::new(context), mentions: mentions.into(), gate, progress }
+}
+
+/// A turn of these lines as the gate gives it.
+pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
+    gated(context(lines), graph)
+}
+
+/// The means of the stages.
+pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
+    Resources { graph: Arc::clone(graph), lexicon: Lexicon::english(), clock: Clock::none() }
+}
+
+/// Runs a stage's dataflow over turns, on one worker, to its end.
+pub(crate) fn run_dataflow<I, O, F>(turns: Vec<I>, flow: F) -> (Vec<O>, Vec<Failed>)
+where
+    I: Clone + Send + Sync + 'static,
+    O: Clone + Send + 'static,
+    F: for<'s> Fn(StreamVec<'s, Epoch, I>) -> (StreamVec<'s, Epoch, O>, StreamVec<'s, Epoch, Failed>)
+        + Send
+        + Sync
+        + 'static,
+{
+    let (values, faults) = timely::example(move |scope| {
+        let (values, faults) = flow(turns.to_stream(scope));
+        (values.capture(), faults.capture())
+    });
+    (gather(values), gather(faults))
+}
+
+/// Everything that a stream gave, in its order.
+fn gather<T>(events: Receiver<Event<Epoch, Vec<T>>>) -> Vec<T> {
+    let given = |event| match event {
+        Event::Messages(_, given) => given,
+        Event::Progress(_) => Vec::new(),
+    };
+    events.into_iter().flat_map(given).collect()
+}

@@ -1,0 +1,227 @@
+//! Topic planning: what will the next response be about? (DCRAG eq 3, 4.)
+//!
+//! Maintained topics E^MT stay: they are salient in the latest turns (frequent, recent,
+//! informative). Extended topics E^ET are new: they are not in the history H and are reached
+//! from maintained ones over the strongest facts, best from several. The thought is one sentence
+//! of ours.
+//!
+//! Key: none. State: none. Where it fails and may degrade, the turn goes on without topics.
+//! It sees nothing of query production, never follows a denied fact, and never asks for more
+//! than the strongest facts of a concept.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Score, Stage, Topic, Topics};
+
+use crate::flow::{Epoch, Gated, Planned};
+use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::join::{Half, halves};
+use crate::knowledge::{ConceptId, Graph};
+use crate::language::Lexicon;
+use crate::resources::Resources;
+use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength};
+use crate::stage::{OnFailure, Work, stage};
+
+/// How topics are planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopicPlanningConfig {
+    /// How topics are found.
+    pub form: Form,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Most maintained topics; 1..=64.
+    pub max_maintained: u32,
+    /// Most extended topics; 1..=64.
+    pub max_extended: u32,
+    /// How many of the latest utterances a maintained topic must be named in; 1..=256. Four are
+    /// the current turn, what it answers, and one exchange before.
+    pub latest_utterances: u32,
+    /// Strongest facts followed from each maintained topic, in each direction; 1..=4096.
+    pub max_facts_per_concept: u32,
+    /// Least informativeness of an extended topic; 0..=1. 0.25 keeps out the largest hubs.
+    pub min_informativeness: f64,
+    /// The share of an extended topic's content lemmas that the dialogue may hold, from which on
+    /// it merely rewords the dialogue; 0..=1. At 1, only what is wholly said is kept out.
+    pub reword_share: f64,
+    /// How what was said fades.
+    pub recency: Recency,
+}
+
+impl Default for TopicPlanningConfig {
+    fn default() -> Self {
+        Self {
+            form: Form::Lexical,
+            on_failure: OnFailure::Degrade,
+            max_maintained: 5,
+            max_extended: 5,
+            latest_utterances: 4,
+            max_facts_per_concept: 64,
+            min_informativeness: 0.25,
+            reword_share: 0.6,
+            recency: Recency::default(),
+        }
+    }
+}
+
+impl TopicPlanningConfig {
+    /// Checks the form and the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::TopicPlanning;
+        self.form.refuse(STAGE)?;
+        check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
+        check_bound(STAGE, "max_extended", self.max_extended, 64)?;
+        check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
+        check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
+        check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
+        check_fraction(STAGE, "reword_share", self.reword_share)?;
+        self.recency.check(STAGE)
+    }
+}
+
+/// Topic planning over a stream of turns. Turns it fails on stay in the stream, as failed
+/// halves: see [`crate::join`].
+pub fn topic_planning<'scope>(
+    turns: StreamVec<'scope, Epoch, Gated>,
+    config: TopicPlanningConfig,
+    resources: &Resources,
+) -> StreamVec<'scope, Epoch, Half<Planned>> {
+    let Resources { graph, lexicon, .. } = resources.clone();
+    let shell = resources.shell(config.on_failure);
+    let work = Work {
+        work: move |turn: &Gated| Ok(plan(turn, &graph, lexicon, &config)),
+        fallback: |_: &Gated| (Topics::default(), String::new()),
+        join: |turn, (topics, thought)| Planned { turn, topics, thought },
+    };
+    let (values, faults) = stage(turns, Stage::TopicPlanning, shell, work);
+    halves(values, faults)
+}
+
+/// The topics of a turn and the thought behind them.
+pub fn plan(
+    turn: &Gated,
+    graph: &Graph,
+    lexicon: &Lexicon,
+    config: &TopicPlanningConfig,
+) -> (Topics, String) {
+    let stays = salient(turn, graph, config);
+    let said = Said::read(&turn.context, &turn.mentions, lexicon);
+    let topics = Topics {
+        maintained: stays.iter().map(|named| maintained_topic(named, graph)).collect(),
+        extended: extended_topics(&stays, &said, graph, lexicon, config),
+    };
+    let thought = think(&topics);
+    (topics, thought)
+}
+
+/// Concepts named in the latest utterances, by falling salience, ties by text.
+fn salient<'m>(turn: &'m Gated, graph: &Graph, config: &TopicPlanningConfig) -> Vec<Named<'m>> {
+    let first = turn.context.dialogue.len().saturating_sub(config.latest_utterances as usize);
+    let mut named = named_concepts(&turn.context, &turn.mentions, &config.recency);
+    named.retain(|named| named.latest as usize >= first);
+    named.sort_by(|a, b| {
+        let texts = || graph.concept(a.concept()).cmp(graph.concept(b.concept()));
+        b.salience.total_cmp(&a.salience).then_with(texts)
+    });
+    named.truncate(config.max_maintained as usize);
+    named
+}
+
+fn maintained_topic(named: &Named<'_>, graph: &Graph) -> Topic {
+    Topic {
+        concept: graph.concept(named.concept()).to_owned(),
+        weight: Score::new(saturate(named.salience)),
+        because: Vec::new(),
+    }
+}
+
+/// What the maintained topics lead to.
+#[derive(Default)]
+struct Reached {
+    /// How strongly, summed over the topics it is reached from.
+    pull: f64,
+    /// From which topics.
+    from: Vec<ConceptId>,
+}
+
+/// New concepts reached from the maintained ones: by falling weight, ties by text.
+///
+/// Each maintained topic gives its salience × the fact's strength × the neighbour's
+/// informativeness; a neighbour reached from n topics counts its sum n times, so that what joins
+/// the topics wins over what hangs on one.
+fn extended_topics(
+    stays: &[Named<'_>],
+    said: &Said,
+    graph: &Graph,
+    lexicon: &Lexicon,
+    config: &TopicPlanningConfig,
+) -> Vec<Topic> {
+    let mut reached = BTreeMap::<ConceptId, Reached>::new();
+    for topic in stays {
+        for (neighbour, strength) in neighbours(topic.concept(), graph, config) {
+            let reached = reached.entry(neighbour).or_default();
+            reached.pull += saturate(topic.salience) * strength;
+            reached.from.push(topic.concept());
+        }
+    }
+    let mut ranked: Vec<(f64, &str, Reached)> = reached
+        .into_iter()
+        .filter_map(|(neighbour, reached)| {
+            let informativeness = f64::from(graph.informativeness(neighbour));
+            let fresh = informativeness >= config.min_informativeness && !said.names(neighbour);
+            let sum = reached.pull * informativeness * reached.from.len() as f64;
+            fresh.then(|| (saturate(sum), graph.concept(neighbour), reached))
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    let new = |(_, text, _): &(f64, &str, Reached)| said.share(text, lexicon) < config.reword_share;
+    let topic = |(weight, text, reached): (f64, &str, Reached)| Topic {
+        concept: text.to_owned(),
+        weight: Score::new(weight),
+        because: reached.from.iter().map(|from| graph.concept(*from).to_owned()).collect(),
+    };
+    ranked.into_iter().filter(new).take(config.max_extended as usize).map(topic).collect()
+}
+
+/// The strongest neighbours of a concept, each once, over facts that hold.
+fn neighbours(
+    concept: ConceptId,
+    graph: &Graph,
+    config: &TopicPlanningConfig,
+) -> BTreeMap<ConceptId, f64> {
+    let limit = config.max_facts_per_concept as usize;
+    let ahead = graph.strongest_from(concept, limit).map(|fact| (fact.tail, fact));
+    let back = graph.strongest_to(concept, limit).map(|fact| (fact.head, fact));
+    let mut neighbours = BTreeMap::new();
+    for (neighbour, fact) in ahead.chain(back) {
+        if !fact.negated && neighbour != concept {
+            let known = neighbours.entry(neighbour).or_insert(0.0_f64);
+            *known = known.max(strength(fact.weight));
+        }
+    }
+    neighbours
+}
+
+/// The thought: where the conversation seems to go.
+fn think(topics: &Topics) -> String {
+    let stays: Vec<&str> = topics.maintained.iter().map(|topic| topic.concept.as_str()).collect();
+    let new: Vec<&str> = topics.extended.iter().map(|topic| topic.concept.as_str()).collect();
+    match (stays.as_slice(), new.as_slice()) {
+        ([], _) => "Nothing that the graph knows is under discussion.".to_owned(),
+        (stays, []) => format!("The conversation stays with {}.", enumerate(stays)),
+        (stays, new) => format!(
+            "The conversation stays with {} and may turn to {}.",
+            enumerate(stays),
+            enumerate(new)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,6 @@ pub mod logging;
 pub mod output;
 pub mod replay;
 pub mod run;
-pub mod schema;
 #[cfg(test)]
 mod tests;
 pub mod validate;
@@ -83,8 +82,6 @@ pub enum Command {
     Replay(replay::Args),
     /// Check a configuration file.
     Validate(validate::Args),
-    /// Print the JSON Schema of a record.
-    Schema(schema::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
 }
@@ -96,7 +93,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Validate(args) => args.json,
-            Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
+            Self::Run(_) | Self::Completions(_) => false,
         }
     }
 
@@ -109,7 +106,6 @@ impl Command {
                 Err(Usage::new("this build lacks the command", "build from a release").into())
             }
             Self::Validate(args) => validate::execute(args, out),
-            Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
         }
     }

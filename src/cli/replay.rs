@@ -21,8 +21,6 @@ use crate::log::{LogError, Record};
 use crate::tally::Tally;
 use crate::worker::Parts;
 
-use crate::formats::Format;
-
 /// Put a log of conversations through the engine, as fast as it goes and without side effects.
 ///
 /// Outcomes are written in input order. The same log and configuration give the same bytes,

@@ -201,7 +201,7 @@ impl Serialize for ClientSettings {
 
 impl KafkaConfig {
     /// Refuses what cannot work, naming the setting.
-    pub(super) fn check(&self) -> Result<(), LogError> {
+    pub(crate) fn check(&self) -> Result<(), LogError> {
         let refuse = |message: String| Err(LogError::Refused(message));
         if let Some(key) = self.client.0.keys().find(|key| OURS.contains(&key.as_str())) {
             return refuse(format!(

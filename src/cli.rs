@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 pub mod completions;
 pub mod demo;
 pub mod failure;
+pub mod knowledge;
 pub mod logging;
 pub mod output;
 pub mod progress;
@@ -86,6 +87,8 @@ pub enum Command {
     Run(run::Args),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::Args),
+    /// Import facts, and look at what the engine knows.
+    Knowledge(knowledge::Args),
     /// Check a configuration file.
     Validate(validate::Args),
     /// Print the JSON Schema of a record.
@@ -100,6 +103,7 @@ impl Command {
         match self {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
+            Self::Knowledge(args) => args.json(),
             Self::Validate(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
@@ -114,6 +118,7 @@ impl Command {
             }
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
+            Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Validate(args) => validate::execute(args, out),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),

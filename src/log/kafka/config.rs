@@ -232,7 +232,9 @@ impl KafkaConfig {
             ));
         }
         if self.poll_records == 0 || self.poll_kib == 0 {
-            return refuse("`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned());
+            return refuse(
+                "`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned(),
+            );
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 
 mod build;
 mod import;
+mod layout;
 mod relation;
 mod snapshot;
 mod verbalise;
@@ -21,13 +22,14 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use build::{BuildError, Builder};
+pub use build::{BuildError, Builder, write_whole};
 pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,
 };
+pub use layout::FORMAT_VERSION;
 pub use relation::{Relation, RelationKind};
-pub use snapshot::{FORMAT_VERSION, SnapshotError};
+pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
 
 pub(crate) use snapshot::LemmaWalk;

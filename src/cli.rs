@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -17,8 +18,11 @@ pub mod demo;
 pub mod failure;
 pub mod logging;
 pub mod output;
+pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod schema;
+pub mod signals;
 #[cfg(test)]
 mod tests;
 pub mod validate;
@@ -27,6 +31,8 @@ pub use failure::{InputRefused, Usage};
 pub use output::{print_json, stdout};
 
 use logging::LogFormat;
+
+use crate::config::{self, Config, ConfigError, Loaded};
 
 /// What `--help` says below the commands. Exit codes are a promise to scripts.
 const AFTER_HELP: &str = "\
@@ -82,6 +88,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Check a configuration file.
     Validate(validate::Args),
+    /// Print the JSON Schema of a record.
+    Schema(schema::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
 }
@@ -93,19 +101,21 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Validate(args) => args.json,
-            Self::Run(_) | Self::Completions(_) => false,
+            Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
     }
 
     /// Runs the command. What it returns is the exit code of a command that has reported by
     /// itself; an error is reported here.
-    fn execute(&self, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
-            // ── Joined by whoever builds the commands: `demo::execute(args, out)` and so on.
-            Self::Demo(_) | Self::Run(_) | Self::Replay(_) => {
+            Self::Demo(_) => {
                 Err(Usage::new("this build lacks the command", "build from a release").into())
             }
+            Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
+            Self::Replay(args) => replay::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
+            Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
         }
     }
@@ -158,7 +168,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit.into()
 }
 
-fn execute(cli: &Cli, out: &mut dyn Write) -> Exit {
+fn execute(cli: &Cli, out: &mut (dyn Write + Send)) -> Exit {
     logging::start(cli.log_format, cli.log_level.as_deref());
     let done = cli.command.execute(out).and_then(|exit| {
         out.flush()?;
@@ -185,4 +195,17 @@ fn usage(error: &clap::Error, json: bool, out: &mut dyn Write) -> Exit {
             Exit::Usage
         }
     }
+}
+
+/// The configuration of a file, or the defaults; what is secret in it is kept out of logs.
+///
+/// # Errors
+/// Every problem of the file.
+fn load_config(path: Option<&Path>) -> Result<Loaded<Config>, ConfigError> {
+    let loaded = match path {
+        Some(path) => config::read::<Config>(path)?,
+        None => Loaded::defaults(),
+    };
+    logging::keep_secret(loaded.concealed());
+    loaded.validated()
 }

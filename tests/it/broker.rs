@@ -104,11 +104,15 @@ fn missing_programs() -> Vec<&'static str> {
     let java = java_home.unwrap_or_else(|| PathBuf::from("java"));
     // The jars may be in the cache already; then nobody needs Maven.
     let fetched = script("fetch").arg("--check").output().is_ok_and(|done| done.status.success());
-    [("Java", java.as_path(), true), ("Maven", Path::new("mvn"), !fetched), ("kcat", Path::new("kcat"), true)]
-        .into_iter()
-        .filter(|(_, program, needed)| *needed && !is_there(program))
-        .map(|(name, ..)| name)
-        .collect()
+    [
+        ("Java", java.as_path(), true),
+        ("Maven", Path::new("mvn"), !fetched),
+        ("kcat", Path::new("kcat"), true),
+    ]
+    .into_iter()
+    .filter(|(_, program, needed)| *needed && !is_there(program))
+    .map(|(name, ..)| name)
+    .collect()
 }
 
 fn is_there(program: &Path) -> bool {

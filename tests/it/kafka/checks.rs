@@ -104,7 +104,8 @@ impl Outputs {
         }
         let twice: Vec<_> = ended.iter().filter(|(_, count)| **count != 1).collect();
         assert!(twice.is_empty(), "inputs with more than one outcome: {twice:?}");
-        let without: Vec<_> = self.inputs.keys().filter(|place| !ended.contains_key(place)).collect();
+        let without: Vec<_> =
+            self.inputs.keys().filter(|place| !ended.contains_key(place)).collect();
         assert!(without.is_empty(), "inputs without an outcome: {without:?}");
         assert_eq!(ended.len(), self.inputs.len(), "outcomes of inputs that never were");
     }
@@ -242,7 +243,10 @@ impl Outputs {
         let ended = self.all().map(|ended| ended.read.time_ms).max().unwrap_or_default();
         let seconds = (ended - came) as f64 / 1_000.0;
         let rate = self.inputs.len() as f64 / seconds;
-        println!("{} inputs in {seconds:.1} s with a restart in between: {rate:.0}/s", self.inputs.len());
+        println!(
+            "{} inputs in {seconds:.1} s with a restart in between: {rate:.0}/s",
+            self.inputs.len()
+        );
         for (topic, ended) in &self.outcomes {
             println!("  {topic}: {}", ended.len());
         }

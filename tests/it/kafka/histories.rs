@@ -155,11 +155,7 @@ impl Entry {
 }
 
 /// The id of the conversation's next turn of an agent that is no repeat.
-fn next_agent_turn(
-    outputs: &Outputs,
-    conversation: &str,
-    later: &[&Ended],
-) -> Option<String> {
+fn next_agent_turn(outputs: &Outputs, conversation: &str, later: &[&Ended]) -> Option<String> {
     let of_it = later.iter().filter(|ended| ended.outcome.conversation() == Some(conversation));
     let turns = of_it.map(|ended| parse::<Value>(outputs.input(ended.place)));
     turns

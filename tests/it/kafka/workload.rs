@@ -18,9 +18,30 @@ const AGENT_ROUNDS: [usize; 2] = [4, 8];
 const REPEATED_ROUND: usize = 6;
 
 const THINGS: [&str; 24] = [
-    "coffee", "a guitar", "my bicycle", "the garden", "a violin", "bread", "the library",
-    "a kitten", "football", "the beach", "a camera", "chess", "honey", "the piano", "a tent",
-    "rain", "my dog", "cheese", "a novel", "the museum", "tea", "a boat", "the market", "snow",
+    "coffee",
+    "a guitar",
+    "my bicycle",
+    "the garden",
+    "a violin",
+    "bread",
+    "the library",
+    "a kitten",
+    "football",
+    "the beach",
+    "a camera",
+    "chess",
+    "honey",
+    "the piano",
+    "a tent",
+    "rain",
+    "my dog",
+    "cheese",
+    "a novel",
+    "the museum",
+    "tea",
+    "a boat",
+    "the market",
+    "snow",
 ];
 
 const SAYINGS: [&str; 12] = [
@@ -55,7 +76,8 @@ pub fn conversation(number: usize) -> String {
 pub fn turns(rounds: std::ops::Range<usize>, now_ms: u64) -> Vec<(String, Value)> {
     let mut turns = Vec::new();
     for round in rounds {
-        let talking = if round + 1 < ROUNDS { CONVERSATIONS } else { TURNS - CONVERSATIONS * round };
+        let talking =
+            if round + 1 < ROUNDS { CONVERSATIONS } else { TURNS - CONVERSATIONS * round };
         for number in 0..talking {
             turns.push((conversation(number), turn(number, round, now_ms)));
         }

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use build::{BuildError, Builder};
+pub use build::{BuildError, Builder, write_whole};
 pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,

@@ -129,7 +129,12 @@ fn longest(
 /// Is there nothing but spaces, hyphens or an ampersand between two words?
 fn joins(text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
     let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
-    gap.chars().all(|letter| matches!(letter, ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}'))
+    gap.chars().all(|letter| {
+        matches!(
+            letter,
+            ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}'
+        )
+    })
 }
 
 /// Does the mention say enough to be one?
@@ -149,8 +154,8 @@ fn counts(
                 && graph.informativeness(concept) >= config.min_informativeness
         }
         [first, .., last] => {
-            let framed = first.function_word
-                || (last.function_word && !lexicon.is_particle(&last.lower));
+            let framed =
+                first.function_word || (last.function_word && !lexicon.is_particle(&last.lower));
             words.iter().any(content)
                 && (!framed || graph.degree(concept) >= config.min_framed_phrase_facts)
         }

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod flow_control;
 pub mod formats;
 pub mod intake;
+pub mod knowledge;
 pub mod log;
 pub mod tally;
 pub mod worker;

@@ -114,9 +114,7 @@ impl Builder {
     /// sources or languages or 65,535 relations. The builder is as it was.
     pub fn add(&mut self, fact: &ImportedFact) -> Result<(), BuildError> {
         let (head, tail) = (normalise(&fact.head), normalise(&fact.tail));
-        for (field, text) in
-            [("head", &*head), ("tail", &*tail), ("relation", &*fact.relation)]
-        {
+        for (field, text) in [("head", &*head), ("tail", &*tail), ("relation", &*fact.relation)] {
             if text.is_empty() || text.contains(['\t', '\n']) {
                 return Err(BuildError::Empty { field });
             }
@@ -177,20 +175,12 @@ impl Builder {
         }
     }
 
-    /// Compiles into a file, under a temporary name beside it that is renamed when all is on
-    /// disk: a reader sees the whole snapshot or none, and two writers do not disturb each other.
+    /// Compiles into a file ([`write_whole`]).
     ///
     /// # Errors
     /// The folder cannot be made or the file not be written.
     pub fn write(self, path: &Path) -> std::io::Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::Builder::new().prefix(".snapshot-").tempfile_in(folder)?;
-        file.write_all(&self.compile())?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
+        write_whole(path, &self.compile())
     }
 
     /// The bytes of the snapshot.
@@ -236,13 +226,35 @@ impl Builder {
         let mut texts: Vec<Concept<'_>> = Vec::with_capacity(self.concept_count as usize);
         for (language, concepts) in self.concepts.iter().enumerate() {
             let language = language_places[language] as u8;
-            texts.extend(
-                concepts.iter().map(|(text, &number)| Concept { text, language, number }),
-            );
+            texts.extend(concepts.iter().map(|(text, &number)| Concept { text, language, number }));
         }
         texts.sort_unstable_by_key(|concept| (concept.text, concept.language));
         texts
     }
+}
+
+/// Writes a file under a temporary name beside it, which is renamed when all is on disk: a reader
+/// sees the whole file or none, and two writers do not disturb each other. Makes its folder.
+///
+/// # Errors
+/// The folder cannot be made or the file not be written.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut options = tempfile::Builder::new();
+    options.prefix(".unfinished-");
+    #[cfg(unix)]
+    {
+        // As for any other file, the user's mask decides who may read it.
+        use std::os::unix::fs::PermissionsExt;
+        options.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = options.tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 struct Concept<'b> {
@@ -312,9 +324,8 @@ fn lemma_index(
     sections: &mut [Vec<u8>; SECTIONS],
 ) {
     let lexicon = Lexicon::english();
-    let indexed = |concept: &Concept<'_>| {
-        languages[usize::from(concept.language)] == lexicon.language()
-    };
+    let indexed =
+        |concept: &Concept<'_>| languages[usize::from(concept.language)] == lexicon.language();
     let mut keys: Vec<(String, Reverse<u32>, usize)> = texts
         .iter()
         .enumerate()
@@ -336,10 +347,7 @@ fn lemma_index(
     sections[Section::Lemmas as usize] = map.into_inner().unwrap_or_default();
 }
 
-fn assemble(
-    sections: &[Vec<u8>; SECTIONS],
-    [concepts, facts, largest]: [u32; 3],
-) -> Vec<u8> {
+fn assemble(sections: &[Vec<u8>; SECTIONS], [concepts, facts, largest]: [u32; 3]) -> Vec<u8> {
     let size = sections.iter().map(Vec::len).sum::<usize>() + HEADER_BYTES + 8 * SECTIONS;
     let mut bytes = Vec::with_capacity(size);
     bytes.resize(HEADER_BYTES, 0);

@@ -204,7 +204,9 @@ pub fn import(
             Err(error) => {
                 report.bad += 1;
                 if report.bad_lines.len() < options.bad_lines_kept {
-                    report.bad_lines.push(BadLine { line: report.lines, reason: error.to_string() });
+                    report
+                        .bad_lines
+                        .push(BadLine { line: report.lines, reason: error.to_string() });
                 }
             }
         }

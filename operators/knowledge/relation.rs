@@ -34,10 +34,14 @@ pub(crate) enum Form {
     Plain,
     /// A verb becomes its gerund: "waking up".
     Gerund,
+    /// The verb of a phrase becomes its gerund, a single word stays: "wasting paper", "light".
+    GerundPhrase,
     /// A verb gets its "to": "to wake up".
     Infinitive,
-    /// A verb becomes its past participle: "written by".
+    /// The first word becomes its past participle: "written by".
     Participle,
+    /// A verb before a function word becomes its past participle: "found in", but "open".
+    ParticiplePhrase,
 }
 
 /// A relation of a graph.
@@ -132,7 +136,7 @@ type Known = (&'static str, RelationKind, &'static str, &'static str, Form, Form
 /// The relations of ConceptNet 4, ConceptNet-100K and ConceptNet 5.
 #[rustfmt::skip]
 const KNOWN: &[Known] = {
-    use Form::{Gerund, Infinitive, Participle, Plain};
+    use Form::{Gerund, GerundPhrase, Infinitive, Participle, ParticiplePhrase, Plain};
     use RelationKind::{
         Ability, Cause, Goal, Likeness, Location, Other, Part, Prerequisite, Property, Subevent, Taxonomy,
     };
@@ -160,11 +164,11 @@ const KNOWN: &[Known] = {
         ("HasPainCharacter", Property, "comes with a pain that is", "does not come with a pain that is", Plain, Plain),
         ("HasPainIntensity", Property, "comes with a pain of intensity", "does not come with a pain of intensity", Plain, Plain),
         ("HasPrerequisite", Prerequisite, "requires", "does not require", Gerund, Gerund),
-        ("HasProperty", Property, "is", "is not", Gerund, Plain),
+        ("HasProperty", Property, "is", "is not", Gerund, ParticiplePhrase),
         ("HasSubevent", Subevent, "involves", "does not involve", Gerund, Gerund),
         ("InheritsFrom", Taxonomy, "inherits from", "does not inherit from", Plain, Plain),
         ("InstanceOf", Taxonomy, "is an instance of", "is not an instance of", Plain, Plain),
-        ("IsA", Taxonomy, "is a kind of", "is not a kind of", Gerund, Plain),
+        ("IsA", Taxonomy, "is a kind of", "is not a kind of", GerundPhrase, Plain),
         ("LocatedNear", Location, "is near", "is not near", Plain, Plain),
         ("LocationOfAction", Location, "is where one is", "is not where one is", Plain, Gerund),
         ("MadeOf", Part, "is made of", "is not made of", Plain, Plain),

@@ -291,10 +291,7 @@ impl Snapshot {
         decode(&self.section(Section::Facts)[at..at + FACT_BYTES])
     }
 
-    pub(super) fn ranked_from(
-        &self,
-        head: ConceptId,
-    ) -> impl ExactSizeIterator<Item = Fact> + '_ {
+    pub(super) fn ranked_from(&self, head: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
         let span = self.span(Section::FromOffsets, head);
         span.map(|at| self.fact(self.number(Section::FromRanked, at) as usize))
     }
@@ -464,9 +461,7 @@ fn check(
     let rises = |section: Section, end: usize| {
         let offsets = part(section).as_chunks::<4>().0;
         let numbers = || offsets.iter().map(|&bytes| u32::from_le_bytes(bytes) as usize);
-        numbers().is_sorted()
-            && numbers().next() == Some(0)
-            && numbers().next_back() == Some(end)
+        numbers().is_sorted() && numbers().next() == Some(0) && numbers().next_back() == Some(end)
     };
     let texts = part(Section::Texts);
     if !rises(Section::TextOffsets, texts.len())

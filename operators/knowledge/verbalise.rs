@@ -23,14 +23,19 @@ pub fn verbalise(graph: &Graph, fact: &Fact) -> String {
 /// Appends a concept in the form that is wanted.
 fn inflect(concept: &str, form: Form, text: &mut String) {
     let lexicon = Lexicon::english();
-    let (first, rest) = match concept.split_once(' ') {
-        Some((first, _)) => (first, &concept[first.len()..]),
-        None => (concept, ""),
-    };
-    let verb = first == "be" || first == "have" || first == "do" || lexicon.is_verb(first);
+    let first = concept.split(' ').next().unwrap_or_default();
+    let rest = &concept[first.len()..];
+    let verb = matches!(first, "be" | "have" | "do") || lexicon.is_verb(first);
+    let second = rest.split(' ').nth(1);
     match form {
         Form::Participle => text.push_str(&lexicon.participle(first)),
+        Form::ParticiplePhrase
+            if verb && second.is_some_and(|word| lexicon.is_function_word(word)) =>
+        {
+            text.push_str(&lexicon.participle(first));
+        }
         Form::Gerund if verb => text.push_str(&lexicon.gerund(first)),
+        Form::GerundPhrase if verb && second.is_some() => text.push_str(&lexicon.gerund(first)),
         Form::Infinitive if verb => {
             text.push_str("to ");
             text.push_str(first);

@@ -1,12 +1,15 @@
 //! The other way round: the forms that facts are spoken with.
 
 use super::Lexicon;
+use super::lemma::is_vowel;
 
 impl Lexicon {
     /// The gerund of a verb's base form: "make" → "making".
     pub fn gerund(&self, verb: &str) -> String {
         match verb {
-            "be" | "see" | "free" | "flee" | "agree" | "canoe" | "ski" => return format!("{verb}ing"),
+            "be" | "see" | "free" | "flee" | "agree" | "canoe" | "ski" => {
+                return format!("{verb}ing");
+            }
             _ => {}
         }
         if let Some(stem) = verb.strip_suffix("ie") {
@@ -42,15 +45,14 @@ impl Lexicon {
     /// "run" → "runn" where the ending doubles the consonant.
     fn doubled(&self, verb: &str) -> String {
         let mut doubled = verb.to_owned();
-        let vowel = |letter: u8| matches!(letter, b'a' | b'e' | b'i' | b'o' | b'u');
         if verb.ends_with("ic") {
             doubled.push('k');
         } else if let [first @ .., middle, last] = verb.as_bytes()
-            && vowel(*middle)
-            && !vowel(*last)
+            && is_vowel(*middle)
+            && !is_vowel(*last)
             && !matches!(last, b'w' | b'x' | b'y')
             // "quit" has the vowel of a consonant; longer verbs double where the stress is last.
-            && (first.iter().all(|&letter| !vowel(letter)) || first == b"qu" || stressed_last(verb))
+            && (!first.iter().copied().any(is_vowel) || first == b"qu" || stressed_last(verb))
             && !first.is_empty()
         {
             doubled.push(char::from(*last));

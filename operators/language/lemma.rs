@@ -47,7 +47,9 @@ impl Lexicon {
     fn verb_ending(&self, word: &str, ending: &str) -> Option<Step> {
         let stem = word.strip_suffix(ending).filter(|stem| stem.len() >= 2)?;
         let silent_e = || self.known(&format!("{stem}e"));
-        let whole = || self.known(stem).filter(|_| !self.is_function_word(stem));
+        // "thing" and "sting" are whole words, though "th" and "st" are written somewhere.
+        let spoken = stem.bytes().any(is_vowel);
+        let whole = || self.known(stem).filter(|_| spoken && !self.is_function_word(stem));
         let single = || {
             let bytes = stem.as_bytes();
             let doubled = bytes.len() > 3 && bytes[bytes.len() - 1] == bytes[bytes.len() - 2];
@@ -77,11 +79,16 @@ impl Lexicon {
         if let Some(root) = stem.strip_suffix('e')
             && root.ends_with(['s', 'x', 'z', 'h', 'o'])
         {
-            let known = self.known(stem).filter(|_| root.ends_with("s")).or_else(|| self.known(root));
+            let known =
+                self.known(stem).filter(|_| root.ends_with("s")).or_else(|| self.known(root));
             let known = known.or_else(|| self.known(stem));
-            let hisses = root.ends_with("ss") || root.ends_with('x') || root.ends_with("sh") || root.ends_with("ch");
-            return known
-                .or_else(|| self.unknown(word, Step::Prefix(if hisses { root } else { stem }.len())));
+            let hisses = root.ends_with("ss")
+                || root.ends_with('x')
+                || root.ends_with("sh")
+                || root.ends_with("ch");
+            return known.or_else(|| {
+                self.unknown(word, Step::Prefix(if hisses { root } else { stem }.len()))
+            });
         }
         let foreign = stem.ends_with(['u', 'i', 'a', 'o']);
         let unknown = || if foreign { None } else { self.unknown(word, Step::Prefix(stem.len())) };
@@ -95,7 +102,9 @@ impl Lexicon {
 
     /// "older" is old, "happiest" is happy, "bigger" is big.
     fn comparison(&self, word: &str, ending: &str) -> Option<Step> {
-        let stem = word.strip_suffix(ending).filter(|stem| stem.len() >= 2)?;
+        // A word that the graph itself writes is a noun: "lighter", "stranger".
+        let compared = !self.base_forms.contains(word);
+        let stem = word.strip_suffix(ending).filter(|stem| compared && stem.len() >= 2)?;
         let gradable = |word: &str| self.gradable.get(word).map(|known| Step::Known(known));
         gradable(stem)
             .or_else(|| gradable(&format!("{stem}e")))
@@ -110,10 +119,13 @@ fn is_doubled(stem: &str) -> bool {
 
 /// Consonants, one vowel, one consonant other than w, x, y: "hop", "tast" is not.
 fn is_short(stem: &str) -> bool {
-    let vowel = |letter: u8| matches!(letter, b'a' | b'e' | b'i' | b'o' | b'u');
     let [first @ .., middle, last] = stem.as_bytes() else { return false };
-    vowel(*middle)
-        && !vowel(*last)
+    is_vowel(*middle)
+        && !is_vowel(*last)
         && !matches!(last, b'w' | b'x' | b'y')
-        && !first.iter().any(|&letter| vowel(letter))
+        && !first.iter().copied().any(is_vowel)
+}
+
+pub(super) fn is_vowel(letter: u8) -> bool {
+    matches!(letter, b'a' | b'e' | b'i' | b'o' | b'u')
 }

@@ -1,0 +1,259 @@
+//! Where graphs come from: the shipped English pack, a snapshot file, or files to import.
+//!
+//! The pack is the source of a snapshot in a compact form (zstd over sorted TSV) inside the
+//! program. Its snapshot is compiled once into the user's cache folder and then mapped into
+//! memory, shared by all workers and all processes. Two processes that start at once both compile
+//! it; the last rename wins, and either file is the whole snapshot.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use turnstream_operators::knowledge::{
+    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, ImportReport, SnapshotError,
+    import, write_whole,
+};
+use turnstream_operators::language::Lexicon;
+
+pub mod lookup;
+pub mod progress;
+
+pub use progress::Progress;
+
+/// The shipped English pack.
+const PACK: &[u8] = include_bytes!("pack/conceptnet-en.tsv.zst");
+
+/// The location that means the shipped pack.
+pub const PACK_LOCATION: &str = "pack";
+
+/// Names the folder that snapshots of the pack are kept in; without it the user's cache folder.
+pub const CACHE_VARIABLE: &str = "TURNSTREAM_CACHE";
+
+/// Compression level of a pack: the strongest that needs no special window to read.
+const PACK_LEVEL: i32 = 19;
+
+/// Why knowledge cannot be opened or imported.
+#[derive(Debug, thiserror::Error)]
+pub enum KnowledgeError {
+    /// A snapshot cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The input of an import broke off.
+    #[error("{path}: {source}", path = path.display())]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: ImportError,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; choose another --out or make room", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An import found nothing.
+    #[error(
+        "no facts in {files} ({bad} bad lines, {skipped} left out); check --format and --language"
+    )]
+    NoFacts {
+        /// The files, separated by commas.
+        files: String,
+        /// Lines that are no fact.
+        bad: u64,
+        /// Lines that were left out.
+        skipped: u64,
+    },
+}
+
+/// What was done with one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// The file.
+    pub path: PathBuf,
+    /// Its lines.
+    pub report: ImportReport,
+}
+
+/// Opens what a configuration names: `pack`, or the path of a snapshot.
+///
+/// # Errors
+/// The snapshot cannot be read or used.
+pub fn open(location: &str) -> Result<Graph, KnowledgeError> {
+    if location == PACK_LOCATION {
+        return open_pack();
+    }
+    Ok(Graph::open(Path::new(location))?)
+}
+
+/// Opens the shipped pack, and compiles its snapshot into the cache folder where that has not
+/// been done. Without a folder that can be written, the snapshot is compiled in memory.
+///
+/// # Errors
+/// The pack inside the program is damaged.
+pub fn open_pack() -> Result<Graph, KnowledgeError> {
+    match cache_folder() {
+        Some(folder) => open_pack_in(&folder),
+        None => {
+            tracing::warn!(
+                "no cache folder: the knowledge is compiled in memory at every start; set \
+                 {CACHE_VARIABLE} to a folder"
+            );
+            Ok(read_pack()?.into_graph())
+        }
+    }
+}
+
+/// [`open_pack`] with the cache folder given.
+///
+/// # Errors
+/// The pack inside the program is damaged.
+pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
+    let path = folder.join(pack_snapshot_name());
+    match Graph::open(&path) {
+        Ok(graph) => return Ok(graph),
+        Err(SnapshotError::Read { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!("compiling the shipped knowledge again: {error}"),
+    }
+    tracing::info!(path = %path.display(), "compiling the shipped knowledge, once");
+    let written = read_pack()?.write(&path);
+    let opened = match written {
+        Ok(()) => Graph::open(&path).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    opened.or_else(|error| {
+        tracing::warn!(
+            "the compiled knowledge cannot be kept in {}: {error}; it is compiled in memory at \
+             every start, unless {CACHE_VARIABLE} names a folder that can be written",
+            folder.display()
+        );
+        Ok(read_pack()?.into_graph())
+    })
+}
+
+/// The name of the pack's snapshot: another pack, format or lexicon is another file.
+fn pack_snapshot_name() -> String {
+    let (pack, lexicon) = (crc32fast::hash(PACK), Lexicon::english().fingerprint());
+    format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
+}
+
+/// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder.
+pub fn cache_folder() -> Option<PathBuf> {
+    match std::env::var_os(CACHE_VARIABLE) {
+        Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
+        _ => Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("turnstream")),
+    }
+}
+
+/// The facts of the pack, not yet compiled.
+fn read_pack() -> Result<Builder, KnowledgeError> {
+    let path = || PathBuf::from("(the shipped knowledge pack)");
+    let read = |source| KnowledgeError::Read { path: path(), source };
+    let lines = zstd::Decoder::new(PACK).map_err(read)?;
+    let mut builder = Builder::new();
+    import(BufReader::new(lines), &ImportOptions::default(), &mut builder, |_| ())
+        .map_err(|source| KnowledgeError::Import { path: path(), source })?;
+    Ok(builder)
+}
+
+/// Reads the facts of files: plain, gzip or zstd, told apart by their first bytes.
+///
+/// # Errors
+/// A file cannot be read, or there is no fact in any of them.
+pub fn import_files(
+    files: &[PathBuf],
+    options: &ImportOptions,
+    progress: Progress,
+) -> Result<(Builder, Vec<FileReport>), KnowledgeError> {
+    let mut builder = Builder::new();
+    let mut reports = Vec::with_capacity(files.len());
+    for path in files {
+        let read = |source| KnowledgeError::Read { path: path.clone(), source };
+        let file = File::open(path).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        let task = progress.file(path, length);
+        let lines = decompressed(task.wrap(file)).map_err(read)?;
+        let report = import(lines, options, &mut builder, |lines| task.lines(lines))
+            .map_err(|source| KnowledgeError::Import { path: path.clone(), source })?;
+        task.done(&report);
+        reports.push(FileReport { path: path.clone(), report });
+    }
+    if builder.is_empty() {
+        let sum = |of: fn(&ImportReport) -> u64| reports.iter().map(|file| of(&file.report)).sum();
+        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        return Err(KnowledgeError::NoFacts {
+            files: names.join(", "),
+            bad: sum(|report| report.bad),
+            skipped: sum(|report| report.skipped),
+        });
+    }
+    Ok((builder, reports))
+}
+
+/// A reader of the plain text of a file, whatever it is compressed with.
+fn decompressed<'r>(file: impl Read + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
+    const GZIP: &[u8] = &[0x1f, 0x8b];
+    const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let beginning = file.fill_buf()?;
+    if beginning.starts_with(GZIP) {
+        let plain = flate2::bufread::MultiGzDecoder::new(file);
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, plain)));
+    }
+    if beginning.starts_with(ZSTD) {
+        let plain = zstd::Decoder::with_buffer(file)?;
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, plain)));
+    }
+    Ok(Box::new(file))
+}
+
+/// Compiles facts into a snapshot file.
+///
+/// # Errors
+/// The file cannot be written, or what was written cannot be opened.
+pub fn write_snapshot(builder: Builder, path: &Path) -> Result<Graph, KnowledgeError> {
+    builder
+        .write(path)
+        .map_err(|source| KnowledgeError::Write { path: path.to_owned(), source })?;
+    Ok(Graph::open(path)?)
+}
+
+/// Writes a graph as a pack: its facts as TSV in the graph's order, zstd-compressed. The same
+/// graph gives the same bytes, and importing them the same graph.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_pack(graph: &Graph, path: &Path) -> Result<(), KnowledgeError> {
+    let failed = |source| KnowledgeError::Write { path: path.to_owned(), source };
+    let bytes = pack(graph).map_err(failed)?;
+    write_whole(path, &bytes).map_err(failed)
+}
+
+fn pack(graph: &Graph) -> std::io::Result<Vec<u8>> {
+    let mut pack = zstd::Encoder::new(Vec::new(), PACK_LEVEL)?;
+    pack.include_checksum(true)?;
+    for fact in graph.facts() {
+        let relation = graph.relation(fact.relation);
+        // A denying relation denies by its name; elsewhere the sign does.
+        let sign = if fact.negated && !relation.negative { "-" } else { "" };
+        let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+        let source = graph.source(fact.source);
+        writeln!(pack, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
+    }
+    pack.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ pub struct FactRetrievalConfig {
     /// Most unforeseen facts after ranking; 1..=1024. The paper's number.
     pub max_unforeseen: u32,
     /// Strongest facts that a concept gives to the unforeseen set, in each direction;
-    /// 1..=100000. At 64, twenty concepts give at most 2,560 facts to rank.
+    /// 1..=100000. At 32, twenty concepts give at most 1,280 facts to rank.
     pub max_neighbours_per_concept: u32,
     /// The share of relevance that the weight of the demanded concept makes; 0..=1.
     pub demand_share: f64,
@@ -61,9 +61,9 @@ impl Default for FactRetrievalConfig {
             on_failure: OnFailure::Degrade,
             max_foreseen: 50,
             max_unforeseen: 50,
-            max_neighbours_per_concept: 64,
+            max_neighbours_per_concept: 32,
             demand_share: 0.25,
-            strength_share: 0.15,
+            strength_share: 0.2,
             recency: Recency::default(),
         }
     }
@@ -219,7 +219,7 @@ fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
 /// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the cosine of the fact and
 /// the dialogue; the weight of the demanded concept (of both ends, the mean where both are
 /// demanded, so that a fact between two wanted concepts is not weighed by one alone); and the
-/// strength of the fact.
+/// strength of the fact. What one end says too little takes away: see [`substance`].
 fn rank(
     facts: Vec<Fact>,
     demanded: &DemandedConcepts,
@@ -237,12 +237,26 @@ fn rank(
             let relevance = likeness_share * vocabulary.cosine(&words)
                 + config.demand_share * demand
                 + config.strength_share * strength(fact.weight);
-            (relevance, fact)
+            (relevance * substance(&fact, vocabulary), fact)
         })
         .collect();
     // Ids of concepts and relations stand in the order of their texts within one snapshot.
     ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| key(&a.1).cmp(&key(&b.1))));
     ranked
+}
+
+/// How much the ends of a fact say, 0.25..=1: one half and half the informativeness of the lesser
+/// end, so that "something is found at sea" falls behind "salt is found at sea"; a quarter where
+/// an end has no content word at all ("it", "in the").
+fn substance(fact: &Fact, vocabulary: &mut Vocabulary<'_>) -> f64 {
+    let mut least = 1.0_f64;
+    for end in [fact.head, fact.tail] {
+        if vocabulary.words(end).next().is_none() {
+            return 0.25;
+        }
+        least = least.min(f64::from(vocabulary.graph().informativeness(end)));
+    }
+    0.5 + 0.5 * least
 }
 
 /// A fact as evidence.

@@ -179,7 +179,8 @@ impl<'e> Picking<'e> {
             words: all.iter().map(|evidence| words(evidence, &mut numbers)).collect(),
             ends: facts().map(|fact| fact.map_or(("", ""), ends)).collect(),
             likeness: vec![0.0; all.len()],
-            out: facts().map(|fact| fact.is_none()).collect(),
+            // What says something of itself alone says nothing.
+            out: facts().map(|fact| fact.is_none_or(|fact| fact.head == fact.tail)).collect(),
             saturation: BTreeMap::new(),
             picked: Vec::new(),
         }

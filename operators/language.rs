@@ -118,7 +118,10 @@ impl Lexicon {
 
     /// The words of a text, one after the other.
     pub fn word_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
-        text.unicode_word_indices().map(|(start, word)| {
+        text.unicode_word_indices().map(|(start, found)| {
+            // A mark that stands alone takes the space before it along.
+            let word = found.trim_start();
+            let start = start + found.len() - word.len();
             let lower = lower(word);
             let lemma = match &lower {
                 Cow::Borrowed(lower) => self.lemma(lower),

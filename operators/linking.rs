@@ -162,3 +162,6 @@ fn counts(
         [] => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, Graph, RelationKind};
 use crate::language::Lexicon;
 use crate::resources::Resources;
-use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength};
+use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count};
 use crate::stage::{OnFailure, Work, stage};
 
 /// How queries are produced.
@@ -45,6 +45,11 @@ pub struct QueryProductionConfig {
     /// Least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, which
     /// everything points to.
     pub min_informativeness: f64,
+    /// Least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn
+    /// give about 0.5; 0.2 asks for one that is not too long ago.
+    pub min_implicit_weight: f64,
+    /// Longest implicit query in words; 1..=16. Longer concepts are whole sentences.
+    pub max_words: u32,
     /// How what was said fades.
     pub recency: Recency,
 }
@@ -59,6 +64,8 @@ impl Default for QueryProductionConfig {
             min_pointers: 2,
             max_facts_per_concept: 64,
             min_informativeness: 0.25,
+            min_implicit_weight: 0.2,
+            max_words: 3,
             recency: Recency::default(),
         }
     }
@@ -77,6 +84,8 @@ impl QueryProductionConfig {
         check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
         check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
         check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
+        check_fraction(STAGE, "min_implicit_weight", self.min_implicit_weight)?;
+        check_bound(STAGE, "max_words", self.max_words, 16)?;
         self.recency.check(STAGE)
     }
 }
@@ -160,12 +169,14 @@ fn implicit_queries(
         .map(|(target, pointers)| (target, graph.concept(target), pointers))
         .filter(|(target, text, _)| {
             f64::from(graph.informativeness(*target)) >= config.min_informativeness
+                && word_count(text) <= config.max_words
                 && !said.names(*target)
                 && said.share(text, lexicon) < 1.0
         })
         .map(|(_, text, pointers)| {
             (saturate(pointers.iter().map(|(_, pull)| pull).sum()), text, pointers)
         })
+        .filter(|(weight, ..)| *weight >= config.min_implicit_weight)
         .collect();
     implicit.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     implicit.truncate(config.max_implicit as usize);

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::flow::Gated;
 use crate::knowledge::{ConceptId, Graph};
 use crate::language::Lexicon;
-use crate::salience::{Recency, named_concepts};
+use crate::salience::{Recency, content_lemmas, named_concepts};
 
 /// The words of one turn's concepts, as small numbers, each with its weight in the dialogue.
 pub struct Vocabulary<'a> {
@@ -55,6 +55,11 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
+    /// The graph whose concepts these are.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
     /// The numbers of a concept's content words, sorted, each once.
     pub fn words(&mut self, concept: ConceptId) -> impl Iterator<Item = u32> + '_ {
         let (from, to) = match self.concepts.get(&concept) {
@@ -67,24 +72,25 @@ impl<'a> Vocabulary<'a> {
     /// Takes a concept's words in.
     fn enter(&mut self, concept: ConceptId) -> (u32, u32) {
         let from = self.words.len();
-        for word in self.lexicon.words(self.graph.concept(concept)) {
-            if !word.function_word {
-                let lemma: &str = word.lemma.as_ref();
-                let number = self.numbers.get(lemma).copied().unwrap_or_else(|| {
-                    let number = self.weights.len() as u32;
-                    self.numbers.insert(lemma.to_owned(), number);
-                    self.weights.push(0.0);
-                    number
-                });
-                self.words.push(number);
+        let (graph, lexicon) = (self.graph, self.lexicon);
+        for lemma in content_lemmas(graph.concept(concept), lexicon) {
+            let number = self.numbers.get(lemma.as_ref()).copied().unwrap_or_else(|| {
+                let number = self.weights.len() as u32;
+                self.numbers.insert(lemma.into_owned(), number);
+                self.weights.push(0.0);
+                number
+            });
+            self.words.push(number);
+        }
+        self.words[from..].sort_unstable();
+        let mut kept = from;
+        for at in from..self.words.len() {
+            if at == from || self.words[at] != self.words[kept - 1] {
+                self.words[kept] = self.words[at];
+                kept += 1;
             }
         }
-        let added = &mut self.words[from..];
-        added.sort_unstable();
-        let mut distinct = added.to_vec();
-        distinct.dedup();
-        self.words.truncate(from);
-        self.words.extend(distinct);
+        self.words.truncate(kept);
         let range = (from as u32, self.words.len() as u32);
         self.concepts.insert(concept, range);
         range

@@ -2,6 +2,7 @@
 //! ago, and by whom, they were said. Query production, topic planning and the ranking of facts
 //! read a dialogue through this one lens.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
@@ -11,7 +12,7 @@ use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
 use crate::form::{Refused, check_fraction};
-use crate::knowledge::ConceptId;
+use crate::knowledge::{ConceptId, Graph};
 use crate::language::Lexicon;
 use crate::linking::Mention;
 
@@ -107,6 +108,32 @@ pub fn strength(weight: f32) -> f64 {
     1.0 - (-f64::from(weight.max(0.0))).exp2()
 }
 
+/// How well a graph knows a concept, 0..1: degree / (degree + 2). What hangs on a single fact is
+/// mostly a phrase that somebody wrote once, and leads nowhere.
+pub fn familiarity(graph: &Graph, concept: ConceptId) -> f64 {
+    let degree = f64::from(graph.degree(concept));
+    degree / (degree + 2.0)
+}
+
+/// How many words a concept has.
+pub fn word_count(concept: &str) -> u32 {
+    concept.split(' ').count() as u32
+}
+
+/// The lemmas of a concept's content words. Concepts are normalised texts, so that they need no
+/// segmentation.
+pub fn content_lemmas<'a>(
+    concept: &'a str,
+    lexicon: &'a Lexicon,
+) -> impl Iterator<Item = Cow<'a, str>> {
+    let words = concept.split([' ', '-']).filter(|word| !word.is_empty());
+    let lemmas = words.map(|word| (word, lexicon.lemma(word)));
+    let content = move |(word, lemma): &(&str, Cow<'a, str>)| {
+        !lexicon.is_function_word(word) && !lexicon.is_function_word(lemma)
+    };
+    lemmas.filter(content).map(|(_, lemma)| lemma)
+}
+
 /// A sum of evidence, 0 and above, as a weight in 0..1.
 pub fn saturate(sum: f64) -> f64 {
     1.0 - (-sum).exp()
@@ -122,8 +149,7 @@ impl Said {
     /// Reads the dialogue.
     pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
         let lemmas = context.dialogue.iter().flat_map(|utterance| {
-            let words = lexicon.words(&utterance.text);
-            words.into_iter().map(|word| word.lemma.to_string())
+            lexicon.word_iter(&utterance.text).map(|word| word.lemma.into_owned())
         });
         Self {
             lemmas: lemmas.collect(),
@@ -139,11 +165,10 @@ impl Said {
     /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 where the
     /// concept has no content lemma, since it then adds nothing.
     pub fn share(&self, concept: &str, lexicon: &Lexicon) -> f64 {
-        let words = lexicon.words(concept);
         let (mut content, mut held) = (0_u32, 0_u32);
-        for word in words.iter().filter(|word| !word.function_word) {
+        for lemma in content_lemmas(concept, lexicon) {
             content += 1;
-            held += u32::from(self.lemmas.contains(word.lemma.as_ref() as &str));
+            held += u32::from(self.lemmas.contains(lemma.as_ref()));
         }
         if content == 0 { 1.0 } else { f64::from(held) / f64::from(content) }
     }

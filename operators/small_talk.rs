@@ -181,8 +181,8 @@ const FILLERS: &[&str] = &[
 pub struct SmallTalkReading {
     /// What the phrases do, in their order.
     pub acts: Vec<SmallTalk>,
-    /// The share of the text's words that are small talk or filler beside it, 0..=1; 0 where
-    /// the text holds no phrase of small talk.
+    /// The share of the text's words that are phrases of small talk, 0..=1; 1 also where the
+    /// rest is only filler.
     pub share: f64,
 }
 
@@ -194,21 +194,23 @@ pub fn spoken_words(text: &str) -> Vec<String> {
 
 /// Finds small talk in spoken words (see [`spoken_words`]), longest phrase first.
 pub fn read_small_talk(words: &[String]) -> SmallTalkReading {
-    let (mut acts, mut covered, mut at) = (Vec::new(), 0_usize, 0_usize);
+    let (mut acts, mut covered, mut fillers, mut at) = (Vec::new(), 0_usize, 0_usize, 0_usize);
     while at < words.len() {
         if let Some((length, act)) = longest_phrase(&words[at..]) {
             acts.push(act);
             covered += length;
             at += length;
         } else {
-            covered += usize::from(FILLERS.binary_search(&words[at].as_str()).is_ok());
+            fillers += usize::from(FILLERS.binary_search(&words[at].as_str()).is_ok());
             at += 1;
         }
     }
     if acts.is_empty() {
         return SmallTalkReading::default();
     }
-    SmallTalkReading { acts, share: covered as f64 / words.len() as f64 }
+    let nothing_else = covered + fillers == words.len();
+    let share = if nothing_else { 1.0 } else { covered as f64 / words.len() as f64 };
+    SmallTalkReading { acts, share }
 }
 
 /// The longest phrase that the words begin with: how many words it has and what it does.

@@ -22,7 +22,9 @@ use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Graph};
 use crate::language::Lexicon;
 use crate::resources::Resources;
-use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength};
+use crate::salience::{
+    Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
+};
 use crate::stage::{OnFailure, Work, stage};
 
 /// How topics are planned.
@@ -47,6 +49,8 @@ pub struct TopicPlanningConfig {
     /// The share of an extended topic's content lemmas that the dialogue may hold, from which on
     /// it merely rewords the dialogue; 0..=1. At 1, only what is wholly said is kept out.
     pub reword_share: f64,
+    /// Longest extended topic in words; 1..=16. Longer concepts are whole sentences.
+    pub max_words: u32,
     /// How what was said fades.
     pub recency: Recency,
 }
@@ -62,6 +66,7 @@ impl Default for TopicPlanningConfig {
             max_facts_per_concept: 64,
             min_informativeness: 0.25,
             reword_share: 0.6,
+            max_words: 3,
             recency: Recency::default(),
         }
     }
@@ -81,6 +86,7 @@ impl TopicPlanningConfig {
         check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
         check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
         check_fraction(STAGE, "reword_share", self.reword_share)?;
+        check_bound(STAGE, "max_words", self.max_words, 16)?;
         self.recency.check(STAGE)
     }
 }
@@ -153,7 +159,7 @@ struct Reached {
 /// New concepts reached from the maintained ones: by falling weight, ties by text.
 ///
 /// Each maintained topic gives its salience × the fact's strength × the neighbour's
-/// informativeness; a neighbour reached from n topics counts its sum n times, so that what joins
+/// informativeness and familiarity; a neighbour reached from n topics counts its sum n times, so that what joins
 /// the topics wins over what hangs on one.
 fn extended_topics(
     stays: &[Named<'_>],
@@ -174,9 +180,13 @@ fn extended_topics(
         .into_iter()
         .filter_map(|(neighbour, reached)| {
             let informativeness = f64::from(graph.informativeness(neighbour));
-            let fresh = informativeness >= config.min_informativeness && !said.names(neighbour);
-            let sum = reached.pull * informativeness * reached.from.len() as f64;
-            fresh.then(|| (saturate(sum), graph.concept(neighbour), reached))
+            let text = graph.concept(neighbour);
+            let fit = informativeness >= config.min_informativeness
+                && word_count(text) <= config.max_words
+                && !said.names(neighbour);
+            let worth = informativeness * familiarity(graph, neighbour);
+            let sum = reached.pull * worth * reached.from.len() as f64;
+            fit.then(|| (saturate(sum), text, reached))
         })
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));

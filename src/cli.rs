@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -15,10 +16,14 @@ use clap::{Parser, Subcommand};
 pub mod completions;
 pub mod demo;
 pub mod failure;
+pub mod knowledge;
 pub mod logging;
 pub mod output;
+pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod schema;
+pub mod signals;
 #[cfg(test)]
 mod tests;
 pub mod validate;
@@ -27,6 +32,8 @@ pub use failure::{InputRefused, Usage};
 pub use output::{print_json, stdout};
 
 use logging::LogFormat;
+
+use crate::config::{self, Config, ConfigError, Loaded};
 
 /// What `--help` says below the commands. Exit codes are a promise to scripts.
 const AFTER_HELP: &str = "\
@@ -80,8 +87,12 @@ pub enum Command {
     Run(run::Args),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::Args),
+    /// Import facts, and look at what the engine knows.
+    Knowledge(knowledge::Args),
     /// Check a configuration file.
     Validate(validate::Args),
+    /// Print the JSON Schema of a record.
+    Schema(schema::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
 }
@@ -92,20 +103,30 @@ impl Command {
         match self {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
+            Self::Knowledge(args) => args.json(),
             Self::Validate(args) => args.json,
-            Self::Run(_) | Self::Completions(_) => false,
+            Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
+        }
+    }
+
+    /// What is logged where nobody says. What is read by a person stays among itself.
+    fn logged(&self) -> &'static str {
+        match self {
+            Self::Demo(_) => "warn,turnstream::knowledge=info",
+            _ => logging::DEFAULT,
         }
     }
 
     /// Runs the command. What it returns is the exit code of a command that has reported by
     /// itself; an error is reported here.
-    fn execute(&self, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
-            // ── Joined by whoever builds the commands: `demo::execute(args, out)` and so on.
-            Self::Demo(_) | Self::Run(_) | Self::Replay(_) => {
-                Err(Usage::new("this build lacks the command", "build from a release").into())
-            }
+            Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
+            Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
+            Self::Replay(args) => replay::execute(args, out),
+            Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Validate(args) => validate::execute(args, out),
+            Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
         }
     }
@@ -158,8 +179,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit.into()
 }
 
-fn execute(cli: &Cli, out: &mut dyn Write) -> Exit {
-    logging::start(cli.log_format, cli.log_level.as_deref());
+fn execute(cli: &Cli, out: &mut (dyn Write + Send)) -> Exit {
+    logging::start(cli.log_format, cli.log_level.as_deref(), cli.command.logged());
     let done = cli.command.execute(out).and_then(|exit| {
         out.flush()?;
         Ok(exit)
@@ -185,4 +206,17 @@ fn usage(error: &clap::Error, json: bool, out: &mut dyn Write) -> Exit {
             Exit::Usage
         }
     }
+}
+
+/// The configuration of a file, or the defaults; what is secret in it is kept out of logs.
+///
+/// # Errors
+/// Every problem of the file.
+fn load_config(path: Option<&Path>) -> Result<Loaded<Config>, ConfigError> {
+    let loaded = match path {
+        Some(path) => config::read::<Config>(path)?,
+        None => Loaded::defaults(),
+    };
+    logging::keep_secret(loaded.concealed());
+    loaded.validated()
 }

@@ -14,8 +14,19 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::cross_revision::CrossRevisionConfig;
+use turnstream_operators::fact_retrieval::FactRetrievalConfig;
+use turnstream_operators::fact_selection::FactSelectionConfig;
+use turnstream_operators::gate::GateConfig;
+use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
+use turnstream_operators::query_production::QueryProductionConfig;
+use turnstream_operators::topic_planning::TopicPlanningConfig;
+
+use crate::commit::CommitConfig;
+use crate::log::embedded::EmbeddedConfig;
+use crate::log::kafka::KafkaConfig;
 
 mod checks;
 mod document;
@@ -43,15 +54,30 @@ pub use secret::{MASK, is_secret};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    // ── Sections still to be joined, in the order of the flow: gate, query_production,
-    // topic_planning, cross_revision, fact_retrieval, fact_selection, generation, then log and
-    // commit. Each needs its line in `Validate for Config` (src/config/checks.rs).
     /// What counts as a turn, and how many may be in flight.
     pub turns: TurnsConfig,
     /// How much of a conversation is remembered, and what is recalled.
     pub history: HistoryConfig,
+    /// Whether a turn asks for knowledge at all.
+    pub gate: GateConfig,
+    /// Which concepts are asked for.
+    pub query_production: QueryProductionConfig,
+    /// What the conversation stays with, and where it could go.
+    pub topic_planning: TopicPlanningConfig,
+    /// How queries and topics repair each other.
+    pub cross_revision: CrossRevisionConfig,
+    /// Which facts of the graph are candidates.
+    pub fact_retrieval: FactRetrievalConfig,
+    /// Which candidates a response may be made of.
+    pub fact_selection: FactSelectionConfig,
+    /// How a response is put into words.
+    pub generation: GenerationConfig,
     /// Which graph of facts is asked.
     pub knowledge: KnowledgeConfig,
+    /// Where turns come from and outcomes go.
+    pub log: LogConfig,
+    /// How often outcomes become visible.
+    pub commit: CommitConfig,
     /// How the process runs.
     pub run: RunConfig,
 }
@@ -105,6 +131,41 @@ impl JsonSchema for Snapshot {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "type": "string", "minLength": 1 })
     }
+}
+
+/// Where turns come from and outcomes go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// `kafka`, or `embedded` for a log in a directory of this machine that needs no broker.
+    pub kind: LogKind,
+    /// The directory of the embedded log, made where it is not there; needed where it is the
+    /// kind. Relative paths start at the working directory.
+    pub directory: Option<PathBuf>,
+    /// How to reach Kafka, and the bounds of its client; used where it is the kind. Security is
+    /// set by librdkafka's names, secrets best by the environment:
+    ///
+    /// ```toml
+    /// [log.kafka.client]
+    /// "security.protocol" = "sasl_ssl"
+    /// "sasl.mechanism" = "SCRAM-SHA-512"
+    /// "sasl.username" = "turnstream"
+    /// "sasl.password" = "${KAFKA_PASSWORD}"
+    /// ```
+    pub kafka: KafkaConfig,
+    /// Bounds of the embedded log; used where it is the kind.
+    pub embedded: EmbeddedConfig,
+}
+
+/// Which log it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogKind {
+    /// Apache Kafka.
+    #[default]
+    Kafka,
+    /// A directory on this machine.
+    Embedded,
 }
 
 /// How the process runs.

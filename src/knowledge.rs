@@ -244,15 +244,21 @@ pub fn write_pack(graph: &Graph, path: &Path) -> Result<(), KnowledgeError> {
 fn pack(graph: &Graph) -> std::io::Result<Vec<u8>> {
     let mut pack = zstd::Encoder::new(Vec::new(), PACK_LEVEL)?;
     pack.include_checksum(true)?;
+    write_tsv(graph, &mut pack)?;
+    pack.finish()
+}
+
+/// The facts of a graph, one a line, in its order.
+fn write_tsv(graph: &Graph, out: &mut impl Write) -> std::io::Result<()> {
     for fact in graph.facts() {
         let relation = graph.relation(fact.relation);
         // A denying relation denies by its name; elsewhere the sign does.
         let sign = if fact.negated && !relation.negative { "-" } else { "" };
         let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
         let source = graph.source(fact.source);
-        writeln!(pack, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
+        writeln!(out, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
     }
-    pack.finish()
+    Ok(())
 }
 
 #[cfg(test)]

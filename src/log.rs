@@ -360,22 +360,28 @@ impl LogError {
     }
 }
 
-/// Of a changelog in offset order, the last record of each key, in offset order; none whose last
-/// is a tombstone. Records without a key are left out: nothing can be said of what they replace.
-pub(crate) fn last_per_key(records: impl IntoIterator<Item = Record>) -> Vec<Record> {
-    let mut last: FxHashMap<Vec<u8>, Record> = FxHashMap::default();
-    for record in records {
-        match &record.key {
-            Some(key) if record.value.is_some() => {
-                last.insert(key.clone(), record);
-            }
-            Some(key) => {
-                last.remove(key);
-            }
-            None => {}
+/// Of a changelog read in offset order, the last record of each key; none whose last is a
+/// tombstone. Records without a key are left out: nothing can be said of what they replace.
+#[derive(Default)]
+pub(crate) struct LastPerKey {
+    last: FxHashMap<Vec<u8>, Record>,
+}
+
+impl LastPerKey {
+    pub(crate) fn add(&mut self, mut record: Record) {
+        let Some(key) = record.key.take() else { return };
+        if record.value.is_some() {
+            self.last.insert(key, record);
+        } else {
+            self.last.remove(&key);
         }
     }
-    let mut kept: Vec<Record> = last.into_values().collect();
-    kept.sort_unstable_by_key(|record| record.offset);
-    kept
+
+    /// What is left, in offset order.
+    pub(crate) fn finish(self) -> Vec<Record> {
+        let whole = |(key, record)| Record { key: Some(key), ..record };
+        let mut kept: Vec<Record> = self.last.into_iter().map(whole).collect();
+        kept.sort_unstable_by_key(|record| record.offset);
+        kept
+    }
 }

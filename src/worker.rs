@@ -19,7 +19,7 @@ use timely::dataflow::operators::generic::OutputBuilderSession;
 use timely::dataflow::operators::Probe;
 use timely::dataflow::operators::generic::Operator;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
-use timely::Config;
+use timely::Config as TimelyConfig;
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 use turnstream_operators::flow::{Epoch, Finished};
@@ -32,8 +32,10 @@ use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
 
 use crate::commit::{Report, encode};
-use crate::config::PipelineConfig;
+use crate::config::Config;
+use crate::knowledge::{self, KnowledgeError};
 use crate::dataflow::dialogue;
+use crate::log::Topic;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
 /// gains nothing (measured with 10,000 conversations of 10 turns).
@@ -45,8 +47,8 @@ const INPUTS_PER_SCHEDULING: usize = 1_024;
 /// What a dataflow is built from: shared by all workers of a process.
 #[derive(Clone)]
 pub struct Parts {
-    /// The stages' configuration.
-    pub config: Arc<PipelineConfig>,
+    /// The configuration.
+    pub config: Arc<Config>,
     /// The graph.
     pub graph: Arc<Graph>,
     /// The words of the language.
@@ -64,6 +66,25 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// The parts of a live engine: the graph that the configuration names, the English words,
+    /// and everything published.
+    ///
+    /// # Errors
+    /// The graph cannot be opened.
+    pub fn new(config: Config) -> Result<Self, KnowledgeError> {
+        let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
+        Ok(Self {
+            config: Arc::new(config),
+            graph,
+            lexicon: Lexicon::english(),
+            source: ResponseSource::Live,
+            publish_changes: true,
+            timings: true,
+            topic: Topic::Turns.name().into(),
+            late_answers: Arc::default(),
+        })
+    }
+
     /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
     pub fn rules(&self) -> Rules {
         let on_agent_reply = match self.source {
@@ -213,7 +234,7 @@ impl Workers {
             (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
         let (parts, outlet) = (parts.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
-        let guards = timely::execute(Config::process(count), move |worker| {
+        let guards = timely::execute(TimelyConfig::process(count), move |worker| {
             let index = worker.index();
             let start = Instant::now();
             let clock = match parts.timings {

@@ -241,5 +241,5 @@ fn the_two_stages_and_the_revision_run_as_one_flow() {
     });
     assert!(failed.is_empty());
     let concepts: Vec<&str> = demanded[0].demand.topic_concepts().collect();
-    assert_eq!(concepts, ["coffee", "caffeine", "insomnia", "wake up"]);
+    assert_eq!(concepts, ["coffee", "caffeine", "coffee cup holder", "insomnia", "wake up"]);
 }

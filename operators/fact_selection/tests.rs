@@ -64,6 +64,12 @@ fn foreseen_facts_come_first() {
 }
 
 #[test]
+fn a_concept_is_not_told_of_itself() {
+    let facts = [("pet IsA pet", 0.9), ("pet IsA animal", 0.2)];
+    check(&facts, &[], &FactSelectionConfig::default(), &["pet IsA animal"]);
+}
+
+#[test]
 fn two_facts_about_the_same_pair_are_one_too_many() {
     let config = FactSelectionConfig::default();
     let evidence = check(

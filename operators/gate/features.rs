@@ -24,7 +24,7 @@ pub struct Features {
     /// The largest overlap (Jaccard, content lemmas) with a recalled query that was answered, 0
     /// where it is below one half: a passing likeness answers nothing.
     pub answered: f64,
-    /// The share of the turn's words that are small talk.
+    /// The share of the turn's words that are small talk; 1 where the rest is only filler.
     pub small_talk: f64,
 }
 

@@ -24,6 +24,8 @@ pub(super) enum Slot {
     Thing,
     /// A noun phrase that needs no article: "coffee", "Paris", "reading".
     Stuff,
+    /// What can be talked about: "coffee", "dogs", "the sea".
+    Topic,
     /// A verb phrase: "ride a bicycle".
     Action,
     /// A verb phrase in the passive: "eaten".
@@ -91,6 +93,7 @@ impl Grammar {
         match slot {
             Slot::Thing => self.thing(concept),
             Slot::Stuff => self.stuff(concept),
+            Slot::Topic => self.topic(concept),
             Slot::Action => self.action(concept),
             Slot::Undergone => self.undergone(concept),
             Slot::Quality => self.quality(concept),
@@ -171,13 +174,49 @@ impl Grammar {
         (!self.needs_article(noun)).then(|| noun.to_owned())
     }
 
+    /// A noun phrase in general: countable nouns in the plural.
+    fn topic(&self, concept: &str) -> Option<String> {
+        let spoken = self.spoken(concept);
+        if self.is_name(concept) || self.is("the", spoken) {
+            return self.thing(concept);
+        }
+        let noun = self.noun_phrase(spoken)?;
+        if !self.needs_article(noun) {
+            return Some(noun.to_owned());
+        }
+        Some(match noun.split_once(" of ") {
+            Some((head, rest)) => format!("{} of {rest}", self.plural(head)),
+            None => self.plural(noun),
+        })
+    }
+
+    /// The plural of a countable noun phrase whose head is its last word.
+    fn plural(&self, noun: &str) -> String {
+        let (before, head) = noun.split_at(noun.len() - last_word(noun).len());
+        if let Some(plural) = self.rewriting("plurals", head) {
+            return format!("{before}{plural}");
+        }
+        let vowel_y = ["ay", "ey", "oy", "uy"].iter().any(|ending| head.ends_with(ending));
+        let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|ending| head.ends_with(ending));
+        match head.strip_suffix('y').filter(|_| !vowel_y) {
+            Some(stem) => format!("{before}{stem}ies"),
+            None if hisses => format!("{before}{head}es"),
+            None => format!("{before}{head}s"),
+        }
+    }
+
     /// The words, where they can be a noun phrase.
     fn noun_phrase<'c>(&self, spoken: &'c str) -> Option<&'c str> {
         let quality = self.is("quality", spoken) && !self.is("mass", spoken);
         let odd = |word: &str| self.is("preposition", word) && word != "of";
         let (first, last) = (split_first(spoken).0, last_word(spoken));
         let ends_badly = self.is("quality", last) && spoken.contains(' ') && !self.is("mass", last);
+        // A verb of the lexicon that the lists here do not know as a noun as well.
+        let verb = Lexicon::english().is_verb(first) && !self.is_noun_too(first);
         let is_noun = !self.is_action(spoken)
+            && !verb
+            && !self.is("qualifier", spoken)
+            && !self.is("qualifier", last)
             && !quality
             && !ends_badly
             && !self.is("adverb", last)
@@ -316,6 +355,15 @@ mod tests {
         check(Slot::Thing, "hot", None);
         check(Slot::Thing, "your mouth", None);
         check(Slot::Thing, "book with ten thousand page", None);
+        check(Slot::Thing, "foreign", None);
+        check(Slot::Thing, "organize event", None);
+        check(Slot::Topic, "dog", Some("dogs"));
+        check(Slot::Topic, "cup of coffee", Some("cups of coffee"));
+        check(Slot::Topic, "city park", Some("city parks"));
+        check(Slot::Topic, "party", Some("parties"));
+        check(Slot::Topic, "kitchen knife", Some("kitchen knives"));
+        check(Slot::Topic, "music", Some("music"));
+        check(Slot::Topic, "sea", Some("the sea"));
         check(Slot::Stuff, "wood", Some("wood"));
         check(Slot::Stuff, "brick", None);
         check(Slot::Action, "ride bicycle", Some("ride a bicycle"));

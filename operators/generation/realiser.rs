@@ -8,10 +8,18 @@ use super::templates::Templates;
 use crate::flow::{Grounded, Recalled, Utterance};
 use crate::knowledge::Graph;
 use crate::linking::Mention;
+use crate::salience::word_count;
 use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
 
 /// The share of small talk from which on a turn is answered as small talk.
-const SMALL_TALK_SHARE: f64 = 0.75;
+const SMALL_TALK_SHARE: f64 = 0.8;
+
+/// The weight from which on a fact is said before its weaker equals: ConceptNet gives one plain
+/// assertion 1, and 0.79 to one that was also voted for once.
+const FIRM_WEIGHT: f32 = 0.75;
+
+/// Longest topic that is asked about, in words: longer ones seldom read well in a question.
+const MAX_ASKED_WORDS: u32 = 2;
 
 /// What the realiser says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,7 +66,24 @@ fn said(sentences: Vec<String>) -> Realised {
 /// A fact that can be said, as a clause.
 struct Sayable<'a> {
     evidence: &'a Evidence,
+    fact: &'a FactStatement,
     clause: String,
+}
+
+/// As many as are said: the first, then, where there are such, those of other relations, since two
+/// sentences of one make sound like a list.
+fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
+    let (mut said, mut alike) = (Vec::<Sayable<'_>>::new(), Vec::new());
+    for fact in sayable {
+        if said.iter().any(|other| other.fact.relation == fact.fact.relation) {
+            alike.push(fact);
+        } else {
+            said.push(fact);
+        }
+    }
+    said.extend(alike);
+    said.truncate(most);
+    said
 }
 
 impl<'a> Turn<'a> {
@@ -120,8 +145,9 @@ impl<'a> Turn<'a> {
         let unfit = |fact: &FactStatement| {
             let answers = wanted.contains(&fact.relation.as_str());
             let touches = current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
-            // False sorts first. What is denied seldom answers: it comes last.
-            (fact.negated, !answers, !touches)
+            // False sorts first. What is denied seldom answers: it comes last. What a source
+            // holds by less than one assertion is often a slip.
+            (fact.negated, !answers, !touches, fact.weight < FIRM_WEIGHT)
         };
         let mut selected: Vec<(&Evidence, &FactStatement)> = self
             .grounded
@@ -144,13 +170,10 @@ impl<'a> Turn<'a> {
             let new = !told.iter().any(|told| told.contains(&lower))
                 && !sayable.iter().any(|other| other.clause == clause);
             if new {
-                sayable.push(Sayable { evidence, clause });
-            }
-            if sayable.len() == self.config.max_facts_said as usize {
-                break;
+                sayable.push(Sayable { evidence, fact, clause });
             }
         }
-        sayable
+        varied(sayable, self.config.max_facts_said as usize)
     }
 
     /// The concepts that the current turn names, as the graph writes them.
@@ -228,7 +251,8 @@ impl<'a> Turn<'a> {
     fn ask_on(&self, facts: &[Sayable<'a>]) -> Option<String> {
         let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
         let extended = self.grounded.demand.topics.extended.iter();
-        let mut new = extended.filter(|topic| !said(&topic.concept));
+        let mut new = extended
+            .filter(|topic| !said(&topic.concept) && word_count(&topic.concept) <= MAX_ASKED_WORDS);
         let topic = new.find_map(|topic| self.topic(&topic.concept))?;
         let ways = &["Shall we talk about", "Would you like to hear about", "Are you also interested in"];
         Some(format!("{} {topic}?", self.choose("ask on", ways)))
@@ -237,8 +261,7 @@ impl<'a> Turn<'a> {
     /// A concept as the object of "about".
     fn topic(&self, concept: &str) -> Option<String> {
         let grammar = self.grammar;
-        let stuff = grammar.say(concept, Slot::Stuff);
-        stuff.or_else(|| grammar.say(concept, Slot::Thing)).or_else(|| grammar.going_on(concept))
+        grammar.say(concept, Slot::Topic).or_else(|| grammar.going_on(concept))
     }
 
     /// Gives an earlier answer to nearly the same question again.
@@ -335,11 +358,15 @@ fn wanted_relations(words: &[String]) -> &'static [&'static str] {
 
 /// A clause as a sentence behind a lead.
 fn sentence(lead: &str, clause: &str) -> String {
-    let mut text = format!("{lead}{clause}.");
-    if let Some(first) = text.get(..1).map(str::to_uppercase) {
-        text.replace_range(..1, &first);
-    }
-    text
+    let begins = lead.is_empty() || lead.ends_with("! ");
+    let clause = if begins { capitalised(clause) } else { clause.to_owned() };
+    format!("{lead}{clause}.")
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    first + letters.as_str()
 }
 
 /// A text that fits the bound: whole, or its first sentence.

@@ -9,10 +9,11 @@ use fst::MapBuilder;
 use rustc_hash::FxHashMap;
 
 use super::import::{ImportedFact, normalise};
-use super::relation::positive_name;
-use super::snapshot::{
-    Backing, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section, Snapshot, encode, pack,
+use super::layout::{
+    CHECKED_FROM, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section, encode, pack,
 };
+use super::relation::positive_name;
+use super::snapshot::{Backing, Snapshot};
 use super::{ConceptId, Fact, Graph, MAX_CONCEPT_BYTES, RelationId};
 use crate::language::Lexicon;
 
@@ -357,12 +358,17 @@ fn assemble(sections: &[Vec<u8>; SECTIONS], [concepts, facts, largest]: [u32; 3]
     for section in sections {
         bytes.extend_from_slice(section);
     }
-    let checksum = crc32fast::hash(&bytes[HEADER_BYTES..]);
     bytes[..8].copy_from_slice(&MAGIC);
     let fingerprint = Lexicon::english().fingerprint();
-    let numbers = [FORMAT_VERSION, checksum, fingerprint, concepts, facts, largest];
-    for (at, number) in numbers.into_iter().enumerate() {
-        bytes[8 + 4 * at..12 + 4 * at].copy_from_slice(&number.to_le_bytes());
-    }
+    let mut number = |at: usize, number: u32| {
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    };
+    number(8, FORMAT_VERSION);
+    number(16, fingerprint);
+    number(20, concepts);
+    number(24, facts);
+    number(28, largest);
+    let checksum = crc32fast::hash(&bytes[CHECKED_FROM..]);
+    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }

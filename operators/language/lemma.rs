@@ -46,14 +46,14 @@ impl Lexicon {
     /// What precedes an ending of a verb, known as a base form: "mak" is make, "runn" is run.
     fn verb_ending(&self, word: &str, ending: &str) -> Option<Step> {
         let stem = word.strip_suffix(ending).filter(|stem| stem.len() >= 2)?;
-        let silent_e = || self.known(&format!("{stem}e"));
-        // "thing" and "sting" are whole words, though "th" and "st" are written somewhere.
-        let spoken = stem.bytes().any(is_vowel);
-        let whole = || self.known(stem).filter(|_| spoken && !self.is_function_word(stem));
+        // "thing" is neither "th" nor "the": what precedes the ending is a content word.
+        let content = |word: &str| self.known(word).filter(|_| !self.is_function_word(word));
+        let silent_e = || content(&format!("{stem}e"));
+        let whole = || content(stem).filter(|_| stem.bytes().any(is_vowel));
         let single = || {
             let bytes = stem.as_bytes();
             let doubled = bytes.len() > 3 && bytes[bytes.len() - 1] == bytes[bytes.len() - 2];
-            if doubled { self.known(&stem[..stem.len() - 1]) } else { None }
+            if doubled { content(&stem[..stem.len() - 1]) } else { None }
         };
         if is_short(stem) {
             // English doubles the consonant where there was no e: "hoping" is hope.

@@ -2,8 +2,8 @@ use super::*;
 use crate::testing::{graph, resources, run_dataflow, scene};
 
 const FACTS: &str = "
-    bed UsedFor rest_well 2
-    pillow UsedFor rest_well 1
+    bed UsedFor night_rest 2
+    pillow UsedFor night_rest 1
     coffee Causes wakefulness 1
     pillow UsedFor pillow_fight 1
     bed NotUsedFor run 1
@@ -41,10 +41,10 @@ fn queries_are_named_or_pointed_to() {
     check(&["u: I like my pillows."], &["pillow"], &[]);
     // Two that serve one goal point to it; hubs and denied facts do not count, and a shared
     // property is no goal.
-    let queries = check(&["u: A bed with a pillow"], &["bed", "pillow"], &["rest well"]);
+    let queries = check(&["u: A bed with a pillow"], &["bed", "pillow"], &["night rest"]);
     assert_eq!(queries.implicit[0].because, ["bed", "pillow"]);
     // What the dialogue says itself is not implicit.
-    check(&["u: A bed and a pillow to rest well"], &["rest well", "bed", "pillow"], &[]);
+    check(&["u: A bed and a pillow for a night rest"], &["night rest", "bed", "pillow"], &[]);
 }
 
 #[test]

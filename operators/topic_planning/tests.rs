@@ -29,7 +29,7 @@ fn check(lines: &[&str], maintained: &[&str], extended: &[&str]) -> Topics {
 fn topics_stay_or_are_reached() {
     check(&["u: Hello"], &[], &[]);
     // A hub, a denied fact and a rewording of the dialogue are no extended topics.
-    check(&["u: I like coffee"], &["coffee"], &["caffeine", "warm inside"]);
+    check(&["u: I like coffee"], &["coffee"], &["warm inside", "caffeine"]);
     // What two topics lead to comes before what hangs on one.
     let both = check(&["u: tea or coffee?"], &["tea", "coffee"], &["warm inside", "caffeine"]);
     assert_eq!(both.extended[0].because.len(), 2);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde::Serialize;
 use turnstream_schemas::Outcome;
 
-use super::{Exit, Usage, print_json};
+use super::{Usage, print_json};
 use crate::config::Config;
 use crate::engine::Summary;
 use crate::tally::Tally;
@@ -65,7 +65,7 @@ pub struct Args {
 /// # Errors
 /// Where no conversation has the name that was asked for, the shipped knowledge cannot be
 /// opened, the engine stops, or `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let page = Page::new(out, colour(args));
     if args.chat {
         let stdin = std::io::stdin();
@@ -76,7 +76,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         let played = play(&conversations, Served::start(config())?)?;
         present(page, args, &conversations, &played)?;
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 /// The defaults, but for a memory so short that the demo can show how it forgets.

@@ -279,3 +279,87 @@ fn print_json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()>
     writeln!(out, "{}", serde_json::to_string(value)?)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn run(line: &[&str]) -> (anyhow::Result<()>, String) {
+        let mut out = Vec::new();
+        let program = Program::try_parse_from([&["knowledge"], line].concat()).expect("usage");
+        let result = execute(&program.args, &mut out);
+        (result, String::from_utf8(out).expect("text"))
+    }
+
+    fn json_of(line: &[&str]) -> Value {
+        let (result, out) = run(line);
+        result.expect("success");
+        serde_json::from_str(out.lines().last().expect("a line")).expect("one JSON object")
+    }
+
+    #[test]
+    fn an_import_can_be_asked_and_looked_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (facts, snapshot) = (path("facts.tsv"), path("facts.snapshot"));
+        std::fs::write(
+            &facts,
+            "UsedFor\tcoffee\twake up\t2\nIsA\tcoffee\tdrink\t1\nbad\nDesires\tcat\tcoffee\t-1\n",
+        )
+        .expect("written");
+        let imported = json_of(&["import", &facts, "--out", &snapshot, "--source", "x", "--json"]);
+        assert_eq!((&imported["facts"], &imported["concepts"]), (&json!(3), &json!(4)));
+        assert_eq!(imported["files"][0]["bad_lines"][0]["line"], 3);
+
+        let stats = json_of(&["stats", &snapshot, "--json"]);
+        let size = std::fs::metadata(&snapshot).expect("written").len();
+        assert_eq!(
+            stats,
+            json!({
+                "facts": 3, "concepts": 4, "relations": 3, "languages": ["en"],
+                "snapshot_bytes": size,
+            })
+        );
+        let line = ["lookup", "--query", "coffee", "--topic", "waking up", "--snapshot", &snapshot];
+        let found = json_of(&[&line[..], &["--json"]].concat());
+        let denied = json!({
+            "head": "cat", "relation": "Desires", "tail": "coffee", "weight": 1.0,
+            "negated": true, "source": "x", "text": "cat does not want coffee",
+        });
+        assert_eq!(found["foreseen"].as_array().map(Vec::len), Some(1));
+        assert_eq!(found["foreseen"][0]["text"], "coffee is used for waking up");
+        assert!(found["unforeseen"].as_array().is_some_and(|facts| facts.contains(&denied)));
+        let (result, text) = run(&line);
+        result.expect("success");
+        assert!(text.contains("foreseen (1)") && text.contains("unforeseen (2)"), "{text}");
+    }
+
+    #[test]
+    fn a_pack_is_made_from_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (facts, pack) = (path("facts.tsv"), path("facts.tsv.zst"));
+        std::fs::write(&facts, "IsA\tdog\tpet\t1\n").expect("written");
+        let made = json_of(&["pack", &facts, "--out", &pack, "--json"]);
+        assert_eq!(made["pack_bytes"], std::fs::metadata(&pack).expect("written").len());
+        let (result, text) = run(&["import", &pack, "--out", &path("facts.snapshot")]);
+        result.expect("success");
+        assert!(text.contains("facts     1"), "{text}");
+    }
+
+    #[test]
+    fn a_refused_file_is_an_error_with_its_name() {
+        let (result, out) = run(&["stats", "/nowhere/at.all"]);
+        let error = result.expect_err("refused").to_string();
+        assert!(error.contains("/nowhere/at.all") && out.is_empty(), "{error}");
+    }
+}

@@ -12,8 +12,7 @@ use serde::Serialize;
 use turnstream_operators::history::ResponseSource;
 
 use super::progress::Progress;
-use super::{Exit, InputRefused, print_json, signals};
-use crate::config::Config;
+use super::{Exit, InputRefused, load_config, print_json, signals};
 use crate::engine::{Ends, Summary, serve};
 use crate::formats::{self, Format, FormatError, LoggedItem};
 use crate::log::jsonl::{self, Records, Sinks, Written};
@@ -110,7 +109,7 @@ struct Replayed {
 /// # Errors
 /// Where the configuration is wrong, the log cannot be opened, or a file cannot be written.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let mut config: Config = super::load_config(args.config.as_deref())?;
+    let mut config = load_config(args.config.as_deref())?.value;
     // Files need no interval, and a logged turn may be as old as it likes.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = args.out_recorded.is_some();

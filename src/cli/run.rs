@@ -1,9 +1,32 @@
 //! `turnstream run`: serves turns from a log until it is told to stop.
 
+use std::io::{BufRead, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::{load_config, signals};
+use crate::config::{Config, LogKind};
+use crate::engine::{Ends, Summary, serve};
+use crate::log::embedded::{EmbeddedLog, Isolation, Message};
+use crate::log::{Topic, kafka};
+use crate::worker::Parts;
+
+/// The group and the transactional id in an embedded log: a directory serves one process.
+const EMBEDDED_NAME: &str = "turnstream";
+/// How often the embedded log is looked at for new responses.
+const LOOK: Duration = Duration::from_millis(20);
+/// Responses read at once from the embedded log.
+const READ_RECORDS: usize = 256;
 
 /// Serve turns: read them from the log's topic of turns, write a response, a recorded outcome or
 /// a dead letter for each, and keep the history of every conversation.
+///
+/// With log.kind = "embedded" there is no broker: turns come on standard input, one JSON object a
+/// line, responses leave on standard output, and the end of input ends it.
 ///
 /// SIGTERM and SIGINT end it cleanly: turns in flight are finished and committed first. A second
 /// signal ends it at once; nothing is lost or doubled, since what was not committed is read again.
@@ -20,4 +43,132 @@ pub struct Args {
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
+}
+
+/// Serves.
+///
+/// # Errors
+/// Where the configuration is wrong, the log cannot be reached, or serving it fails.
+pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let mut config = load_config(args.config.as_deref())?.value;
+    if let Some(workers) = args.workers {
+        config.run.workers = workers;
+    }
+    let workers = config.run.workers as usize;
+    let stop = signals::stop_on_signals()?;
+    let summary = match config.log.kind {
+        LogKind::Kafka => {
+            let (consumer, producer) = kafka::connect(&config.log.kafka)?;
+            let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+            let topic = config.log.kafka.topics.name(Topic::Turns).into();
+            let parts = Parts { topic, ..Parts::new(config)? };
+            tracing::info!(workers, "serving");
+            serve(ends, &parts, workers, &stop)?
+        }
+        LogKind::Embedded => serve_embedded(config, workers, &stop, out)?,
+    };
+    report(&summary);
+    Ok(())
+}
+
+fn report(summary: &Summary) {
+    let Summary { tally, skipped, late_answers, stale } = summary;
+    tracing::info!(
+        inputs = tally.inputs,
+        responses = tally.responses,
+        recorded = tally.recorded,
+        dead_letters = tally.dead_letters,
+        skipped,
+        late_answers,
+        stale,
+        "stopped"
+    );
+}
+
+/// Serves standard input through an embedded log in a directory.
+fn serve_embedded(
+    config: Config,
+    workers: usize,
+    stop: &AtomicBool,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<Summary> {
+    let directory = config.log.directory.as_deref().context("log.directory is missing")?;
+    let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
+    let consumer = log.consumer(EMBEDDED_NAME, Topic::Turns)?;
+    let producer = log.producer(&consumer, EMBEDDED_NAME)?;
+    let partitions = config.log.embedded.partitions;
+    let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
+    let parts = Parts::new(config)?;
+    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+
+    let feeding = log.clone();
+    // Not joined: it may wait for a line that never comes after a signal asked to stop.
+    std::thread::Builder::new().name("standard-input".to_owned()).spawn(move || {
+        if let Err(error) = feed(&feeding) {
+            tracing::error!(error = %error, "standard input ends here");
+        }
+        feeding.seal(Topic::Turns);
+    })?;
+    let served = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let showing = threads.spawn(|| -> anyhow::Result<()> {
+            loop {
+                let last = served.load(Ordering::Acquire);
+                show(&log, &mut shown, out)?;
+                if last {
+                    return Ok(());
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        let summary = serve(ends, &parts, workers, stop);
+        served.store(true, Ordering::Release);
+        let shown = showing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        shown?;
+        Ok(summary?)
+    })
+}
+
+/// Appends every line of standard input to the log. The key is the conversation, where the line
+/// names one; a line that is no turn goes in as it is and becomes a dead letter.
+fn feed(log: &EmbeddedLog) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Keyed {
+        conversation_id: String,
+    }
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line.context("standard input")?;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let keyed = serde_json::from_slice::<Keyed>(&line).ok();
+        let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        let message = Message {
+            key: keyed.map(|keyed| keyed.conversation_id.into_bytes()),
+            value: Some(line),
+            headers: Vec::new(),
+            time_ms: time_ms.and_then(|since| i64::try_from(since.as_millis()).ok()),
+        };
+        log.append_by_key(Topic::Turns, message)?;
+    }
+    Ok(())
+}
+
+/// Writes committed responses that were not written yet.
+fn show(log: &EmbeddedLog, shown: &mut [i64], out: &mut dyn Write) -> anyhow::Result<()> {
+    for (partition, next) in (0..).zip(shown) {
+        loop {
+            let isolation = Isolation::ReadCommitted;
+            let records =
+                log.read(Topic::Responses, partition, *next, READ_RECORDS, isolation)?;
+            let Some(last) = records.last() else { break };
+            *next = last.offset + 1;
+            for value in records.into_iter().filter_map(|record| record.value) {
+                out.write_all(&value)?;
+                out.write_all(b"\n")?;
+            }
+            out.flush()?;
+        }
+    }
+    Ok(())
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Exit, logging, print_json};
-use crate::config::{Config, ConfigError, Loaded, Problem, read};
+use super::{Exit, load_config, print_json};
+use crate::config::Problem;
 
 /// Check a configuration file: every problem, with its line, key and remedy.
 ///
@@ -43,10 +43,10 @@ struct Verdict {
 /// Checks the file and says so.
 ///
 /// # Errors
-/// The [`ConfigError`], unless `--json` has it printed to `out`; and where `out` cannot be
+/// The [`ConfigError`](crate::config::ConfigError), unless `--json` has it printed to `out`; and where `out` cannot be
 /// written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let loaded = match effective(args) {
+    let loaded = match load_config(args.config.as_deref()) {
         Ok(loaded) => loaded,
         Err(error) if args.json => {
             let verdict = Verdict { valid: false, problems: error.problems(), config: None };
@@ -67,15 +67,6 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Success)
-}
-
-fn effective(args: &Args) -> Result<Loaded<Config>, ConfigError> {
-    let loaded = match &args.config {
-        Some(path) => read::<Config>(path)?,
-        None => Loaded::defaults(),
-    };
-    logging::keep_secret(loaded.concealed());
-    loaded.validated()
 }
 
 #[cfg(test)]

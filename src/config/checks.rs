@@ -4,24 +4,56 @@
 //! documented in words, and what needs more than one key. Messages never hold values: a value may
 //! be a secret, or come from the environment.
 
+use turnstream_operators::form::Refused;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
+use turnstream_operators::linking::LinkingConfig;
 
-use super::{Checks, Config, KnowledgeConfig, RunConfig, Snapshot, Validate};
+use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
+use crate::commit::CommitConfig;
+use crate::log::embedded::EmbeddedConfig;
+use crate::log::kafka::{KafkaConfig, KafkaTopics};
 
 impl Validate for Config {
     fn validate(&self, checks: &mut Checks) {
         checks.within("turns", |checks| self.turns.validate(checks));
         checks.within("history", |checks| self.history.validate(checks));
+        checks.within("gate", |checks| {
+            stage(checks, &self.gate.check());
+            checks.within("linking", |checks| self.gate.linking.validate(checks));
+        });
+        checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
+        checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
+        checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
+        checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
+        checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
+        checks.within("generation", |checks| stage(checks, &self.generation.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
+        checks.within("log", |checks| self.log.validate(checks));
+        checks.within("commit", |checks| self.commit.validate(checks));
         checks.within("run", |checks| self.run.validate(checks));
+    }
+}
+
+/// Reports what a stage refuses of its own section.
+fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
+    match checked {
+        Ok(()) => {}
+        Err(Refused::Form { stage, form }) => checks.problem(
+            "form",
+            format!("the {form} form of {stage} is not there yet"),
+            "write \"lexical\"",
+        ),
+        Err(Refused::Range { key, range, .. }) => {
+            checks.problem(key, format!("expected {range}"), "");
+        }
     }
 }
 
 /// Reports a count that has to be at least 1.
 fn at_least_one(checks: &mut Checks, counts: &[(&str, usize)]) {
     for (key, count) in counts {
-        checks.ensure(*count > 0, key, "expected an integer of at least 1, found 0", "");
+        checks.ensure(*count > 0, key, "expected an integer of at least 1", "");
     }
 }
 
@@ -58,7 +90,7 @@ impl Validate for HistoryConfig {
         checks.ensure(
             self.half_life_seconds > 0,
             "half_life_seconds",
-            "expected an integer of at least 1, found 0",
+            "expected an integer of at least 1",
             "a very short one makes recency count for nothing",
         );
     }
@@ -86,5 +118,100 @@ impl Validate for RunConfig {
             "expected an integer from 1 to 256",
             "one worker per core that the process may use is most",
         );
+    }
+}
+
+impl Validate for LinkingConfig {
+    fn validate(&self, checks: &mut Checks) {
+        let words = (1..=5).contains(&self.max_words);
+        checks.ensure(words, "max_words", "expected an integer from 1 to 5", "");
+        fraction(checks, "min_informativeness", f64::from(self.min_informativeness));
+        at_least_one(checks, &[("max_mentions", self.max_mentions)]);
+    }
+}
+
+impl Validate for LogConfig {
+    fn validate(&self, checks: &mut Checks) {
+        match self.kind {
+            LogKind::Kafka => checks.within("kafka", |checks| self.kafka.validate(checks)),
+            LogKind::Embedded => {
+                checks.ensure(
+                    self.directory.as_ref().is_some_and(|path| !path.as_os_str().is_empty()),
+                    "directory",
+                    "missing; the embedded log lives in a directory",
+                    "name one",
+                );
+                checks.within("embedded", |checks| self.embedded.validate(checks));
+            }
+        }
+    }
+}
+
+impl Validate for KafkaConfig {
+    fn validate(&self, checks: &mut Checks) {
+        for (key, text) in [
+            ("bootstrap_servers", &self.bootstrap_servers),
+            ("group_id", &self.group_id),
+            ("transactional_id", &self.transactional_id),
+        ] {
+            checks.ensure(!text.is_empty(), key, "expected a string that is not empty", "");
+        }
+        for (key, ms) in [
+            ("session_timeout_ms", self.session_timeout_ms),
+            ("transaction_timeout_ms", self.transaction_timeout_ms),
+            ("restore_timeout_ms", self.restore_timeout_ms),
+        ] {
+            checks.ensure(ms >= 1_000, key, "expected an integer of at least 1000", "");
+        }
+        checks.ensure(
+            self.max_poll_interval_ms >= self.session_timeout_ms,
+            "max_poll_interval_ms",
+            "less than session_timeout_ms",
+            "raise it, or lower session_timeout_ms",
+        );
+        at_least_one(checks, &[("poll_records", self.poll_records), ("poll_kib", self.poll_kib)]);
+        checks.within("topics", |checks| self.topics.validate(checks));
+        // What is left are settings of the client that the guarantees rest on.
+        if let Err(refused) = self.check() {
+            checks.otherwise("client", refused.to_string());
+        }
+    }
+}
+
+impl Validate for KafkaTopics {
+    fn validate(&self, checks: &mut Checks) {
+        let names = [
+            ("turns", &self.turns),
+            ("responses", &self.responses),
+            ("recorded", &self.recorded),
+            ("dead_letters", &self.dead_letters),
+            ("history", &self.history),
+        ];
+        for (at, (key, name)) in names.iter().enumerate() {
+            checks.ensure(!name.is_empty(), key, "expected a string that is not empty", "");
+            if let Some((other, _)) = names[..at].iter().find(|(_, it)| it == name) {
+                checks.problem(key, format!("the same topic as {other}"), "name another topic");
+            }
+        }
+    }
+}
+
+impl Validate for EmbeddedConfig {
+    fn validate(&self, checks: &mut Checks) {
+        let partitions = usize::try_from(self.partitions).unwrap_or(0);
+        at_least_one(
+            checks,
+            &[
+                ("partitions", partitions),
+                ("poll_records", self.poll_records),
+                ("map_size_mib", self.map_size_mib),
+            ],
+        );
+    }
+}
+
+impl Validate for CommitConfig {
+    fn validate(&self, checks: &mut Checks) {
+        at_least_one(checks, &[("max_outcomes", self.max_outcomes)]);
     }
 }

@@ -43,10 +43,18 @@ impl Checks {
         self.at = above;
     }
 
-    /// Reports a problem with a key of the current table. The message must not quote the value
-    /// of a key that may be secret.
+    /// Reports a problem with a key of the current table, or with dots of a table in it. The
+    /// message must not quote the value of a key that may be secret.
     pub fn problem(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        self.found.push((self.at.key(key), message.into(), remedy.into()));
+        let path = key.split('.').fold(self.at.clone(), |path, name| path.key(name));
+        self.found.push((path, message.into(), remedy.into()));
+    }
+
+    /// Reports a problem with a key unless one with its table was reported already.
+    pub fn otherwise(&mut self, key: &str, message: impl Into<String>) {
+        if !self.found.iter().any(|(path, ..)| path.is_within(&self.at)) {
+            self.problem(key, message, "");
+        }
     }
 
     /// Reports a problem unless the condition holds.

@@ -78,7 +78,9 @@ impl Printer<'_> {
         };
         for (key, value) in &entries {
             if !is_table(value.get_ref()) {
-                self.comment(schema_of(key.get_ref()));
+                let schema = schema_of(key.get_ref());
+                self.comment(schema);
+                self.choices(schema);
                 self.key(key.get_ref(), value, path);
             }
         }
@@ -166,6 +168,14 @@ impl Printer<'_> {
             }
         }
         self.comment_line(&mut line);
+    }
+
+    /// What may be chosen, where it is one of several words.
+    fn choices(&mut self, schema: &Value) {
+        let allowed = alternatives(schema);
+        if allowed.iter().any(|it| it.contains_key("const") || it.contains_key("enum")) {
+            let _ = writeln!(self.out, "# Expects {}.", expected(&allowed));
+        }
     }
 
     fn comment_line(&mut self, line: &mut String) {

@@ -219,15 +219,24 @@ fn meaning(schema: &Value) -> String {
     sentence(schema).map_or(String::new(), |sentence| format!("meaning: {sentence}"))
 }
 
-/// The nearest of some names: one edit for short names, a third of the letters for long ones.
+/// Likeness (Jaro-Winkler, 0 to 1) from which a name that begins alike is meant: `tresh` for
+/// `threshold` is 0.89, `something` for `snapshot` 0.70.
+const MIN_LIKENESS: f64 = 0.85;
+
+/// The nearest of some names: few edits away (one in three letters), or else beginning alike.
 /// Ties go to the name that comes first in the alphabet.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
     let allowed = (name.chars().count() / 3).max(1);
-    known
-        .map(|it| (strsim::damerau_levenshtein(name, it), it))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, it)| it)
+    let edits = known.iter().map(|it| (strsim::damerau_levenshtein(name, it), *it));
+    let few = edits.filter(|(edits, _)| *edits <= allowed).min().map(|(_, it)| it);
+    let alike = || {
+        let likeness = known.iter().map(|it| (strsim::jaro_winkler(name, it), *it));
+        let alike = likeness.filter(|(likeness, _)| *likeness >= MIN_LIKENESS);
+        alike.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it)
+    };
+    few.or_else(alike)
 }
 
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {

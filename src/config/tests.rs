@@ -135,6 +135,10 @@ fn unknown_keys_name_the_nearest() {
         "[gate]\ntreshold = 0.5",
         &["t.toml:2: gate.treshold: there is no such key; did you mean `threshold`?"],
     );
+    check(
+        "[gate]\ntresh = 0.5",
+        &["t.toml:2: gate.tresh: there is no such key; did you mean `threshold`?"],
+    );
     check("[gates]", &["t.toml:1: gates: there is no such key; did you mean `gate`?"]);
     check(
         "interval_ms = 5",
@@ -345,6 +349,7 @@ fn printing_masks_secrets_and_reads_back() {
         "#   threshold = 0.9",
         "#",
         "# Or so.",
+        "# Expects one of \"supersede\", \"answer\".",
         "threshold = 0.25",
         "# max_turns = # not set; an integer from 0 to 65535",
         "brokers = \"a$b,${SECRET}\"",
@@ -429,6 +434,61 @@ fn sections_are_checked() {
     ];
     let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
     assert_eq!(places, expected);
+}
+
+#[test]
+fn stages_and_logs_are_checked() {
+    let kafka = "[gate]\nthreshold = 2\n[gate.linking]\nmax_words = 6\n[query_production]\n\
+                 form = 'learned'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
+                 [log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
+                 [log.kafka.topics]\nturns = 'a'\nhistory = 'a'\n";
+    let said = |text| match read_str::<Config>("t.toml", text, &lookup).and_then(Loaded::validated)
+    {
+        Err(error) => error.to_string(),
+        Ok(_) => String::new(),
+    };
+    assert_eq!(
+        said(kafka).lines().collect::<Vec<_>>(),
+        [
+            "t.toml:2: gate.threshold: expected a number from 0 to 1",
+            "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
+            "t.toml:6: query_production.form: the learned form of query_production is not there \
+             yet; write \"lexical\"",
+            "t.toml:10: log.kafka.group_id: expected a string that is not empty",
+            "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
+             or lower session_timeout_ms",
+            "t.toml:14: log.kafka.topics.history: the same topic as turns; name another topic",
+        ]
+    );
+    assert_eq!(
+        said("[log]\nkind = 'embedded'\n[log.kafka]\ngroup_id = ''"),
+        "t.toml:1: log.directory: missing; the embedded log lives in a directory; name one"
+    );
+    let guarded = said("[log.kafka.client]\n'isolation.level' = 'read_uncommitted'");
+    assert!(guarded.starts_with("t.toml:1: log.kafka.client: "), "{guarded}");
+    assert!(guarded.contains("isolation.level"), "{guarded}");
+}
+
+#[test]
+fn no_secret_of_kafka_is_shown() {
+    let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n'ssl.key.password' = \
+                'swordfish'\n'sasl.username' = 'user-${SECRET}'\n'security.protocol' = 'ssl'\n";
+    let loaded = read_str::<Config>("t.toml", text, &lookup).and_then(Loaded::validated);
+    let loaded = loaded.expect("valid");
+    let client = &loaded.value.log.kafka.client.0;
+    assert_eq!(client["sasl.password"], "hunter22", "it still reaches the client");
+    let printed = loaded.to_toml().expect("prints");
+    for shown in [printed.clone(), format!("{:?}", loaded.value)] {
+        assert!(!shown.contains("hunter22") && !shown.contains("swordfish"), "{shown}");
+    }
+    for line in [
+        "\"sasl.password\" = \"${SECRET}\"",
+        "\"ssl.key.password\" = \"********\"",
+        "\"sasl.username\" = \"user-${SECRET}\"",
+        "\"security.protocol\" = \"ssl\"",
+    ] {
+        assert!(printed.lines().any(|it| it == line), "{line} is not in:\n{printed}");
+    }
 }
 
 /// Every key says what it means: the sample and the errors show it.

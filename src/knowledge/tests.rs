@@ -1,1 +1,200 @@
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::LazyLock;
+
+use turnstream_operators::knowledge::{Fact, ImportedFact};
+
+use super::lookup::{FactRecord, lookup};
 use super::*;
+
+/// The pack takes a second to compile: most tests share it.
+static PACK_GRAPH: LazyLock<Graph> =
+    LazyLock::new(|| read_pack().expect("the pack is read").into_graph());
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+#[test]
+fn the_pack_is_the_documented_graph() {
+    let graph = &*PACK_GRAPH;
+    let stats = graph.stats();
+    assert_eq!((stats.facts, stats.relations), (296_463, 36));
+    assert_eq!(stats.languages, ["en"]);
+    let denied = graph.facts().filter(|fact| fact.negated).count();
+    assert_eq!(denied, 9_671, "6,349 by their weight and 3,322 by their relation");
+    for fact in graph.facts() {
+        let relation = graph.relation(fact.relation);
+        assert!(!relation.affirms.starts_with("stands in"), "{} has words", relation.name);
+    }
+}
+
+#[test]
+fn a_pack_holds_what_it_was_made_from_and_makes_itself_again() {
+    let facts = [
+        ("coffee", "UsedFor", "wake up", 2.5),
+        ("dog", "CapableOf", "fly", -0.7925),
+        ("person", "NotDesires", "pay tax", 1.0),
+        ("person", "NotDesires", "die", -1.0),
+        ("café", "IsA", "place", 0.1),
+    ];
+    let graph = Graph::from_facts(facts.map(|(h, r, t, w)| ImportedFact::new(h, r, t, w)));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ours.tsv.zst");
+    write_pack(&graph, &path).expect("written");
+    let options = ImportOptions::default();
+    let (builder, reports) =
+        import_files(std::slice::from_ref(&path), &options, Progress::Silent).expect("read");
+    assert_eq!((reports[0].report.facts, reports[0].report.bad), (5, 0));
+    let again = builder.into_graph();
+    assert_eq!(again.version(), graph.version());
+    assert_eq!(pack(&again).expect("memory"), std::fs::read(&path).expect("read"));
+}
+
+#[test]
+fn the_shipped_pack_is_what_the_command_makes() {
+    let graph = &*PACK_GRAPH;
+    let shipped = zstd::decode_all(PACK).expect("zstd");
+    let mut made = Vec::with_capacity(shipped.len());
+    write_tsv(graph, &mut made).expect("memory");
+    assert!(shipped == made, "the pack is not in the form that `knowledge pack` writes");
+}
+
+#[test]
+fn the_snapshot_of_the_pack_is_compiled_once_and_again_where_it_is_damaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("not").join("there yet");
+    let first = open_pack_in(&cache).expect("compiled");
+    let files = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&cache).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let [path] = &files()[..] else { panic!("one file: {:?}", files()) };
+    let written = std::fs::metadata(path).and_then(|file| file.modified()).expect("a time");
+    let second = open_pack_in(&cache).expect("opened");
+    let unchanged = std::fs::metadata(path).and_then(|file| file.modified()).expect("a time");
+    assert_eq!((written, first.version()), (unchanged, second.version()));
+    drop((first, second));
+
+    std::fs::write(path, b"TURNKNOW and then nothing").expect("written");
+    let mended = open_pack_in(&cache).expect("compiled again");
+    assert_eq!(mended.stats().facts, 296_463);
+    drop(mended);
+    assert!(Graph::open(path).is_ok(), "the file is mended too");
+}
+
+#[test]
+fn without_a_folder_to_write_the_pack_is_compiled_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a file, no folder");
+    std::fs::write(&file, b"").expect("written");
+    assert_eq!(open_pack_in(&file.join("cache")).expect("in memory").stats().facts, 296_463);
+}
+
+#[test]
+fn two_openers_at_once_both_get_the_graph() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let versions: BTreeSet<String> = std::thread::scope(|scope| {
+        let open = || open_pack_in(folder.path()).expect("opened").version().to_owned();
+        let openers = [scope.spawn(open), scope.spawn(open)];
+        openers.map(|opener| opener.join().expect("no panic")).into()
+    });
+    assert_eq!(versions.len(), 1);
+    let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 1, "no temporary file is left over");
+}
+
+#[test]
+fn files_are_told_apart_by_their_first_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    };
+    let conceptnet = "/a/x\t/r/IsA\t/c/en/cat\t/c/en/pet\t{\"weight\": 1.0}\n";
+    let zstd = zstd::encode_all(&b"IsA\thorse\tanimal\t1\n"[..], 1).expect("memory");
+    // Two gzip members one after the other are one file.
+    let twice = [gzip("IsA\tdog\tpet\t1\n"), gzip("IsA\tdog\tanimal\t1\nnonsense\n")].concat();
+    let files = [write("a", &twice), write("b", &zstd), write("c", conceptnet.as_bytes())];
+    let (builder, reports) =
+        import_files(&files, &ImportOptions::default(), Progress::Silent).expect("read");
+    assert_eq!(builder.into_graph().stats().facts, 4);
+    let first = &reports[0].report;
+    assert_eq!((first.lines, first.bad, first.bad_lines[0].line), (3, 1, 3));
+}
+
+#[test]
+fn refusals_name_the_file_and_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = ImportOptions::default();
+    let refused = |path: PathBuf| {
+        import_files(&[path], &options, Progress::Silent).map(|_| ()).expect_err("refused")
+    };
+    let missing = refused(folder.path().join("missing.tsv"));
+    assert!(missing.to_string().contains("missing.tsv"), "{missing}");
+    let empty = folder.path().join("empty.tsv");
+    std::fs::write(&empty, "not a fact\n").expect("written");
+    let nothing = refused(empty).to_string();
+    assert!(nothing.contains("empty.tsv") && nothing.contains("--format"), "{nothing}");
+    let cut = folder.path().join("cut.tsv.gz");
+    let whole = gzip(&"IsA\tdog\tpet\t1\n".repeat(10_000));
+    std::fs::write(&cut, &whole[..whole.len() / 2]).expect("written");
+    let cut = refused(cut);
+    assert!(matches!(cut, KnowledgeError::Import { .. }), "{cut}");
+    assert!(cut.to_string().contains("cut.tsv.gz: cannot read line"), "{cut}");
+    assert!(open(&folder.path().join("none").display().to_string()).is_err());
+}
+
+/// The two sets by a scan of all facts.
+fn scan(graph: &Graph, queries: &[&str], topics: &[&str]) -> [BTreeSet<String>; 2] {
+    let mut sets = [BTreeSet::new(), BTreeSet::new()];
+    for fact in graph.facts() {
+        let Fact { head, tail, .. } = fact;
+        let (head, tail) = (graph.concept(head), graph.concept(tail));
+        let (q, t) = (|text| queries.contains(&text), |text| topics.contains(&text));
+        let foreseen = (q(head) && t(tail)) || (t(head) && q(tail));
+        if foreseen || q(head) || q(tail) || t(head) || t(tail) {
+            let relation = graph.relation(fact.relation).name;
+            let source = graph.source(fact.source);
+            sets[usize::from(!foreseen)].insert(format!("{head} {relation} {tail} {source}"));
+        }
+    }
+    sets
+}
+
+fn names(facts: &[FactRecord]) -> BTreeSet<String> {
+    let name = |fact: &FactRecord| {
+        format!("{} {} {} {}", fact.head, fact.relation, fact.tail, fact.source)
+    };
+    facts.iter().map(name).collect()
+}
+
+#[test]
+fn a_lookup_finds_what_a_scan_of_the_pack_finds() {
+    let graph = &*PACK_GRAPH;
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    for (queries, topics) in [
+        (&["coffee", "dog"][..], &["wake up", "pet", "coffee"][..]),
+        (&["person"], &["water"]),
+        (&["sleep"], &[]),
+    ] {
+        let [foreseen, unforeseen] = scan(graph, queries, topics);
+        let found = lookup(graph, &words(queries), &words(topics), usize::MAX);
+        assert_eq!(names(&found.foreseen), foreseen);
+        assert_eq!(names(&found.unforeseen), unforeseen);
+        assert_eq!(
+            found.foreseen.len() + found.unforeseen.len(),
+            foreseen.len() + unforeseen.len()
+        );
+        let cut = lookup(graph, &words(queries), &words(topics), 7);
+        assert_eq!(cut.foreseen, found.foreseen[..found.foreseen.len().min(7)]);
+        assert_eq!(cut.unforeseen, found.unforeseen[..7], "a cut is the beginning of the whole");
+    }
+    let found = lookup(graph, &words(&["Waking up", "qwertyuiop"]), &[], 3);
+    assert_eq!(found.unknown, ["qwertyuiop"]);
+    let names_wake = |fact: &FactRecord| fact.head == "wake up" || fact.tail == "wake up";
+    assert!(found.unforeseen.len() == 3 && found.unforeseen.iter().all(names_wake));
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::page::{Ink, Page, Text};
 use super::script::Conversation;
+use super::show;
 use crate::engine::Summary;
 use crate::tally::Tally;
 
@@ -18,7 +19,7 @@ const LEGEND: &[(&str, &str)] = &[
     ("gate", "does the turn need knowledge? A score in 0..1 and what moved it most; from 0.50 on, yes"),
     ("demand", "explicit: what the dialogue names (and in which turn); implicit: what that points to; \
       maintained and extended: topics that stay, and topics that may come next; revised: what queries \
-      and topics corrected in each other"),
+      and topics change in each other, and why"),
     ("facts", "foreseen: joins a query and a topic; unforeseen: touches one of them. In the order in \
       which they were selected, with their relevance"),
     ("history", "entries the turn was answered from (the latest, or older ones that are relevant) and \
@@ -33,7 +34,7 @@ pub(super) fn introduction(page: &mut Page<'_>, conversations: &[Conversation]) 
     let names: Vec<&str> = conversations.iter().map(|conversation| conversation.name).collect();
     let what = match names.as_slice() {
         [name] => format!("The conversation {name}, which we wrote, goes"),
-        names => format!("{} conversations that we wrote ({}) go", names.len(), names.join(", ")),
+        names => format!("Conversations that we wrote ({}) go", names.join(", ")),
     };
     page.paragraph(
         &format!(
@@ -59,9 +60,9 @@ pub(super) fn chat_introduction(page: &mut Page<'_>) -> io::Result<()> {
 
 fn legend(page: &mut Page<'_>) -> io::Result<()> {
     page.blank()?;
-    page.row("flow", "", &Text::new(Ink::Strong, FLOW))?;
+    page.item("flow", &Text::new(Ink::Strong, FLOW))?;
     for (label, meaning) in LEGEND {
-        page.row(label, "", &Text::new(Ink::Quiet, *meaning))?;
+        page.item(label, &Text::new(Ink::Quiet, *meaning))?;
     }
     Ok(())
 }
@@ -78,31 +79,32 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     let Tally { inputs, responses, recorded, dead_letters, .. } = summary.tally;
     page.blank()?;
     page.rule("what became of the inputs")?;
+    let letters = if dead_letters == 1 { "dead letter" } else { "dead letters" };
     let law = format!(
-        "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} dead letters"
+        "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} {letters}"
     );
     let law = Text::new(Ink::Strong, law).and(Ink::Quiet, ": every input ends as exactly one of them");
-    page.row("law", "", &law)?;
+    page.item("law", &law)?;
     let reasons = summary.tally.recorded_by_reason.iter();
     let reasons: Vec<String> =
-        reasons.map(|(reason, count)| format!("{} {count}", reason.replace('_', " "))).collect();
-    page.row("recorded", "", &reasons.join(", ").into())?;
+        reasons.map(|(reason, count)| format!("{count} {}", show::reason(reason))).collect();
+    page.item("recorded", &reasons.join(", ").into())?;
     let gate = summary.tally.gate;
     let decided =
         format!("{} turns retrieved, {} did not need to", gate.retrieve, gate.skip);
-    page.row("gate", "", &decided.into())?;
+    page.item("gate", &decided.into())?;
     let used = format!(
         "{} selected for {responses} responses; {} responses had a foreseen one",
         summary.tally.evidence_used, summary.tally.foreseen_hits
     );
-    page.row("facts", "", &used.into())?;
+    page.item("facts", &used.into())?;
     let seconds = time.as_secs_f64();
     let rate = format!(
         "{seconds:.2} s, {:.0} turns per second, with people who wait for each answer; what the \
          engine can do is measured by `replay`",
         inputs as f64 / seconds.max(f64::EPSILON)
     );
-    page.row("time", "", &rate.into())?;
+    page.item("time", &rate.into())?;
     next(page)
 }
 

@@ -14,7 +14,7 @@ const MIN_WIDTH: usize = 60;
 const SECOND: usize = 12;
 
 /// Column of a row's text.
-const TEXT: usize = 24;
+const TEXT: usize = 23;
 
 /// How words look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,6 +188,17 @@ impl<'out> Page<'out> {
         self.wrapped(column, TEXT, text)
     }
 
+    /// A row with a label and a text beside it.
+    pub(super) fn item(&mut self, label: &str, text: &Text) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.ink(Ink::Plain, "  ")?;
+        self.ink(Ink::Label, label)?;
+        let column = self.pad(2 + label.chars().count(), SECOND)?;
+        self.wrapped(column, SECOND, text)
+    }
+
     /// A row whose text begins right after one label of its own looks.
     pub(super) fn headed(&mut self, head: &Text, text: &Text) -> io::Result<()> {
         let head = head.clone().and(Ink::Plain, "  ");
@@ -250,10 +261,12 @@ mod tests {
     #[test]
     fn rows_wrap_in_their_column() {
         let text = Text::from("one two three").and(Ink::Strong, "-four five\u{a0}six");
-        let shown = written(38, false, |page| page.row("gate", "yes", &text));
-        let indent = " ".repeat(TEXT);
-        assert_eq!(shown, format!("  gate      yes         one two\n{indent}three-four\n{indent}five six\n"));
-        assert!(shown.lines().all(|line| line.chars().count() <= 38));
+        let shown = written(TEXT + 10, false, |page| page.row("gate", "yes", &text));
+        let (gap, indent) = (" ".repeat(TEXT - SECOND - 3), " ".repeat(TEXT));
+        let expected = ["  gate      yes", &gap, "one two\n", &indent, "three-four\n", &indent, "five six\n"];
+        assert_eq!(shown, expected.concat());
+        let item = written(TEXT, false, |page| page.item("flow", &"turn recall".into()));
+        assert_eq!(item, "  flow      turn recall\n");
         assert_eq!(written(38, false, |page| page.row("gate", "", &Text::default())), "");
     }
 

@@ -5,21 +5,31 @@ use std::io;
 
 use turnstream_schemas::{
     ConfidenceKind, DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome,
-    RecalledTurn, RecalledVia, Recorded, RecordedReason, Response, RevisionKind, Speaker, Turn,
+    RecalledTurn, RecalledVia, Recorded, RecordedReason, Response, Revision, RevisionKind, Speaker,
+    Stage, Turn,
 };
 
 use super::page::{Ink, Page, Text};
 use super::play::Heard;
 use super::spoken::Spoken;
 
-/// Most items of one list that are shown; the rest is counted.
-const SHOWN: usize = 6;
+/// Most concepts of one list that are shown; the rest is counted.
+const CONCEPTS: usize = 6;
+
+/// Most facts that are shown.
+const FACTS: usize = 5;
+
+/// Most changes of cross revision that are shown.
+const REVISIONS: usize = 3;
 
 /// Features of the gate that are shown.
 const FEATURES: usize = 3;
 
 /// Characters of an utterance that are quoted.
 const QUOTED: usize = 48;
+
+/// Characters of a thought that are shown.
+const THOUGHT: usize = 72;
 
 /// Shows a turn. `spoken` is what was said before it.
 pub(super) fn turn(page: &mut Page<'_>, heard: &Heard, spoken: &Spoken) -> io::Result<()> {
@@ -72,8 +82,8 @@ fn response(page: &mut Page<'_>, response: &Response, spoken: &Spoken) -> io::Re
     demand(page, &response.demand, spoken)?;
     facts(page, &response.evidence)?;
     recalled(page, &response.history, spoken)?;
-    page.row("answer", "", &Text::new(Ink::Good, &*response.text))?;
-    page.row("", "made by", &maker(response))?;
+    page.row("answer", &response.model.name, &Text::new(Ink::Good, &*response.text))?;
+    page.row("", "", &sureness(response))?;
     evicted(page, &response.evicted, spoken)?;
     time(page, response)
 }
@@ -112,8 +122,8 @@ fn demand(page: &mut Page<'_>, demand: &Demand, spoken: &Spoken) -> io::Result<(
     });
     row(page, "explicit", list(explicit))?;
     let reached = |name: &str, because: &[String]| {
-        let from = because.iter().take(2).map(|from| glued(from)).collect::<Vec<_>>().join(", ");
-        concept(name).and(Ink::Quiet, format!(" (from {from})"))
+        let from = because.first().map_or(String::new(), |from| glued(&format!(" (from {from})")));
+        concept(name).and(Ink::Quiet, from)
     };
     let implicit = demand.queries.implicit.iter();
     row(page, "implicit", list(implicit.map(|query| reached(&query.concept, &query.because))))?;
@@ -122,9 +132,17 @@ fn demand(page: &mut Page<'_>, demand: &Demand, spoken: &Spoken) -> io::Result<(
     let extended = demand.topics.extended.iter();
     row(page, "extended", list(extended.map(|topic| reached(&topic.concept, &topic.because))))?;
     for thought in [&demand.thoughts.queries, &demand.thoughts.topics] {
-        row(page, "thought", Text::new(Ink::Quiet, thought.as_str()))?;
+        row(page, "thought", Text::new(Ink::Quiet, beginning(thought, THOUGHT)))?;
     }
-    let revised = demand.revisions.iter().map(|revision| {
+    row(page, "revised", revised(&demand.revisions))
+}
+
+/// What cross revision changed: what was taken, moved or put in before what was preferred.
+fn revised(revisions: &[Revision]) -> Text {
+    let mut revisions: Vec<&Revision> = revisions.iter().collect();
+    revisions.sort_by_key(|revision| revision.kind == RevisionKind::Prefer);
+    let more = revisions.len().saturating_sub(REVISIONS);
+    let shown = revisions.into_iter().take(REVISIONS).map(|revision| {
         let (ink, kind) = match revision.kind {
             RevisionKind::Drop => (Ink::Careful, "drop"),
             RevisionKind::Add => (Ink::Good, "add"),
@@ -134,7 +152,7 @@ fn demand(page: &mut Page<'_>, demand: &Demand, spoken: &Spoken) -> io::Result<(
         let why = format!(" ({})", revision.why.trim_end_matches('.'));
         Text::new(ink, kind).and(Ink::Plain, format!(" {}", revision.what)).and(Ink::Quiet, why)
     });
-    row(page, "revised", list(revised))
+    counted(Text::joined(shown, "; "), more)
 }
 
 fn facts(page: &mut Page<'_>, evidence: &[Evidence]) -> io::Result<()> {
@@ -150,17 +168,17 @@ fn facts(page: &mut Page<'_>, evidence: &[Evidence]) -> io::Result<()> {
         evidence.len()
     );
     page.row("facts", "", &candidates.into())?;
-    for evidence in selected.iter().take(SHOWN) {
+    for evidence in selected.iter().take(FACTS) {
         let (ink, set) = match evidence.set {
             Some(EvidenceSet::Foreseen) => (Ink::Good, "foreseen"),
             Some(EvidenceSet::Unforeseen) => (Ink::Plain, "unforeseen"),
             None => (Ink::Plain, ""),
         };
-        let relevance = format!("{:.2}\u{a0} ", evidence.relevance.get());
+        let relevance = format!("{:.2}\u{a0}", evidence.relevance.get());
         let text = Text::new(Ink::Quiet, relevance).and(ink, format!(" {}", evidence.text));
         page.row("", set, &text)?;
     }
-    match selected.len().saturating_sub(SHOWN) {
+    match selected.len().saturating_sub(FACTS) {
         0 => Ok(()),
         more => page.row("", "", &Text::new(Ink::Quiet, format!("and {more} more"))),
     }
@@ -206,20 +224,20 @@ fn evicted(page: &mut Page<'_>, evicted: &[Evicted], spoken: &Spoken) -> io::Res
     Ok(())
 }
 
-/// What wrote the answer, how sure it is, and which stages it went without.
-fn maker(response: &Response) -> Text {
-    let mut text = Text::new(Ink::Quiet, &*response.model.name);
+/// How sure the answer is, and which stages it went without.
+fn sureness(response: &Response) -> Text {
+    let mut text = Text::default();
     if let Some(confidence) = response.confidence {
         let kind = match confidence.kind {
             ConfidenceKind::LowestLogit => "lowest logit",
             ConfidenceKind::LowestLogProbability => "lowest log-probability",
             ConfidenceKind::MeanRelevance => "mean relevance of what it states",
         };
-        text = text.and(Ink::Quiet, format!(", confidence {:.2} ({kind})", confidence.value));
+        text = text.and(Ink::Quiet, format!("confidence {:.2} ({kind})", confidence.value));
     }
     if !response.degraded.is_empty() {
         let stages: Vec<&str> = response.degraded.iter().map(|stage| stage.name()).collect();
-        text = text.and(Ink::Careful, format!(", went without {}", stages.join(", ")));
+        text = text.and(Ink::Careful, format!(" went without {}", stages.join(", ")));
     }
     text
 }
@@ -227,10 +245,31 @@ fn maker(response: &Response) -> Text {
 fn time(page: &mut Page<'_>, response: &Response) -> io::Result<()> {
     let stages = response.timings_us.iter();
     let stages = stages.map(|(stage, time)| {
-        Text::new(Ink::Quiet, glued(&format!("{} {time}", stage.name().replace('_', " "))))
+        Text::new(Ink::Quiet, glued(&format!("{} {time}", short(*stage))))
     });
     let total: u64 = response.timings_us.values().sum();
     page.row("time", &format!("{total} µs"), &Text::joined(stages, ", "))
+}
+
+/// A stage's name as one word.
+fn short(stage: Stage) -> &'static str {
+    match stage {
+        Stage::QueryProduction => "queries",
+        Stage::TopicPlanning => "topics",
+        Stage::CrossRevision => "revision",
+        Stage::FactRetrieval => "retrieval",
+        Stage::FactSelection => "selection",
+        Stage::Ingest | Stage::History | Stage::Gate | Stage::Generation => stage.name(),
+    }
+}
+
+/// A reason for recording a turn as one word, by its name in records.
+pub(super) fn reason(name: &str) -> &str {
+    match name {
+        "superseded_by" => "superseded",
+        "duplicate_of" => "duplicate",
+        name => name,
+    }
 }
 
 fn recorded(page: &mut Page<'_>, recorded: &Recorded, spoken: &Spoken) -> io::Result<()> {
@@ -251,12 +290,7 @@ fn recorded(page: &mut Page<'_>, recorded: &Recorded, spoken: &Spoken) -> io::Re
         }
         RecordedReason::Forgotten => "what was asked to be forgotten is gone".to_owned(),
     };
-    let reason = match recorded.reason.name() {
-        "superseded_by" => "superseded",
-        "duplicate_of" => "duplicate",
-        name => name,
-    };
-    page.row("recorded", reason, &why.into())?;
+    page.row("recorded", reason(recorded.reason.name()), &why.into())?;
     evicted(page, &recorded.evicted, spoken)
 }
 
@@ -273,8 +307,12 @@ fn concept(name: &str) -> Text {
 /// Items with commas between them, the last ones only counted where there are many.
 fn list(items: impl Iterator<Item = Text>) -> Text {
     let items: Vec<Text> = items.collect();
-    let more = items.len().saturating_sub(SHOWN);
-    let text = Text::joined(items.into_iter().take(SHOWN), ", ");
+    let more = items.len().saturating_sub(CONCEPTS);
+    counted(Text::joined(items.into_iter().take(CONCEPTS), ", "), more)
+}
+
+/// A text, and how many more items there were.
+fn counted(text: Text, more: usize) -> Text {
     if more == 0 { text } else { text.and(Ink::Quiet, format!(" and {more}\u{a0}more")) }
 }
 
@@ -285,14 +323,12 @@ fn glued(words: &str) -> String {
 
 /// The beginning of an utterance in quotation marks; nothing where it is not known.
 fn quoted(words: &str) -> String {
-    if words.is_empty() {
-        return String::new();
-    }
-    let mut beginning: String = words.chars().take(QUOTED).collect();
-    if beginning.len() < words.len() {
-        let whole_words = beginning.rfind(' ').unwrap_or(beginning.len());
-        beginning.truncate(whole_words);
-        beginning.push_str(" ...");
-    }
-    format!(" \"{beginning}\"")
+    if words.is_empty() { String::new() } else { format!(" \"{}\"", beginning(words, QUOTED)) }
+}
+
+/// Whole words from the beginning of a text, of so many characters at most.
+fn beginning(text: &str, characters: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(characters) else { return text.to_owned() };
+    let whole_words = text[..end].rfind(' ').unwrap_or(end);
+    format!("{} ...", &text[..whole_words])
 }

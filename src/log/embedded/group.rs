@@ -6,7 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::{Assignment, Event, LogError, Position, Record, Restored, Start, Topic};
+use super::super::{
+    Assignment, Event, LastPerKey, LogError, Position, Record, Restored, Start, Topic,
+};
 use super::Isolation;
 use super::state::State;
 
@@ -288,10 +290,12 @@ impl State {
         let committed = self.committed(at.group, partition)?;
         let history = (Topic::History, partition);
         let (records, _) = self.read(history, 0, usize::MAX, Isolation::ReadCommitted)?;
+        let mut changelog = LastPerKey::default();
+        records.into_iter().for_each(|record| changelog.add(record));
         let restored = Restored {
             position: committed.as_ref().map(|committed| committed.offset),
             metadata: committed.map(|committed| committed.metadata).unwrap_or_default(),
-            changelog: super::super::last_per_key(records),
+            changelog: changelog.finish(),
         };
         let restored = restored.checked(partition, at.group)?;
         if let Some(held) = self.held(at, partition) {

@@ -1,0 +1,258 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::*;
+use crate::knowledge::ImportedFact;
+
+fn graph_of(concepts: &[(&str, u32)]) -> Graph {
+    let facts = concepts.iter().flat_map(|&(concept, facts)| {
+        (0..facts).map(move |number| {
+            ImportedFact::new(concept, "RelatedTo", &format!("zzz{number}zzz"), 1.0)
+        })
+    });
+    Graph::from_facts(facts)
+}
+
+/// What a text names, as `span=concept`.
+fn linked(graph: &Graph, texts: &[&str], config: &LinkingConfig) -> Vec<String> {
+    link(graph, Lexicon::english(), texts.iter().copied(), config)
+        .into_iter()
+        .map(|mention| {
+            let text = texts[mention.utterance as usize];
+            let span = mention.span.of(text).expect("a span inside its text");
+            format!("{span}={}", graph.concept(mention.concept))
+        })
+        .collect()
+}
+
+fn check(text: &str, expected: &[&str]) {
+    let graph = graph_of(&[
+        ("dog", 30),
+        ("person", 2_000),
+        ("walk dog", 2),
+        ("walk", 5),
+        ("wake up", 3),
+        ("ice cream", 4),
+        ("ice cream truck driver school", 1),
+        ("cream", 3),
+        ("at home", 12),
+        ("home", 6),
+        ("in the", 40),
+        ("your dog", 2),
+        ("thing", 3),
+        ("swim pool", 3),
+        ("the", 9),
+        ("42", 3),
+        ("x", 3),
+        ("find way", 3),
+    ]);
+    assert_eq!(linked(&graph, &[text], &LinkingConfig::default()), expected, "{text}");
+}
+
+#[test]
+fn the_longest_match_over_lemmas_is_meant() {
+    check("Walking dogs all day", &["Walking dogs=walk dog"]);
+    check("I woke up, ice-cream trucks!", &["woke up=wake up", "ice-cream=ice cream"]);
+    check(
+        "ice cream truck drivers school",
+        &["ice cream truck drivers school=ice cream truck driver school"],
+    );
+    check("The dog's swimming pool", &["dog's=dog", "swimming pool=swim pool"]);
+}
+
+#[test]
+fn punctuation_parts_words() {
+    check("I like to walk. Dogs too", &["walk=walk", "Dogs=dog"]);
+    check("ice, cream", &["cream=cream"]);
+    check("ice\ncream", &["cream=cream"]);
+    check("ice (cream)", &["cream=cream"]);
+}
+
+#[test]
+fn what_says_nothing_is_left_out() {
+    check("the thing in the x 42", &[]);
+    check("a person", &[]);
+    check("", &[]);
+    check("?!", &[]);
+}
+
+#[test]
+fn framed_phrases_need_evidence() {
+    check("your dog is at home", &["dog=dog", "at home=at home"]);
+    check("find a way, finding ways", &[]);
+}
+
+#[test]
+fn the_latest_mentions_are_kept() {
+    let graph = graph_of(&[("dog", 2), ("cat", 2)]);
+    let config = LinkingConfig { max_mentions: 2, ..Default::default() };
+    assert_eq!(linked(&graph, &["dog", "dog cat"], &config), ["dog=dog", "cat=cat"]);
+    let one_word = LinkingConfig { max_words: 1, ..Default::default() };
+    let graph = graph_of(&[("hot dog", 2), ("dog", 2)]);
+    assert_eq!(linked(&graph, &["hot dog"], &one_word), ["dog=dog"]);
+}
+
+/// An independent matcher: every window of every length against a table of all concepts.
+mod naive {
+    use super::*;
+
+    struct Found {
+        start: usize,
+        end: usize,
+        lower: String,
+        lemma: String,
+    }
+
+    fn words(text: &str) -> Vec<Found> {
+        let lexicon = Lexicon::english();
+        let found = text
+            .split_word_bound_indices()
+            .filter(|(_, word)| word.chars().any(char::is_alphanumeric));
+        found
+            .map(|(start, word)| {
+                let lower = word.to_lowercase().replace('’', "'");
+                let lemma = lexicon.lemma(&lower).into_owned();
+                Found { start, end: start + word.len(), lower, lemma }
+            })
+            .collect()
+    }
+
+    fn content(word: &Found) -> bool {
+        let lexicon = Lexicon::english();
+        let function =
+            lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma);
+        !function && !lexicon.is_stop_word(&word.lemma)
+    }
+
+    fn function(word: &Found) -> bool {
+        let lexicon = Lexicon::english();
+        lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma)
+    }
+
+    /// (span, concept) by falling length from each place.
+    pub(super) fn link(graph: &Graph, text: &str, config: &LinkingConfig) -> Vec<(Span, String)> {
+        let lexicon = Lexicon::english();
+        let mut table: HashMap<String, Vec<ConceptId>> = HashMap::new();
+        for concept in graph.concepts() {
+            table.entry(lexicon.key(graph.concept(concept))).or_default().push(concept);
+        }
+        let words = words(text);
+        let mut mentions = Vec::new();
+        let mut free_from = 0;
+        for start in 0..words.len() {
+            if start < free_from {
+                continue;
+            }
+            let windows = (1..=usize::from(config.max_words)).rev();
+            for window in windows.filter(|window| start + window <= words.len()) {
+                let window = &words[start..start + window];
+                let gaps = window.windows(2).map(|pair| &text[pair[0].end..pair[1].start]);
+                if !gaps.into_iter().all(|gap| gap.chars().all(|c| " \t-&'".contains(c))) {
+                    continue;
+                }
+                let key: Vec<&str> = window.iter().map(|word| word.lemma.as_str()).collect();
+                let Some(concepts) = table.get(&key.join(" ")) else { continue };
+                let best = concepts.iter().copied().max_by(|&a, &b| {
+                    let text = |id| std::cmp::Reverse(graph.concept(id));
+                    graph.degree(a).cmp(&graph.degree(b)).then(text(a).cmp(&text(b)))
+                });
+                let best = best.expect("a key has concepts");
+                let (first, last) = (&window[0], &window[window.len() - 1]);
+                let wanted = if window.len() == 1 {
+                    content(first)
+                        && first.lemma.chars().any(char::is_alphabetic)
+                        && first.lemma.chars().count() > 1
+                        && graph.informativeness(best) >= config.min_informativeness
+                } else {
+                    let framed =
+                        function(first) || function(last) && !lexicon.is_particle(&last.lower);
+                    window.iter().any(content)
+                        && (!framed || graph.degree(best) >= config.min_framed_phrase_facts)
+                };
+                if wanted {
+                    let span = Span { start: first.start as u32, end: last.end as u32 };
+                    mentions.push((span, graph.concept(best).to_owned()));
+                    free_from = start + window.len();
+                    break;
+                }
+            }
+        }
+        mentions
+    }
+}
+
+/// A small vocabulary makes matches, overlaps and collisions of lemmas frequent.
+fn any_token() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "dog", "dogs", "Dog's", "walk", "walking", "walked", "wake", "woke", "up", "in", "the",
+        "your", "home", "thing", "person", "swimming", "swim", "pool", "ice", "cream", "7",
+    ])
+}
+
+fn any_gap() -> impl Strategy<Value = &'static str> {
+    prop_oneof![12 => Just(" "), 1 => Just("-"), 1 => Just(", "), 1 => Just(". "), 1 => Just("\n")]
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    prop::collection::vec((any_token(), any_gap()), 0..16)
+        .prop_map(|pieces| pieces.into_iter().flat_map(|(word, gap)| [word, gap]).collect())
+}
+
+/// A text and concepts, most of which are named in it: windows of its words.
+fn any_text_and_graph() -> impl Strategy<Value = (String, Graph)> {
+    let windows = prop::collection::vec((0..16usize, 1..6usize, 1..20u32), 0..16);
+    let others = prop::collection::vec((any_token(), any_token(), 1..20u32), 0..4);
+    (any_text(), windows, others).prop_map(|(text, windows, others)| {
+        let words: Vec<&str> = text.unicode_words().collect();
+        let named = windows.into_iter().map(|(start, length, facts)| {
+            let window: Vec<&str> = words.iter().copied().skip(start).take(length).collect();
+            (window.join(" "), facts)
+        });
+        let others = others.into_iter().map(|(a, b, facts)| (format!("{a} {b}"), facts));
+        let concepts: Vec<(String, u32)> = named.chain(others).collect();
+        let concepts: Vec<(&str, u32)> =
+            concepts.iter().map(|(text, facts)| (text.as_str(), *facts)).collect();
+        (text.clone(), graph_of(&concepts))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn linking_agrees_with_a_naive_matcher(
+        (text, graph) in any_text_and_graph(),
+        max_words in 1..=5u8,
+        min_informativeness in 0.0..1.0f32,
+        min_framed_phrase_facts in 0..12u32,
+    ) {
+        let config = LinkingConfig {
+            max_words, min_informativeness, min_framed_phrase_facts, ..Default::default()
+        };
+        let mentions = link(&graph, Lexicon::english(), [&*text], &config);
+        let found: Vec<(Span, String)> = mentions
+            .iter()
+            .map(|mention| (mention.span, graph.concept(mention.concept).to_owned()))
+            .collect();
+        prop_assert_eq!(found, naive::link(&graph, &text, &config));
+    }
+
+    #[test]
+    fn the_lemmas_of_a_span_are_the_lemmas_of_its_concept(
+        words in prop::collection::vec("\\PC{1,6}|[a-zA-Z’']{1,8}", 1..8),
+        start in 0..6usize,
+    ) {
+        let lexicon = Lexicon::english();
+        let text = words.join(" ");
+        // Part of the text itself is made a concept, so that there is something to find.
+        let concept: Vec<&str> = text.unicode_words().skip(start).take(2).collect();
+        let graph = graph_of(&[(&concept.join(" "), 2), (&words[0], 2)]);
+        for mention in link(&graph, lexicon, [&*text], &LinkingConfig::default()) {
+            let span = mention.span.of(&text).expect("a span inside its text");
+            prop_assert_eq!(lexicon.key(span), lexicon.key(graph.concept(mention.concept)));
+            prop_assert_eq!(lexicon.words(span).len(), usize::from(mention.words));
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The settings of the Kafka log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rdkafka::ClientConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::super::{LogError, Start, Topic};
+use super::shared_settings;
+
+/// How to reach Kafka, and the bounds of its client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KafkaConfig {
+    /// Brokers to ask first: `host:port`, separated by commas.
+    pub bootstrap_servers: String,
+    /// The consumer group. Its committed offsets are where reading goes on: renamed, it has
+    /// none.
+    pub group_id: String,
+    /// Names this process in the group for ever, so that a restart within the session keeps its
+    /// partitions. Each process needs its own; empty for none.
+    pub group_instance_id: String,
+    /// Names this process as a writer. Each process needs its own and must keep it over
+    /// restarts: who takes it fences the one that had it, and aborts what that left open.
+    pub transactional_id: String,
+    /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more.
+    /// Its partitions wait so long for another owner.
+    pub session_timeout_ms: u32,
+    /// Milliseconds between polls after which the process counts as stuck; not below the
+    /// session's.
+    pub max_poll_interval_ms: u32,
+    /// Milliseconds that a transaction may take, and that a dead process can hold back readers
+    /// of committed records.
+    pub transaction_timeout_ms: u32,
+    /// Milliseconds without progress after which restoring a partition fails.
+    pub restore_timeout_ms: u32,
+    /// Records that one poll brings at most, 1 or more.
+    pub poll_records: usize,
+    /// KiB of values and keys after which a poll brings no further record, 1 or more.
+    pub poll_kib: usize,
+    /// KiB that the client fetches ahead, over all partitions. The client may go beyond it by
+    /// one fetch.
+    pub fetch_queue_kib: u32,
+    /// KiB that one fetch brings at most per partition.
+    pub fetch_partition_kib: u32,
+    /// KiB of outcomes that may wait to be sent.
+    pub send_queue_kib: u32,
+    /// The names of the topics.
+    pub topics: KafkaTopics,
+    /// Where to begin in a partition of which the group never committed anything.
+    pub start: Start,
+    /// Settings passed to the Kafka client as they are, by librdkafka's names: security
+    /// (`security.protocol`, `sasl.*`, `ssl.*`), `compression.type`, `client.id` and the like.
+    /// Values that may be secrets are never shown. Settings that the guarantees rest on are
+    /// refused.
+    pub client: ClientSettings,
+}
+
+impl Default for KafkaConfig {
+    fn default() -> Self {
+        Self {
+            bootstrap_servers: "localhost:9092".to_owned(),
+            group_id: "turnstream".to_owned(),
+            group_instance_id: String::new(),
+            transactional_id: "turnstream-1".to_owned(),
+            session_timeout_ms: 6_000,
+            max_poll_interval_ms: 120_000,
+            transaction_timeout_ms: 10_000,
+            restore_timeout_ms: 60_000,
+            poll_records: 500,
+            poll_kib: 4 * 1024,
+            fetch_queue_kib: 16 * 1024,
+            fetch_partition_kib: 1024,
+            send_queue_kib: 64 * 1024,
+            topics: KafkaTopics::default(),
+            start: Start::Earliest,
+            client: ClientSettings::default(),
+        }
+    }
+}
+
+/// The names of the topics on the broker. All must have the same number of partitions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KafkaTopics {
+    /// Inputs.
+    pub turns: String,
+    /// Answers.
+    pub responses: String,
+    /// Inputs that were recorded and not answered.
+    pub recorded: String,
+    /// Inputs that could not be served.
+    pub dead_letters: String,
+    /// The changelog of histories; compacted.
+    pub history: String,
+}
+
+impl Default for KafkaTopics {
+    fn default() -> Self {
+        let name = |topic: Topic| topic.name().to_owned();
+        Self {
+            turns: name(Topic::Turns),
+            responses: name(Topic::Responses),
+            recorded: name(Topic::Recorded),
+            dead_letters: name(Topic::DeadLetters),
+            history: name(Topic::History),
+        }
+    }
+}
+
+impl KafkaTopics {
+    /// The name of a topic.
+    pub fn name(&self, topic: Topic) -> &str {
+        match topic {
+            Topic::Turns => &self.turns,
+            Topic::Responses => &self.responses,
+            Topic::Recorded => &self.recorded,
+            Topic::DeadLetters => &self.dead_letters,
+            Topic::History => &self.history,
+        }
+    }
+}
+
+/// Settings of the Kafka client by librdkafka's names. Shown and written with every value hidden
+/// that is not known to be harmless.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ClientSettings(pub BTreeMap<String, String>);
+
+/// What stands in place of a hidden value.
+const HIDDEN: &str = "***";
+
+/// Settings whose values are no secrets.
+const HARMLESS: [&str; 12] = [
+    "client.id",
+    "client.rack",
+    "compression.codec",
+    "compression.type",
+    "compression.level",
+    "linger.ms",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "statistics.interval.ms",
+];
+
+/// Settings that this module sets, because its guarantees or its bounds rest on them.
+const OURS: [&str; 26] = [
+    "acks",
+    "auto.commit.enable",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "fetch.message.max.bytes",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "isolation.level",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "metadata.broker.list",
+    "partition.assignment.strategy",
+    "queue.buffering.max.kbytes",
+    "queued.max.messages.kbytes",
+    "request.required.acks",
+    "session.timeout.ms",
+    "transaction.timeout.ms",
+    "transactional.id",
+    "heartbeat.interval.ms",
+];
+
+impl ClientSettings {
+    fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| {
+            let harmless = HARMLESS.contains(&key.as_str());
+            (key.as_str(), if harmless { value.as_str() } else { HIDDEN })
+        })
+    }
+}
+
+impl fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.shown()).finish()
+    }
+}
+
+impl Serialize for ClientSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.shown())
+    }
+}
+
+impl KafkaConfig {
+    /// Refuses what cannot work, naming the setting.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        let refuse = |message: String| Err(LogError::Refused(message));
+        if let Some(key) = self.client.0.keys().find(|key| OURS.contains(&key.as_str())) {
+            return refuse(format!(
+                "`kafka.client.{key}` cannot be set: the engine's guarantees rest on it; use the \
+                 setting of that name under `kafka`, if there is one"
+            ));
+        }
+        for (name, value) in [
+            ("bootstrap_servers", &self.bootstrap_servers),
+            ("group_id", &self.group_id),
+            ("transactional_id", &self.transactional_id),
+        ] {
+            if value.is_empty() {
+                return refuse(format!("`kafka.{name}` is empty; set it"));
+            }
+        }
+        if self.session_timeout_ms < 1_000 || self.max_poll_interval_ms < self.session_timeout_ms {
+            return refuse(format!(
+                "`kafka.session_timeout_ms` is {} and `kafka.max_poll_interval_ms` is {}; the \
+                 first must be at least 1000 and the second not below it",
+                self.session_timeout_ms, self.max_poll_interval_ms
+            ));
+        }
+        if self.transaction_timeout_ms < 1_000 {
+            return refuse(format!(
+                "`kafka.transaction_timeout_ms` is {}; it must be at least 1000",
+                self.transaction_timeout_ms
+            ));
+        }
+        if self.poll_records == 0 || self.poll_kib == 0 {
+            return refuse(
+                "`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn reader_settings(&self, isolation: &str) -> ClientConfig {
+        let mut settings = shared_settings(self);
+        // The client prints a warning for settings that only a producer knows.
+        settings
+            .set("isolation.level", isolation)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("queued.max.messages.kbytes", self.fetch_queue_kib.to_string())
+            .set(
+                "max.partition.fetch.bytes",
+                self.fetch_partition_kib.saturating_mul(1024).to_string(),
+            );
+        settings
+    }
+
+    /// Of the member of the group.
+    pub(super) fn consumer_settings(&self) -> ClientConfig {
+        let mut settings = self.reader_settings("read_committed");
+        settings
+            .set("group.id", &self.group_id)
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", self.session_timeout_ms.to_string())
+            .set("heartbeat.interval.ms", (self.session_timeout_ms / 5).max(200).to_string())
+            .set("max.poll.interval.ms", self.max_poll_interval_ms.to_string())
+            .set(
+                "auto.offset.reset",
+                match self.start {
+                    Start::Earliest => "earliest",
+                    Start::Latest => "latest",
+                },
+            );
+        if !self.group_instance_id.is_empty() {
+            settings.set("group.instance.id", &self.group_instance_id);
+        }
+        settings
+    }
+
+    /// Of the reader of the changelog, which never joins the group, though the client wants one
+    /// named.
+    pub(super) fn changelog_settings(&self) -> ClientConfig {
+        let mut settings = self.reader_settings("read_committed");
+        settings
+            .set("group.id", &self.group_id)
+            .set("enable.partition.eof", "true")
+            .set("auto.offset.reset", "earliest");
+        settings
+    }
+
+    /// Of the client that asks for high watermarks, which readers of committed records are not
+    /// told.
+    pub(super) fn watermark_settings(&self) -> ClientConfig {
+        self.reader_settings("read_uncommitted")
+    }
+
+    pub(super) fn producer_settings(&self) -> ClientConfig {
+        let mut settings = shared_settings(self);
+        settings
+            .set("transactional.id", &self.transactional_id)
+            .set("transaction.timeout.ms", self.transaction_timeout_ms.to_string())
+            .set("queue.buffering.max.kbytes", self.send_queue_kib.to_string());
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let mut config = KafkaConfig::default();
+        for key in ["sasl.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "unknown"] {
+            config.client.0.insert(key.to_owned(), "hunter2".to_owned());
+        }
+        config.client.0.insert("security.protocol".to_owned(), "sasl_ssl".to_owned());
+        for shown in [format!("{config:?}"), serde_json::to_string(&config).unwrap()] {
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert!(shown.contains("sasl.password") && shown.contains("sasl_ssl"), "{shown}");
+        }
+        assert_eq!(config.client.0["sasl.password"], "hunter2", "and still reach the client");
+    }
+
+    #[test]
+    fn settings_that_the_guarantees_rest_on_are_refused_by_name() {
+        let mut config = KafkaConfig::default();
+        assert!(config.check().is_ok());
+        config.client.0.insert("isolation.level".to_owned(), "read_uncommitted".to_owned());
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("kafka.client.isolation.level"), "{error}");
+        let parsed: Result<KafkaConfig, _> = serde_json::from_str(r#"{"group": "x"}"#);
+        assert!(parsed.unwrap_err().to_string().contains("unknown field `group`"));
+    }
+}

@@ -1,0 +1,239 @@
+//! The member of the group that reads the inputs.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use turnstream_schemas::Header;
+use turnstream_schemas::outcome::Bytes;
+
+use super::super::{Consumer, Event, LogError, Record, Restored};
+use super::membership::Membership;
+use super::restore::Restorer;
+use super::{KafkaConfig, failed};
+
+/// Reads inputs as one member of the group. The process leaves the group when both this and the
+/// producer are dropped; drop this one last, so that the last commit still counts.
+pub struct KafkaConsumer {
+    pub(super) client: Arc<BaseConsumer<Membership>>,
+    config: KafkaConfig,
+    restorer: Option<Restorer>,
+    /// Partitions that were restored and resumed: records of others are not given.
+    flowing: BTreeSet<i32>,
+    /// Those of them that the engine paused.
+    paused: BTreeSet<i32>,
+}
+
+impl KafkaConsumer {
+    pub(super) fn new(client: Arc<BaseConsumer<Membership>>, config: &KafkaConfig) -> Self {
+        Self {
+            client,
+            config: config.clone(),
+            restorer: None,
+            flowing: BTreeSet::new(),
+            paused: BTreeSet::new(),
+        }
+    }
+
+    /// Drains what is there into a batch, waiting only for the first.
+    fn batch(&mut self, wait: Duration) -> Result<Vec<Record>, LogError> {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        let mut wait = wait;
+        while records.len() < self.config.poll_records && bytes < self.config.poll_kib * 1024 {
+            let Some(polled) = self.client.poll(wait) else { break };
+            wait = Duration::ZERO;
+            match polled {
+                Ok(message) => {
+                    // Fetched before the pause of an assignment took hold: restoring seeks.
+                    if !self.flowing.contains(&message.partition()) {
+                        continue;
+                    }
+                    bytes += message.payload_len() + message.key_len();
+                    records.push(record(&message));
+                }
+                Err(error) => self.judge(error)?,
+            }
+        }
+        Ok(records)
+    }
+
+    /// Errors that the client mends by itself are told and passed over.
+    fn judge(&self, source: KafkaError) -> Result<(), LogError> {
+        use RDKafkaErrorCode as Code;
+        let topic = &self.config.topics.turns;
+        let fatal = matches!(source, KafkaError::MessageConsumptionFatal(_));
+        match source.rdkafka_error_code() {
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
+                Err(LogError::Refused(format!(
+                    "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
+                )))
+            }
+            Some(
+                Code::TopicAuthorizationFailed
+                | Code::GroupAuthorizationFailed
+                | Code::SaslAuthenticationFailed
+                | Code::Authentication,
+            ) => Err(LogError::Kafka {
+                doing: format!(
+                    "reading topic `{topic}` as group `{}`; check the credentials in \
+                     `kafka.client` and the broker's ACLs",
+                    self.config.group_id
+                ),
+                source,
+                fatal: true,
+            }),
+            _ if fatal => Err(LogError::Kafka {
+                doing: format!(
+                    "reading topic `{topic}`; the process must start again (fenced: another one \
+                     has the same `kafka.group_instance_id`)"
+                ),
+                source,
+                fatal,
+            }),
+            _ => {
+                tracing::warn!(error = %source, topic, "Kafka consumer");
+                Ok(())
+            }
+        }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let event = self.client.context().next_event()?;
+        if let Event::Revoked(partitions) | Event::Lost(partitions) = &event {
+            for partition in partitions {
+                self.flowing.remove(partition);
+                self.paused.remove(partition);
+            }
+        }
+        Some(event)
+    }
+
+    fn set_flow(&mut self, partition: i32, flow: bool) -> Result<(), LogError> {
+        let membership = self.client.context();
+        if !membership.is_held(partition) {
+            return Ok(());
+        }
+        let list = membership.list(&[partition]);
+        let (done, doing) = if flow {
+            (self.client.resume(&list), "resuming")
+        } else {
+            (self.client.pause(&list), "pausing")
+        };
+        done.map_err(|source| failed(&format!("{doing} partition {partition}"), source))
+    }
+}
+
+impl Consumer for KafkaConsumer {
+    fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
+        if let Some(event) = self.next_event() {
+            return Ok(event);
+        }
+        let records = self.batch(wait)?;
+        if let Some(source) = self.client.context().take_error() {
+            let doing = "following a rebalance; the process must start again".to_owned();
+            return Err(LogError::Kafka { doing, source, fatal: true });
+        }
+        if records.is_empty()
+            && let Some(event) = self.next_event()
+        {
+            return Ok(event);
+        }
+        Ok(Event::Records(records))
+    }
+
+    fn pause(&mut self, partition: i32) -> Result<(), LogError> {
+        self.paused.insert(partition);
+        self.set_flow(partition, false)
+    }
+
+    fn resume(&mut self, partition: i32) -> Result<(), LogError> {
+        if self.client.context().is_held(partition) {
+            self.flowing.insert(partition);
+            self.paused.remove(&partition);
+        }
+        self.set_flow(partition, true)
+    }
+
+    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+        if !self.client.context().is_held(partition) {
+            return Err(LogError::Stale { partitions: vec![partition] });
+        }
+        self.flowing.remove(&partition);
+        let restorer = match &mut self.restorer {
+            Some(restorer) => restorer,
+            none => none.insert(Restorer::new(&self.config)?),
+        };
+        let membership = self.client.context();
+        let others = self.flowing.difference(&self.paused).copied();
+        let others: Vec<i32> = others.filter(|other| membership.is_held(*other)).collect();
+        let doing = "holding other partitions back while restoring";
+        let held_back = self.client.pause(&membership.list(&others));
+        held_back.map_err(|source| failed(doing, source))?;
+        let restored = restorer.restore(&self.client, partition);
+        for other in others {
+            self.set_flow(other, true)?;
+        }
+        restored
+    }
+
+    fn release(&mut self) -> Result<(), LogError> {
+        let membership = self.client.context();
+        let revoked = membership.take_revoked();
+        if revoked.is_empty() {
+            return Ok(());
+        }
+        self.client
+            .incremental_unassign(&membership.list(&revoked))
+            .map_err(|source| failed(&format!("releasing partitions {revoked:?}"), source))
+    }
+}
+
+impl Drop for KafkaConsumer {
+    fn drop(&mut self) {
+        self.client.context().leave();
+        if let Err(error) = self.release() {
+            tracing::warn!(%error, "leaving the group");
+        }
+    }
+}
+
+/// A record of ours from one of the client's.
+pub(super) fn record(message: &BorrowedMessage<'_>) -> Record {
+    Record {
+        partition: message.partition(),
+        offset: message.offset(),
+        time_ms: message.timestamp().to_millis(),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers(message),
+        last_of_scope: false,
+    }
+}
+
+/// The client library panics on a header whose name is not UTF-8. Such a header is left out.
+fn headers(message: &BorrowedMessage<'_>) -> Vec<Header> {
+    let Some(headers) = message.headers() else { return Vec::new() };
+    let mut read = Vec::with_capacity(headers.count());
+    for index in 0..headers.count() {
+        let header = catch_unwind(AssertUnwindSafe(|| headers.try_get(index)));
+        match header {
+            Ok(Some(header)) => read.push(Header {
+                name: header.key.to_owned(),
+                value: header.value.map(|value| Bytes(value.to_vec())),
+            }),
+            Ok(None) => break,
+            Err(_) => tracing::warn!(
+                partition = message.partition(),
+                offset = message.offset(),
+                index,
+                "a header whose name is not UTF-8 was left out"
+            ),
+        }
+    }
+    read
+}

@@ -1,0 +1,186 @@
+//! What this process is in its consumer group, as rebalances tell it; shared by the consumer
+//! thread, on which they come, and the committer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::{Assignment, Event, Position};
+
+/// The partitions held, and the events not yet polled.
+pub(super) struct Membership {
+    topic: String,
+    state: Mutex<State>,
+    /// The process is leaving: nobody will release anything.
+    leaving: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<Event>,
+    /// Partition and generation, until it is released or lost.
+    held: BTreeMap<i32, Held>,
+    /// How often each partition was assigned.
+    assigned: BTreeMap<i32, u32>,
+    /// What went wrong in a rebalance.
+    error: Option<KafkaError>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    generation: u32,
+    revoked: bool,
+}
+
+impl Membership {
+    pub(super) fn new(topic: &str) -> Self {
+        Self { topic: topic.to_owned(), state: Mutex::default(), leaving: AtomicBool::new(false) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn next_event(&self) -> Option<Event> {
+        self.state().events.pop_front()
+    }
+
+    pub(super) fn take_error(&self) -> Option<KafkaError> {
+        self.state().error.take()
+    }
+
+    /// Whether the partition is held, and not revoked.
+    pub(super) fn is_held(&self, partition: i32) -> bool {
+        self.state().held.get(&partition).is_some_and(|held| !held.revoked)
+    }
+
+    /// Of the positions, the partitions that are not held under their generation.
+    pub(super) fn stale(&self, positions: &[Position]) -> Vec<i32> {
+        let state = self.state();
+        let mut stale: Vec<i32> = positions
+            .iter()
+            .filter(|position| {
+                let held = state.held.get(&position.partition);
+                held.is_none_or(|held| held.generation != position.generation)
+            })
+            .map(|position| position.partition)
+            .collect();
+        stale.sort_unstable();
+        stale
+    }
+
+    /// From now on nothing waits for a release.
+    pub(super) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn list(&self, partitions: &[i32]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for partition in partitions {
+            list.add_partition(&self.topic, *partition);
+        }
+        list
+    }
+
+    /// Takes the revoked partitions out and gives them.
+    pub(super) fn take_revoked(&self) -> Vec<i32> {
+        let mut state = self.state();
+        let revoked: Vec<i32> =
+            state.held.iter().filter(|(_, held)| held.revoked).map(|(at, _)| *at).collect();
+        state.held.retain(|_, held| !held.revoked);
+        revoked
+    }
+
+    fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let done = consumer.incremental_assign(list).and_then(|()| consumer.pause(list));
+        let mut state = self.state();
+        if let Err(error) = done {
+            state.error = Some(error);
+            return;
+        }
+        let state = &mut *state;
+        let mut assignments = Vec::new();
+        for partition in partitions(list) {
+            let generation = state.assigned.entry(partition).or_insert(0);
+            *generation += 1;
+            let generation = *generation;
+            state.held.insert(partition, Held { generation, revoked: false });
+            assignments.push(Assignment { partition, generation });
+        }
+        if !assignments.is_empty() {
+            state.events.push_back(Event::Assigned(assignments));
+        }
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let partitions = partitions(list);
+        let lost = consumer.assignment_lost() || self.leaving.load(Ordering::SeqCst);
+        if !lost && !partitions.is_empty() {
+            let mut state = self.state();
+            for partition in &partitions {
+                if let Some(held) = state.held.get_mut(partition) {
+                    held.revoked = true;
+                }
+            }
+            state.events.push_back(Event::Revoked(partitions));
+            return;
+        }
+        // No longer held first, so that no commit slips in between.
+        let mut state = self.state();
+        state.held.retain(|partition, _| !partitions.contains(partition));
+        if !partitions.is_empty() {
+            state.events.push_back(Event::Lost(partitions));
+        }
+        drop(state);
+        if let Err(error) = consumer.incremental_unassign(list) {
+            self.state().error = Some(error);
+        }
+    }
+}
+
+fn partitions(list: &TopicPartitionList) -> Vec<i32> {
+    let mut partitions: Vec<i32> =
+        list.elements().iter().map(|element| element.partition()).collect();
+    partitions.sort_unstable();
+    partitions
+}
+
+/// Where reading begins, as the client wants it.
+pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offset {
+    match (position, start) {
+        (Some(offset), _) => Offset::Offset(offset),
+        (None, super::super::Start::Earliest) => Offset::Beginning,
+        (None, super::super::Start::Latest) => Offset::End,
+    }
+}
+
+impl ClientContext for Membership {
+    /// The client mends these by itself; fatal ones come through polling as well.
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "Kafka consumer");
+    }
+}
+
+impl ConsumerContext for Membership {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        what: RDKafkaRespErr,
+        list: &mut TopicPartitionList,
+    ) {
+        match what {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => self.revoke(consumer, list),
+            other => {
+                let code: RDKafkaErrorCode = other.into();
+                self.state().error = Some(KafkaError::Rebalance(code));
+            }
+        }
+    }
+}

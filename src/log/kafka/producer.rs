@@ -1,0 +1,357 @@
+//! The transactional producer of the committer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::bindings as native;
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header as KafkaHeader, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::{LogError, Output, Position, Producer, Topic, Transaction};
+use super::membership::Membership;
+use super::{KafkaConfig, REQUEST_TIMEOUT, failed};
+
+/// How long the client is waited for at once. It always takes the whole of it.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// How long one call of an abort may take before deliveries are heard again.
+const ABORT_SLICE: Duration = Duration::from_millis(20);
+
+/// Commits outcomes with the positions behind them.
+pub struct KafkaProducer {
+    client: BaseProducer<Deliveries>,
+    consumer: Arc<BaseConsumer<Membership>>,
+    config: KafkaConfig,
+    /// How many transactions were begun.
+    number: usize,
+}
+
+/// Hears what became of each record sent. Of records that an abort purged that may be long after
+/// it, so each carries the number of its transaction.
+#[derive(Default)]
+struct Deliveries {
+    /// The latest transaction of which a record failed, and its first failure.
+    failure: Mutex<Option<(usize, KafkaError)>>,
+}
+
+impl Deliveries {
+    fn failure_of(&self, number: usize) -> Option<KafkaError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().filter(|(of, _)| *of == number).map(|(_, error)| error.clone())
+    }
+}
+
+impl ClientContext for Deliveries {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "Kafka producer");
+    }
+}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
+        if let Err((error, _)) = result {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            if failure.as_ref().is_none_or(|(of, _)| *of < number) {
+                *failure = Some((number, error.clone()));
+            }
+        }
+    }
+}
+
+/// Who the consumer is in its group, as the broker checks it.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    member: Vec<u8>,
+    generation: i32,
+}
+
+impl KafkaProducer {
+    pub(super) fn initialise(
+        consumer: Arc<BaseConsumer<Membership>>,
+        config: &KafkaConfig,
+    ) -> Result<Self, LogError> {
+        let id = &config.transactional_id;
+        let client: BaseProducer<Deliveries> = config
+            .producer_settings()
+            .create_with_context(Deliveries::default())
+            .map_err(|source| failed("making the Kafka producer from `kafka.client`", source))?;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        loop {
+            match client.init_transactions(REQUEST_TIMEOUT) {
+                Ok(()) => return Ok(Self { client, consumer, config: config.clone(), number: 0 }),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline => {}
+                Err(source) => {
+                    let doing = format!(
+                        "taking the transactional id `{id}`; the broker must be able to keep \
+                         transactions (`transaction.state.log.*`) and the ACLs must allow it"
+                    );
+                    return Err(LogError::Kafka { doing, source, fatal: true });
+                }
+            }
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.config.transaction_timeout_ms))
+    }
+
+    /// Everything up to the commit itself; after an error the transaction must be aborted.
+    fn fill(&self, transaction: &Transaction, deadline: Instant) -> Result<(), LogError> {
+        for output in &transaction.outputs {
+            self.send(output, deadline)?;
+        }
+        self.flush(deadline)?;
+        if let Some(source) = self.client.context().failure_of(self.number) {
+            return Err(self.not_delivered("delivering outcomes", source));
+        }
+        let group = self.group_of(&transaction.positions, deadline)?;
+        let list = self.offsets(&transaction.positions)?;
+        let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
+        match self.client.send_offsets_to_transaction(&list, &group, left) {
+            Ok(()) => Ok(()),
+            // The group refuses this member: in the middle of a rebalance, or because it was
+            // expelled. Which, the next events tell; tried again, the check above knows.
+            Err(source) => {
+                let group = &self.config.group_id;
+                Err(self.judged(&format!("adding the offsets of group `{group}`"), source))
+            }
+        }
+    }
+
+    fn send(&self, output: &Output, deadline: Instant) -> Result<(), LogError> {
+        let topic = self.config.topics.name(output.topic);
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, self.number).partition(output.partition);
+        record.key = output.key.as_deref();
+        record.payload = output.value.as_deref();
+        if !output.headers.is_empty() {
+            let headers = OwnedHeaders::new_with_capacity(output.headers.len());
+            record.headers = Some(output.headers.iter().fold(headers, |headers, header| {
+                let value = header.value.as_ref().map(|value| value.0.as_slice());
+                headers.insert(KafkaHeader { key: &header.name, value })
+            }));
+        }
+        loop {
+            let (source, back) = match self.client.send(record) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            let full = source.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull);
+            if !full || Instant::now() >= deadline {
+                let doing = format!(
+                    "sending the outcome of input {}-{} to `{topic}`, partition {}",
+                    output.partition, output.input_offset, output.partition
+                );
+                return Err(self.not_delivered(&doing, source));
+            }
+            record = back;
+            self.client.poll(SLICE);
+        }
+    }
+
+    /// Waits until every record was delivered or refused, and what became of it was heard. The
+    /// client's own flush waits in slices of 100 ms, which would be the latency of every commit,
+    /// and not for the hearing.
+    fn flush(&self, deadline: Instant) -> Result<(), LogError> {
+        loop {
+            match self.client.flush(Duration::ZERO) {
+                Ok(()) if self.client.in_flight_count() == 0 => return Ok(()),
+                Ok(()) => self.client.poll(Duration::ZERO),
+                Err(source) if Instant::now() >= deadline => {
+                    return Err(self.judged("waiting for records to be delivered", source));
+                }
+                Err(_) => self.client.poll(SLICE),
+            }
+        }
+    }
+
+    /// The group's metadata of a member that is whole, and holds all partitions of the positions
+    /// under their generations, at one and the same moment. Waits where the member is changing.
+    fn group_of(
+        &self,
+        positions: &[Position],
+        deadline: Instant,
+    ) -> Result<ConsumerGroupMetadata, LogError> {
+        loop {
+            let before = self.identity();
+            let group = self.consumer.group_metadata().ok_or_else(|| {
+                LogError::Refused("the Kafka consumer has no group; set `kafka.group_id`".into())
+            })?;
+            let same = before.is_some() && before == self.identity();
+            self.check_held(positions)?;
+            if same {
+                return Ok(group);
+            }
+            if Instant::now() >= deadline {
+                return Err(failed(
+                    &format!("waiting for group `{}` to rebalance", self.config.group_id),
+                    KafkaError::Rebalance(RDKafkaErrorCode::OperationTimedOut),
+                ));
+            }
+            std::thread::sleep(SLICE);
+        }
+    }
+
+    fn check_held(&self, positions: &[Position]) -> Result<(), LogError> {
+        let mut partitions = self.consumer.context().stale(positions);
+        if self.consumer.assignment_lost() {
+            // All are lost; the event that says so was not polled yet.
+            partitions = positions.iter().map(|position| position.partition).collect();
+            partitions.sort_unstable();
+        }
+        if partitions.is_empty() { Ok(()) } else { Err(LogError::Stale { partitions }) }
+    }
+
+    /// Who the consumer is, unless it has forgotten that.
+    #[allow(unsafe_code)]
+    fn identity(&self) -> Option<Identity> {
+        // SAFETY: the client outlives the call, the metadata is ours until it is destroyed, and
+        // the member id is a string that lives as long as the metadata.
+        let identity = unsafe {
+            let metadata =
+                native::rd_kafka_consumer_group_metadata(self.consumer.client().native_ptr());
+            if metadata.is_null() {
+                return None;
+            }
+            let member = native::rd_kafka_consumer_group_metadata_member_id(metadata);
+            let identity = Identity {
+                member: std::ffi::CStr::from_ptr(member).to_bytes().to_vec(),
+                generation: native::rd_kafka_consumer_group_metadata_generation_id(metadata),
+            };
+            native::rd_kafka_consumer_group_metadata_destroy(metadata);
+            identity
+        };
+        (!identity.member.is_empty() && identity.generation >= 0).then_some(identity)
+    }
+
+    fn offsets(&self, positions: &[Position]) -> Result<TopicPartitionList, LogError> {
+        let turns = self.config.topics.name(Topic::Turns);
+        let mut list = TopicPartitionList::with_capacity(positions.len());
+        for position in positions {
+            let mut element = list.add_partition(turns, position.partition);
+            element.set_offset(Offset::Offset(position.offset)).map_err(|source| {
+                failed(&format!("committing offset {} of `{turns}`", position.offset), source)
+            })?;
+            // Even when it is empty: a committed one must not outlive its offset.
+            if !position.metadata.is_empty() {
+                element.set_metadata(&position.metadata);
+            }
+        }
+        Ok(list)
+    }
+
+    /// A record was refused; what would be refused again ends the process.
+    fn not_delivered(&self, doing: &str, source: KafkaError) -> LogError {
+        use RDKafkaErrorCode as Code;
+        let remedy = match source.rdkafka_error_code() {
+            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => {
+                "a record is too large; raise `message.max.bytes` under `kafka.client` and \
+                 `max.message.bytes` of the topics"
+            }
+            Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
+                "a topic is gone or has fewer partitions than the inputs; create it again"
+            }
+            Some(Code::TopicAuthorizationFailed) => "check the broker's ACLs",
+            _ => return self.judged(doing, source),
+        };
+        LogError::Kafka { doing: format!("{doing}: {remedy}"), source, fatal: true }
+    }
+
+    /// Whether an error ends the process is for the client to say.
+    fn judged(&self, doing: &str, source: KafkaError) -> LogError {
+        let fatal = self.client.client().fatal_error().is_some()
+            || matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
+        let id = &self.config.transactional_id;
+        let doing = if fatal {
+            format!(
+                "{doing} as `{id}`; if another process has that `kafka.transactional_id`, \
+                     give every process its own"
+            )
+        } else {
+            doing.to_owned()
+        };
+        LogError::Kafka { doing, source, fatal }
+    }
+
+    /// Commits what was filled in. Once this was begun only its success is certain: the client
+    /// says of the other ends whether the transaction can still be aborted.
+    fn end(&self, deadline: Instant) -> Result<(), LogError> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
+            match self.client.commit_transaction(left) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline => {}
+                Err(KafkaError::Transaction(error)) if error.txn_requires_abort() => {
+                    let source = KafkaError::Transaction(error);
+                    return Err(self.judged("committing a transaction", source));
+                }
+                Err(source) => {
+                    let doing = "committing a transaction, of which it is not known whether it \
+                                 took effect; the process must start again"
+                        .to_owned();
+                    return Err(LogError::Kafka { doing, source, fatal: true });
+                }
+            }
+        }
+    }
+
+    /// Aborts. What still waits to be sent is purged by the client itself: purged from here it
+    /// would leave a gap in the numbers by which the broker knows repeated records, and the next
+    /// transaction would fail. The client waits for us to hear of every record, hence the short
+    /// calls, each of which goes on where the one before stopped.
+    fn abort(&self) -> Result<(), LogError> {
+        let deadline = Instant::now() + self.timeout();
+        loop {
+            match self.client.abort_transaction(ABORT_SLICE) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline =>
+                {
+                    self.client.poll(SLICE);
+                }
+                Err(source) => {
+                    let doing = "aborting a transaction; the process must start again".to_owned();
+                    return Err(LogError::Kafka { doing, source, fatal: true });
+                }
+            }
+        }
+    }
+}
+
+impl Producer for KafkaProducer {
+    fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
+        transaction.check()?;
+        if transaction.positions.is_empty() {
+            return Ok(());
+        }
+        self.check_held(&transaction.positions)?;
+        let deadline = Instant::now() + self.timeout();
+        self.number += 1;
+        self.client
+            .begin_transaction()
+            .map_err(|source| self.judged("beginning a transaction", source))?;
+        let (error, open) = match self.fill(transaction, deadline) {
+            Err(error) => (error, self.client.client().fatal_error().is_none()),
+            Ok(()) => match self.end(deadline) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let open = !error.is_fatal();
+                    (error, open)
+                }
+            },
+        };
+        if open && let Err(worse) = self.abort() {
+            tracing::error!(%error, "a transaction failed, and could not be aborted");
+            return Err(worse);
+        }
+        Err(error)
+    }
+}

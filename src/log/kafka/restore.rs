@@ -1,0 +1,273 @@
+//! Restoring a partition: its stable committed offset with its metadata, then its changelog to
+//! the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::{LastPerKey, LogError, Record, Restored, Topic};
+use super::consumer::record;
+use super::membership::{self, Membership};
+use super::{KafkaConfig, failed};
+
+/// How long one wait inside a restoration takes at most.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long to wait before asking again.
+const RETRY: Duration = Duration::from_millis(20);
+/// How often the membership is kept alive meanwhile.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// Reads changelogs, with clients of its own that never join a group.
+pub(super) struct Restorer {
+    config: KafkaConfig,
+    changelog: BaseConsumer<DefaultConsumerContext>,
+    watermarks: BaseConsumer<DefaultConsumerContext>,
+}
+
+impl Restorer {
+    pub(super) fn new(config: &KafkaConfig) -> Result<Self, LogError> {
+        let make = |settings: rdkafka::ClientConfig| {
+            settings
+                .create_with_context(DefaultConsumerContext)
+                .map_err(|source| failed("making the reader of the changelog", source))
+        };
+        Ok(Self {
+            config: config.clone(),
+            changelog: make(config.changelog_settings())?,
+            watermarks: make(config.watermark_settings())?,
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.config.restore_timeout_ms))
+    }
+
+    /// Every partition of the member must be paused: it is polled meanwhile to keep it alive, and
+    /// must bring no record. Rebalances are noted for later.
+    pub(super) fn restore(
+        &self,
+        client: &BaseConsumer<Membership>,
+        partition: i32,
+    ) -> Result<Restored, LogError> {
+        let begun = Instant::now();
+        let (position, metadata) = self.committed(client, partition)?;
+        let mut alive =
+            KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
+        let end = self.settled_end(partition, &mut alive)?;
+        let changelog = self.read_changelog(partition, end, &mut alive)?;
+        let records = changelog.len();
+        let restored = Restored { position, metadata, changelog };
+        let restored = restored.checked(partition, &self.config.group_id)?;
+        self.seek(client, partition, position, &mut alive)?;
+        tracing::info!(
+            partition,
+            position,
+            records,
+            milliseconds = begun.elapsed().as_millis(),
+            "restored"
+        );
+        Ok(restored)
+    }
+
+    /// The committed offset and its metadata, once no transaction may change them any more: the
+    /// client waits for that, since it reads committed records only.
+    fn committed(
+        &self,
+        client: &BaseConsumer<Membership>,
+        partition: i32,
+    ) -> Result<(Option<i64>, String), LogError> {
+        let group = &self.config.group_id;
+        let doing = format!("fetching the offset of partition {partition} of group `{group}`");
+        let wanted = client.context().list(&[partition]);
+        let unsettled = || LogError::Unsettled { what: doing.clone() };
+        let found = match client.committed_offsets(wanted, self.timeout()) {
+            Ok(found) => found,
+            Err(error) if is_unstable(&error) => return Err(unsettled()),
+            Err(source) => return Err(failed(&doing, source)),
+        };
+        let Some(element) = found.find_partition(&self.config.topics.turns, partition) else {
+            return Ok((None, String::new()));
+        };
+        match element.error() {
+            Ok(()) => {}
+            Err(error) if is_unstable(&error) => return Err(unsettled()),
+            Err(source) => return Err(failed(&doing, source)),
+        }
+        let Offset::Offset(offset) = element.offset() else {
+            return Ok((None, String::new()));
+        };
+        // The client library panics where it is not UTF-8; ours is ASCII.
+        let metadata = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
+        let metadata = metadata.map_err(|_| {
+            LogError::Refused(format!(
+                "{doing}: the metadata of offset {offset} is not text, so another program commits \
+                 for this group; stop it, or name another group"
+            ))
+        })?;
+        Ok((Some(offset), metadata))
+    }
+
+    /// The end of the changelog partition, once every transaction that lies before it has
+    /// ended.
+    fn settled_end(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
+        let topic = self.config.topics.name(Topic::History);
+        let deadline = Instant::now() + self.timeout();
+        let end = self.end(&self.watermarks, partition, deadline, alive)?;
+        while self.end(&self.changelog, partition, deadline, alive)? < end {
+            if Instant::now() >= deadline {
+                return Err(LogError::Unsettled {
+                    what: format!("`{topic}`, partition {partition}"),
+                });
+            }
+            alive.keep()?;
+            std::thread::sleep(RETRY);
+        }
+        Ok(end)
+    }
+
+    /// The end of the changelog partition as this client is told it: the high watermark, or for
+    /// readers of committed records the first offset that is not certain. Tried again while the
+    /// partition has no leader.
+    fn end(
+        &self,
+        client: &BaseConsumer<DefaultConsumerContext>,
+        partition: i32,
+        deadline: Instant,
+        alive: &mut KeepAlive<'_>,
+    ) -> Result<i64, LogError> {
+        let topic = self.config.topics.name(Topic::History);
+        loop {
+            match client.fetch_watermarks(topic, partition, self.timeout()) {
+                Ok((_, end)) => return Ok(end),
+                Err(source) if Instant::now() >= deadline => {
+                    let doing = format!("asking for the end of `{topic}`, partition {partition}");
+                    return Err(failed(&doing, source));
+                }
+                Err(_) => {
+                    alive.keep()?;
+                    std::thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    /// Everything committed up to the end. The reader is told of the end of a partition by its
+    /// position, which passes control records and aborted ones; since everything before `end`
+    /// has settled, that is not before `end`.
+    fn read_changelog(
+        &self,
+        partition: i32,
+        end: i64,
+        alive: &mut KeepAlive<'_>,
+    ) -> Result<Vec<Record>, LogError> {
+        let topic = self.config.topics.name(Topic::History);
+        let doing = format!("reading the changelog `{topic}`, partition {partition}");
+        let failed = |source| failed(&doing, source);
+        if end == 0 {
+            return Ok(Vec::new());
+        }
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(topic, partition, Offset::Beginning).map_err(failed)?;
+        self.changelog.assign(&list).map_err(failed)?;
+        let mut read = LastPerKey::default();
+        let mut progress = Instant::now();
+        let outcome = loop {
+            match self.changelog.poll(SLICE) {
+                Some(Ok(message)) => {
+                    read.add(record(&message));
+                    progress = Instant::now();
+                }
+                Some(Err(KafkaError::PartitionEOF(at))) if at == partition => break Ok(()),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, topic, partition, "reading the changelog");
+                }
+                None => {}
+            }
+            if progress.elapsed() > self.timeout() {
+                break Err(failed(KafkaError::MessageConsumption(
+                    RDKafkaErrorCode::OperationTimedOut,
+                )));
+            }
+            if let Err(error) = alive.keep() {
+                break Err(error);
+            }
+        };
+        self.changelog.unassign().map_err(failed)?;
+        outcome.map(|()| read.finish())
+    }
+
+    /// Puts the reader of inputs to where it begins. Right after an assignment the client is
+    /// still looking that up itself, and a seek has to wait for it.
+    fn seek(
+        &self,
+        client: &BaseConsumer<Membership>,
+        partition: i32,
+        position: Option<i64>,
+        alive: &mut KeepAlive<'_>,
+    ) -> Result<(), LogError> {
+        let topic = self.config.topics.name(Topic::Turns);
+        let doing = format!("seeking `{topic}`, partition {partition}");
+        let failed = |source| failed(&doing, source);
+        let offset = membership::offset(position, self.config.start);
+        let deadline = Instant::now() + self.timeout();
+        loop {
+            if !client.context().is_held(partition) {
+                return Err(LogError::Stale { partitions: vec![partition] });
+            }
+            let mut list = TopicPartitionList::with_capacity(1);
+            list.add_partition_offset(topic, partition, offset).map_err(failed)?;
+            let sought = client
+                .seek_partitions(list, self.timeout())
+                .and_then(|list| list.elements().iter().try_for_each(|element| element.error()));
+            match sought {
+                Ok(()) => return Ok(()),
+                Err(source) if Instant::now() >= deadline => return Err(failed(source)),
+                Err(_) => {
+                    alive.keep()?;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        }
+    }
+}
+
+fn is_unstable(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(RDKafkaErrorCode::UnstableOffsetCommit | RDKafkaErrorCode::OperationTimedOut)
+    )
+}
+
+/// Polls the paused member now and then, so that the group does not take it for stuck.
+struct KeepAlive<'a> {
+    client: &'a BaseConsumer<Membership>,
+    last: Instant,
+    turns: &'a str,
+}
+
+impl KeepAlive<'_> {
+    fn keep(&mut self) -> Result<(), LogError> {
+        if self.last.elapsed() < KEEP_ALIVE {
+            return Ok(());
+        }
+        self.last = Instant::now();
+        match self.client.poll(Duration::ZERO) {
+            Some(Err(source @ KafkaError::MessageConsumptionFatal(_))) => {
+                Err(failed("keeping the membership while restoring", source))
+            }
+            // It was under way when its partition was paused: it comes again.
+            Some(Ok(message)) => {
+                let offset = Offset::Offset(message.offset());
+                self.client
+                    .seek(self.turns, message.partition(), offset, super::REQUEST_TIMEOUT)
+                    .map_err(|source| failed("giving back a record while restoring", source))
+            }
+            // Others are mended by the client.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Against a real Apache Kafka: the broker that `TURNSTREAM_TEST_KAFKA` names (`host:port`), else
+//! one of our own, started through `deploy/kafka/`. Where neither can be had the test says
+//! loudly that it was skipped; in CI that is a failure.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::conformance::{Bed, Member, PARTITIONS, output, position, properties};
+use super::super::{Consumer, Event, Producer, Record, Transaction};
+use super::*;
+
+/// A broker; ours ends with it.
+struct Broker {
+    bootstrap: String,
+    data: Option<tempfile::TempDir>,
+}
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kafka");
+
+impl Broker {
+    fn start() -> Option<Self> {
+        if let Ok(bootstrap) = std::env::var("TURNSTREAM_TEST_KAFKA") {
+            return Some(Self { bootstrap, data: None });
+        }
+        let data = tempfile::tempdir().unwrap();
+        let run = |script: &str, arguments: &[&OsStr]| {
+            let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
+            let done = done.map_err(|error| error.to_string())?;
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+        };
+        let words =
+            [OsStr::new("--data"), data.path().as_os_str(), OsStr::new("--port"), "0".as_ref()];
+        let started = run("fetch", &[]).and_then(|_| run("start", &words));
+        match started {
+            Ok(said) => {
+                let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
+                Some(Self { bootstrap: bootstrap.unwrap().to_owned(), data: Some(data) })
+            }
+            Err(why) if std::env::var_os("CI").is_none() => {
+                eprintln!(
+                    "SKIPPED: no Kafka broker could be started, so nothing was tested: {why}"
+                );
+                None
+            }
+            Err(why) => panic!("in CI a Kafka broker is needed: {why}"),
+        }
+    }
+
+    /// Settings with topics of their own, which are made.
+    fn fresh(&self) -> KafkaConfig {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut config = KafkaConfig {
+            bootstrap_servers: self.bootstrap.clone(),
+            session_timeout_ms: 3_000,
+            restore_timeout_ms: 5_000,
+            ..KafkaConfig::default()
+        };
+        let prefix = format!("test-{}-{number}", std::process::id());
+        config.group_id = format!("{prefix}-g");
+        for name in [
+            &mut config.topics.turns,
+            &mut config.topics.responses,
+            &mut config.topics.recorded,
+            &mut config.topics.dead_letters,
+            &mut config.topics.history,
+        ] {
+            *name = format!("{prefix}-{name}");
+        }
+        self.make_topics(&config, PARTITIONS);
+        config
+    }
+
+    fn make_topics(&self, config: &KafkaConfig, partitions: i32) {
+        let admin: AdminClient<DefaultClientContext> = shared_settings(config).create().unwrap();
+        let topics = Topic::ALL.map(|topic| {
+            let policy = if topic == Topic::History { "compact" } else { "delete" };
+            NewTopic::new(config.topics.name(topic), partitions, TopicReplication::Fixed(1))
+                .set("cleanup.policy", policy)
+        });
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
+        let mut made = Box::pin(admin.create_topics(&topics, &options));
+        let made = loop {
+            match made.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(made) => break made.unwrap(),
+                Poll::Pending => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        made.into_iter().for_each(|topic| drop(topic.unwrap()));
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(data) = &self.data {
+            let words = [OsStr::new("--data"), data.path().as_os_str()];
+            let stopped = Command::new(Path::new(SCRIPTS).join("stop")).args(words).status();
+            assert!(stopped.unwrap().success());
+        }
+    }
+}
+
+struct Topics(KafkaConfig, BaseProducer);
+
+impl Topics {
+    fn fresh(broker: &Broker) -> Self {
+        let config = broker.fresh();
+        let producer = shared_settings(&config).set("linger.ms", "0").create().unwrap();
+        Self(config, producer)
+    }
+}
+
+impl Bed for Topics {
+    type Consumer = KafkaConsumer;
+    type Producer = KafkaProducer;
+
+    fn join(&mut self, transactional_id: &str) -> (KafkaConsumer, KafkaProducer) {
+        connect(&self.of(transactional_id)).unwrap()
+    }
+
+    fn take_over(&mut self, consumer: &KafkaConsumer, id: &str) -> KafkaProducer {
+        KafkaProducer::initialise(Arc::clone(&consumer.client), &self.of(id)).unwrap()
+    }
+
+    fn append(&mut self, partition: i32, key: &str, value: &str) {
+        let record = BaseRecord::to(&self.0.topics.turns).partition(partition).key(key);
+        self.1.send(record.payload(value)).unwrap();
+        while self.1.flush(Duration::ZERO).is_err() {
+            self.1.poll(Duration::from_micros(500));
+        }
+    }
+
+    fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record> {
+        let reader: BaseConsumer = self.0.changelog_settings().create().unwrap();
+        let mut list = TopicPartitionList::new();
+        let name = self.0.topics.name(topic);
+        list.add_partition_offset(name, partition, Offset::Beginning).unwrap();
+        reader.assign(&list).unwrap();
+        let mut records = Vec::new();
+        loop {
+            match reader.poll(REQUEST_TIMEOUT) {
+                Some(Ok(message)) => records.push(consumer::record(&message)),
+                Some(Err(KafkaError::PartitionEOF(_))) => return records,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+}
+
+impl Topics {
+    fn of(&self, transactional_id: &str) -> KafkaConfig {
+        let id = format!("{}-{transactional_id}", self.0.group_id);
+        KafkaConfig { transactional_id: id, ..self.0.clone() }
+    }
+
+    /// A writer that is not ours, in a transaction that it began.
+    fn stranger(&self) -> BaseProducer {
+        let stranger: BaseProducer = self.of("stranger").producer_settings().create().unwrap();
+        stranger.init_transactions(REQUEST_TIMEOUT).unwrap();
+        stranger.begin_transaction().unwrap();
+        stranger
+    }
+
+    fn member(&mut self, id: &str) -> (Member<KafkaConsumer>, KafkaProducer) {
+        let (consumer, producer) = self.join(id);
+        let mut member = Member::new(consumer, self.wait());
+        member.until("partitions are assigned", |member| !member.held.is_empty());
+        (member, producer)
+    }
+}
+
+#[test]
+fn on_a_real_broker_it_keeps_the_contract() {
+    let Some(broker) = Broker::start() else { return };
+    for (name, property) in properties() {
+        let begun = Instant::now();
+        property(&mut Topics::fresh(&broker));
+        eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
+    }
+    let own: [(&str, fn(&Broker)); 7] = [
+        ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
+        ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
+        ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
+        ("topics_that_do_not_fit_are_refused", topics_that_do_not_fit_are_refused),
+        ("a_lost_group_is_noticed", a_lost_group_is_noticed),
+        ("strange_headers_are_survived", strange_headers_are_survived),
+        ("a_commit_takes_milliseconds", a_commit_takes_milliseconds),
+    ];
+    for (name, property) in own {
+        let begun = Instant::now();
+        property(&broker);
+        eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
+    }
+}
+
+fn restoring_waits_for_an_open_transaction(broker: &Broker) {
+    let mut bed = Topics::fresh(broker);
+    let (mut member, mut producer) = bed.member("a");
+    let stranger = bed.stranger();
+    let history = bed.0.topics.history.clone();
+    let record = BaseRecord::to(&history).partition(0).key("k").payload("never");
+    stranger.send(record).unwrap();
+    stranger.flush(REQUEST_TIMEOUT).unwrap();
+    let done = Transaction {
+        outputs: vec![output(Topic::History, 0, "k", Some("ours"))],
+        positions: vec![position(0, member.held[&0], 3, "")],
+    };
+    producer.commit(&done).unwrap();
+    assert!(bed.committed(Topic::History, 0).is_empty(), "held back by what is open");
+    member.consumer.pause(0).unwrap();
+    let unsettled = member.consumer.restore(0);
+    assert!(matches!(unsettled, Err(LogError::Unsettled { .. })), "{unsettled:?}");
+    let settled = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1_500));
+        stranger.abort_transaction(REQUEST_TIMEOUT).unwrap();
+    });
+    let restored = member.consumer.restore(0).unwrap();
+    settled.join().unwrap();
+    assert_eq!(restored.position, Some(3));
+    assert_eq!(restored.changelog.len(), 1);
+    assert_eq!(restored.changelog[0].value.as_deref(), Some(&b"ours"[..]), "above the aborted");
+}
+
+fn who_stopped_polling_commits_nothing(broker: &Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.max_poll_interval_ms = bed.0.session_timeout_ms;
+    let (mut stuck, mut producer) = bed.member("a");
+    let held = stuck.held.clone();
+    assert_eq!(held.len(), 4);
+    std::thread::sleep(Duration::from_millis(u64::from(bed.0.session_timeout_ms) + 1_500));
+    let (mut heir, mut heirs) = bed.member("b");
+    let transaction = |held: &std::collections::BTreeMap<i32, u32>, value: &str| Transaction {
+        outputs: vec![output(Topic::Responses, 0, "k", Some(value))],
+        positions: vec![position(0, held[&0], 1, "")],
+    };
+    heirs.commit(&transaction(&heir.held, "the heir's")).unwrap();
+    let refused = producer.commit(&transaction(&held, "too late"));
+    assert!(matches!(refused, Err(LogError::Stale { .. })), "{refused:?}");
+    heir.releases = true;
+    let lost =
+        |member: &Member<_>| member.events.iter().any(|event| matches!(event, Event::Lost(_)));
+    stuck.until("the loss", lost);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while stuck.held.len() < 2 || heir.held.len() > 2 {
+        assert!(Instant::now() < deadline, "{:?} {:?}", stuck.events, heir.events);
+        stuck.step();
+        heir.step();
+    }
+    let refused = producer.commit(&transaction(&held, "too late again"));
+    assert!(matches!(refused, Err(LogError::Stale { .. })), "{refused:?}");
+    let seen = bed.committed(Topic::Responses, 0);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].value.as_deref(), Some(&b"the heir's"[..]));
+}
+
+fn a_record_that_is_too_large_says_so(broker: &Broker) {
+    for limit in ["1000000", "8000000"] {
+        let mut bed = Topics::fresh(broker);
+        bed.0.client.0.insert("message.max.bytes".to_owned(), limit.to_owned());
+        let (member, mut producer) = bed.member("a");
+        let positions = vec![position(0, member.held[&0], 1, "")];
+        let huge = "x".repeat(2_000_000);
+        let outputs = vec![
+            output(Topic::Responses, 0, "k", Some("beside it")),
+            output(Topic::Responses, 0, "k", Some(&huge)),
+        ];
+        let large = Transaction { outputs, positions: positions.clone() };
+        let error = producer.commit(&large).unwrap_err();
+        assert!(error.is_fatal() && error.to_string().contains("max.message.bytes"), "{error}");
+        assert!(bed.committed(Topic::Responses, 0).is_empty(), "nothing of it is visible");
+        let outputs = vec![output(Topic::Responses, 0, "k", Some("small"))];
+        // After a record that the broker refused the client's own numbers have a gap, and it finds
+        // that out in the next transaction: one more may fail, and be tried again.
+        let small = Transaction { outputs, positions };
+        if let Err(error) = producer.commit(&small) {
+            assert!(!error.is_fatal(), "{error}");
+            producer.commit(&small).unwrap();
+        }
+        assert_eq!(bed.committed(Topic::Responses, 0).len(), 1);
+    }
+}
+
+fn topics_that_do_not_fit_are_refused(broker: &Broker) {
+    let config = broker.fresh();
+    let mut missing = config.clone();
+    missing.topics.recorded.push_str("-missing");
+    let error = connect(&missing).err().unwrap().to_string();
+    assert!(error.contains("-missing") && error.contains("deploy/kafka/topics"), "{error}");
+    let mut narrow = config;
+    for topic in [&mut narrow.topics.history, &mut narrow.topics.responses] {
+        topic.push_str("-narrow");
+    }
+    let mut others = narrow.clone();
+    for name in
+        [&mut others.topics.turns, &mut others.topics.recorded, &mut others.topics.dead_letters]
+    {
+        name.push_str("-unused");
+    }
+    broker.make_topics(&others, 2);
+    let error = connect(&narrow).err().unwrap().to_string();
+    assert!(error.contains("has 2 partitions") && error.contains("has 4"), "{error}");
+}
+
+fn a_lost_group_is_noticed(broker: &Broker) {
+    let mut bed = Topics::fresh(broker);
+    let (member, mut producer) = bed.member("a");
+    let outputs = vec![output(Topic::History, 1, "k", Some("state"))];
+    let positions = vec![position(1, member.held[&1], 7, "")];
+    producer.commit(&Transaction { outputs, positions }).unwrap();
+    drop((producer, member));
+    bed.0.group_id.push_str("-renamed");
+    let (mut consumer, _producer) = bed.join("b");
+    let error = loop {
+        if let Event::Assigned(_) = consumer.poll(bed.wait()).unwrap() {
+            assert!(consumer.restore(0).is_ok(), "nothing was ever written there");
+            break consumer.restore(1).unwrap_err();
+        }
+    };
+    assert!(error.is_fatal() && error.to_string().contains("renamed"), "{error}");
+}
+
+fn strange_headers_are_survived(broker: &Broker) {
+    let mut bed = Topics::fresh(broker);
+    let mut kcat = Command::new("kcat");
+    kcat.args(["-P", "-b", &broker.bootstrap, "-t", &bed.0.topics.turns, "-p", "0", "-K", ":"]);
+    kcat.args(["-H", "good=1", "-H"]).arg(OsStr::from_bytes(b"b\xffd=2")).args(["-H", "last=3"]);
+    let child = kcat.stdin(std::process::Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        eprintln!("SKIPPED: kcat is not installed, so headers that are not UTF-8 were not tested");
+        return;
+    };
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"key:\xff\x00value\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let (mut member, _producer) = bed.member("a");
+    member.until("the record", |member| !member.records.is_empty());
+    let record = &member.records[0];
+    assert_eq!(record.value.as_deref(), Some(&b"\xff\x00value"[..]), "raw bytes");
+    assert!(record.time_ms.is_some());
+    let names: Vec<&str> = record.headers.iter().map(|header| header.name.as_str()).collect();
+    assert_eq!(names, ["good", "last"], "all that can be read");
+}
+
+fn a_commit_takes_milliseconds(broker: &Broker) {
+    let mut bed = Topics::fresh(broker);
+    let (member, mut producer) = bed.member("a");
+    let mut took: Vec<Duration> = (1..=200)
+        .map(|offset| {
+            let transaction = Transaction {
+                outputs: (0..PARTITIONS)
+                    .flat_map(|partition| {
+                        let value = "x".repeat(1_000);
+                        [Topic::Responses, Topic::History, Topic::History]
+                            .map(|topic| output(topic, partition, "k", Some(&value)))
+                    })
+                    .collect(),
+                positions: (0..PARTITIONS)
+                    .map(|at| position(at, member.held[&at], offset, "Afinished"))
+                    .collect(),
+            };
+            let begun = Instant::now();
+            producer.commit(&transaction).unwrap();
+            begun.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let at = |share: usize| took[took.len() * share / 100].as_micros();
+    eprintln!("commit of 12 outputs, 4 partitions: p50 {} us, p99 {} us", at(50), at(99));
+    assert_eq!(bed.committed(Topic::Responses, 0).len(), 200);
+}

@@ -109,13 +109,19 @@ impl Command {
         }
     }
 
+    /// What is logged where nobody says. What is read by a person stays among itself.
+    fn logged(&self) -> &'static str {
+        match self {
+            Self::Demo(_) => "warn,turnstream::knowledge=info",
+            _ => logging::DEFAULT,
+        }
+    }
+
     /// Runs the command. What it returns is the exit code of a command that has reported by
     /// itself; an error is reported here.
     fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
-            Self::Demo(_) => {
-                Err(Usage::new("this build lacks the command", "build from a release").into())
-            }
+            Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
@@ -174,7 +180,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(cli: &Cli, out: &mut (dyn Write + Send)) -> Exit {
-    logging::start(cli.log_format, cli.log_level.as_deref());
+    logging::start(cli.log_format, cli.log_level.as_deref(), cli.command.logged());
     let done = cli.command.execute(out).and_then(|exit| {
         out.flush()?;
         Ok(exit)

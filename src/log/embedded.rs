@@ -155,6 +155,27 @@ impl EmbeddedLog {
         Ok((partition, self.append(topic, partition, message)?))
     }
 
+    /// Appends records to the partition of a key, so that no reader sees one of them and not the
+    /// others. Gives the partition and the offsets.
+    pub fn append_together(
+        &self,
+        topic: Topic,
+        key: &[u8],
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<(i32, Vec<i64>), LogError> {
+        let partition = partition_of(key, self.shared.config.partitions);
+        let mut state = self.state();
+        let offsets = messages.into_iter().map(|message| {
+            let message = Message { key: Some(key.to_vec()), ..message };
+            state.append(topic, partition, message)
+        });
+        let offsets = offsets.collect::<Result<_, _>>()?;
+        self.compact_if_due(&mut state, topic, partition)?;
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok((partition, offsets))
+    }
+
     /// Takes one offset as a control record does: nobody ever reads it. Gives the offset.
     pub fn append_control(&self, topic: Topic, partition: i32) -> Result<i64, LogError> {
         self.state().append_control(topic, partition)

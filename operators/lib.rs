@@ -12,6 +12,8 @@ pub mod join;
 pub mod knowledge;
 pub mod language;
 pub mod linking;
+#[cfg(test)]
+mod promises;
 pub mod query_production;
 pub mod ranking;
 pub mod resources;

@@ -66,4 +66,6 @@ pub mod stage;
 pub mod timers;
 
 #[cfg(test)]
+mod promises;
+#[cfg(test)]
 mod testing;

@@ -68,7 +68,7 @@ impl Default for TurnsConfig {
             max_id_bytes: 256,
             max_record_bytes: 262_144,
             max_timestamp_skew_seconds: 86_400,
-            max_in_flight_per_partition: 1_000,
+            max_in_flight_per_partition: 400,
             max_in_flight: 8_000,
         }
     }

@@ -46,13 +46,11 @@ fn bad_input_is_refused_with_its_reason() {
             "reserved",
         ),
         (
-            br#"{"schema_version":2,"conversation_id":"c","speaker":"user","text":"x"}"#
-                .to_vec(),
+            br#"{"schema_version":2,"conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
             "newer than 1",
         ),
         (
-            br#"{"conversation_id":"c","speaker":"user","text":"x","timestamp":90000000}"#
-                .to_vec(),
+            br#"{"conversation_id":"c","speaker":"user","text":"x","timestamp":90000000}"#.to_vec(),
             "90000 s from the log's time",
         ),
         (
@@ -89,9 +87,7 @@ fn a_turn_without_time_takes_the_logs_and_without_that_a_synthetic_one() {
 #[test]
 fn line_breaks_and_tabs_are_text() {
     let original = Original {
-        value: Some(
-            br#"{"conversation_id":"c","speaker":"user","text":"a\n\tb"}"#.to_vec(),
-        ),
+        value: Some(br#"{"conversation_id":"c","speaker":"user","text":"a\n\tb"}"#.to_vec()),
         ..Original::default()
     };
     assert!(turn_of(&original, &TurnsConfig::default()).is_ok());

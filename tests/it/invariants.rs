@@ -13,9 +13,8 @@ use turnstream_schemas::{EvidenceSet, FactStatement, Response, Turn, published};
 
 /// Inputs = responses + recorded + dead letters, in the counts that `--json` prints last.
 pub fn counts_are_conserved(counts: &Value) -> u64 {
-    let count = |key: &str| {
-        counts[key].as_u64().unwrap_or_else(|| panic!("no count `{key}` in {counts}"))
-    };
+    let count =
+        |key: &str| counts[key].as_u64().unwrap_or_else(|| panic!("no count `{key}` in {counts}"));
     let ended = count("responses") + count("recorded") + count("dead_letters");
     assert_eq!(count("inputs"), ended, "{counts}");
     ended
@@ -110,7 +109,8 @@ pub fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize {
         let facts: Vec<&FactStatement> =
             facts.filter_map(|evidence| evidence.fact.as_ref()).collect();
         for denied in facts.iter().filter(|fact| fact.negated) {
-            let affirmed = facts.iter().any(|fact| !fact.negated && words_of(fact) == words_of(denied));
+            let affirmed =
+                facts.iter().any(|fact| !fact.negated && words_of(fact) == words_of(denied));
             assert!(
                 affirmed || !is_affirmed(denied, &response.text),
                 "{}: {} {} {} does not hold, yet it is said: {}",

@@ -244,9 +244,8 @@ fn sureness(response: &Response) -> Text {
 
 fn time(page: &mut Page<'_>, response: &Response) -> io::Result<()> {
     let stages = response.timings_us.iter();
-    let stages = stages.map(|(stage, time)| {
-        Text::new(Ink::Quiet, glued(&format!("{} {time}", short(*stage))))
-    });
+    let stages = stages
+        .map(|(stage, time)| Text::new(Ink::Quiet, glued(&format!("{} {time}", short(*stage)))));
     let total: u64 = response.timings_us.values().sum();
     page.row("time", &format!("{total} µs"), &Text::joined(stages, ", "))
 }

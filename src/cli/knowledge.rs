@@ -14,6 +14,10 @@ use crate::knowledge::{self, FileReport, PACK_LOCATION, Progress};
 
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream knowledge stats
+  turnstream knowledge lookup --query coffee --topic morning")]
 pub struct Args {
     /// What is done.
     #[command(subcommand)]

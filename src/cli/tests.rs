@@ -5,7 +5,12 @@ use clap::CommandFactory;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(line.split(' '))
+    // Spaces within double quotes do not part words.
+    let words = line.split('"').enumerate().flat_map(|(at, part)| match at % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    Cli::try_parse_from(words)
 }
 
 #[test]

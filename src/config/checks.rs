@@ -14,6 +14,9 @@ use crate::commit::CommitConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 
+#[cfg(test)]
+mod tests;
+
 impl Validate for Config {
     fn validate(&self, checks: &mut Checks) {
         checks.within("turns", |checks| self.turns.validate(checks));

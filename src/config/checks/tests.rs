@@ -1,0 +1,130 @@
+//! The configuration as it ships: its defaults, its sample, its checks and its documentation.
+
+use std::env::VarError;
+
+use crate::config::load::read_str;
+use crate::config::schema::alternatives;
+use crate::config::shape::schema_of;
+use crate::config::{Config, ConfigError, KeyPath, Loaded};
+
+fn lookup(name: &str) -> Result<String, VarError> {
+    if name == "SECRET" { Ok("hunter22".to_owned()) } else { Err(VarError::NotPresent) }
+}
+
+fn config(text: &str) -> Result<Loaded<Config>, ConfigError> {
+    read_str::<Config>("t.toml", text, &lookup).and_then(Loaded::validated)
+}
+
+#[test]
+fn the_defaults_are_valid_and_read_back() {
+    let defaults = Loaded::<Config>::defaults().validated().expect("valid");
+    let printed = defaults.to_toml().expect("prints");
+    let again = read_str::<Config>("t.toml", &printed, &lookup).expect("reads back");
+    assert_eq!(again.value, Config::default());
+}
+
+/// The sample is what `turnstream validate --print` writes, so that it lacks no key.
+#[test]
+fn the_sample_is_the_defaults() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/config/turnstream.toml");
+    let sample = std::fs::read_to_string(sample).expect("the sample is there");
+    let printed = Loaded::<Config>::defaults().to_toml().expect("prints");
+    assert!(
+        sample == printed,
+        "deploy/config/turnstream.toml is not the defaults; run\n  \
+         cargo run -- validate --print > deploy/config/turnstream.toml"
+    );
+}
+
+#[test]
+fn sections_are_checked() {
+    let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
+                half_life_seconds = 0\nmin_recall_relevance = -1\n";
+    let said = config(text);
+    let said = said.expect_err("refused");
+    let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
+    let expected = [
+        (None, "turns.max_record_bytes"),
+        (Some(2), "turns.max_in_flight"),
+        (Some(5), "history.alpha"),
+        (Some(6), "history.half_life_seconds"),
+        (Some(7), "history.min_recall_relevance"),
+    ];
+    let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn stages_and_logs_are_checked() {
+    let kafka = "[gate]\nthreshold = 2\n[gate.linking]\nmax_words = 6\n[query_production]\n\
+                 form = 'learned'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
+                 [log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
+                 [log.kafka.topics]\nturns = 'a'\nhistory = 'a'\n";
+    let said = |text| match config(text) {
+        Err(error) => error.to_string(),
+        Ok(_) => String::new(),
+    };
+    assert_eq!(
+        said(kafka).lines().collect::<Vec<_>>(),
+        [
+            "t.toml:2: gate.threshold: expected a number from 0 to 1",
+            "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
+            "t.toml:6: query_production.form: the learned form of query_production is not there \
+             yet; write \"lexical\"",
+            "t.toml:10: log.kafka.group_id: expected a string that is not empty",
+            "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
+             or lower session_timeout_ms",
+            "t.toml:14: log.kafka.topics.history: the same topic as turns; name another topic",
+        ]
+    );
+    assert_eq!(
+        said("[log]\nkind = 'embedded'\n[log.kafka]\ngroup_id = ''"),
+        "t.toml:1: log.directory: missing; the embedded log lives in a directory; name one"
+    );
+    let guarded = said("[log.kafka.client]\n'isolation.level' = 'read_uncommitted'");
+    assert!(guarded.starts_with("t.toml:1: log.kafka.client: "), "{guarded}");
+    assert!(guarded.contains("isolation.level"), "{guarded}");
+}
+
+#[test]
+fn no_secret_of_kafka_is_shown() {
+    let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n'ssl.key.password' = \
+                'swordfish'\n'sasl.username' = 'user-${SECRET}'\n'security.protocol' = 'ssl'\n";
+    let loaded = config(text);
+    let loaded = loaded.expect("valid");
+    let client = &loaded.value.log.kafka.client.0;
+    assert_eq!(client["sasl.password"], "hunter22", "it still reaches the client");
+    let printed = loaded.to_toml().expect("prints");
+    for shown in [printed.clone(), format!("{:?}", loaded.value)] {
+        assert!(!shown.contains("hunter22") && !shown.contains("swordfish"), "{shown}");
+    }
+    for line in [
+        "\"sasl.password\" = \"${SECRET}\"",
+        "\"ssl.key.password\" = \"********\"",
+        "\"sasl.username\" = \"user-${SECRET}\"",
+        "\"security.protocol\" = \"ssl\"",
+    ] {
+        assert!(printed.lines().any(|it| it == line), "{line} is not in:\n{printed}");
+    }
+}
+
+/// Every key says what it means: the sample and the errors show it.
+#[test]
+fn every_key_is_documented() {
+    fn walk(schema: &serde_json::Value, path: &KeyPath, found: &mut Vec<String>) {
+        for schema in alternatives(schema) {
+            let keys = schema.get("properties").and_then(serde_json::Value::as_object);
+            for (name, below) in keys.into_iter().flatten() {
+                let path = path.key(name);
+                let documented = below.get("description").is_some() || below.get("const").is_some();
+                if !documented {
+                    found.push(path.to_string());
+                }
+                walk(below, &path, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&schema_of::<Config>(), &KeyPath::root(), &mut found);
+    assert_eq!(found, Vec::<String>::new(), "keys without documentation");
+}

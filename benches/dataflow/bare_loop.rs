@@ -104,16 +104,22 @@ fn install(
         let (asked, finished) = sequence(turns, answers);
         asked.map(|turn| turn).connect_loop(feedback);
         let probe = ProbeHandle::new();
-        let sunk = finished.unary(Pipeline, "sink", move |_, _| {
-            move |input, output: &mut OutputBuilderSession<'_, u64, CapacityContainerBuilder<Vec<()>>>| {
-                input.for_each(|capability, turns| {
-                    let _progress = output.session(&capability);
-                    for turn in turns.drain(..) {
-                        outlet.send(turn).expect("somebody counts");
-                    }
-                });
-            }
-        });
+        let sunk =
+            finished.unary(Pipeline, "sink", move |_, _| {
+                move |input,
+                      output: &mut OutputBuilderSession<
+                    '_,
+                    u64,
+                    CapacityContainerBuilder<Vec<()>>,
+                >| {
+                    input.for_each(|capability, turns| {
+                        let _progress = output.session(&capability);
+                        for turn in turns.drain(..) {
+                            outlet.send(turn).expect("somebody counts");
+                        }
+                    });
+                }
+            });
         sunk.probe_with(&probe);
         (probe, waker)
     })

@@ -5,9 +5,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use turnstream_operators::history::recall::Terms;
 use turnstream_operators::history::{Database, HistoryConfig};
-use turnstream_schemas::{
-    EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, Turn,
-};
+use turnstream_schemas::{EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, Turn};
 
 use crate::scenes;
 

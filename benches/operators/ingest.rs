@@ -4,8 +4,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use timely::WorkerConfig;
 use timely::communication::Allocator;
 use timely::communication::allocator::thread::Thread;
-use timely::dataflow::operators::{Concat, Input as _, Probe};
 use timely::dataflow::operators::vec::Map;
+use timely::dataflow::operators::{Concat, Input as _, Probe};
 use timely::dataflow::{InputHandleVec, ProbeHandle};
 use timely::worker::Worker;
 use turnstream_operators::ingest::{Input, InputRecord, Original, TurnsConfig, ingest};
@@ -23,7 +23,11 @@ pub fn bench(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(inputs.len() as u64));
         let mut flow = Flow::new();
         group.bench_with_input(BenchmarkId::from_parameter(slug), &inputs, |bench, inputs| {
-            bench.iter_batched(|| inputs.clone(), |inputs| flow.serve(inputs), BatchSize::SmallInput);
+            bench.iter_batched(
+                || inputs.clone(),
+                |inputs| flow.serve(inputs),
+                BatchSize::SmallInput,
+            );
         });
     }
     group.finish();

@@ -177,9 +177,9 @@ impl Graph {
         self.snapshot.degree(id)
     }
 
-    /// How much a concept says, 0..=1: 1 − ln(degree) / ln(1 + largest degree of the graph). The
-    /// largest hub is near 0, a concept with a single fact is 1: an inverse document frequency
-    /// whose documents are facts.
+    /// How much a concept says, 0..=1: 1 − ln(degree) / ln(1 + D), where D is the largest degree
+    /// of the graph and at least 1,000. The largest hub is near 0, a concept with a single fact is
+    /// 1: an inverse document frequency whose documents are facts. A small graph has no hubs.
     pub fn informativeness(&self, id: ConceptId) -> f32 {
         self.snapshot.informativeness(id)
     }

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 pub mod completions;
 pub mod demo;
 pub mod failure;
+pub mod knowledge;
 pub mod logging;
 pub mod output;
 pub mod progress;
@@ -86,6 +87,8 @@ pub enum Command {
     Run(run::Args),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::Args),
+    /// Import facts, and look at what the engine knows.
+    Knowledge(knowledge::Args),
     /// Check a configuration file.
     Validate(validate::Args),
     /// Print the JSON Schema of a record.
@@ -100,8 +103,17 @@ impl Command {
         match self {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
+            Self::Knowledge(args) => args.json(),
             Self::Validate(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
+        }
+    }
+
+    /// What is logged where nobody says. What is read by a person stays among itself.
+    fn logged(&self) -> &'static str {
+        match self {
+            Self::Demo(_) => "warn,turnstream::knowledge=info",
+            _ => logging::DEFAULT,
         }
     }
 
@@ -109,11 +121,10 @@ impl Command {
     /// itself; an error is reported here.
     fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
-            Self::Demo(_) => {
-                Err(Usage::new("this build lacks the command", "build from a release").into())
-            }
+            Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
+            Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Validate(args) => validate::execute(args, out),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
@@ -169,7 +180,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(cli: &Cli, out: &mut (dyn Write + Send)) -> Exit {
-    logging::start(cli.log_format, cli.log_level.as_deref());
+    logging::start(cli.log_format, cli.log_level.as_deref(), cli.command.logged());
     let done = cli.command.execute(out).and_then(|exit| {
         out.flush()?;
         Ok(exit)

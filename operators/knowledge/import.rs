@@ -2,7 +2,6 @@
 //! A bad line is counted and reported by its number; it never stops the import.
 
 use std::io::{BufRead, Read};
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
@@ -61,19 +60,6 @@ pub enum Format {
     Tsv,
 }
 
-impl FromStr for Format {
-    type Err = ImportError;
-
-    fn from_str(name: &str) -> Result<Self, ImportError> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "conceptnet-csv" => Ok(Self::ConceptNetCsv),
-            "tsv" => Ok(Self::Tsv),
-            _ => Err(ImportError::UnknownFormat { name: name.to_owned() }),
-        }
-    }
-}
-
 /// What to import and under which name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
@@ -129,12 +115,6 @@ pub enum ImportError {
         line: u64,
         /// Why.
         source: std::io::Error,
-    },
-    /// There is no such format.
-    #[error("unknown format {name:?}; known are auto, conceptnet-csv and tsv")]
-    UnknownFormat {
-        /// What was asked for.
-        name: String,
     },
 }
 

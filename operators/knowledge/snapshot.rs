@@ -17,6 +17,9 @@ use super::relation::RelationEntry;
 use super::{ConceptId, Fact};
 use crate::language::Lexicon;
 
+/// What has fewer facts is no hub, though it be the largest concept of a small graph.
+const SMALLEST_HUB_DEGREE: u32 = 1_000;
+
 /// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -117,7 +120,7 @@ pub(super) struct Snapshot {
     version: String,
     concepts: usize,
     facts: usize,
-    /// ln(1 + largest degree).
+    /// ln(1 + largest degree), not below that of the smallest hub.
     degree_scale: f32,
 }
 
@@ -174,7 +177,7 @@ impl Snapshot {
             version: format!("{checksum:08x}-{facts}"),
             concepts,
             facts,
-            degree_scale: (1.0 + largest as f32).ln(),
+            degree_scale: (1.0 + largest.max(SMALLEST_HUB_DEGREE) as f32).ln(),
         })
     }
 
@@ -242,9 +245,6 @@ impl Snapshot {
 
     pub(super) fn informativeness(&self, id: ConceptId) -> f32 {
         let degree = self.degree(id).max(1) as f32;
-        if self.degree_scale <= 0.0 {
-            return 1.0;
-        }
         (1.0 - degree.ln() / self.degree_scale).clamp(0.0, 1.0)
     }
 

@@ -152,15 +152,20 @@ fn texts_are_normalised_as_conceptnet_does() {
 
 #[test]
 fn hubs_say_less() {
-    let mut facts: Vec<ImportedFact> =
-        (0..50).map(|number| fact("hub", "HasA", &format!("part {number}"), 1.0)).collect();
-    facts.push(fact("part 1", "HasA", "screw", 1.0));
-    let graph = Graph::from_facts(facts);
-    let says = |text: &str| graph.informativeness(graph.find(text).expect(text));
-    assert!(says("hub") < 0.01, "{}", says("hub"));
-    assert_eq!((says("screw"), says("part 2")), (1.0, 1.0));
-    assert!(says("part 1") < 1.0 && says("part 1") > says("hub"));
-    assert_eq!(graph.degree(graph.find("hub").expect("hub")), 50);
+    let star = |parts: u32| {
+        let part = |number| fact("hub", "HasA", &format!("part {number}"), 1.0);
+        let mut facts: Vec<ImportedFact> = (0..parts).map(part).collect();
+        facts.push(fact("part 1", "HasA", "screw", 1.0));
+        Graph::from_facts(facts)
+    };
+    let says = |graph: &Graph, text: &str| graph.informativeness(graph.find(text).expect(text));
+    let large = star(3_000);
+    assert_eq!(large.degree(large.find("hub").expect("hub")), 3_000);
+    assert!(says(&large, "hub") < 0.01, "{}", says(&large, "hub"));
+    assert_eq!((says(&large, "screw"), says(&large, "part 2")), (1.0, 1.0));
+    assert!(says(&large, "part 1") < 1.0 && says(&large, "part 1") > says(&large, "hub"));
+    let expected = 1.0 - 10f32.ln() / 1_001f32.ln();
+    assert!((says(&star(10), "hub") - expected).abs() < 1e-6, "a small graph has no hubs");
 }
 
 #[test]

@@ -1,4 +1,34 @@
 //! `turnstream demo`: conversations through the whole engine, explained turn by turn.
+//!
+//! Nothing is acted. The turns are appended to the `turns` topic of an embedded log in memory,
+//! [served](crate::engine::serve) on threads of their own as `turnstream run` serves them, and
+//! what is shown is what was then committed to the log's other topics.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use turnstream_schemas::Outcome;
+
+use super::{Usage, print_json};
+use crate::config::Config;
+use crate::engine::Summary;
+use crate::tally::Tally;
+
+mod chat;
+mod frame;
+mod page;
+mod play;
+mod script;
+mod served;
+mod show;
+mod spoken;
+
+use page::Page;
+use play::{Played, play};
+use script::Conversation;
+use served::Served;
 
 /// Watch conversations go through the whole engine: per turn the gate's decision, what is asked
 /// of the graph, the facts chosen, the history used and evicted, and the response.
@@ -28,4 +58,106 @@ pub struct Args {
     /// Print no explanation but one response record a line, and last one JSON object with counts.
     #[arg(long, conflicts_with = "pause")]
     pub json: bool,
+}
+
+/// Shows the demo.
+///
+/// # Errors
+/// Where no conversation has the name that was asked for, the shipped knowledge cannot be
+/// opened, the engine stops, or `out` cannot be written to.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let page = Page::new(out, colour(args));
+    if args.chat {
+        let stdin = std::io::stdin();
+        let prompt = stdin.is_terminal();
+        chat::chat(page, args.json, Served::start(config())?, &mut stdin.lock(), prompt)?;
+    } else {
+        let conversations = chosen(args.conversation.as_deref())?;
+        let played = play(&conversations, Served::start(config())?)?;
+        present(page, args, &conversations, &played)?;
+    }
+    Ok(())
+}
+
+/// The defaults, but for a memory so short that the demo can show how it forgets.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.history.max_entries = 6;
+    config.history.window_utterances = 6;
+    config.history.half_life_seconds = 30 * 60;
+    config.commit.interval_ms = 0;
+    config
+}
+
+/// The conversations to show.
+fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Conversation>> {
+    let all = script::all();
+    let Some(name) = name else { return Ok(all) };
+    let names: Vec<&str> = all.iter().map(|conversation| conversation.name).collect();
+    let remedy = format!("name one of: {}", names.join(", "));
+    let found = all.into_iter().find(|conversation| conversation.name == name);
+    let found = found.ok_or_else(|| Usage::new(format!("no conversation `{name}`"), remedy))?;
+    Ok(vec![found])
+}
+
+/// Whether standard output takes colours.
+fn colour(args: &Args) -> bool {
+    let choice = anstream::AutoStream::choice(&std::io::stdout());
+    !args.no_color && choice != anstream::ColorChoice::Never
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Counts<'a> {
+    #[serde(flatten)]
+    tally: &'a Tally,
+    /// Inputs that were read again and had ended before.
+    skipped: u64,
+    seconds: f64,
+    turns_per_second: f64,
+}
+
+/// Prints the counts as the last line of `--json`.
+fn print_counts(out: &mut dyn Write, summary: &Summary, time: Duration) -> std::io::Result<()> {
+    let seconds = time.as_secs_f64();
+    let turns_per_second = summary.tally.inputs as f64 / seconds.max(f64::EPSILON);
+    let Summary { tally, skipped, .. } = summary;
+    print_json(out, &Counts { tally, skipped: *skipped, seconds, turns_per_second })
+}
+
+fn present(
+    mut page: Page<'_>,
+    args: &Args,
+    conversations: &[Conversation],
+    played: &Played,
+) -> anyhow::Result<()> {
+    if args.json {
+        for heard in played.heard.iter().flatten() {
+            if let Outcome::Response(response) = &heard.outcome {
+                print_json(page.out(), response)?;
+            }
+        }
+        print_counts(page.out(), &played.summary, played.time)?;
+        return Ok(());
+    }
+    let mut enter = args.pause.then(|| std::io::stdin().lock());
+    frame::introduction(&mut page, conversations)?;
+    for (conversation, heard) in conversations.iter().zip(&played.heard) {
+        frame::opening(&mut page, conversation)?;
+        let mut spoken = spoken::Spoken::default();
+        for heard in heard {
+            show::turn(&mut page, heard, &spoken)?;
+            spoken.note(heard);
+            if let Some(stdin) = &mut enter {
+                page.flush()?;
+                // At the end of input nobody is there to wait for.
+                let read = stdin.read_line(&mut String::new()).context("standard input")?;
+                if read == 0 {
+                    enter = None;
+                }
+            }
+        }
+    }
+    frame::closing(&mut page, &played.summary, played.time)?;
+    Ok(())
 }

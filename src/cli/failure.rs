@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::logging::conceal;
 use super::{Exit, print_json};
 use crate::config::{ConfigError, Problem};
+use crate::knowledge::KnowledgeError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +76,14 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
             return Exit::Usage;
         }
         if cause.is::<InputRefused>() {
+            return Exit::InputRefused;
+        }
+        if let Some(
+            KnowledgeError::Read { .. }
+            | KnowledgeError::Import { .. }
+            | KnowledgeError::NoFacts { .. },
+        ) = cause.downcast_ref()
+        {
             return Exit::InputRefused;
         }
     }

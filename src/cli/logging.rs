@@ -9,7 +9,8 @@
 //! - `debug`: nobody; for those who configure the engine. What was decided, and why.
 //! - `trace`: nobody; for those who write the engine.
 //!
-//! `--log-level` wins over the variable `TURNSTREAM_LOG`, which wins over `info`.
+//! `--log-level` wins over the variable `TURNSTREAM_LOG`, which wins over what the command says
+//! (`info`; the demo, whose output a person reads, logs warnings only).
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -25,7 +26,7 @@ use crate::config::MASK;
 pub const VARIABLE: &str = "TURNSTREAM_LOG";
 
 /// What is logged where nothing says.
-const DEFAULT: &str = "info";
+pub const DEFAULT: &str = "info";
 
 /// Values shorter than this, in bytes, are not looked for in log lines: they would be found in
 /// half of all words.
@@ -49,10 +50,10 @@ pub fn directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Starts logging. A second call changes nothing.
-pub fn start(format: LogFormat, level: Option<&str>) {
+/// Starts logging, by default what the command says. A second call changes nothing.
+pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
-    let wanted = level.or(variable.as_deref()).unwrap_or(DEFAULT);
+    let wanted = level.or(variable.as_deref()).unwrap_or(default);
     let (filter, flaw) = match EnvFilter::try_new(wanted) {
         Ok(filter) => (filter, None),
         Err(flaw) => (EnvFilter::new(DEFAULT), Some(flaw)),

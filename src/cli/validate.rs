@@ -43,7 +43,7 @@ struct Verdict {
 /// Checks the file and says so.
 ///
 /// # Errors
-/// The [`ConfigError`], unless `--json` has it printed to `out`; and where `out` cannot be
+/// The [`ConfigError`](crate::config::ConfigError), unless `--json` has it printed to `out`; and where `out` cannot be
 /// written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let loaded = match load_config(args.config.as_deref()) {

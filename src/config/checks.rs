@@ -19,15 +19,15 @@ impl Validate for Config {
         checks.within("turns", |checks| self.turns.validate(checks));
         checks.within("history", |checks| self.history.validate(checks));
         checks.within("gate", |checks| {
-            stage(checks, self.gate.check());
+            stage(checks, &self.gate.check());
             checks.within("linking", |checks| self.gate.linking.validate(checks));
         });
-        checks.within("query_production", |checks| stage(checks, self.query_production.check()));
-        checks.within("topic_planning", |checks| stage(checks, self.topic_planning.check()));
-        checks.within("cross_revision", |checks| stage(checks, self.cross_revision.check()));
-        checks.within("fact_retrieval", |checks| stage(checks, self.fact_retrieval.check()));
-        checks.within("fact_selection", |checks| stage(checks, self.fact_selection.check()));
-        checks.within("generation", |checks| stage(checks, self.generation.check()));
+        checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
+        checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
+        checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
+        checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
+        checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
+        checks.within("generation", |checks| stage(checks, &self.generation.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         checks.within("log", |checks| self.log.validate(checks));
         checks.within("commit", |checks| self.commit.validate(checks));
@@ -36,7 +36,7 @@ impl Validate for Config {
 }
 
 /// Reports what a stage refuses of its own section.
-fn stage(checks: &mut Checks, checked: Result<(), Refused>) {
+fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
         Err(Refused::Form { stage, form }) => checks.problem(

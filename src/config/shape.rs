@@ -219,15 +219,27 @@ fn meaning(schema: &Value) -> String {
     sentence(schema).map_or(String::new(), |sentence| format!("meaning: {sentence}"))
 }
 
-/// The nearest of some names: one edit for short names, a third of the letters for long ones.
-/// Ties go to the name that comes first in the alphabet.
+/// The nearest of some names: few edits away (one in three letters), or else one that it
+/// shortens (`tresh` for `threshold`). Ties go to the name that comes first in the alphabet.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.collect();
     let allowed = (name.chars().count() / 3).max(1);
-    known
-        .map(|it| (strsim::damerau_levenshtein(name, it), it))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, it)| it)
+    let edits = known.iter().map(|it| (strsim::damerau_levenshtein(name, it), *it));
+    let few = edits.filter(|(edits, _)| *edits <= allowed).min();
+    let shortened = || {
+        let longer = known.iter().filter(|it| shortens(name, it));
+        longer.map(|it| (it.len(), *it)).min()
+    };
+    few.or_else(shortened).map(|(_, it)| it)
+}
+
+/// Whether the letters of `short`, three or more, stand in `long` in the same order, beginning
+/// with the same one.
+fn shortens(short: &str, long: &str) -> bool {
+    let mut letters = long.chars();
+    short.chars().count() >= 3
+        && short.chars().next() == long.chars().next()
+        && short.chars().all(|letter| letters.any(|it| it == letter))
 }
 
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {

@@ -135,6 +135,10 @@ fn unknown_keys_name_the_nearest() {
         "[gate]\ntreshold = 0.5",
         &["t.toml:2: gate.treshold: there is no such key; did you mean `threshold`?"],
     );
+    check(
+        "[gate]\ntresh = 0.5",
+        &["t.toml:2: gate.tresh: there is no such key; did you mean `threshold`?"],
+    );
     check("[gates]", &["t.toml:1: gates: there is no such key; did you mean `gate`?"]);
     check(
         "interval_ms = 5",

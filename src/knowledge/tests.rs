@@ -1,10 +1,15 @@
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::LazyLock;
 
 use turnstream_operators::knowledge::{Fact, ImportedFact};
 
 use super::lookup::{FactRecord, lookup};
 use super::*;
+
+/// The pack takes a second to compile: most tests share it.
+static PACK_GRAPH: LazyLock<Graph> =
+    LazyLock::new(|| read_pack().expect("the pack is read").into_graph());
 
 fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -14,7 +19,7 @@ fn gzip(text: &str) -> Vec<u8> {
 
 #[test]
 fn the_pack_is_the_documented_graph() {
-    let graph = read_pack().expect("the pack is read").into_graph();
+    let graph = &*PACK_GRAPH;
     let stats = graph.stats();
     assert_eq!((stats.facts, stats.relations), (296_463, 36));
     assert_eq!(stats.languages, ["en"]);
@@ -50,10 +55,10 @@ fn a_pack_holds_what_it_was_made_from_and_makes_itself_again() {
 
 #[test]
 fn the_shipped_pack_is_what_the_command_makes() {
-    let graph = read_pack().expect("the pack is read").into_graph();
+    let graph = &*PACK_GRAPH;
     let shipped = zstd::decode_all(PACK).expect("zstd");
     let mut made = Vec::with_capacity(shipped.len());
-    write_tsv(&graph, &mut made).expect("memory");
+    write_tsv(graph, &mut made).expect("memory");
     assert!(shipped == made, "the pack is not in the form that `knowledge pack` writes");
 }
 
@@ -169,26 +174,26 @@ fn names(facts: &[FactRecord]) -> BTreeSet<String> {
 
 #[test]
 fn a_lookup_finds_what_a_scan_of_the_pack_finds() {
-    let graph = read_pack().expect("the pack is read").into_graph();
+    let graph = &*PACK_GRAPH;
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     for (queries, topics) in [
         (&["coffee", "dog"][..], &["wake up", "pet", "coffee"][..]),
         (&["person"], &["water"]),
         (&["sleep"], &[]),
     ] {
-        let [foreseen, unforeseen] = scan(&graph, queries, topics);
-        let found = lookup(&graph, &words(queries), &words(topics), usize::MAX);
+        let [foreseen, unforeseen] = scan(graph, queries, topics);
+        let found = lookup(graph, &words(queries), &words(topics), usize::MAX);
         assert_eq!(names(&found.foreseen), foreseen);
         assert_eq!(names(&found.unforeseen), unforeseen);
         assert_eq!(
             found.foreseen.len() + found.unforeseen.len(),
             foreseen.len() + unforeseen.len()
         );
-        let cut = lookup(&graph, &words(queries), &words(topics), 7);
+        let cut = lookup(graph, &words(queries), &words(topics), 7);
         assert_eq!(cut.foreseen, found.foreseen[..found.foreseen.len().min(7)]);
         assert_eq!(cut.unforeseen, found.unforeseen[..7], "a cut is the beginning of the whole");
     }
-    let found = lookup(&graph, &words(&["Waking up", "qwertyuiop"]), &[], 3);
+    let found = lookup(graph, &words(&["Waking up", "qwertyuiop"]), &[], 3);
     assert_eq!(found.unknown, ["qwertyuiop"]);
     let names_wake = |fact: &FactRecord| fact.head == "wake up" || fact.tail == "wake up";
     assert!(found.unforeseen.len() == 3 && found.unforeseen.iter().all(names_wake));

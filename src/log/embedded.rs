@@ -17,8 +17,8 @@
 //! - All topics have the same number of partitions, for ever.
 //!
 //! Deterministic: no clock, no thread and no random order; the appender gives a record its time,
-//! and a poll that may not wait reads no clock. What is stored where is in [`state`]; whether it
-//! survives the process is the storage's matter: [`memory`] does not, [`directory`] does.
+//! and a poll that may not wait reads no clock. What is stored where is in `embedded/state.rs`; whether it
+//! survives the process is the storage's matter: `memory` does not, `directory` does.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -153,6 +153,27 @@ impl EmbeddedLog {
             None => 0,
         };
         Ok((partition, self.append(topic, partition, message)?))
+    }
+
+    /// Appends records to the partition of a key, so that no reader sees one of them and not the
+    /// others. Gives the partition and the offsets.
+    pub fn append_together(
+        &self,
+        topic: Topic,
+        key: &[u8],
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<(i32, Vec<i64>), LogError> {
+        let partition = partition_of(key, self.shared.config.partitions);
+        let mut state = self.state();
+        let offsets = messages.into_iter().map(|message| {
+            let message = Message { key: Some(key.to_vec()), ..message };
+            state.append(topic, partition, message)
+        });
+        let offsets = offsets.collect::<Result<_, _>>()?;
+        self.compact_if_due(&mut state, topic, partition)?;
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok((partition, offsets))
     }
 
     /// Takes one offset as a control record does: nobody ever reads it. Gives the offset.

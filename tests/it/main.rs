@@ -1,5 +1,21 @@
 //! Integration tests: what the program and its packages do together.
 
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 mod broker;
+mod demo;
+mod invariants;
 mod kafka;
+mod replay;
 mod schemas;
+
+/// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody
+/// at its standard input.
+fn turnstream(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnstream"));
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+    command.args(args).env("TURNSTREAM_CACHE", cache).env_remove("TURNSTREAM_LOG");
+    command.stdin(Stdio::null());
+    command
+}

@@ -1,1 +1,288 @@
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
 
+use proptest::prelude::*;
+use turnstream_schemas::outcome::Bytes;
+use turnstream_schemas::{
+    DeadLetter, EntryId, EntryKey, Fault, FaultKind, HistoryChange, HistoryEntry, InputId,
+    ScopeRecord, Stage,
+};
+
+use super::super::{Consumer, Event, Output, Position, Producer, Topic, Transaction, letters};
+use super::*;
+
+/// Conversations of two turns each: offsets 0 and 1 are the first.
+fn inputs(count: i64) -> Records {
+    Box::new((0..count).map(|offset| {
+        Ok(Record {
+            offset,
+            key: Some(format!("conversation {}", offset / 2).into_bytes()),
+            value: Some(format!("turn {offset}").into_bytes()),
+            last_of_scope: offset % 2 == 1,
+            ..Record::default()
+        })
+    }))
+}
+
+fn poll(consumer: &mut JsonlConsumer) -> Event {
+    consumer.poll(Duration::ZERO).unwrap()
+}
+
+/// Restores, resumes and reads everything.
+fn read_all(consumer: &mut JsonlConsumer) -> Vec<i64> {
+    assert!(matches!(poll(consumer), Event::Assigned(_)));
+    consumer.restore(PARTITION).unwrap();
+    consumer.resume(PARTITION).unwrap();
+    let mut offsets = Vec::new();
+    loop {
+        match poll(consumer) {
+            Event::Records(records) => offsets.extend(records.iter().map(|record| record.offset)),
+            Event::End => return offsets,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn outcome(topic: Topic, input_offset: i64, value: &str) -> Output {
+    Output {
+        topic,
+        partition: PARTITION,
+        input_offset,
+        key: None,
+        value: Some(value.as_bytes().to_vec()),
+        headers: Vec::new(),
+    }
+}
+
+fn commit(producer: &mut JsonlProducer, outputs: Vec<Output>, lowest_pending: i64) {
+    let position = Position {
+        partition: PARTITION,
+        generation: GENERATION,
+        offset: lowest_pending,
+        metadata: String::new(),
+    };
+    producer.commit(&Transaction { outputs, positions: vec![position] }).unwrap();
+}
+
+fn sinks(directory: &Path) -> Sinks {
+    Sinks {
+        responses: Some(directory.join("out.jsonl")),
+        history: Some(directory.join("history.jsonl")),
+        dead_letters: Some(directory.join("letters.jsonl")),
+        checkpoint: Some(directory.join("checkpoint.json")),
+        recorded: None,
+    }
+}
+
+fn text(path: &Option<PathBuf>) -> String {
+    let mut text = String::new();
+    reader(path.as_ref().unwrap()).unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_file_is_assigned_once_paused_resumed_and_ends() {
+    let (mut consumer, _producer) = open(inputs(700), &Sinks::default(), None).unwrap();
+    assert!(matches!(&poll(&mut consumer), Event::Assigned(all) if all[0].partition == 0));
+    assert_eq!(poll(&mut consumer), Event::Records(Vec::new()), "paused until it is resumed");
+    assert_eq!(consumer.restore(0).unwrap().position, None);
+    consumer.resume(0).unwrap();
+    let Event::Records(first) = poll(&mut consumer) else { panic!("no records") };
+    assert_eq!(first.len(), 500, "bounded batches");
+    consumer.pause(0).unwrap();
+    assert_eq!(poll(&mut consumer), Event::Records(Vec::new()));
+    consumer.resume(0).unwrap();
+    assert!(matches!(poll(&mut consumer), Event::Records(rest) if rest[0].offset == 500));
+    assert_eq!(poll(&mut consumer), Event::End);
+    assert_eq!(poll(&mut consumer), Event::End, "for ever");
+}
+
+#[test]
+fn an_error_of_the_loader_comes_after_the_records_before_it() {
+    let broken = LogError::Refused("log.jsonl:3: not JSON".to_owned());
+    let records: Records = Box::new(inputs(2).chain([Err(broken)]).chain(inputs(1)));
+    let (mut consumer, _producer) = open(records, &Sinks::default(), None).unwrap();
+    poll(&mut consumer);
+    consumer.resume(0).unwrap();
+    assert!(matches!(poll(&mut consumer), Event::Records(two) if two.len() == 2));
+    let error = consumer.poll(Duration::ZERO).unwrap_err();
+    assert!(error.to_string().starts_with("log.jsonl:3"), "{error}");
+}
+
+#[test]
+fn each_topic_is_written_in_its_own_form() {
+    let directory = tempfile::tempdir().unwrap();
+    let sinks = sinks(directory.path());
+    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    let input = InputId { topic: "log".to_owned(), partition: 0, offset: 1 };
+    let key = |entry| EntryKey { scope: turnstream_schemas::Scope::new(None, "c"), entry };
+    let of_entry = key(Some(EntryId { partition: 0, offset: 1 }));
+    let entry = HistoryEntry {
+        schema_version: 1,
+        input: input.clone(),
+        query: Some("who is\nthere?".to_owned()),
+        turn_id: "t".into(),
+        passages: Vec::new(),
+        response: None,
+        response_turn_id: None,
+        event_time: turnstream_schemas::EventTime(5),
+        embedding: None,
+        extra: serde_json::Map::new(),
+    };
+    let record = ScopeRecord { schema_version: 1, turns: 3, ..ScopeRecord::default() };
+    let change = |key: &EntryKey, value: Option<Vec<u8>>| Output {
+        key: Some(serde_json::to_vec(key).unwrap()),
+        value,
+        ..outcome(Topic::History, 1, "")
+    };
+    let letter = DeadLetter {
+        schema_version: 1,
+        input,
+        value: Some(Bytes(vec![255, 0])),
+        key: None,
+        headers: Vec::new(),
+        fault: Fault::new(Stage::Ingest, FaultKind::Invalid, "not UTF-8"),
+        time: 7,
+    };
+    let outputs = vec![
+        outcome(Topic::Responses, 1, "{\"response\":1}"),
+        outcome(Topic::Recorded, 1, "{\"switched\":\"off\"}"),
+        change(&of_entry, Some(serde_json::to_vec(&entry).unwrap())),
+        change(&key(None), Some(serde_json::to_vec(&record).unwrap())),
+        change(&of_entry, None),
+        letters::encode(&letter),
+    ];
+    commit(&mut producer, outputs, 2);
+    assert_eq!(producer.finish().unwrap(), 0);
+    assert_eq!(text(&sinks.responses), "{\"response\":1}\n");
+    let changes: Vec<HistoryChange> =
+        text(&sinks.history).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected = [
+        HistoryChange::Entry { key: of_entry.clone(), entry: Box::new(entry) },
+        HistoryChange::Scope { key: key(None), record: Box::new(record) },
+        HistoryChange::Gone { key: of_entry },
+    ];
+    assert_eq!(changes, expected);
+    let letters = text(&sinks.dead_letters);
+    assert_eq!(serde_json::from_str::<DeadLetter>(letters.trim_end()).unwrap(), letter);
+}
+
+#[test]
+fn what_would_break_the_form_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_consumer, mut producer) = open(inputs(0), &sinks(directory.path()), None).unwrap();
+    let position = Position { partition: 0, generation: 1, offset: 9, metadata: String::new() };
+    let mut refuse = |output: Output, position: Position| {
+        let transaction = Transaction { outputs: vec![output], positions: vec![position] };
+        producer.commit(&transaction).unwrap_err()
+    };
+    let error = refuse(outcome(Topic::Responses, 3, "{\n}"), position.clone()).to_string();
+    assert!(error.contains("input 3") && error.contains("more than one line"), "{error}");
+    let error = refuse(outcome(Topic::History, 3, "{}"), position.clone()).to_string();
+    assert!(error.contains("history"), "{error}");
+    let late = Position { generation: 2, ..position };
+    let error = refuse(outcome(Topic::Responses, 3, "{}"), late);
+    assert!(matches!(error, LogError::Stale { .. }), "{error}");
+}
+
+#[test]
+fn outcomes_still_waiting_are_counted_and_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let sinks = sinks(directory.path());
+    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    let both = vec![outcome(Topic::Responses, 0, "0"), outcome(Topic::Responses, 2, "2")];
+    commit(&mut producer, both, 1);
+    assert_eq!(producer.finish().unwrap(), 1);
+    assert_eq!(text(&sinks.responses), "0\n");
+}
+
+#[test]
+fn compressed_files_read_back_and_are_not_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("out.jsonl.gz");
+    let sinks = Sinks { responses: Some(path.clone()), ..Sinks::default() };
+    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    commit(&mut producer, vec![outcome(Topic::Responses, 0, "{\"a\":1}")], 1);
+    drop(producer);
+    assert_eq!(std::fs::read(&path).unwrap()[..2], [0x1f, 0x8b], "gzip");
+    assert_eq!(text(&sinks.responses), "{\"a\":1}\n");
+    let error = open(inputs(0), &sinks, Some(&Written::default())).err().unwrap();
+    assert!(error.to_string().contains("out.jsonl.gz"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_that_is_not_of_these_files_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let sinks = sinks(directory.path());
+    assert_eq!(Written::read(&directory.path().join("none")).unwrap(), None);
+    let ahead = Written { offset: 4, responses: 1_000, ..Written::default() };
+    let error = open(inputs(0), &sinks, Some(&ahead)).err().unwrap().to_string();
+    assert!(error.contains("out.jsonl") && error.contains("1000"), "{error}");
+    let checkpoint = directory.path().join("checkpoint.json");
+    std::fs::write(&checkpoint, "{").unwrap();
+    let error = Written::read(&checkpoint).unwrap_err().to_string();
+    assert!(error.contains("checkpoint.json") && error.contains("remove it"), "{error}");
+}
+
+/// Finishes inputs in this order of preference, committing now and then, and stops after
+/// `commits` commits.
+fn replay(
+    sinks: &Sinks,
+    resume: Option<&Written>,
+    count: i64,
+    order: &[u8],
+    commits: usize,
+) -> Written {
+    let (mut consumer, mut producer) = open(inputs(count), sinks, resume).unwrap();
+    let offsets = read_all(&mut consumer);
+    let mut pending: BTreeMap<i64, ()> = offsets.iter().map(|offset| (*offset, ())).collect();
+    let mut outputs = Vec::new();
+    let mut done = 0;
+    let mut turn = 0;
+    while !pending.is_empty() && done < commits {
+        let pick = usize::from(order[turn % order.len()]);
+        turn += 1;
+        let offset = *pending.keys().nth(pick % pending.len().min(7)).unwrap();
+        pending.remove(&offset);
+        for part in 0..=offset % 3 {
+            outputs.push(outcome(Topic::Responses, offset, &format!("{offset}.{part}")));
+        }
+        if pick.is_multiple_of(3) || pending.is_empty() {
+            let lowest = pending.keys().next().copied().unwrap_or(count);
+            commit(&mut producer, std::mem::take(&mut outputs), lowest);
+            done += 1;
+        }
+    }
+    producer.written()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However outcomes come, and wherever a replay is cut short and gone on with, the bytes are
+    /// those of the inputs in order.
+    #[test]
+    fn the_bytes_do_not_depend_on_the_order_of_outcomes(
+        count in 0..60_i64,
+        order in prop::collection::vec(any::<u8>(), 1..40),
+        cut in 0..20_usize,
+    ) {
+        let mut expected = String::new();
+        for offset in 0..count {
+            for part in 0..=offset % 3 {
+                expected.push_str(&format!("{offset}.{part}\n"));
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let sinks = sinks(directory.path());
+        let written = replay(&sinks, None, count, &order, cut);
+        let kept = Written::read(sinks.checkpoint.as_ref().unwrap()).unwrap();
+        prop_assert_eq!(kept.unwrap_or_default(), written);
+        prop_assert_eq!(written.offset % 2, 0, "between conversations");
+        prop_assert!(expected.starts_with(&text(&sinks.responses)));
+        replay(&sinks, Some(&written), count, &order, usize::MAX);
+        prop_assert_eq!(text(&sinks.responses), expected);
+    }
+}

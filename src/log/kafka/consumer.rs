@@ -30,7 +30,13 @@ pub struct KafkaConsumer {
 
 impl KafkaConsumer {
     pub(super) fn new(client: Arc<BaseConsumer<Membership>>, config: &KafkaConfig) -> Self {
-        Self { client, config: config.clone(), restorer: None, flowing: BTreeSet::new(), paused: BTreeSet::new() }
+        Self {
+            client,
+            config: config.clone(),
+            restorer: None,
+            flowing: BTreeSet::new(),
+            paused: BTreeSet::new(),
+        }
     }
 
     /// Drains what is there into a batch, waiting only for the first.
@@ -62,11 +68,11 @@ impl KafkaConsumer {
         let topic = &self.config.topics.turns;
         let fatal = matches!(source, KafkaError::MessageConsumptionFatal(_));
         match source.rdkafka_error_code() {
-            Some(
-                Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition,
-            ) => Err(LogError::Refused(format!(
-                "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
-            ))),
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
+                Err(LogError::Refused(format!(
+                    "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
+                )))
+            }
             Some(
                 Code::TopicAuthorizationFailed
                 | Code::GroupAuthorizationFailed

@@ -40,11 +40,7 @@ struct Held {
 
 impl Membership {
     pub(super) fn new(topic: &str) -> Self {
-        Self {
-            topic: topic.to_owned(),
-            state: Mutex::default(),
-            leaving: AtomicBool::new(false),
-        }
+        Self { topic: topic.to_owned(), state: Mutex::default(), leaving: AtomicBool::new(false) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -8,7 +8,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header as KafkaHeader, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext, PurgeConfig};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Output, Position, Producer, Topic, Transaction};
@@ -18,23 +18,30 @@ use super::{KafkaConfig, REQUEST_TIMEOUT, failed};
 /// How long the client is waited for at once. It always takes the whole of it.
 const SLICE: Duration = Duration::from_micros(500);
 
+/// How long one call of an abort may take before deliveries are heard again.
+const ABORT_SLICE: Duration = Duration::from_millis(20);
+
 /// Commits outcomes with the positions behind them.
 pub struct KafkaProducer {
     client: BaseProducer<Deliveries>,
     consumer: Arc<BaseConsumer<Membership>>,
     config: KafkaConfig,
+    /// How many transactions were begun.
+    number: usize,
 }
 
-/// Hears what became of each record sent.
+/// Hears what became of each record sent. Of records that an abort purged that may be long after
+/// it, so each carries the number of its transaction.
 #[derive(Default)]
 struct Deliveries {
-    /// The first failure since it was last taken.
-    failure: Mutex<Option<KafkaError>>,
+    /// The latest transaction of which a record failed, and its first failure.
+    failure: Mutex<Option<(usize, KafkaError)>>,
 }
 
 impl Deliveries {
-    fn take_failure(&self) -> Option<KafkaError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn failure_of(&self, number: usize) -> Option<KafkaError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().filter(|(of, _)| *of == number).map(|(_, error)| error.clone())
     }
 }
 
@@ -45,12 +52,14 @@ impl ClientContext for Deliveries {
 }
 
 impl ProducerContext for Deliveries {
-    type DeliveryOpaque = ();
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         if let Err((error, _)) = result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            failure.get_or_insert_with(|| error.clone());
+            if failure.as_ref().is_none_or(|(of, _)| *of < number) {
+                *failure = Some((number, error.clone()));
+            }
         }
     }
 }
@@ -75,7 +84,7 @@ impl KafkaProducer {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         loop {
             match client.init_transactions(REQUEST_TIMEOUT) {
-                Ok(()) => return Ok(Self { client, consumer, config: config.clone() }),
+                Ok(()) => return Ok(Self { client, consumer, config: config.clone(), number: 0 }),
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && Instant::now() < deadline => {}
                 Err(source) => {
@@ -99,8 +108,8 @@ impl KafkaProducer {
             self.send(output, deadline)?;
         }
         self.flush(deadline)?;
-        if let Some(source) = self.client.context().take_failure() {
-            return Err(self.delivery_failed(source));
+        if let Some(source) = self.client.context().failure_of(self.number) {
+            return Err(self.not_delivered("delivering outcomes", source));
         }
         let group = self.group_of(&transaction.positions, deadline)?;
         let list = self.offsets(&transaction.positions)?;
@@ -118,8 +127,8 @@ impl KafkaProducer {
 
     fn send(&self, output: &Output, deadline: Instant) -> Result<(), LogError> {
         let topic = self.config.topics.name(output.topic);
-        let mut record: BaseRecord<'_, [u8], [u8]> =
-            BaseRecord::to(topic).partition(output.partition);
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, self.number).partition(output.partition);
         record.key = output.key.as_deref();
         record.payload = output.value.as_deref();
         if !output.headers.is_empty() {
@@ -140,19 +149,21 @@ impl KafkaProducer {
                     "sending the outcome of input {}-{} to `{topic}`, partition {}",
                     output.partition, output.input_offset, output.partition
                 );
-                return Err(self.judged(&doing, source));
+                return Err(self.not_delivered(&doing, source));
             }
             record = back;
             self.client.poll(SLICE);
         }
     }
 
-    /// Waits until every record was delivered or refused. The client's own flush waits in slices
-    /// of 100 ms, which would be the latency of every commit.
+    /// Waits until every record was delivered or refused, and what became of it was heard. The
+    /// client's own flush waits in slices of 100 ms, which would be the latency of every commit,
+    /// and not for the hearing.
     fn flush(&self, deadline: Instant) -> Result<(), LogError> {
         loop {
             match self.client.flush(Duration::ZERO) {
-                Ok(()) => return Ok(()),
+                Ok(()) if self.client.in_flight_count() == 0 => return Ok(()),
+                Ok(()) => self.client.poll(Duration::ZERO),
                 Err(source) if Instant::now() >= deadline => {
                     return Err(self.judged("waiting for records to be delivered", source));
                 }
@@ -236,31 +247,35 @@ impl KafkaProducer {
         Ok(list)
     }
 
-    fn delivery_failed(&self, source: KafkaError) -> LogError {
+    /// A record was refused; what would be refused again ends the process.
+    fn not_delivered(&self, doing: &str, source: KafkaError) -> LogError {
+        use RDKafkaErrorCode as Code;
         let remedy = match source.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
-                "; it is larger than the topic's `max.message.bytes`, so raise that"
+            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => {
+                "a record is too large; raise `message.max.bytes` under `kafka.client` and \
+                 `max.message.bytes` of the topics"
             }
-            Some(RDKafkaErrorCode::UnknownPartition | RDKafkaErrorCode::UnknownTopicOrPartition) => {
-                "; a topic is gone or has fewer partitions than the inputs"
+            Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
+                "a topic is gone or has fewer partitions than the inputs; create it again"
             }
-            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => "; check the broker's ACLs",
-            _ => return self.judged("delivering outcomes", source),
+            Some(Code::TopicAuthorizationFailed) => "check the broker's ACLs",
+            _ => return self.judged(doing, source),
         };
-        LogError::Kafka { doing: format!("delivering outcomes{remedy}"), source, fatal: true }
+        LogError::Kafka { doing: format!("{doing}: {remedy}"), source, fatal: true }
     }
 
     /// Whether an error ends the process is for the client to say.
     fn judged(&self, doing: &str, source: KafkaError) -> LogError {
         let fatal = self.client.client().fatal_error().is_some()
             || matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
-        let doing = match &source {
-            _ if !fatal => doing.to_owned(),
-            _ => format!(
-                "{doing} under the transactional id `{}`; if another process has it, give every \
-                 process its own",
-                self.config.transactional_id
-            ),
+        let id = &self.config.transactional_id;
+        let doing = if fatal {
+            format!(
+                "{doing} as `{id}`; if another process has that `kafka.transactional_id`, \
+                     give every process its own"
+            )
+        } else {
+            doing.to_owned()
         };
         LogError::Kafka { doing, source, fatal }
     }
@@ -288,16 +303,20 @@ impl KafkaProducer {
         }
     }
 
+    /// Aborts. What still waits to be sent is purged by the client itself: purged from here it
+    /// would leave a gap in the numbers by which the broker knows repeated records, and the next
+    /// transaction would fail. The client waits for us to hear of every record, hence the short
+    /// calls, each of which goes on where the one before stopped.
     fn abort(&self) -> Result<(), LogError> {
         let deadline = Instant::now() + self.timeout();
-        self.client.purge(PurgeConfig::default().queue().inflight());
-        self.flush(deadline)?;
-        self.client.context().take_failure();
         loop {
-            match self.client.abort_transaction(self.timeout()) {
+            match self.client.abort_transaction(ABORT_SLICE) {
                 Ok(()) => return Ok(()),
                 Err(KafkaError::Transaction(error))
-                    if error.is_retriable() && Instant::now() < deadline => {}
+                    if error.is_retriable() && Instant::now() < deadline =>
+                {
+                    self.client.poll(SLICE);
+                }
                 Err(source) => {
                     let doing = "aborting a transaction; the process must start again".to_owned();
                     return Err(LogError::Kafka { doing, source, fatal: true });
@@ -315,7 +334,7 @@ impl Producer for KafkaProducer {
         }
         self.check_held(&transaction.positions)?;
         let deadline = Instant::now() + self.timeout();
-        self.client.context().take_failure();
+        self.number += 1;
         self.client
             .begin_transaction()
             .map_err(|source| self.judged("beginning a transaction", source))?;

@@ -9,13 +9,15 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{LogError, Record, Restored, Topic, LastPerKey};
+use super::super::{LastPerKey, LogError, Record, Restored, Topic};
 use super::consumer::record;
 use super::membership::{self, Membership};
 use super::{KafkaConfig, failed};
 
 /// How long one wait inside a restoration takes at most.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long to wait before asking again.
+const RETRY: Duration = Duration::from_millis(20);
 /// How often the membership is kept alive meanwhile.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
@@ -53,7 +55,8 @@ impl Restorer {
     ) -> Result<Restored, LogError> {
         let begun = Instant::now();
         let (position, metadata) = self.committed(client, partition)?;
-        let mut alive = KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
+        let mut alive =
+            KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
         let end = self.settled_end(partition, &mut alive)?;
         let changelog = self.read_changelog(partition, end, &mut alive)?;
         let records = changelog.len();
@@ -112,21 +115,44 @@ impl Restorer {
     /// ended.
     fn settled_end(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let topic = self.config.topics.name(Topic::History);
-        let ask = |client: &BaseConsumer<DefaultConsumerContext>| {
-            client.fetch_watermarks(topic, partition, self.timeout()).map_err(|source| {
-                failed(&format!("asking for the end of `{topic}`, partition {partition}"), source)
-            })
-        };
-        let (_, end) = ask(&self.watermarks)?;
         let deadline = Instant::now() + self.timeout();
-        while ask(&self.changelog)?.1 < end {
+        let end = self.end(&self.watermarks, partition, deadline, alive)?;
+        while self.end(&self.changelog, partition, deadline, alive)? < end {
             if Instant::now() >= deadline {
-                return Err(LogError::Unsettled { what: format!("`{topic}`, partition {partition}") });
+                return Err(LogError::Unsettled {
+                    what: format!("`{topic}`, partition {partition}"),
+                });
             }
             alive.keep()?;
-            std::thread::sleep(SLICE / 5);
+            std::thread::sleep(RETRY);
         }
         Ok(end)
+    }
+
+    /// The end of the changelog partition as this client is told it: the high watermark, or for
+    /// readers of committed records the first offset that is not certain. Tried again while the
+    /// partition has no leader.
+    fn end(
+        &self,
+        client: &BaseConsumer<DefaultConsumerContext>,
+        partition: i32,
+        deadline: Instant,
+        alive: &mut KeepAlive<'_>,
+    ) -> Result<i64, LogError> {
+        let topic = self.config.topics.name(Topic::History);
+        loop {
+            match client.fetch_watermarks(topic, partition, self.timeout()) {
+                Ok((_, end)) => return Ok(end),
+                Err(source) if Instant::now() >= deadline => {
+                    let doing = format!("asking for the end of `{topic}`, partition {partition}");
+                    return Err(failed(&doing, source));
+                }
+                Err(_) => {
+                    alive.keep()?;
+                    std::thread::sleep(RETRY);
+                }
+            }
+        }
     }
 
     /// Everything committed up to the end. The reader is told of the end of a partition by its

@@ -1,0 +1,83 @@
+//! `demo --chat`: a person types, and each line is a turn.
+
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use turnstream_schemas::{EventTime, Outcome, Speaker, Turn};
+
+use super::page::Page;
+use super::play::Heard;
+use super::served::Served;
+use super::spoken::Spoken;
+use super::{frame, print_counts, print_json, show};
+use crate::log::embedded::Message;
+
+/// The conversation's id.
+const CONVERSATION: &str = "chat";
+
+/// What stands before a line that is to be typed.
+const PROMPT: &str = "\nyou> ";
+
+/// Serves what is typed until an empty line or the end.
+pub(super) fn chat(
+    mut page: Page<'_>,
+    json: bool,
+    mut served: Served,
+    stdin: &mut dyn BufRead,
+    prompt: bool,
+) -> anyhow::Result<()> {
+    if !json {
+        frame::chat_introduction(&mut page)?;
+    }
+    let mut spoken = Spoken::default();
+    let mut time = Duration::ZERO;
+    let mut count = 0;
+    loop {
+        if prompt && !json {
+            write!(page.out(), "{PROMPT}")?;
+            page.flush()?;
+        }
+        let Some(words) = line(stdin)? else { break };
+        count += 1;
+        let asked = Instant::now();
+        let heard = say(&mut served, &words, count)?;
+        time += asked.elapsed();
+        match &heard.outcome {
+            Outcome::Response(response) if json => print_json(page.out(), response)?,
+            _ if json => {}
+            _ => show::turn(&mut page, &heard, &spoken)?,
+        }
+        spoken.note(&heard);
+    }
+    let summary = served.end()?;
+    if json {
+        print_counts(page.out(), &summary, time)?;
+    } else {
+        frame::closing(&mut page, &summary, time)?;
+    }
+    Ok(())
+}
+
+/// The next line without its end; `None` where it is empty or there is none.
+fn line(stdin: &mut dyn BufRead) -> anyhow::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    stdin.read_until(b'\n', &mut bytes).context("standard input")?;
+    let words = String::from_utf8_lossy(&bytes);
+    let words = words.trim();
+    Ok((!words.is_empty()).then(|| words.to_owned()))
+}
+
+/// Puts one turn through the engine.
+fn say(served: &mut Served, words: &str, count: u64) -> anyhow::Result<Heard> {
+    let now = jiff::Timestamp::now().as_millisecond();
+    let mut turn = Turn::new(CONVERSATION, Speaker::User, words);
+    turn.turn_id = Some(format!("t{count}").into());
+    turn.timestamp = Some(EventTime(now));
+    let bytes = serde_json::to_vec(&turn)?;
+    let message = Message { value: Some(bytes.clone()), time_ms: Some(now), ..Message::default() };
+    let inputs = served.append(CONVERSATION, [message])?;
+    let input = inputs.first().context("the log gave no offset")?;
+    let outcome = served.outcome(input)?;
+    Ok(Heard { bytes, turn: Some(turn), outcome })
+}

@@ -1,0 +1,141 @@
+//! What stands before, between and after the turns: how to read the demo, what each conversation
+//! is for, and what it came to.
+
+use std::io;
+use std::time::Duration;
+
+use super::page::{Ink, Page, Text};
+use super::script::Conversation;
+use super::show;
+use crate::engine::Summary;
+use crate::tally::Tally;
+
+/// The dataflow in one line of words.
+const FLOW: &str = "turn > recall > gate > queries + topics > cross revision > facts > selection \
+                    > answer > history";
+
+/// What the rows say.
+const LEGEND: &[(&str, &str)] = &[
+    (
+        "gate",
+        "does the turn need knowledge? A score in 0..1 and what moved it most; from 0.50 on, yes",
+    ),
+    (
+        "demand",
+        "explicit: what the dialogue names (and in which turn); implicit: what that points to; \
+      maintained and extended: topics that stay, and topics that may come next; revised: what queries \
+      and topics change in each other, and why",
+    ),
+    (
+        "facts",
+        "foreseen: joins a query and a topic; unforeseen: touches one of them. In the order in \
+      which they were selected, with their relevance",
+    ),
+    (
+        "history",
+        "entries the turn was answered from (the latest, or older ones that are relevant) and \
+      entries it pushed out, with weight = half relevance + half recency",
+    ),
+    (
+        "answer",
+        "the response; re:p2 is our answer to turn p2. No language model is used here: a \
+      realiser puts facts into sentences",
+    ),
+];
+
+/// How the demo is read.
+pub(super) fn introduction(page: &mut Page<'_>, conversations: &[Conversation]) -> io::Result<()> {
+    page.rule("turnstream demo")?;
+    let names: Vec<&str> = conversations.iter().map(|conversation| conversation.name).collect();
+    let what = match names.as_slice() {
+        [name] => format!("The conversation {name}, which we wrote, goes"),
+        names => format!("Conversations that we wrote ({}) go", names.join(", ")),
+    };
+    page.paragraph(
+        &format!(
+            "{what} through the engine: appended to a log in memory, served as `turnstream run` \
+             serves them, read back from what was committed. The facts are ConceptNet's. On the \
+             log the conversations interleave; here they stand one after the other."
+        )
+        .into(),
+    )?;
+    legend(page)
+}
+
+/// How a chat is read.
+pub(super) fn chat_introduction(page: &mut Page<'_>) -> io::Result<()> {
+    page.rule("turnstream demo --chat")?;
+    let what = "Type a turn and press Enter; an empty line or Ctrl-D ends it. Each line is appended \
+                to a log in memory and served as `turnstream run` serves it. The facts are \
+                ConceptNet's: everyday things and what people do with them. Try: What do I need to \
+                bake bread?";
+    page.paragraph(&what.into())?;
+    legend(page)
+}
+
+fn legend(page: &mut Page<'_>) -> io::Result<()> {
+    page.blank()?;
+    page.item("flow", &Text::new(Ink::Strong, FLOW))?;
+    for (label, meaning) in LEGEND {
+        page.item(label, &Text::new(Ink::Quiet, *meaning))?;
+    }
+    Ok(())
+}
+
+/// What a conversation is for.
+pub(super) fn opening(page: &mut Page<'_>, conversation: &Conversation) -> io::Result<()> {
+    page.blank()?;
+    page.rule(conversation.name)?;
+    page.paragraph(&Text::new(Ink::Quiet, conversation.about))
+}
+
+/// What it came to.
+pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) -> io::Result<()> {
+    let Tally { inputs, responses, recorded, dead_letters, .. } = summary.tally;
+    page.blank()?;
+    page.rule("what became of the inputs")?;
+    let letters = if dead_letters == 1 { "dead letter" } else { "dead letters" };
+    let law = format!(
+        "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} {letters}"
+    );
+    let law =
+        Text::new(Ink::Strong, law).and(Ink::Quiet, ": every input ends as exactly one of them");
+    page.item("law", &law)?;
+    let reasons = summary.tally.recorded_by_reason.iter();
+    let reasons: Vec<String> =
+        reasons.map(|(reason, count)| format!("{count} {}", show::reason(reason))).collect();
+    page.item("recorded", &reasons.join(", ").into())?;
+    let gate = summary.tally.gate;
+    let decided = format!("{} turns retrieved, {} did not need to", gate.retrieve, gate.skip);
+    page.item("gate", &decided.into())?;
+    let used = format!(
+        "{} selected for {responses} responses; {} responses had a foreseen one",
+        summary.tally.evidence_used, summary.tally.foreseen_hits
+    );
+    page.item("facts", &used.into())?;
+    let seconds = time.as_secs_f64();
+    let rate = format!(
+        "{seconds:.2} s, {:.0} turns per second, with people who wait for each answer; what the \
+         engine can do is measured by `replay`",
+        inputs as f64 / seconds.max(f64::EPSILON)
+    );
+    page.item("time", &rate.into())?;
+    next(page)
+}
+
+fn next(page: &mut Page<'_>) -> io::Result<()> {
+    page.blank()?;
+    page.rule("where to go from here")?;
+    for (command, what) in [
+        ("turnstream demo --chat", "type the turns yourself"),
+        (
+            "turnstream replay LOG --out FILE",
+            "put a log of conversations through, as fast as it goes",
+        ),
+        ("turnstream run --config FILE", "serve the turns of a topic until told to stop"),
+    ] {
+        let head = Text::new(Ink::Plain, format!("  {command:<34}"));
+        page.headed(&head, &Text::new(Ink::Quiet, what))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! Text on a page: columns, wrapping and colours, for terminals and for files.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+
+/// The widest page, in columns; wider lines are hard to read.
+const MAX_WIDTH: usize = 100;
+
+/// The narrowest: below it lines run over.
+const MIN_WIDTH: usize = 60;
+
+/// Column of the second label of a row.
+const SECOND: usize = 12;
+
+/// Column of a row's text.
+const TEXT: usize = 23;
+
+/// How words look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ink {
+    /// As everything else.
+    #[default]
+    Plain,
+    /// What matters most.
+    Strong,
+    /// What may be passed over.
+    Quiet,
+    /// Names of rows.
+    Label,
+    /// A yes, a gain.
+    Good,
+    /// A no, a loss.
+    Careful,
+}
+
+impl Ink {
+    fn style(self) -> Style {
+        match self {
+            Self::Plain => Style::new(),
+            Self::Strong => Style::new().bold(),
+            Self::Quiet => Style::new().dimmed(),
+            Self::Label => AnsiColor::Cyan.on_default(),
+            Self::Good => AnsiColor::Green.on_default(),
+            Self::Careful => AnsiColor::Yellow.on_default(),
+        }
+    }
+}
+
+/// Words with their looks. A no-break space keeps two words on one line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Text(Vec<(Ink, String)>);
+
+impl Text {
+    /// Words that look like this.
+    pub(super) fn new(ink: Ink, words: impl Into<String>) -> Self {
+        Self(vec![(ink, words.into())])
+    }
+
+    /// And then these.
+    pub(super) fn and(mut self, ink: Ink, words: impl Into<String>) -> Self {
+        self.0.push((ink, words.into()));
+        self
+    }
+
+    /// And then that text.
+    pub(super) fn then(mut self, text: Self) -> Self {
+        self.0.extend(text.0);
+        self
+    }
+
+    /// Texts with this between them.
+    pub(super) fn joined(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
+        let mut joined = Self::default();
+        for text in texts {
+            if !joined.0.is_empty() {
+                joined.0.push((Ink::Quiet, between.to_owned()));
+            }
+            joined.0.extend(text.0);
+        }
+        joined
+    }
+
+    /// Whether it has no words.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, words)| words.is_empty())
+    }
+
+    /// The words, each with its looks in pieces: a change of ink does not part a word.
+    fn words(&self) -> Vec<Vec<(Ink, String)>> {
+        let mut words: Vec<Vec<(Ink, String)>> = Vec::new();
+        let mut inside = false;
+        for (ink, text) in &self.0 {
+            for character in text.chars() {
+                if character.is_whitespace() && character != '\u{a0}' {
+                    inside = false;
+                    continue;
+                }
+                let shown = match character {
+                    '\u{a0}' => ' ',
+                    // What a stranger typed must not steer the terminal.
+                    control if control.is_control() => '\u{fffd}',
+                    other => other,
+                };
+                if !inside {
+                    words.push(Vec::new());
+                    inside = true;
+                }
+                let Some(word) = words.last_mut() else { continue };
+                match word.last_mut() {
+                    Some((last, piece)) if last == ink => piece.push(shown),
+                    _ => word.push((*ink, shown.to_string())),
+                }
+            }
+        }
+        words
+    }
+}
+
+impl From<&str> for Text {
+    fn from(words: &str) -> Self {
+        Self::new(Ink::Plain, words)
+    }
+}
+
+impl From<String> for Text {
+    fn from(words: String) -> Self {
+        Self::new(Ink::Plain, words)
+    }
+}
+
+/// Where rows are written.
+pub(super) struct Page<'out> {
+    out: &'out mut dyn Write,
+    width: usize,
+    colour: bool,
+}
+
+impl<'out> Page<'out> {
+    /// A page as wide as the terminal, within reason; [`MAX_WIDTH`] where there is none.
+    pub(super) fn new(out: &'out mut dyn Write, colour: bool) -> Self {
+        let stdout = io::stdout();
+        let terminal =
+            if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
+        let width = terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0));
+        Self { out, width: width.clamp(MIN_WIDTH, MAX_WIDTH), colour }
+    }
+
+    /// What the page is written to.
+    pub(super) fn out(&mut self) -> &mut dyn Write {
+        self.out
+    }
+
+    /// Has everything seen that was written.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// An empty line.
+    pub(super) fn blank(&mut self) -> io::Result<()> {
+        writeln!(self.out)
+    }
+
+    /// A line across the page with a title in it.
+    pub(super) fn rule(&mut self, title: &str) -> io::Result<()> {
+        let rest = self.width.saturating_sub(title.chars().count() + 4);
+        self.ink(Ink::Quiet, "── ")?;
+        self.ink(Ink::Strong, title)?;
+        self.ink(Ink::Quiet, &format!(" {}", "─".repeat(rest)))?;
+        writeln!(self.out)
+    }
+
+    /// A paragraph from the left edge.
+    pub(super) fn paragraph(&mut self, text: &Text) -> io::Result<()> {
+        self.wrapped(0, 0, text)
+    }
+
+    /// A row with a label, a second one, and a text beside them, which wraps in its column. A
+    /// row without text is not written.
+    pub(super) fn row(&mut self, label: &str, second: &str, text: &Text) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.ink(Ink::Plain, "  ")?;
+        self.ink(Ink::Label, label)?;
+        let column = self.pad(2 + label.chars().count(), SECOND)?;
+        self.ink(Ink::Quiet, second)?;
+        let column = self.pad(column + second.chars().count(), TEXT)?;
+        self.wrapped(column, TEXT, text)
+    }
+
+    /// A row with a label and a text beside it.
+    pub(super) fn item(&mut self, label: &str, text: &Text) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.ink(Ink::Plain, "  ")?;
+        self.ink(Ink::Label, label)?;
+        let column = self.pad(2 + label.chars().count(), SECOND)?;
+        self.wrapped(column, SECOND, text)
+    }
+
+    /// A row whose text begins right after one label of its own looks.
+    pub(super) fn headed(&mut self, head: &Text, text: &Text) -> io::Result<()> {
+        let head = head.clone().and(Ink::Plain, "  ");
+        let column: usize = head.0.iter().map(|(_, words)| words.chars().count()).sum();
+        for (ink, words) in &head.0 {
+            self.ink(*ink, words)?;
+        }
+        self.wrapped(column, column, text)
+    }
+
+    /// Spaces from one column to another, at least one.
+    fn pad(&mut self, from: usize, to: usize) -> io::Result<usize> {
+        let spaces = to.saturating_sub(from).max(1);
+        write!(self.out, "{:spaces$}", "")?;
+        Ok(from + spaces)
+    }
+
+    /// Words from a column on; further lines begin at `indent`.
+    fn wrapped(&mut self, column: usize, indent: usize, text: &Text) -> io::Result<()> {
+        let mut column = column;
+        let mut begun = false;
+        for word in text.words() {
+            let length: usize = word.iter().map(|(_, piece)| piece.chars().count()).sum();
+            if begun && column + 1 + length > self.width {
+                write!(self.out, "\n{:indent$}", "")?;
+                column = indent;
+            } else if begun {
+                write!(self.out, " ")?;
+                column += 1;
+            }
+            for (ink, piece) in &word {
+                self.ink(*ink, piece)?;
+            }
+            column += length;
+            begun = true;
+        }
+        writeln!(self.out)
+    }
+
+    fn ink(&mut self, ink: Ink, words: &str) -> io::Result<()> {
+        let style = ink.style();
+        if self.colour && !style.is_plain() {
+            write!(self.out, "{style}{words}{style:#}")
+        } else {
+            self.out.write_all(words.as_bytes())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(
+        width: usize,
+        colour: bool,
+        write: impl Fn(&mut Page<'_>) -> io::Result<()>,
+    ) -> String {
+        let mut out = Vec::new();
+        write(&mut Page { out: &mut out, width, colour }).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn rows_wrap_in_their_column() {
+        let text = Text::from("one two three").and(Ink::Strong, "-four five\u{a0}six");
+        let shown = written(TEXT + 10, false, |page| page.row("gate", "yes", &text));
+        let (gap, indent) = (" ".repeat(TEXT - SECOND - 3), " ".repeat(TEXT));
+        let expected =
+            ["  gate      yes", &gap, "one two\n", &indent, "three-four\n", &indent, "five six\n"];
+        assert_eq!(shown, expected.concat());
+        let item = written(TEXT, false, |page| page.item("flow", &"turn recall".into()));
+        assert_eq!(item, "  flow      turn recall\n");
+        assert_eq!(written(38, false, |page| page.row("gate", "", &Text::default())), "");
+    }
+
+    #[test]
+    fn colours_are_only_there_where_they_are_wanted() {
+        let text = Text::new(Ink::Good, "yes").and(Ink::Plain, "!");
+        let plain = written(60, false, |page| page.paragraph(&text));
+        assert_eq!(plain, "yes!\n");
+        let coloured = written(60, true, |page| page.paragraph(&text));
+        assert!(coloured.starts_with("\u{1b}[") && coloured.ends_with("!\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn what_was_typed_does_not_steer_the_terminal() {
+        let shown = written(60, false, |page| page.paragraph(&"a\u{1b}[2Jb".into()));
+        assert_eq!(shown, "a\u{fffd}[2Jb\n");
+    }
+}

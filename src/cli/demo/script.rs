@@ -1,0 +1,121 @@
+//! The demo's conversations: JSON lines in the shape of `schemas/turn.rs`, written for the demo.
+//!
+//! Three liberties are taken with the records, all for what a file cannot know before the
+//! conversation is played:
+//!
+//! - A system turn's `response_id` names the *turn* whose answer it echoes; the player puts in
+//!   the id and the words of the answer that was really given.
+//! - A turn within [`AT_ONCE_MS`] of the one before does not wait for that one's outcome, as
+//!   people do not wait either. All others do.
+//! - A line that is no turn is appended as it is: logs hold such records too.
+
+use turnstream_schemas::Turn;
+
+/// Turns closer than this come at once, in milliseconds of event time.
+const AT_ONCE_MS: i64 = 3_000;
+
+/// A conversation that the demo shows.
+pub(super) struct Conversation {
+    /// Its name, and its id on the log.
+    pub(super) name: &'static str,
+    /// What there is to see in it.
+    pub(super) about: &'static str,
+    /// Its records, grouped into those that come at once.
+    pub(super) steps: Vec<Vec<Line>>,
+}
+
+/// One line of a conversation.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// The record as it stands in the file.
+    pub(super) json: &'static str,
+    /// The turn, where it is one.
+    pub(super) turn: Option<Turn>,
+}
+
+/// All conversations, in the order they are shown.
+pub(super) fn all() -> Vec<Conversation> {
+    vec![
+        conversation(
+            "parcel",
+            "A customer waits for a coffee maker. See a colleague answer before the engine does, \
+             an answer of ours come back as an echo, a turn that is sent twice, and a record that \
+             is no turn at all.",
+            include_str!("conversations/parcel.jsonl"),
+        ),
+        conversation(
+            "chatty",
+            "Talk about sleep, a dog, rain and food. See the gate keep greetings and thanks away \
+             from retrieval, and let questions through.",
+            include_str!("conversations/chatty.jsonl"),
+        ),
+        conversation(
+            "returning",
+            "From the guitar to the garden and back, then to the sea and back to the garden. See \
+             what was said before the window recalled by relevance, and a newer entry evicted \
+             before an older one that is relevant again.",
+            include_str!("conversations/returning.jsonl"),
+        ),
+    ]
+}
+
+fn conversation(name: &'static str, about: &'static str, lines: &'static str) -> Conversation {
+    let mut steps: Vec<Vec<Line>> = Vec::new();
+    for json in lines.lines() {
+        let line = Line { json, turn: serde_json::from_str(json).ok() };
+        match steps.last_mut() {
+            Some(step) if step.last().is_some_and(|before| at_once(before, &line)) => {
+                step.push(line);
+            }
+            _ => steps.push(vec![line]),
+        }
+    }
+    Conversation { name, about, steps }
+}
+
+fn at_once(before: &Line, line: &Line) -> bool {
+    let time = |line: &Line| Some(line.turn.as_ref()?.timestamp?.millis());
+    matches!((time(before), time(line)), (Some(before), Some(now)) if now - before <= AT_ONCE_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_schemas::{Speaker, TurnId};
+
+    use super::*;
+
+    #[test]
+    fn the_conversations_are_what_the_demo_promises() {
+        let all = all();
+        let lines = |of: &Conversation| of.steps.concat();
+        for conversation in &all {
+            let turns: Vec<Turn> =
+                lines(conversation).into_iter().filter_map(|line| line.turn).collect();
+            let users = turns.iter().filter(|turn| turn.speaker == Speaker::User).count();
+            assert!((8..=14).contains(&users), "{}: {users} user turns", conversation.name);
+            let times: Vec<_> = turns.iter().map(|turn| turn.timestamp).collect();
+            assert!(times.iter().all(Option::is_some) && times.is_sorted());
+            assert!(turns.iter().all(|turn| turn.conversation_id.as_str() == conversation.name));
+        }
+        let broken = all.iter().flat_map(lines).filter(|line| line.turn.is_none()).count();
+        assert_eq!(broken, 1, "one record is no turn, on purpose");
+        let at_once: Vec<_> =
+            all.iter().flat_map(|of| &of.steps).filter(|step| step.len() > 1).collect();
+        assert_eq!(at_once.len(), 1, "one agent answers before the engine does");
+        let agent = at_once[0][1].turn.as_ref().unwrap();
+        assert_eq!((agent.speaker, &agent.response_id), (Speaker::System, &None));
+    }
+
+    #[test]
+    fn an_echo_names_an_earlier_turn() {
+        for conversation in all() {
+            let mut earlier: Vec<TurnId> = Vec::new();
+            for turn in conversation.steps.concat().into_iter().filter_map(|line| line.turn) {
+                if let Some(echoed) = &turn.response_id {
+                    assert!(earlier.iter().any(|id| id.as_str() == echoed.as_str()), "{echoed}");
+                }
+                earlier.extend(turn.turn_id);
+            }
+        }
+    }
+}

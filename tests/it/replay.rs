@@ -1,0 +1,230 @@
+//! `turnstream replay` on real dialogues: what holds of every run holds of this one, runs repeat
+//! themselves, and one that was cut short goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use turnstream::formats::{self, Format, LoggedItem};
+use turnstream_schemas::{DeadLetter, Recorded, Response, Turn};
+
+use crate::{invariants, turnstream};
+
+/// Dialogues that the tests replay; the whole file takes longer and shows no more.
+const DIALOGUES: usize = 250;
+
+/// The data folder, or `None` where there is none: then the test says so and is skipped.
+fn data() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);
+    let file = folder.join("dailydialog/validation.jsonl.gz");
+    if !file.is_file() {
+        eprintln!("SKIPPED: no real dialogues at {}; set TURNSTREAM_DATA", file.display());
+        return None;
+    }
+    Some(file)
+}
+
+/// The first dialogues of the file, not compressed.
+fn dialogues(folder: &Path, count: usize) -> Option<PathBuf> {
+    let mut text = String::new();
+    let file = std::fs::File::open(data()?).expect("the file opens");
+    GzDecoder::new(file).read_to_string(&mut text).expect("the file is gzip and UTF-8");
+    let path = folder.join("dialogues.jsonl");
+    let lines: String = text.split_inclusive('\n').take(count).collect();
+    std::fs::write(&path, lines).expect("written");
+    Some(path)
+}
+
+fn turns(log: &Path) -> Vec<Turn> {
+    let items = formats::open(Format::Dailydialog, log).expect("the log opens");
+    let turns = items.map(|item| match item.expect("a dialogue") {
+        LoggedItem::Turn(logged) => logged.turn,
+        LoggedItem::Raw { .. } => unreachable!("a data set gives turns"),
+    });
+    turns.collect()
+}
+
+/// One run: what it wrote, and the counts it printed.
+struct Run {
+    responses: String,
+    recorded: String,
+    history: String,
+    counts: Value,
+}
+
+fn replay(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> Run {
+    let file = |of: &str| folder.join(format!("{name}-{of}.jsonl"));
+    let output = turnstream(&["replay", "--format", "dailydialog", "--json"])
+        .arg(log)
+        .args(["--out".as_ref(), file("responses").as_os_str()])
+        .args(["--out-recorded".as_ref(), file("recorded").as_os_str()])
+        .args(["--out-history".as_ref(), file("history").as_os_str()])
+        .args(flags)
+        .output()
+        .expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    let last = printed.lines().last().expect("a last line");
+    let read = |of: &str| std::fs::read_to_string(file(of)).expect("the file was written");
+    Run {
+        responses: read("responses"),
+        recorded: read("recorded"),
+        history: read("history"),
+        counts: serde_json::from_str(last).expect("JSON"),
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(lines: &str) -> Vec<T> {
+    lines.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
+}
+
+#[test]
+fn real_dialogues_keep_every_promise() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(log) = dialogues(folder.path(), DIALOGUES) else { return };
+    let run = replay(&log, folder.path(), "one", &[]);
+    let turns = turns(&log);
+    let responses: Vec<Response> = parse(&run.responses);
+    let recorded: Vec<Recorded> = parse(&run.recorded);
+
+    every_input_ends_once(&run.counts, &turns, &responses, &recorded);
+    history_is_causal(&turns, &responses);
+    let records: Vec<Value> = parse(&run.responses);
+    assert_eq!(invariants::responses_keep_the_schema(&records), responses.len());
+    assert!(invariants::selected_facts_are_demanded(&responses) > 1_000);
+    assert!(invariants::explicit_queries_are_their_spans(&turns, &responses) > 1_000);
+    assert!(invariants::denied_facts_are_spoken_as_denied(&responses) > 0);
+}
+
+fn every_input_ends_once(
+    counts: &Value,
+    turns: &[Turn],
+    responses: &[Response],
+    recorded: &[Recorded],
+) {
+    assert_eq!(invariants::counts_are_conserved(counts), turns.len() as u64);
+    let answered = responses.iter().map(|response| response.input.offset);
+    let noted = recorded.iter().map(|recorded| recorded.input.offset);
+    let mut ended: Vec<i64> = answered.chain(noted).collect();
+    let rising = |offsets: &[i64]| offsets.is_sorted_by(|a, b| a < b);
+    assert!(rising(&ended[..responses.len()]), "responses are written in input order");
+    assert!(rising(&ended[responses.len()..]), "recorded turns are written in input order");
+    ended.sort_unstable();
+    let all: Vec<i64> = (0..turns.len() as i64).collect();
+    assert_eq!(ended, all);
+}
+
+/// Everything that a response rests on was said before it, in its own conversation.
+fn history_is_causal(turns: &[Turn], responses: &[Response]) {
+    let mut said_at: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for (offset, turn) in (0..).zip(turns) {
+        let id = turn.turn_id.as_ref().expect("the loader names every turn");
+        said_at.insert((turn.conversation_id.as_str(), id.as_str()), offset);
+    }
+    let mut recalled = 0;
+    for response in responses {
+        let at = |id: &str| said_at[&(response.conversation_id.as_str(), id)];
+        for entry in &response.history {
+            assert!(at(entry.turn_id.as_str()) < response.input.offset, "{response:?}");
+            recalled += 1;
+        }
+        for query in &response.demand.queries.explicit {
+            assert!(at(query.turn.as_str()) <= response.input.offset, "{response:?}");
+        }
+    }
+    assert!(recalled > responses.len(), "conversations have a past");
+}
+
+#[test]
+fn replays_are_reproducible() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(log) = dialogues(folder.path(), DIALOGUES) else { return };
+    let once = replay(&log, folder.path(), "once", &["--workers", "1"]);
+    let again = replay(&log, folder.path(), "again", &["--workers", "1"]);
+    assert!(once.responses == again.responses, "the same command twice gives the same bytes");
+    assert!(once.history == again.history, "and the same history");
+    let two = replay(&log, folder.path(), "two", &["--workers", "2"]);
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    assert!(lines(&once.responses) == lines(&two.responses), "two workers give what one gives");
+    assert!(once.recorded == two.recorded);
+}
+
+#[test]
+fn a_replay_that_was_killed_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(log) = dialogues(folder.path(), usize::MAX) else { return };
+    let whole = replay(&log, folder.path(), "whole", &[]);
+
+    let out = folder.path().join("cut-responses.jsonl");
+    let mut child = turnstream(&["replay", "--format", "dailydialog"])
+        .arg(&log)
+        .args(["--out".as_ref(), out.as_os_str()])
+        .args(["--out-recorded".as_ref(), folder.path().join("cut-recorded.jsonl").as_os_str()])
+        .args(["--out-history".as_ref(), folder.path().join("cut-history.jsonl").as_os_str()])
+        .spawn()
+        .expect("it starts");
+    let checkpoint = folder.path().join("cut-responses.jsonl.checkpoint");
+    while !checkpoint.is_file() && child.try_wait().expect("a child").is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+
+    let rest = replay(&log, folder.path(), "cut", &["--resume"]);
+    let from = rest.counts["resumed_from"].as_u64().expect("a count");
+    let inputs = rest.counts["inputs"].as_u64().expect("a count");
+    assert!(from > 0, "it went on from a boundary: {}", rest.counts);
+    assert_eq!(from + inputs, whole.counts["inputs"].as_u64().expect("a count"));
+    assert!(rest.responses == whole.responses, "the files are those of a run in one go");
+    assert!(rest.recorded == whole.recorded);
+    assert!(rest.history == whole.history);
+}
+
+#[test]
+fn bad_lines_become_dead_letters_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log.jsonl");
+    let mut file = std::fs::File::create(&log).expect("made");
+    let lines: [&[u8]; 6] = [
+        br#"{"conversation_id":"c","turn_id":"1","speaker":"user","text":"What is a dog?"}"#,
+        b"\xff\xfe not text",
+        b"not a turn",
+        br#"{"conversation_id":"c","speaker":"user","text":""}"#,
+        br#"{"conversation_id":"c","turn_id":"2","speaker":"system","text":"An animal."}"#,
+        br#"{"conversation_id":"c","turn_id":"3","speaker":"user","text":"And a cat?","mood":1}"#,
+    ];
+    for line in lines {
+        file.write_all(line).and_then(|()| file.write_all(b"\n")).expect("written");
+    }
+    let (out, dead) = (folder.path().join("out.jsonl"), folder.path().join("dead.jsonl"));
+    let output = turnstream(&["replay", "--json"])
+        .arg(&log)
+        .args(["--out".as_ref(), out.as_os_str(), "--out-dead-letters".as_ref(), dead.as_os_str()])
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let counts: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(invariants::counts_are_conserved(&counts), 6);
+    let letters: Vec<DeadLetter> = parse(&std::fs::read_to_string(&dead).expect("written"));
+    let kept: Vec<&[u8]> =
+        letters.iter().map(|letter| &*letter.value.as_ref().expect("bytes").0).collect();
+    assert_eq!(kept, lines[1..4], "the bytes are those that came");
+    let responses: Vec<Response> = parse(&std::fs::read_to_string(&out).expect("written"));
+    assert_eq!(responses.len(), 2);
+    assert_eq!(responses[1].extra["mood"], 1, "unknown fields are carried");
+    assert_eq!(responses[1].history[0].turn_id.as_str(), "1");
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_refused_as_a_whole() {
+    let output =
+        turnstream(&["replay", "no-such-log.jsonl", "--json"]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(3));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(said["error"].as_str().expect("an error").contains("no-such-log.jsonl"), "{said}");
+}

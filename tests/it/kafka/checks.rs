@@ -243,12 +243,12 @@ impl Outputs {
         let ended = self.all().map(|ended| ended.read.time_ms).max().unwrap_or_default();
         let seconds = (ended - came) as f64 / 1_000.0;
         let rate = self.inputs.len() as f64 / seconds;
-        println!(
+        eprintln!(
             "{} inputs in {seconds:.1} s with a restart in between: {rate:.0}/s",
             self.inputs.len()
         );
         for (topic, ended) in &self.outcomes {
-            println!("  {topic}: {}", ended.len());
+            eprintln!("  {topic}: {}", ended.len());
         }
     }
 }

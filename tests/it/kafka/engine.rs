@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::broker::Afterwards;
@@ -22,11 +22,8 @@ impl Engine {
     /// Starts the program that Cargo built for this test; its log goes to a file.
     pub(crate) fn start(config: &Path, log: &Path) -> Self {
         let file = File::create(log).expect("a file for the log");
-        let process = Command::new(env!("CARGO_BIN_EXE_turnstream"))
-            .args(["run", "--config"])
+        let process = crate::turnstream(&["run", "--config"])
             .arg(config)
-            .env_remove("TURNSTREAM_LOG")
-            .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
             .spawn()

@@ -38,7 +38,7 @@ fn lookup(criterion: &mut Criterion) {
         let degrees = demand.queries.keys().chain(demand.topics.keys());
         let degrees: Vec<_> = degrees.map(|concept| graph.degree(*concept)).collect();
         let (foreseen, unforeseen) = retrieval_sets(&demand, graph, most);
-        println!(
+        eprintln!(
             "{slug}: degrees {degrees:?}; {} foreseen and {} unforeseen facts",
             foreseen.len(),
             unforeseen.len()

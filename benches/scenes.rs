@@ -23,28 +23,28 @@ use turnstream_schemas::{
 };
 
 /// The dialogues, in the shape of the log's turns.
-pub const DIALOGUES: &str = include_str!("dialogues.jsonl");
+pub(crate) const DIALOGUES: &str = include_str!("dialogues.jsonl");
 
 /// Utterances of H at most, as the history keeps them by default.
 const WINDOW: usize = 8;
 
 /// The shipped graph.
-pub static GRAPH: LazyLock<Arc<Graph>> =
+pub(crate) static GRAPH: LazyLock<Arc<Graph>> =
     LazyLock::new(|| Arc::new(open_pack().expect("the shipped graph opens")));
 
 /// The words.
-pub fn lexicon() -> &'static Lexicon {
+pub(crate) fn lexicon() -> &'static Lexicon {
     Lexicon::english()
 }
 
 /// Every turn of the dialogues, in order.
-pub fn turns() -> Vec<Turn> {
+pub(crate) fn turns() -> Vec<Turn> {
     let read = |line| serde_json::from_str(line).expect("a turn");
     DIALOGUES.lines().map(read).collect()
 }
 
 /// Every user turn with the dialogue before it.
-pub fn contexts() -> Vec<TurnContext> {
+pub(crate) fn contexts() -> Vec<TurnContext> {
     let turns = turns();
     let dialogues = turns.chunk_by(|one, next| one.conversation_id == next.conversation_id);
     let of_user = |dialogue: &[Turn]| -> Vec<TurnContext> {
@@ -76,20 +76,20 @@ fn context(dialogue: &[Turn]) -> TurnContext {
 }
 
 /// What a turn's dialogue names.
-pub fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
+pub(crate) fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
     let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
     link(&GRAPH, lexicon(), utterances, config)
 }
 
 /// The gate's work on one turn.
-pub fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>, GateDecision) {
+pub(crate) fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>, GateDecision) {
     let mentions = mentions(context, &config.linking);
     let decision = decide(context, &mentions, lexicon(), config);
     (mentions, decision)
 }
 
 /// The turns after the gate; all of them, so that every stage has the same inputs.
-pub fn gated() -> Vec<Gated> {
+pub(crate) fn gated() -> Vec<Gated> {
     let config = GateConfig::default();
     let gated = |context: TurnContext| {
         let (mentions, gate) = gate(&context, &config);
@@ -104,7 +104,7 @@ pub fn gated() -> Vec<Gated> {
 }
 
 /// The turns before cross revision.
-pub fn pairs() -> Vec<Pair> {
+pub(crate) fn pairs() -> Vec<Pair> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
     let pair = |turn: Gated| {
         let (queries, thought) = produce(&turn, &GRAPH, lexicon(), &queries);
@@ -116,7 +116,7 @@ pub fn pairs() -> Vec<Pair> {
 }
 
 /// The turns before fact retrieval.
-pub fn demanded() -> Vec<Demanded> {
+pub(crate) fn demanded() -> Vec<Demanded> {
     let config = CrossRevisionConfig::default();
     let demanded = |pair: Pair| {
         let demand = revise(&pair, &GRAPH, lexicon(), &config);
@@ -126,7 +126,7 @@ pub fn demanded() -> Vec<Demanded> {
 }
 
 /// The turns before fact selection.
-pub fn retrieved() -> Vec<Retrieved> {
+pub(crate) fn retrieved() -> Vec<Retrieved> {
     let config = FactRetrievalConfig::default();
     let retrieved = |Demanded { turn, demand }: Demanded| {
         let candidates = retrieve(&turn, &demand, (&GRAPH, lexicon()), &config);
@@ -136,7 +136,7 @@ pub fn retrieved() -> Vec<Retrieved> {
 }
 
 /// The turns before generation.
-pub fn grounded() -> Vec<Grounded> {
+pub(crate) fn grounded() -> Vec<Grounded> {
     let config = FactSelectionConfig::default();
     let grounded = |turn: Retrieved| Grounded {
         evidence: select(&turn.candidates, &config),

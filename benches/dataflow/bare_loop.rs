@@ -25,13 +25,13 @@ use super::{PARTITIONS, Sent};
 
 /// A turn whose bytes nobody reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
+pub(crate) struct Turn {
     conversation: u64,
     value: Vec<u8>,
 }
 
 /// The turns in batches of one partition, as the engine gets them.
-pub fn batches(records: &[Sent]) -> Vec<(usize, Vec<Turn>)> {
+pub(crate) fn batches(records: &[Sent]) -> Vec<(usize, Vec<Turn>)> {
     let mut batches = Vec::new();
     for chunk in records.chunks(1_000) {
         let mut of: [Vec<Turn>; PARTITIONS] = Default::default();
@@ -49,7 +49,7 @@ fn hash(key: &[u8]) -> u64 {
 }
 
 /// One pass: workers start, serve and end.
-pub fn pass(workers: usize, in_flight: usize, batches: Vec<(usize, Vec<Turn>)>) {
+pub(crate) fn pass(workers: usize, in_flight: usize, batches: Vec<(usize, Vec<Turn>)>) {
     let (outlet, ended) = crossbeam_channel::unbounded::<Turn>();
     let (inlets, receivers): (Vec<_>, Vec<_>) =
         (0..workers).map(|_| crossbeam_channel::unbounded::<Turn>()).unzip();
@@ -104,9 +104,8 @@ fn install(
         let (asked, finished) = sequence(turns, answers);
         asked.map(|turn| turn).connect_loop(feedback);
         let probe = ProbeHandle::new();
-        let sunk =
-            finished.unary(Pipeline, "sink", move |_, _| {
-                move |input,
+        let sunk = finished.unary(Pipeline, "sink", move |_, _| {
+            move |input,
                       output: &mut OutputBuilderSession<
                     '_,
                     u64,
@@ -119,7 +118,7 @@ fn install(
                         }
                     });
                 }
-            });
+        });
         sunk.probe_with(&probe);
         (probe, waker)
     })

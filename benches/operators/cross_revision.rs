@@ -8,7 +8,7 @@ use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::pairs();
     let (config, lexicon) = (CrossRevisionConfig::default(), scenes::lexicon());
     let mut group = criterion.benchmark_group("operators/cross_revision");

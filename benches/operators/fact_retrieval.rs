@@ -8,7 +8,7 @@ use turnstream_operators::fact_retrieval::{FactRetrievalConfig, retrieve};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::demanded();
     let (config, lexicon) = (FactRetrievalConfig::default(), scenes::lexicon());
     let mut group = criterion.benchmark_group("operators/fact_retrieval");

@@ -8,7 +8,7 @@ use turnstream_operators::fact_selection::{FactSelectionConfig, select};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::retrieved();
     let config = FactSelectionConfig::default();
     let mut group = criterion.benchmark_group("operators/fact_selection");

@@ -8,7 +8,7 @@ use turnstream_operators::gate::GateConfig;
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::contexts();
     let config = GateConfig::default();
     let mut group = criterion.benchmark_group("operators/gate");

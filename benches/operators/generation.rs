@@ -8,7 +8,7 @@ use turnstream_operators::generation::{GenerationConfig, Generator, generate};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::grounded();
 
     let mut group = criterion.benchmark_group("operators/generation");

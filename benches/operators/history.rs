@@ -14,7 +14,7 @@ const SIZES: [usize; 2] = [64, 1_024];
 
 /// One iteration of `recall` recalls for every user turn of the dialogues; one of `update` adds
 /// an entry to a full history, which evicts one.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let lexicon = scenes::lexicon();
     let turns: Vec<_> =
         scenes::turns().into_iter().filter(|turn| turn.speaker == Speaker::User).collect();

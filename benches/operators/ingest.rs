@@ -13,7 +13,7 @@ use turnstream_operators::ingest::{Input, InputRecord, Original, TurnsConfig, in
 use crate::scenes;
 
 /// One iteration is every record of the dialogues, or every one of them cut short.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let whole: Vec<Vec<u8>> =
         scenes::DIALOGUES.lines().map(|line| line.as_bytes().to_vec()).collect();
     let spoilt: Vec<Vec<u8>> = whole.iter().map(|line| line[..line.len() - 2].to_vec()).collect();

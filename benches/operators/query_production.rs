@@ -8,7 +8,7 @@ use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
     let (config, lexicon) = (QueryProductionConfig::default(), scenes::lexicon());
     let mut group = criterion.benchmark_group("operators/query_production");

@@ -8,7 +8,7 @@ use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
 use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
-pub fn bench(criterion: &mut Criterion) {
+pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
     let (config, lexicon) = (TopicPlanningConfig::default(), scenes::lexicon());
     let mut group = criterion.benchmark_group("operators/topic_planning");

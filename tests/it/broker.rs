@@ -1,15 +1,18 @@
 //! A real Kafka for a test: started through `deploy/kafka/` in a data folder of its own, and
 //! stopped when the value is dropped, also by a panic.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
 /// A running broker.
-pub struct Broker {
+pub(crate) struct Broker {
     bootstrap: String,
-    data: TempDir,
+    // Dropped before the folder.
+    _stops: Afterwards,
+    _data: TempDir,
 }
 
 impl Broker {
@@ -19,7 +22,7 @@ impl Broker {
     ///
     /// Where a program is missing and the environment has `CI`; where the broker does not start
     /// though every program is there.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
+    pub(crate) fn start_or_skip(test: &str) -> Option<Self> {
         let missing = missing_programs();
         if !missing.is_empty() {
             let missing = missing.join(", ");
@@ -33,30 +36,33 @@ impl Broker {
         }
         said(&script("fetch").output().expect("deploy/kafka/fetch runs"), "deploy/kafka/fetch");
         let data = tempfile::tempdir().expect("a folder for the broker");
-        // From here on the folder's broker is stopped whatever happens.
-        let mut broker = Self { bootstrap: String::new(), data };
+        // From here on the folder's broker is stopped, whatever happens. There is nothing in the
+        // folder that a clean end would save.
+        let mut stop = script("stop");
+        stop.arg("--data").arg(data.path()).args(["--wait", "0"]);
+        let stops = Afterwards::run(&stop);
         let mut start = script("start");
-        start.arg("--data").arg(broker.data.path()).args(["--port", "0"]);
+        start.arg("--data").arg(data.path()).args(["--port", "0"]);
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
-        bootstrap.expect("deploy/kafka/start prints bootstrap=").clone_into(&mut broker.bootstrap);
-        Some(broker)
+        let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
+        Some(Self { bootstrap, _stops: stops, _data: data })
     }
 
     /// Where clients find it: `host:port`.
-    pub fn bootstrap(&self) -> &str {
+    pub(crate) fn bootstrap(&self) -> &str {
         &self.bootstrap
     }
 
     /// Creates turnstream's topics with so many partitions each.
-    pub fn create_topics(&self, partitions: i32) {
+    pub(crate) fn create_topics(&self, partitions: i32) {
         let mut topics = script("topics");
         topics.args(["--bootstrap", &self.bootstrap, "--partitions", &partitions.to_string()]);
         said(&topics.output().expect("deploy/kafka/topics runs"), "deploy/kafka/topics");
     }
 
     /// `kcat`, pointed at this broker.
-    pub fn kcat(&self) -> Command {
+    pub(crate) fn kcat(&self) -> Command {
         let mut kcat = Command::new("kcat");
         // `-F` keeps a configuration file of the user's out of the test.
         kcat.args(["-F", "/dev/null", "-b", &self.bootstrap]).stdin(Stdio::null());
@@ -64,25 +70,45 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+/// A command that runs when this value is dropped, and also when this process ends without
+/// dropping anything: killed, or by Ctrl-C.
+pub(crate) struct Afterwards {
+    waiting: Child,
+}
+
+impl Afterwards {
+    /// Starts a shell that waits for the end of its input, which is ours to close or to lose.
+    pub(crate) fn run(command: &Command) -> Self {
+        let waiting = Command::new("sh")
+            .args(["-c", "cat >/dev/null; exec \"$@\"", "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A group of its own, so that Ctrl-C reaches us and not it.
+            .process_group(0)
+            .spawn();
+        Self { waiting: waiting.expect("a shell") }
+    }
+
+    /// The command is not needed any more.
+    pub(crate) fn forget(&mut self) {
+        // It is gone already, or it goes now.
+        let _ = self.waiting.kill();
+    }
+}
+
+impl Drop for Afterwards {
     fn drop(&mut self) {
-        let mut stop = script("stop");
-        // The folder goes with the value; there is nothing in it that a clean end would save.
-        stop.arg("--data").arg(self.data.path()).args(["--wait", "0"]);
-        match stop.output() {
-            Ok(done) if done.status.success() => {}
-            Ok(done) if self.bootstrap.is_empty() => {
-                eprintln!("there was no broker to stop: {}", lossy(&done.stderr));
-            }
-            // A panic here would hide the one that may be on its way.
-            Ok(done) => eprintln!("the broker could not be stopped: {}", lossy(&done.stderr)),
-            Err(error) => eprintln!("the broker could not be stopped: {error}"),
-        }
+        drop(self.waiting.stdin.take());
+        // A panic here would hide the one that may be on its way.
+        let _ = self.waiting.wait();
     }
 }
 
 /// The standard output of a command that has to succeed.
-pub fn said(done: &Output, what: &str) -> String {
+pub(crate) fn said(done: &Output, what: &str) -> String {
     assert!(done.status.success(), "{what}: {}: {}", done.status, lossy(&done.stderr));
     lossy(&done.stdout)
 }

@@ -50,10 +50,10 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
     produce(&broker, &invalid);
     wait_for(&counter, TURNS / 4, &mut engine);
     let drained = engine.stop();
-    println!("stopped after {} outcomes within {drained:?}", counter.count());
+    eprintln!("stopped after {} outcomes within {drained:?}", counter.count());
     let mut engine = start();
     wait_for(&counter, TURNS + INVALID, &mut engine);
-    println!("{} outcomes {:?} after the first input", counter.count(), began.elapsed());
+    eprintln!("{} outcomes {:?} after the first input", counter.count(), began.elapsed());
     engine.stop();
 
     let before = Outputs::read(&broker);

@@ -11,30 +11,30 @@ use super::workload::Invalid;
 use crate::broker::Broker;
 
 /// Partition and offset of an input.
-pub type Place = (i32, i64);
+pub(crate) type Place = (i32, i64);
 
 /// Responses that are validated against the published schema.
 const VALIDATED: usize = 200;
 
 /// An outcome and its input.
-pub enum Outcome {
+pub(crate) enum Outcome {
     Response(Box<Response>),
     Recorded(Box<Recorded>),
     DeadLetter,
 }
 
 /// An input that ended.
-pub struct Ended {
+pub(crate) struct Ended {
     /// Of the input.
-    pub place: Place,
+    pub(crate) place: Place,
     /// The record that says so.
-    pub read: Read,
+    pub(crate) read: Read,
     /// What it says.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// Every topic as kcat reads it.
-pub struct Outputs {
+pub(crate) struct Outputs {
     inputs: BTreeMap<Place, Read>,
     /// Per topic, in the order within its partitions.
     outcomes: Vec<(&'static str, Vec<Ended>)>,
@@ -43,7 +43,7 @@ pub struct Outputs {
 
 impl Outputs {
     /// Reads all topics to their ends.
-    pub fn read(broker: &Broker) -> Self {
+    pub(crate) fn read(broker: &Broker) -> Self {
         let inputs = read_all(broker, "turns");
         let inputs = inputs.into_iter().map(|read| ((read.partition, read.offset), read)).collect();
         let response = |read: &Read| {
@@ -69,13 +69,13 @@ impl Outputs {
     }
 
     /// The partition of a conversation's turns.
-    pub fn partition_of(&self, conversation: &str) -> Option<i32> {
+    pub(crate) fn partition_of(&self, conversation: &str) -> Option<i32> {
         let keyed = |read: &&Read| read.key.as_deref() == Some(conversation.as_bytes());
         self.inputs.values().find(keyed).map(|read| read.partition)
     }
 
     /// Everything that has to hold.
-    pub fn check(&self, invalid: &[Invalid], turns: usize, unfit: usize) {
+    pub(crate) fn check(&self, invalid: &[Invalid], turns: usize, unfit: usize) {
         assert_eq!(self.inputs.len(), turns + unfit, "records on the topic of turns");
         self.check_conservation();
         self.check_order();
@@ -86,12 +86,12 @@ impl Outputs {
     }
 
     /// The record of an input.
-    pub fn input(&self, place: Place) -> &Read {
+    pub(crate) fn input(&self, place: Place) -> &Read {
         &self.inputs[&place]
     }
 
     /// Every outcome with its input's place.
-    pub fn all(&self) -> impl Iterator<Item = &Ended> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Ended> {
         self.outcomes.iter().flat_map(|(_, ended)| ended)
     }
 
@@ -225,7 +225,7 @@ impl Outputs {
     }
 
     /// What came since `before`: answers to the late turns and nothing else, each with history.
-    pub fn check_late(&self, before: &Self, late: usize) {
+    pub(crate) fn check_late(&self, before: &Self, late: usize) {
         let at = |ended: &Ended| (ended.outcome.name(), ended.read.partition, ended.read.offset);
         let old: BTreeSet<_> = before.all().map(at).collect();
         let new: Vec<_> = self.all().filter(|ended| !old.contains(&at(ended))).collect();
@@ -238,17 +238,17 @@ impl Outputs {
     }
 
     /// Prints, for whoever reads the output, how fast it went by the broker's clock.
-    pub fn print_rate(&self) {
+    pub(crate) fn print_rate(&self) {
         let came = self.inputs.values().map(|read| read.time_ms).min().unwrap_or_default();
         let ended = self.all().map(|ended| ended.read.time_ms).max().unwrap_or_default();
         let seconds = (ended - came) as f64 / 1_000.0;
         let rate = self.inputs.len() as f64 / seconds;
-        println!(
+        eprintln!(
             "{} inputs in {seconds:.1} s with a restart in between: {rate:.0}/s",
             self.inputs.len()
         );
         for (topic, ended) in &self.outcomes {
-            println!("  {topic}: {}", ended.len());
+            eprintln!("  {topic}: {}", ended.len());
         }
     }
 }
@@ -263,7 +263,7 @@ impl Outcome {
     }
 
     /// The conversation, where the input had one.
-    pub fn conversation(&self) -> Option<&str> {
+    pub(crate) fn conversation(&self) -> Option<&str> {
         match self {
             Self::Response(response) => Some(response.conversation_id.as_str()),
             Self::Recorded(recorded) => Some(recorded.conversation_id.as_str()),
@@ -302,7 +302,7 @@ fn place_in_headers(read: &Read) -> Place {
 }
 
 /// Reads a record of ours.
-pub fn parse<T: serde::de::DeserializeOwned>(read: &Read) -> T {
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(read: &Read) -> T {
     let value = read.value.as_deref().unwrap_or_default();
     serde_json::from_slice(value)
         .unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(value)))

@@ -2,43 +2,46 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+
+use crate::broker::Afterwards;
 
 /// How long a drain may take. Generous: it bounds a hang, not a performance.
 const DRAIN: Duration = Duration::from_secs(90);
 
 /// A running engine; killed where it is dropped before it stopped.
-pub struct Engine {
+pub(crate) struct Engine {
     process: Child,
+    /// Ends it where this process is killed.
+    kills: Afterwards,
     log: PathBuf,
 }
 
 impl Engine {
     /// Starts the program that Cargo built for this test; its log goes to a file.
-    pub fn start(config: &Path, log: &Path) -> Self {
+    pub(crate) fn start(config: &Path, log: &Path) -> Self {
         let file = File::create(log).expect("a file for the log");
-        let process = Command::new(env!("CARGO_BIN_EXE_turnstream"))
-            .args(["run", "--config"])
+        let process = crate::turnstream(&["run", "--config"])
             .arg(config)
-            .env_remove("TURNSTREAM_LOG")
-            .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
             .spawn()
             .expect("the program starts");
-        Self { process, log: log.to_owned() }
+        let mut kill = Command::new("kill");
+        kill.args(["-KILL", &process.id().to_string()]);
+        Self { process, kills: Afterwards::run(&kill), log: log.to_owned() }
     }
 
     /// Panics, with the end of the log, where the engine has ended by itself.
-    pub fn assert_running(&mut self) {
+    pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.process.try_wait().expect("a child") {
             panic!("turnstream run ended by itself: {status}\n{}", self.log_end());
         }
     }
 
     /// Asks for a clean stop with SIGTERM, and waits for exit code 0. Gives the time it took.
-    pub fn stop(mut self) -> Duration {
+    pub(crate) fn stop(mut self) -> Duration {
         self.assert_running();
         let asked = Instant::now();
         let signalled =
@@ -56,7 +59,7 @@ impl Engine {
     }
 
     /// The last lines of its log.
-    pub fn log_end(&self) -> String {
+    pub(crate) fn log_end(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
@@ -65,6 +68,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.kills.forget();
         // It has ended already, or ends now.
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -28,13 +28,13 @@ struct History {
 
 /// Histories by conversation.
 #[derive(Debug, PartialEq)]
-pub struct Histories(BTreeMap<String, History>);
+pub(crate) struct Histories(BTreeMap<String, History>);
 
 impl Histories {
     /// Plays the outcomes through in the order of their inputs, by the rules as they are written
     /// down: an answer makes an entry with it, a superseded turn one without; an agent's words
     /// complete the latest entry without an answer, else make their own; a repeat changes nothing.
-    pub fn expected(outputs: &Outputs) -> Self {
+    pub(crate) fn expected(outputs: &Outputs) -> Self {
         let mut in_order: Vec<_> = outputs.all().collect();
         in_order.sort_by_key(|ended| ended.place);
         let mut histories: BTreeMap<String, History> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Histories {
     }
 
     /// The topic, folded to the last record of each key as compaction does, holds just these.
-    pub fn check(&self, topic: &[Read]) {
+    pub(crate) fn check(&self, topic: &[Read]) {
         let found = Self::folded(topic);
         assert_eq!(found.0.len(), self.0.len(), "conversations on the history topic");
         for (conversation, expected) in &self.0 {

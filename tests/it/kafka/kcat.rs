@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::broker::{Broker, said};
 
 /// What separates key and value in a line that kcat sends.
-pub const KEY_END: u8 = b'\t';
+pub(crate) const KEY_END: u8 = b'\t';
 
 /// A record as kcat read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
-    pub partition: i32,
-    pub offset: i64,
-    pub time_ms: i64,
-    pub key: Option<Vec<u8>>,
+pub(crate) struct Read {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) time_ms: i64,
+    pub(crate) key: Option<Vec<u8>>,
     /// `None` is a tombstone.
-    pub value: Option<Vec<u8>>,
-    pub headers: BTreeMap<String, String>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) headers: BTreeMap<String, String>,
 }
 
 /// Sends lines of key, [`KEY_END`] and value, in order; `headers` go with each of them. With
 /// `null` an empty value is a tombstone.
-pub fn send_lines(broker: &Broker, lines: &[Vec<u8>], headers: &[&str], null: bool) {
+pub(crate) fn send_lines(broker: &Broker, lines: &[Vec<u8>], headers: &[&str], null: bool) {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     for line in lines {
         assert!(!line.contains(&b'\n'), "a record with a line feed cannot be a line");
@@ -46,7 +46,7 @@ pub fn send_lines(broker: &Broker, lines: &[Vec<u8>], headers: &[&str], null: bo
 }
 
 /// Sends whole files, each one record, under one key: bytes that no line can hold.
-pub fn send_files(broker: &Broker, key: &str, files: &[&Path]) {
+pub(crate) fn send_files(broker: &Broker, key: &str, files: &[&Path]) {
     let mut kcat = broker.kcat();
     kcat.args(["-P", "-t", "turns", "-k", key]).args(files);
     said(&kcat.output().expect("kcat runs"), "kcat -P");
@@ -54,7 +54,7 @@ pub fn send_files(broker: &Broker, key: &str, files: &[&Path]) {
 
 /// Reads a topic to its end as readers of committed records see it, in offset order within each
 /// partition.
-pub fn read_all(broker: &Broker, topic: &str) -> Vec<Read> {
+pub(crate) fn read_all(broker: &Broker, topic: &str) -> Vec<Read> {
     let mut kcat = broker.kcat();
     kcat.args(["-C", "-t", topic, "-o", "beginning", "-e", "-q"]);
     kcat.args(["-X", "isolation.level=read_committed"]);
@@ -123,14 +123,14 @@ fn sized(rest: &mut &[u8], length: i64) -> Option<Vec<u8>> {
 }
 
 /// Counts committed records of topics as they come.
-pub struct Counter {
+pub(crate) struct Counter {
     count: Arc<AtomicUsize>,
     readers: Vec<Child>,
 }
 
 impl Counter {
     /// Starts a reader per topic.
-    pub fn start(broker: &Broker, topics: &[&str]) -> Self {
+    pub(crate) fn start(broker: &Broker, topics: &[&str]) -> Self {
         let mut counter = Self { count: Arc::default(), readers: Vec::new() };
         for topic in topics {
             let mut kcat = broker.kcat();
@@ -152,7 +152,7 @@ impl Counter {
     }
 
     /// How many records came so far, over all topics.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 }

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 /// Conversations.
-pub const CONVERSATIONS: usize = 1_000;
+pub(crate) const CONVERSATIONS: usize = 1_000;
 /// Turns that can be served.
-pub const TURNS: usize = 9_900;
+pub(crate) const TURNS: usize = 9_900;
 /// Records that cannot.
-pub const INVALID: usize = 100;
+pub(crate) const INVALID: usize = 100;
 
 /// Rounds of turns; the last is only for some conversations, so that there are [`TURNS`].
 const ROUNDS: usize = 10;
@@ -68,12 +68,12 @@ const AGENT_SAYINGS: [&str; 3] = [
 ];
 
 /// The name of a conversation, which is its key too.
-pub fn conversation(number: usize) -> String {
+pub(crate) fn conversation(number: usize) -> String {
     format!("talk-{number:04}")
 }
 
 /// The turns of a share of the rounds, interleaved over the conversations: key and value.
-pub fn turns(rounds: std::ops::Range<usize>, now_ms: u64) -> Vec<(String, Value)> {
+pub(crate) fn turns(rounds: std::ops::Range<usize>, now_ms: u64) -> Vec<(String, Value)> {
     let mut turns = Vec::new();
     for round in rounds {
         let talking =
@@ -86,7 +86,7 @@ pub fn turns(rounds: std::ops::Range<usize>, now_ms: u64) -> Vec<(String, Value)
 }
 
 /// All rounds.
-pub const ALL_ROUNDS: std::ops::Range<usize> = 0..ROUNDS;
+pub(crate) const ALL_ROUNDS: std::ops::Range<usize> = 0..ROUNDS;
 
 fn turn(number: usize, round: usize, now_ms: u64) -> Value {
     let of_agent = number % 10 == 3 && AGENT_ROUNDS.contains(&round);
@@ -128,7 +128,7 @@ fn say(saying: &str, seed: usize) -> String {
 
 /// How records of a kind have to be sent, so that their bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     /// As lines among the others.
     Lines,
     /// As lines without a value, which kcat is told to send as tombstones.
@@ -138,16 +138,16 @@ pub enum Sent {
 }
 
 /// Records of one kind that cannot be served.
-pub struct Invalid {
+pub(crate) struct Invalid {
     /// Part of the reason that their dead letters give.
-    pub reason: &'static str,
-    pub sent: Sent,
+    pub(crate) reason: &'static str,
+    pub(crate) sent: Sent,
     /// Key and value.
-    pub records: Vec<(String, Option<Vec<u8>>)>,
+    pub(crate) records: Vec<(String, Option<Vec<u8>>)>,
 }
 
 /// [`INVALID`] records of every kind, under keys of conversations that go on.
-pub fn invalid() -> Vec<Invalid> {
+pub(crate) fn invalid() -> Vec<Invalid> {
     let mut kinds = Vec::new();
     let mut kind = |reason, sent, count: usize, value: &dyn Fn(&str, usize) -> Vec<u8>| {
         let base: usize = kinds.iter().map(|kind: &Invalid| kind.records.len()).sum();

@@ -29,9 +29,9 @@ impl Printed {
         let mut records: Vec<Value> =
             lines.map(|line| serde_json::from_str(line).expect("a JSON line")).collect();
         let counts = records.pop().expect("a last line");
-        let responses = records.iter().map(|record| {
-            serde_json::from_value(record.clone()).expect("a response")
-        });
+        let responses = records
+            .iter()
+            .map(|record| serde_json::from_value(record.clone()).expect("a response"));
         Self { responses: responses.collect(), records, counts }
     }
 
@@ -41,9 +41,8 @@ impl Printed {
     }
 }
 
-static WHOLE: LazyLock<Printed> = LazyLock::new(|| {
-    Printed::read(&turnstream(&["demo", "--json"]).output().expect("it starts"))
-});
+static WHOLE: LazyLock<Printed> =
+    LazyLock::new(|| Printed::read(&turnstream(&["demo", "--json"]).output().expect("it starts")));
 
 /// The turns of the conversations, echoes left out: their words are our own.
 fn turns() -> Vec<Turn> {
@@ -156,9 +155,29 @@ fn the_explanation_has_every_section_and_fits_the_page() {
     let output = turnstream(&["demo"]).output().unwrap();
     let shown = succeeded(&output);
     for section in [
-        "flow", "gate", "explicit", "implicit", "maintained", "extended", "thought", "revised",
-        "foreseen", "unforeseen", "recent", "relevant", "evicted", "answer", "confidence", "time",
-        "recorded", "superseded", "echo", "duplicate", "dead letter", "law", "demo --chat",
+        "flow",
+        "gate",
+        "explicit",
+        "implicit",
+        "maintained",
+        "extended",
+        "thought",
+        "revised",
+        "foreseen",
+        "unforeseen",
+        "recent",
+        "relevant",
+        "evicted",
+        "answer",
+        "confidence",
+        "time",
+        "recorded",
+        "superseded",
+        "echo",
+        "duplicate",
+        "dead letter",
+        "law",
+        "demo --chat",
     ] {
         assert!(shown.contains(section), "`{section}` is missing");
     }

@@ -1,6 +1,6 @@
 //! `demo --chat`: a person types, and each line is a turn.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -75,8 +75,7 @@ fn say(served: &mut Served, words: &str, count: u64) -> anyhow::Result<Heard> {
     turn.turn_id = Some(format!("t{count}").into());
     turn.timestamp = Some(EventTime(now));
     let bytes = serde_json::to_vec(&turn)?;
-    let message =
-        Message { value: Some(bytes.clone()), time_ms: Some(now), ..Message::default() };
+    let message = Message { value: Some(bytes.clone()), time_ms: Some(now), ..Message::default() };
     let inputs = served.append(CONVERSATION, [message])?;
     let input = inputs.first().context("the log gave no offset")?;
     let outcome = served.outcome(input)?;

@@ -11,21 +11,36 @@ use crate::engine::Summary;
 use crate::tally::Tally;
 
 /// The dataflow in one line of words.
-const FLOW: &str = "turn > recall > gate > queries + topics > cross revision > facts > selection \
+const FLOW: &str = "turn > recall > gate > queries + topics > revision > facts > selection \
                     > answer > history";
 
 /// What the rows say.
 const LEGEND: &[(&str, &str)] = &[
-    ("gate", "does the turn need knowledge? A score in 0..1 and what moved it most; from 0.50 on, yes"),
-    ("demand", "explicit: what the dialogue names (and in which turn); implicit: what that points to; \
+    (
+        "gate",
+        "does the turn need knowledge? A score in 0..1 and what moved it most; from 0.50 on, yes",
+    ),
+    (
+        "demand",
+        "explicit: what the dialogue names (and in which turn); implicit: what that points to; \
       maintained and extended: topics that stay, and topics that may come next; revised: what queries \
-      and topics change in each other, and why"),
-    ("facts", "foreseen: joins a query and a topic; unforeseen: touches one of them. In the order in \
-      which they were selected, with their relevance"),
-    ("history", "entries the turn was answered from (the latest, or older ones that are relevant) and \
-      entries it pushed out, with weight = half relevance + half recency"),
-    ("answer", "the response; re:p2 is our answer to turn p2. No language model is used here: a \
-      realiser puts facts into sentences"),
+      and topics change in each other, and why",
+    ),
+    (
+        "facts",
+        "foreseen: joins a query and a topic; unforeseen: touches one of them. In the order in \
+      which they were selected, with their relevance",
+    ),
+    (
+        "history",
+        "entries the turn was answered from (the latest, or older ones that are relevant) and \
+      entries it pushed out, with weight = half relevance + half recency",
+    ),
+    (
+        "answer",
+        "the response; re:p2 is our answer to turn p2. No language model is used here: a \
+      realiser puts facts into sentences",
+    ),
 ];
 
 /// How the demo is read.
@@ -83,15 +98,15 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     let law = format!(
         "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} {letters}"
     );
-    let law = Text::new(Ink::Strong, law).and(Ink::Quiet, ": every input ends as exactly one of them");
+    let law =
+        Text::new(Ink::Strong, law).and(Ink::Quiet, ": every input ends as exactly one of them");
     page.item("law", &law)?;
     let reasons = summary.tally.recorded_by_reason.iter();
     let reasons: Vec<String> =
         reasons.map(|(reason, count)| format!("{count} {}", show::reason(reason))).collect();
     page.item("recorded", &reasons.join(", ").into())?;
     let gate = summary.tally.gate;
-    let decided =
-        format!("{} turns retrieved, {} did not need to", gate.retrieve, gate.skip);
+    let decided = format!("{} turns retrieved, {} did not need to", gate.retrieve, gate.skip);
     page.item("gate", &decided.into())?;
     let used = format!(
         "{} selected for {responses} responses; {} responses had a foreseen one",
@@ -113,7 +128,10 @@ fn next(page: &mut Page<'_>) -> io::Result<()> {
     page.rule("where to go from here")?;
     for (command, what) in [
         ("turnstream demo --chat", "type the turns yourself"),
-        ("turnstream replay LOG --out FILE", "put a log of conversations through, as fast as it goes"),
+        (
+            "turnstream replay LOG --out FILE",
+            "put a log of conversations through, as fast as it goes",
+        ),
         ("turnstream run --config FILE", "serve the turns of a topic until told to stop"),
     ] {
         let head = Text::new(Ink::Plain, format!("  {command:<34}"));

@@ -140,7 +140,8 @@ impl<'out> Page<'out> {
     /// A page as wide as the terminal, within reason; [`MAX_WIDTH`] where there is none.
     pub(super) fn new(out: &'out mut dyn Write, colour: bool) -> Self {
         let stdout = io::stdout();
-        let terminal = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
+        let terminal =
+            if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
         let width = terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0));
         Self { out, width: width.clamp(MIN_WIDTH, MAX_WIDTH), colour }
     }
@@ -252,7 +253,11 @@ impl<'out> Page<'out> {
 mod tests {
     use super::*;
 
-    fn written(width: usize, colour: bool, write: impl Fn(&mut Page<'_>) -> io::Result<()>) -> String {
+    fn written(
+        width: usize,
+        colour: bool,
+        write: impl Fn(&mut Page<'_>) -> io::Result<()>,
+    ) -> String {
         let mut out = Vec::new();
         write(&mut Page { out: &mut out, width, colour }).unwrap();
         String::from_utf8(out).unwrap()
@@ -263,7 +268,8 @@ mod tests {
         let text = Text::from("one two three").and(Ink::Strong, "-four five\u{a0}six");
         let shown = written(TEXT + 10, false, |page| page.row("gate", "yes", &text));
         let (gap, indent) = (" ".repeat(TEXT - SECOND - 3), " ".repeat(TEXT));
-        let expected = ["  gate      yes", &gap, "one two\n", &indent, "three-four\n", &indent, "five six\n"];
+        let expected =
+            ["  gate      yes", &gap, "one two\n", &indent, "three-four\n", &indent, "five six\n"];
         assert_eq!(shown, expected.concat());
         let item = written(TEXT, false, |page| page.item("flow", &"turn recall".into()));
         assert_eq!(item, "  flow      turn recall\n");

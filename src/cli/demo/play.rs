@@ -62,13 +62,11 @@ pub(super) fn play(conversations: &[Conversation], mut served: Served) -> anyhow
             let records = step.iter().map(|line| record(line, &heard[place]));
             let records = records.collect::<anyhow::Result<Vec<_>>>()?;
             let inputs = served.append(conversation.name, records.iter().map(message))?;
-            appended.extend(
-                records.into_iter().zip(inputs).map(|(record, input)| Appended {
-                    conversation: place,
-                    record,
-                    input,
-                }),
-            );
+            appended.extend(records.into_iter().zip(inputs).map(|(record, input)| Appended {
+                conversation: place,
+                record,
+                input,
+            }));
         }
         settle(&mut served, &mut appended, &mut heard)?;
     }
@@ -97,7 +95,8 @@ fn record(line: &Line, heard: &[Heard]) -> anyhow::Result<Record> {
     let Some(echoed) = turn.response_id.take().filter(|_| turn.speaker == Speaker::System) else {
         return Ok(Record { bytes, turn: Some(turn) });
     };
-    let (id, words) = answer_to(&echoed, heard).with_context(|| format!("no answer to {echoed}"))?;
+    let (id, words) =
+        answer_to(&echoed, heard).with_context(|| format!("no answer to {echoed}"))?;
     turn.response_id = Some(id);
     turn.text = words;
     Ok(Record { bytes: serde_json::to_vec(&turn)?, turn: Some(turn) })

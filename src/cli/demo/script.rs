@@ -99,7 +99,8 @@ mod tests {
         }
         let broken = all.iter().flat_map(lines).filter(|line| line.turn.is_none()).count();
         assert_eq!(broken, 1, "one record is no turn, on purpose");
-        let at_once: Vec<_> = all.iter().flat_map(|of| &of.steps).filter(|step| step.len() > 1).collect();
+        let at_once: Vec<_> =
+            all.iter().flat_map(|of| &of.steps).filter(|step| step.len() > 1).collect();
         assert_eq!(at_once.len(), 1, "one agent answers before the engine does");
         let agent = at_once[0][1].turn.as_ref().unwrap();
         assert_eq!((agent.speaker, &agent.response_id), (Speaker::System, &None));

@@ -52,8 +52,7 @@ impl Served {
         let topic = Arc::clone(&parts.topic);
         let engine = std::thread::Builder::new().name("engine".to_owned());
         // It ends with its input, when the log is sealed.
-        let engine =
-            engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));
+        let engine = engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));
         let engine = engine.context("a thread could not be started")?;
         Ok(Self { log, topic, engine: Some(engine), next: BTreeMap::new(), ended: BTreeMap::new() })
     }

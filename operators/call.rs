@@ -119,8 +119,7 @@ where
             });
             for (pending, answer) in calls.answered(&question.ask) {
                 let Pending { mut turn, capabilities, started, .. } = pending;
-                let decided =
-                    answer.and_then(|answer| (question.read)(&turn, answer));
+                let decided = answer.and_then(|answer| (question.read)(&turn, answer));
                 let clock = &calls.shell.shell.clock;
                 if let (Some(started), Some(now)) = (started, clock.micros()) {
                     turn.progress().timings_us.insert(stage, now.saturating_sub(started));

@@ -83,7 +83,11 @@ impl FactRetrievalConfig {
         check_bound(STAGE, "max_neighbours_per_concept", neighbours, 100_000)?;
         check_fraction(STAGE, "demand_share", self.demand_share)?;
         check_fraction(STAGE, "strength_share", self.strength_share)?;
-        check_fraction(STAGE, "demand_share + strength_share", self.demand_share + self.strength_share)?;
+        check_fraction(
+            STAGE,
+            "demand_share + strength_share",
+            self.demand_share + self.strength_share,
+        )?;
         self.recency.check(STAGE)
     }
 }
@@ -168,9 +172,8 @@ impl DemandedConcepts {
 
     /// Whether a fact joins a query and a topic.
     fn foresee(&self, fact: &Fact) -> bool {
-        let joins = |query, topic| {
-            self.queries.contains_key(query) && self.topics.contains_key(topic)
-        };
+        let joins =
+            |query, topic| self.queries.contains_key(query) && self.topics.contains_key(topic);
         joins(&fact.head, &fact.tail) || joins(&fact.tail, &fact.head)
     }
 
@@ -233,7 +236,8 @@ fn rank(
         .map(|fact| {
             vocabulary.words_of_both(fact.head, fact.tail, &mut words);
             let (head, tail) = (demanded.weight(fact.head), demanded.weight(fact.tail));
-            let demand = if head > 0.0 && tail > 0.0 { (head + tail) / 2.0 } else { head.max(tail) };
+            let demand =
+                if head > 0.0 && tail > 0.0 { (head + tail) / 2.0 } else { head.max(tail) };
             let relevance = likeness_share * vocabulary.cosine(&words)
                 + config.demand_share * demand
                 + config.strength_share * strength(fact.weight);

@@ -132,8 +132,7 @@ fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<E
 /// The evidence of a turn: selected facts in the order of selection, then the most relevant of
 /// the others, foreseen first.
 pub fn select(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
-    let all: Vec<&Evidence> =
-        candidates.foreseen.iter().chain(&candidates.unforeseen).collect();
+    let all: Vec<&Evidence> = candidates.foreseen.iter().chain(&candidates.unforeseen).collect();
     let mut picking = Picking::new(&all, config);
     let foreseen = candidates.foreseen.len();
     picking.pick_from(0..foreseen);

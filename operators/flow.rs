@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{
-    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryEntry, InputId,
-    HistoryChange, KnowledgeState, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score,
-    Speaker, Stage, Topics, Turn, TurnId,
+    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
+    InputId, KnowledgeState, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score, Speaker,
+    Stage, Topics, Turn, TurnId,
 };
 
 use crate::ingest::Original;
@@ -23,9 +23,7 @@ pub type Epoch = u64;
 
 /// One attempt to answer one input: its coordinates, and the generation of the partition's
 /// assignment. An answer for another request than the one in flight is late and is dropped.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
     /// Partition of the input.
     pub partition: i32,

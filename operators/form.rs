@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_schemas::Stage;
 
 /// How a stage makes its decisions.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// By documented rules over words and the graph; needs no model.
@@ -92,12 +90,7 @@ pub fn check_fraction(stage: Stage, key: &'static str, value: f64) -> Result<(),
 ///
 /// # Errors
 /// [`Refused::Range`], naming the key.
-pub fn check_bound(
-    stage: Stage,
-    key: &'static str,
-    value: u32,
-    most: u32,
-) -> Result<(), Refused> {
+pub fn check_bound(stage: Stage, key: &'static str, value: u32, most: u32) -> Result<(), Refused> {
     if (1..=most).contains(&value) {
         Ok(())
     } else {

@@ -26,9 +26,7 @@ use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 
 /// What writes the responses.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Generator {
     /// Sentences made from the selected facts and the history by rules.
@@ -123,10 +121,9 @@ pub fn generate(turn: &Grounded, graph: &Graph, config: &GenerationConfig) -> Dr
         Generator::None => Draft { text: String::new(), confidence: None, model },
         Generator::Realiser => {
             let realised = realiser::realise(turn, graph, config);
-            let confidence = realised.mean_relevance.map(|value| Confidence {
-                kind: ConfidenceKind::MeanRelevance,
-                value,
-            });
+            let confidence = realised
+                .mean_relevance
+                .map(|value| Confidence { kind: ConfidenceKind::MeanRelevance, value });
             Draft { text: realised.text, confidence, model }
         }
     }

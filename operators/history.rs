@@ -134,7 +134,8 @@ pub fn history<'scope>(
     let (mut asked, mut finished) = (OutputBuilder::from(asked), OutputBuilder::from(finished));
 
     builder.build(move |_| {
-        let mut scopes = Scopes { rules, generations: FxHashMap::default(), open: FxHashMap::default() };
+        let mut scopes =
+            Scopes { rules, generations: FxHashMap::default(), open: FxHashMap::default() };
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());
             answers.for_each(|capability, answers| {

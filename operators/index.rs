@@ -29,7 +29,9 @@ pub trait Search: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
     /// The query does not fit the index.
-    #[error("the query has {received} dimensions, the index {expected}: was it built by another encoder?")]
+    #[error(
+        "the query has {received} dimensions, the index {expected}: was it built by another encoder?"
+    )]
     Dimensions {
         /// What the index holds.
         expected: usize,

@@ -68,7 +68,7 @@ impl Default for TurnsConfig {
             max_id_bytes: 256,
             max_record_bytes: 262_144,
             max_timestamp_skew_seconds: 86_400,
-            max_in_flight_per_partition: 1_000,
+            max_in_flight_per_partition: 400,
             max_in_flight: 8_000,
         }
     }
@@ -425,101 +425,4 @@ fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(bytes: &[u8], change: impl Fn(&mut TurnsConfig)) -> String {
-        let mut config = TurnsConfig::default();
-        change(&mut config);
-        let original =
-            Original { value: Some(bytes.to_vec()), time_ms: Some(0), ..Original::default() };
-        turn_of(&original, &config).map(|_| ()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn bad_input_is_refused_with_its_reason() {
-        let plain = |_: &mut TurnsConfig| {};
-        let said = |text: &str| {
-            format!(r#"{{"conversation_id":"c","speaker":"user","text":"{text}"}}"#).into_bytes()
-        };
-        let rows: &[(Vec<u8>, &str)] = &[
-            (b"\xff\xfe".to_vec(), "not UTF-8 from byte 0"),
-            (b"hello".to_vec(), "expected value at line 1 column 1"),
-            (b"[]".to_vec(), "not a turn"),
-            (br#"{"speaker":"user","text":"x"}"#.to_vec(), "missing field `conversation_id`"),
-            (
-                br#"{"conversation_id":" ","speaker":"user","text":"x"}"#.to_vec(),
-                "`conversation_id` is empty",
-            ),
-            (
-                br#"{"conversation_id":"c","speaker":"user","text":7}"#.to_vec(),
-                "invalid type: integer `7`",
-            ),
-            (
-                br#"{"conversation_id":"c","speaker":"robot","text":"x"}"#.to_vec(),
-                "unknown variant `robot`",
-            ),
-            (said(""), "`text` is empty"),
-            (said(&"x".repeat(9_000)), "`text` has 9000 bytes"),
-            (said("a\\u0007b"), "U+0007 at byte 1"),
-            (said("a\\u0085b"), "U+0085"),
-            (
-                br#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
-                "unknown variant `sing`",
-            ),
-            (
-                br#"{"kind":"forget","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
-                "reserved",
-            ),
-            (
-                br#"{"schema_version":2,"conversation_id":"c","speaker":"user","text":"x"}"#
-                    .to_vec(),
-                "newer than 1",
-            ),
-            (
-                br#"{"conversation_id":"c","speaker":"user","text":"x","timestamp":90000000}"#
-                    .to_vec(),
-                "90000 s from the log's time",
-            ),
-            (
-                br#"{"conversation_id":"c","speaker":"user","text":"x","turn_id":""}"#.to_vec(),
-                "`turn_id` is empty",
-            ),
-        ];
-        for (bytes, expected) in rows {
-            let found = refusal(bytes, plain);
-            assert!(found.contains(expected), "{expected:?} is not in {found:?}");
-        }
-        let no_user = refusal(&said("x"), |config| config.scope = ScopeKind::User);
-        assert!(no_user.contains("user_id"), "{no_user}");
-        let large = refusal(&said("x"), |config| config.max_record_bytes = 10);
-        assert!(large.contains("max_record_bytes = 10"), "{large}");
-    }
-
-    #[test]
-    fn a_turn_without_time_takes_the_logs_and_without_that_a_synthetic_one() {
-        let value = Some(br#"{"conversation_id":"c","speaker":"user","text":"x"}"#.to_vec());
-        let record = |time_ms| InputRecord {
-            offset: 7,
-            original: Original { value: value.clone(), time_ms, ..Original::default() },
-            ..InputRecord::default()
-        };
-        let config = TurnsConfig::default();
-        let logged = read(record(Some(42)), &config, "turns").unwrap();
-        assert_eq!(logged.event_time, EventTime(42));
-        assert_eq!(logged.turn_id.as_str(), "0-7");
-        let synthetic = read(record(None), &config, "turns").unwrap();
-        assert_eq!(synthetic.event_time, EventTime(7_000));
-    }
-
-    #[test]
-    fn line_breaks_and_tabs_are_text() {
-        let original = Original {
-            value: Some(
-                br#"{"conversation_id":"c","speaker":"user","text":"a\n\tb"}"#.to_vec(),
-            ),
-            ..Original::default()
-        };
-        assert!(turn_of(&original, &TurnsConfig::default()).is_ok());
-    }
-}
+mod tests;

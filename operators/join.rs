@@ -16,16 +16,14 @@ use std::sync::Arc;
 
 use timely::dataflow::StreamVec;
 use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::vec::Map;
-use timely::dataflow::operators::Concat;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
-use crate::flow::{
-    Epoch, Failed, InFlight, Planned, Progress, Queried, RequestId, TurnContext,
-};
+use crate::flow::{Epoch, Failed, InFlight, Planned, Progress, Queried, RequestId, TurnContext};
 
 /// One side's account of a turn: what its stage made of it, or why it could not.
 pub type Half<T> = Result<T, Failed>;

@@ -1,29 +1,71 @@
 //! What happens to a turn: the operators of turnstream, in the order of the flow.
-#![allow(missing_docs)]
+//!
+//! 1. [`ingest`]: bytes become turns, or dead letters;
+//! 2. [`history`]: the order of a scope, recall, and at the end of the feedback edge the update
+//!    and eviction;
+//! 3. [`gate`]: does the turn need knowledge?
+//! 4. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
+//! 5. [`cross_revision`]: queries and topics repair each other;
+//! 6. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`];
+//! 7. [`fact_selection`]: up to twenty of them, in order;
+//! 8. [`generation`]: the response.
+//!
+//! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
+//! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
+//! [`index`]) and the one who asks through them ([`mod@call`]); what travels between two stages
+//! ([`flow`]).
+//!
+//! # The contract of a stage
+//!
+//! - One file, one stage, one entry function: streams and configuration in, (values, faults) out.
+//!   Nothing else in the file mentions timely.
+//! - The work is a plain function on plain values, run by [`stage`] (or asked of a model through
+//!   [`mod@call`]), which move turns and capabilities, contain panics and apply the stage's
+//!   `on_failure`.
+//! - Every turn that goes in comes out exactly once: as a value, or as a fault. A stage that
+//!   swallowed one would stop its scope for ever.
+//! - No clock, no thread, no order that depends on a random hash: the same inputs give the same
+//!   outputs.
+//! - The configuration is strict and documented field by field; what a stage cannot do yet it
+//!   refuses at start, by name ([`form`]).
+//!
+//! Nothing here reaches Kafka, candle or arroy.
+
+pub mod ingest;
+
+pub mod history;
+
+pub mod gate;
+
+pub mod query_production;
+pub mod topic_planning;
+
+pub mod join;
+
+pub mod cross_revision;
+
+pub mod fact_retrieval;
+pub mod ranking;
+
+pub mod fact_selection;
+
+pub mod generation;
 
 pub mod call;
-pub mod cross_revision;
-pub mod fact_retrieval;
-pub mod fact_selection;
 pub mod flow;
 pub mod form;
-pub mod gate;
-pub mod generation;
-pub mod history;
 pub mod index;
-pub mod ingest;
-pub mod join;
 pub mod knowledge;
 pub mod language;
 pub mod linking;
 pub mod model;
-pub mod query_production;
-pub mod ranking;
 pub mod resources;
 pub mod salience;
 pub mod small_talk;
 pub mod stage;
+pub mod timers;
+
+#[cfg(test)]
+mod promises;
 #[cfg(test)]
 mod testing;
-pub mod timers;
-pub mod topic_planning;

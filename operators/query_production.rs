@@ -22,7 +22,9 @@ use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, Graph, RelationKind};
 use crate::language::Lexicon;
 use crate::resources::Resources;
-use crate::salience::{Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count};
+use crate::salience::{
+    Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
+};
 use crate::stage::{OnFailure, Work, stage};
 
 /// How queries are produced.
@@ -118,7 +120,8 @@ pub fn produce(
     let named = most_wanted(turn, graph, config);
     let said = Said::read(&turn.context, &turn.mentions, lexicon);
     let explicit = named.iter().filter_map(|named| explicit_query(turn, named, graph)).collect();
-    let queries = Queries { explicit, implicit: implicit_queries(&named, &said, graph, lexicon, config) };
+    let queries =
+        Queries { explicit, implicit: implicit_queries(&named, &said, graph, lexicon, config) };
     let thought = think(&queries);
     (queries, thought)
 }
@@ -157,45 +160,60 @@ fn implicit_queries(
     lexicon: &Lexicon,
     config: &QueryProductionConfig,
 ) -> Vec<ImplicitQuery> {
-    let mut pointed = BTreeMap::<ConceptId, Vec<(ConceptId, f64)>>::new();
+    let mut pointed = BTreeMap::<ConceptId, Pointed>::new();
     for named in named {
         for (target, pull) in pointers(named, graph, config.max_facts_per_concept as usize) {
-            pointed.entry(target).or_default().push((named.concept(), pull));
+            let pointed = pointed.entry(target).or_default();
+            pointed.pull += pull;
+            pointed.by.push((named.concept(), pull));
         }
     }
-    let mut implicit: Vec<(f64, &str, Vec<(ConceptId, f64)>)> = pointed
-        .into_iter()
-        .filter(|(_, pointers)| pointers.len() >= config.min_pointers as usize)
-        .map(|(target, pointers)| (target, graph.concept(target), pointers))
-        .filter(|(target, text, _)| {
-            f64::from(graph.informativeness(*target)) >= config.min_informativeness
-                && word_count(text) <= config.max_words
-                && !said.names(*target)
-                && said.share(text, lexicon) < 1.0
-        })
-        .map(|(_, text, pointers)| {
-            (saturate(pointers.iter().map(|(_, pull)| pull).sum()), text, pointers)
-        })
-        .filter(|(weight, ..)| *weight >= config.min_implicit_weight)
-        .collect();
-    implicit.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    implicit.truncate(config.max_implicit as usize);
-    let query = |(weight, text, mut pointers): (f64, &str, Vec<(ConceptId, f64)>)| {
-        pointers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        ImplicitQuery {
-            concept: text.to_owned(),
-            because: pointers.iter().map(|(by, _)| graph.concept(*by).to_owned()).collect(),
-            weight: Score::new(weight),
-        }
+    let wanted = |target: ConceptId, pointed: &Pointed| {
+        let text = graph.concept(target);
+        pointed.by.len() >= config.min_pointers as usize
+            && saturate(pointed.pull) >= config.min_implicit_weight
+            && f64::from(graph.informativeness(target)) >= config.min_informativeness
+            && word_count(text) <= config.max_words
+            && !said.names(target)
+            && said.share(text, lexicon) < 1.0
     };
-    implicit.into_iter().map(query).collect()
+    let implicit = pointed.into_iter().filter(|(target, pointed)| wanted(*target, pointed));
+    let mut implicit: Vec<ImplicitQuery> =
+        implicit.map(|(target, pointed)| pointed.query(target, graph)).collect();
+    implicit.sort_by(|a, b| {
+        b.weight.get().total_cmp(&a.weight.get()).then_with(|| a.concept.cmp(&b.concept))
+    });
+    implicit.truncate(config.max_implicit as usize);
+    implicit
+}
+
+/// What points to a concept.
+#[derive(Default)]
+struct Pointed {
+    /// How strongly, summed.
+    pull: f64,
+    /// From which explicit concepts, each with its part.
+    by: Vec<(ConceptId, f64)>,
+}
+
+impl Pointed {
+    /// The implicit query that it makes; the strongest reasons first, ties by text.
+    fn query(mut self, target: ConceptId, graph: &Graph) -> ImplicitQuery {
+        self.by.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        ImplicitQuery {
+            concept: graph.concept(target).to_owned(),
+            because: self.by.iter().map(|(by, _)| graph.concept(*by).to_owned()).collect(),
+            weight: Score::new(saturate(self.pull)),
+        }
+    }
 }
 
 /// What one explicit concept points to, each target once, with how strongly it does: the
 /// concept's weight × the fact's strength × how directly the fact points.
 fn pointers(named: &Named<'_>, graph: &Graph, limit: usize) -> BTreeMap<ConceptId, f64> {
     let concept = named.concept();
-    let ahead = graph.strongest_from(concept, limit).map(|fact| (fact.tail, fact, ahead(&fact, graph)));
+    let ahead =
+        graph.strongest_from(concept, limit).map(|fact| (fact.tail, fact, ahead(&fact, graph)));
     let back = graph.strongest_to(concept, limit).map(|fact| (fact.head, fact, back(&fact, graph)));
     let mut pointers = BTreeMap::new();
     for (target, fact, directness) in ahead.chain(back) {

@@ -173,7 +173,11 @@ const PHRASES: &[(&str, SmallTalk)] = &[
 
 /// Words that add nothing beside small talk.
 const FILLERS: &[&str] = &[
-    "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for", "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam", "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's", "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow", "you", "your",
+    "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for",
+    "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam",
+    "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's",
+    "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow", "you",
+    "your",
 ];
 
 /// What small talk a text holds.
@@ -243,7 +247,11 @@ mod tests {
         };
         check("Hello!", &[Greeting], true);
         check("Hi there, how are you today?", &[Greeting, HowAreYou], true);
-        check("OK. Thank you so much for your help, bye!", &[Acknowledgement, Thanks, Closing], true);
+        check(
+            "OK. Thank you so much for your help, bye!",
+            &[Acknowledgement, Thanks, Closing],
+            true,
+        );
         check("That’s great.", &[Acknowledgement], true);
         check("No thanks, that's all.", &[Refusal, Acknowledgement], true);
         check("Hi, can you find me a restaurant?", &[Greeting], false);

@@ -6,13 +6,9 @@ use std::sync::mpsc::Receiver;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
-use turnstream_schemas::{
-    EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId,
-};
+use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId};
 
-use crate::flow::{
-    Epoch, Failed, Gated, Progress, Recalled, RequestId, TurnContext, Utterance,
-};
+use crate::flow::{Epoch, Failed, Gated, Progress, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
 use crate::knowledge::{Graph, ImportedFact};
 use crate::language::Lexicon;
@@ -112,7 +108,9 @@ pub(crate) fn run_dataflow<I, O, F>(turns: Vec<I>, flow: F) -> (Vec<O>, Vec<Fail
 where
     I: Clone + Send + Sync + 'static,
     O: Clone + Send + 'static,
-    F: for<'s> Fn(StreamVec<'s, Epoch, I>) -> (StreamVec<'s, Epoch, O>, StreamVec<'s, Epoch, Failed>)
+    F: for<'s> Fn(
+            StreamVec<'s, Epoch, I>,
+        ) -> (StreamVec<'s, Epoch, O>, StreamVec<'s, Epoch, Failed>)
         + Send
         + Sync
         + 'static,

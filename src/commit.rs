@@ -223,11 +223,13 @@ impl Committer {
         let mut waiting = std::mem::take(&mut self.waiting);
         for ended in &waiting {
             let ledger = &self.ledger;
-            positions.entry(ended.partition).or_insert_with(|| match ledger.position(ended.partition) {
-                Ok(position) => position,
-                Err(error) => {
-                    tracing::warn!(%error, "outcomes wait");
-                    None
+            positions.entry(ended.partition).or_insert_with(|| {
+                match ledger.position(ended.partition) {
+                    Ok(position) => position,
+                    Err(error) => {
+                        tracing::warn!(%error, "outcomes wait");
+                        None
+                    }
                 }
             });
         }

@@ -50,8 +50,7 @@ pub fn dialogue<'scope>(
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let queried = query_production(yes.clone(), config.query_production, means);
     let planned = topic_planning(yes, config.topic_planning, means);
-    let (demanded, demand_faults) =
-        cross_revision(queried, planned, config.cross_revision, means);
+    let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
     let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));

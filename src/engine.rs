@@ -109,6 +109,8 @@ pub enum EngineError {
     #[error("a thread could not be started: {0}; free memory or raise the limit of processes")]
     Thread(std::io::Error),
     /// The committer panicked: a fault of the engine.
-    #[error("the committer panicked; the log has the place, and a restart goes on from the last commit")]
+    #[error(
+        "the committer panicked; the log has the place, and a restart goes on from the last commit"
+    )]
     CommitterPanicked,
 }

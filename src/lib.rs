@@ -1,4 +1,27 @@
 //! turnstream: a streaming dataflow engine for retrieval-augmented dialogue.
+//!
+//! Turns arrive on a log, flow through the operators of `turnstream_operators`, and leave as
+//! responses, recorded turns or dead letters, in one transaction with the history and the
+//! offsets. This package is the wiring: how the stages are joined, run, configured and fed.
+//!
+//! Reading order is data order:
+//!
+//! 1. [`dataflow`]: the figure, one function, one line per stage. Begin here.
+//! 2. [`engine`]: one process: a consumer thread, workers, a committer.
+//! 3. [`log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
+//! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds.
+//! 5. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
+//! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
+//! 7. [`knowledge`]: opens the graph; the shipped pack.
+//! 8. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
+//!    as conversation logs.
+//!
+//! # Invariants
+//!
+//! Every input ends as exactly one outcome. A scope's outcomes come in log order. Everything an
+//! input caused and the position behind it are in one transaction. Time, threads and random
+//! order live out here and never in the operators or the core. `ARCHITECTURE.md` lists all
+//! invariants with the tests that hold them.
 
 pub mod cli;
 pub mod commit;

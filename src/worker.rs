@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use timely::Config as TimelyConfig;
 use timely::communication::WorkerGuards;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Pipeline;
-use timely::dataflow::operators::generic::operator::source;
-use timely::dataflow::operators::generic::OutputBuilderSession;
 use timely::dataflow::operators::Probe;
 use timely::dataflow::operators::generic::Operator;
+use timely::dataflow::operators::generic::OutputBuilderSession;
+use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
-use timely::Config as TimelyConfig;
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 use turnstream_operators::flow::{Epoch, Finished};
@@ -33,8 +33,8 @@ use turnstream_operators::timers::Timers;
 
 use crate::commit::{Report, encode};
 use crate::config::Config;
-use crate::knowledge::{self, KnowledgeError};
 use crate::dataflow::dialogue;
+use crate::knowledge::{self, KnowledgeError};
 use crate::log::Topic;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
@@ -229,7 +229,11 @@ pub struct Workers {
 
 impl Workers {
     /// Starts `count` workers and waits until each has built its dataflow.
-    pub fn start(count: usize, parts: &Parts, outlet: &Sender<Report>) -> Result<Self, WorkerError> {
+    pub fn start(
+        count: usize,
+        parts: &Parts,
+        outlet: &Sender<Report>,
+    ) -> Result<Self, WorkerError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
         let (parts, outlet) = (parts.clone(), outlet.clone());

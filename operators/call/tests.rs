@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use timely::WorkerConfig;
 use timely::communication::Allocator;
 use timely::communication::allocator::thread::Thread;
+use timely::dataflow::operators::capture::Event;
 use timely::dataflow::operators::vec::{Input as _, Map};
 use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
-use timely::dataflow::operators::capture::Event;
 use timely::worker::Worker;
 use turnstream_schemas::Outcome;
 

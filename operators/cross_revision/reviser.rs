@@ -317,9 +317,8 @@ fn prefer<T: Demanded>(
     (met, lift): (&BTreeMap<String, String>, f64),
     revisions: &mut Vec<Revision>,
 ) {
-    let by_weight = |a: &T, b: &T| {
-        b.weight().total_cmp(&a.weight()).then_with(|| a.concept().cmp(b.concept()))
-    };
+    let by_weight =
+        |a: &T, b: &T| b.weight().total_cmp(&a.weight()).then_with(|| a.concept().cmp(b.concept()));
     list.sort_by(by_weight);
     let before: Vec<String> = list.iter().map(|demanded| demanded.concept().to_owned()).collect();
     for demanded in list.iter_mut().filter(|demanded| met.contains_key(demanded.concept())) {

@@ -95,7 +95,8 @@ const COFFEE: (&str, &str, &str) = ("coffee", "t0", "coffee");
 
 #[test]
 fn an_explicit_query_that_is_not_in_the_history_is_dropped() {
-    let demanding = Demanding { explicit: &[COFFEE, ("milk", "t0", "coffee")], ..Default::default() };
+    let demanding =
+        Demanding { explicit: &[COFFEE, ("milk", "t0", "coffee")], ..Default::default() };
     let change = (RevisionKind::Drop, "explicit: milk", "does not name");
     check(&["u: I drink coffee"], &demanding, [&["coffee"], &[], &[], &[]], change);
 }
@@ -163,7 +164,8 @@ fn an_extended_topic_that_rewords_the_history_goes() {
 
 #[test]
 fn an_extended_topic_that_leaves_the_subject_goes() {
-    let demanding = Demanding { maintained: &["coffee"], extended: &["horn"], ..Default::default() };
+    let demanding =
+        Demanding { maintained: &["coffee"], extended: &["horn"], ..Default::default() };
     let change = (RevisionKind::Drop, "extended: horn", "no fact joins");
     check(&["u: coffee"], &demanding, [&[], &[], &["coffee"], &[]], change);
     // A denied fact joins nothing.

@@ -102,8 +102,9 @@ fn what_is_like_the_dialogue_comes_first() {
 
 #[test]
 fn a_hub_gives_its_strongest_only_but_is_foreseen_whole() {
-    let spokes: String =
-        (0..500).map(|at| format!("wheel HasA spoke{at} {}\n", 1.0 + f64::from(at) / 100.0)).collect();
+    let spokes: String = (0..500)
+        .map(|at| format!("wheel HasA spoke{at} {}\n", 1.0 + f64::from(at) / 100.0))
+        .collect();
     let graph = graph(&spokes);
     let turn = scene(&["u: wheel"], &graph);
     let demanded = DemandedConcepts::find(&demand(&["wheel"], &["spoke3"]), &graph);

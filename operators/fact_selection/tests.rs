@@ -137,10 +137,7 @@ fn a_failed_selection_takes_the_most_relevant_as_they_stand() {
     );
     let kept = most_relevant(&found, &config);
     let told: Vec<(&str, bool)> = kept.iter().map(|e| (e.id.as_str(), e.selected)).collect();
-    assert_eq!(
-        told,
-        [("tea IsA drink", true), ("tea HasA leaf", true), ("tea HasA milk", false)]
-    );
+    assert_eq!(told, [("tea IsA drink", true), ("tea HasA leaf", true), ("tea HasA milk", false)]);
     assert_eq!(sources(&found), Plan(vec!["test".into()]));
     assert_eq!(sources(&Candidates::default()), Plan::default());
 }

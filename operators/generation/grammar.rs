@@ -65,8 +65,7 @@ impl Grammar {
     }
 
     fn parse(lists: &'static str) -> Self {
-        let mut grammar =
-            Self { classes: FxHashMap::default(), rewritings: FxHashMap::default() };
+        let mut grammar = Self { classes: FxHashMap::default(), rewritings: FxHashMap::default() };
         for line in lists.lines().filter(|line| !line.starts_with('#')) {
             let Some((class, entries)) = line.split_once(':') else { continue };
             for entry in entries.split_whitespace() {
@@ -161,7 +160,11 @@ impl Grammar {
             return Some(format!("the {spoken}"));
         }
         let noun = self.noun_phrase(spoken)?;
-        Some(if self.needs_article(noun) { format!("{} {noun}", article(noun)) } else { noun.to_owned() })
+        Some(if self.needs_article(noun) {
+            format!("{} {noun}", article(noun))
+        } else {
+            noun.to_owned()
+        })
     }
 
     /// A noun phrase that needs no article.
@@ -215,6 +218,10 @@ impl Grammar {
         let verb = Lexicon::english().is_verb(first) && !self.is_noun_too(first);
         let is_noun = !self.is_action(spoken)
             && !verb
+            && !spoken
+                .split(' ')
+                .skip(1)
+                .any(|word| self.is("verb", word) && !self.is_noun_too(word))
             && !self.is("qualifier", spoken)
             && !self.is("qualifier", last)
             && !quality
@@ -302,8 +309,7 @@ impl Grammar {
         } else {
             "in"
         };
-        let place =
-            if self.is("bare", spoken) { spoken.to_owned() } else { self.thing(concept)? };
+        let place = if self.is("bare", spoken) { spoken.to_owned() } else { self.thing(concept)? };
         Some(format!("{preposition} {place}"))
     }
 }
@@ -337,7 +343,11 @@ mod tests {
     #[test]
     fn concepts_are_said_as_their_slots_take_them() {
         let check = |slot, concept: &str, said: Option<&str>| {
-            assert_eq!(Grammar::english().say(concept, slot).as_deref(), said, "{slot:?}: {concept}");
+            assert_eq!(
+                Grammar::english().say(concept, slot).as_deref(),
+                said,
+                "{slot:?}: {concept}"
+            );
         };
         check(Slot::Thing, "dog", Some("a dog"));
         check(Slot::Thing, "apple", Some("an apple"));
@@ -356,6 +366,7 @@ mod tests {
         check(Slot::Thing, "your mouth", None);
         check(Slot::Thing, "book with ten thousand page", None);
         check(Slot::Thing, "foreign", None);
+        check(Slot::Thing, "man eat fish", None);
         check(Slot::Thing, "organize event", None);
         check(Slot::Topic, "dog", Some("dogs"));
         check(Slot::Topic, "cup of coffee", Some("cups of coffee"));

@@ -47,19 +47,19 @@ pub(super) fn realise(grounded: &Grounded, graph: &Graph, config: &GenerationCon
     let grammar = Grammar::english();
     let turn = Turn { grounded, graph, config, grammar, words, small_talk };
     if turn.small_talk.share >= SMALL_TALK_SHARE {
-        return said(vec![turn.answer_small_talk()]);
+        return said(&[turn.answer_small_talk()]);
     }
     let facts = turn.facts_to_say();
     if !facts.is_empty() {
         return turn.answer_from_facts(&facts);
     }
     if let Some(again) = turn.answer_from_history() {
-        return said(vec![again]);
+        return said(&[again]);
     }
-    said(if turn.asks() { turn.admit_not_knowing() } else { turn.take_note() })
+    said(&if turn.asks() { turn.admit_not_knowing() } else { turn.take_note() })
 }
 
-fn said(sentences: Vec<String>) -> Realised {
+fn said(sentences: &[String]) -> Realised {
     Realised { text: sentences.join(" "), mean_relevance: None }
 }
 
@@ -119,7 +119,9 @@ impl<'a> Turn<'a> {
                 &["You are welcome. Goodbye!", "My pleasure. Goodbye, and take care!"]
             }
             Closing => &["Goodbye!", "Goodbye, and take care!", "See you another time!"],
-            Thanks => &["You are welcome!", "My pleasure!", "You are welcome. Is there anything else?"],
+            Thanks => {
+                &["You are welcome!", "My pleasure!", "You are welcome. Is there anything else?"]
+            }
             HowAreYou => &[
                 "Thank you for asking, I am ready to go. How are you?",
                 "All is well here, thank you. What is on your mind?",
@@ -132,7 +134,9 @@ impl<'a> Turn<'a> {
             ],
             Wellbeing => &["Good to hear. What would you like to talk about?"],
             Refusal => &["All right.", "Fine. I am here if something comes up."],
-            Acknowledgement => &["All right. What would you like to know next?", "Good. What comes next?"],
+            Acknowledgement => {
+                &["All right. What would you like to know next?", "Good. What comes next?"]
+            }
         };
         self.choose("small talk", ways).to_owned()
     }
@@ -144,7 +148,8 @@ impl<'a> Turn<'a> {
         let current = self.current_concepts();
         let unfit = |fact: &FactStatement| {
             let answers = wanted.contains(&fact.relation.as_str());
-            let touches = current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
+            let touches =
+                current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
             // False sorts first. What is denied seldom answers: it comes last. What a source
             // holds by less than one assertion is often a slip.
             (fact.negated, !answers, !touches, fact.weight < FIRM_WEIGHT)
@@ -211,10 +216,7 @@ impl<'a> Turn<'a> {
             sentences.push(last);
         }
         let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
-        Realised {
-            text: sentences.join(" "),
-            mean_relevance: Some(relevance / facts.len() as f64),
-        }
+        Realised { text: sentences.join(" "), mean_relevance: Some(relevance / facts.len() as f64) }
     }
 
     /// Reminds of a recalled exchange that is no longer in the dialogue.
@@ -228,9 +230,10 @@ impl<'a> Turn<'a> {
     fn relevant_recall(&self) -> Option<&'a Recalled> {
         let context = &self.grounded.turn.context;
         context.recalled.iter().find(|recalled| {
-            let in_sight = context.dialogue.iter().any(|utterance| {
-                utterance.turn_id == recalled.entry.turn_id
-            });
+            let in_sight = context
+                .dialogue
+                .iter()
+                .any(|utterance| utterance.turn_id == recalled.entry.turn_id);
             recalled.via != RecalledVia::Recent && !in_sight
         })
     }
@@ -254,7 +257,8 @@ impl<'a> Turn<'a> {
         let mut new = extended
             .filter(|topic| !said(&topic.concept) && word_count(&topic.concept) <= MAX_ASKED_WORDS);
         let topic = new.find_map(|topic| self.topic(&topic.concept))?;
-        let ways = &["Shall we talk about", "Would you like to hear about", "Are you also interested in"];
+        let ways =
+            &["Shall we talk about", "Would you like to hear about", "Are you also interested in"];
         Some(format!("{} {topic}?", self.choose("ask on", ways)))
     }
 
@@ -270,7 +274,8 @@ impl<'a> Turn<'a> {
         // The gate tells whether recall answers: its feature is there only then.
         gate.features.get("answered").filter(|answered| answered.get() < 0.0)?;
         let recalled = self.relevant_recall()?;
-        let response = shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)?;
+        let response =
+            shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)?;
         Some(format!("We had this before: {response}"))
     }
 
@@ -285,10 +290,15 @@ impl<'a> Turn<'a> {
         match self.user_topic() {
             Some(topic) => vec![
                 format!("I do not know enough about {topic} to answer that."),
-                self.choose("ask back", &["What matters most to you about it?", "Could you tell me more?"])
-                    .to_owned(),
+                self.choose(
+                    "ask back",
+                    &["What matters most to you about it?", "Could you tell me more?"],
+                )
+                .to_owned(),
             ],
-            None => vec!["I am not sure I can answer that. Could you tell me a little more?".to_owned()],
+            None => {
+                vec!["I am not sure I can answer that. Could you tell me a little more?".to_owned()]
+            }
         }
     }
 
@@ -321,12 +331,12 @@ impl<'a> Turn<'a> {
         let words = mention.span.of(text)?;
         let before = spoken_words(text.get(..mention.span.start as usize)?);
         let noun = self.grammar.say(concept, Slot::Thing).is_some();
+        let name = mention.span.start > 0 && words.starts_with(|first: char| first.is_uppercase());
         Some(match before.last().map(String::as_str) {
             Some("my" | "our") if noun => format!("your {words}"),
-            Some("the" | "this" | "that" | "a" | "an") if noun => format!("the {words}"),
-            // A verb goes on ("swimming"); a noun stays as the user wrote it ("dogs").
-            _ if self.grammar.say(concept, Slot::Action).is_some() => topic,
-            _ => words.to_owned(),
+            Some("the" | "this" | "that" | "a" | "an" | "your") if noun => format!("the {words}"),
+            _ if name => words.to_owned(),
+            _ => topic,
         })
     }
 }

@@ -42,9 +42,10 @@ impl Templates {
     /// A fact as a clause, lower case and without a full stop; `None` where there is no way to
     /// say it well. A denied fact is said as denied or not at all.
     pub(super) fn clause(&self, fact: &FactStatement, grammar: &Grammar) -> Option<String> {
-        let named_as_denied = fact.relation.strip_prefix("Not").filter(|rest| {
-            rest.starts_with(|first: char| first.is_uppercase())
-        });
+        let named_as_denied = fact
+            .relation
+            .strip_prefix("Not")
+            .filter(|rest| rest.starts_with(|first: char| first.is_uppercase()));
         let relation = named_as_denied.unwrap_or(&fact.relation);
         let denied = fact.negated || named_as_denied.is_some();
         let ways = self.0.get(relation)?;
@@ -125,10 +126,22 @@ mod tests {
         check("dog", "CapableOf", "bark", false, Some("a dog can bark"));
         check("dog", "CapableOf", "fly", true, Some("a dog cannot fly"));
         check("vegetarian", "NotCapableOf", "eat meat", true, Some("a vegetarian cannot eat meat"));
-        check("vegetarian", "NotCapableOf", "eat meat", false, Some("a vegetarian cannot eat meat"));
+        check(
+            "vegetarian",
+            "NotCapableOf",
+            "eat meat",
+            false,
+            Some("a vegetarian cannot eat meat"),
+        );
         check("coffee", "AtLocation", "cup", false, Some("you can find coffee in a cup"));
         check("oven", "UsedFor", "bake bread", false, Some("you can use an oven to bake bread"));
-        check("drink coffee", "Causes", "insomnia", false, Some("drinking coffee can lead to insomnia"));
+        check(
+            "drink coffee",
+            "Causes",
+            "insomnia",
+            false,
+            Some("drinking coffee can lead to insomnia"),
+        );
         check("sleep", "MotivatedByGoal", "go bed", true, None);
         check("coffee", "UnknownRelation", "cup", false, None);
         check("apple", "ReceivesAction", "eat", false, Some("an apple can be eaten"));

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use turnstream_schemas::{
-    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, Recorded,
-    RecordedReason, Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
+    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, Recorded, RecordedReason,
+    Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
 };
 
 use super::Rules;
@@ -142,11 +142,7 @@ impl Sequence {
     }
 
     /// An agent's words complete the latest entry that lacks a response, else make their own.
-    fn record_agent(
-        &mut self,
-        turn: &ArrivedTurn,
-        rules: &Rules,
-    ) -> (Outcome, Vec<HistoryChange>) {
+    fn record_agent(&mut self, turn: &ArrivedTurn, rules: &Rules) -> (Outcome, Vec<HistoryChange>) {
         self.database.see_time(turn.event_time);
         self.database.remember(turn.turn_id.clone());
         let (mut changes, mut evicted) = (Vec::new(), Vec::new());
@@ -383,4 +379,3 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         extra: turn.turn.extra.clone(),
     }
 }
-

@@ -224,9 +224,8 @@ fn an_echo_waits_its_turn_and_enters_once() {
     talk.user("one");
     talk.answer(0, "ours");
     talk.user("two");
-    let echo = |of: &'static str| {
-        move |turn: &mut ArrivedTurn| turn.turn.response_id = Some(of.into())
-    };
+    let echo =
+        |of: &'static str| move |turn: &mut ArrivedTurn| turn.turn.response_id = Some(of.into());
     talk.say(Speaker::System, "ours", echo("turns-0-1"));
     assert_eq!(talk.outcomes(), "[1:ours]", "an echo supersedes nothing");
     talk.answer(1, "more");
@@ -240,11 +239,8 @@ fn an_echo_waits_its_turn_and_enters_once() {
 
 #[test]
 fn replays_keep_one_side_only() {
-    let recorded = Rules {
-        source: ResponseSource::Recorded,
-        on_agent_reply: OnAgentReply::Answer,
-        ..rules()
-    };
+    let recorded =
+        Rules { source: ResponseSource::Recorded, on_agent_reply: OnAgentReply::Answer, ..rules() };
     let mut talk = Talk::new(recorded.clone());
     talk.user("one");
     talk.agent("logged");
@@ -275,8 +271,11 @@ fn a_response_names_what_it_recalled_and_what_it_pushed_out() {
         talk.answer(place, "ok");
     }
     talk.user("the parcel again");
-    let via: Vec<_> =
-        talk.asked[3].recalled.iter().map(|recalled| (&*recalled.entry.turn_id.0, recalled.via)).collect();
+    let via: Vec<_> = talk.asked[3]
+        .recalled
+        .iter()
+        .map(|recalled| (&*recalled.entry.turn_id.0, recalled.via))
+        .collect();
     assert_eq!(via, [("0-1", RecalledVia::Relevance), ("0-3", RecalledVia::Recent)]);
     talk.answer(3, "ok");
     let response = talk.last_response();

@@ -57,7 +57,8 @@ fn recent_words_of_the_user_weigh_more() {
 
 #[test]
 fn lists_are_bounded() {
-    let facts: String = (0..40).map(|at| format!("thingy{at} UsedFor goal{} 1\n", at / 2)).collect();
+    let facts: String =
+        (0..40).map(|at| format!("thingy{at} UsedFor goal{} 1\n", at / 2)).collect();
     let graph = graph(&facts);
     let words: Vec<String> = (0..40).map(|at| format!("thingy{at}")).collect();
     let turn = scene(&[&format!("u: {}", words.join(", "))], &graph);

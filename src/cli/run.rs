@@ -159,8 +159,7 @@ fn show(log: &EmbeddedLog, shown: &mut [i64], out: &mut dyn Write) -> anyhow::Re
     for (partition, next) in (0..).zip(shown) {
         loop {
             let isolation = Isolation::ReadCommitted;
-            let records =
-                log.read(Topic::Responses, partition, *next, READ_RECORDS, isolation)?;
+            let records = log.read(Topic::Responses, partition, *next, READ_RECORDS, isolation)?;
             let Some(last) = records.last() else { break };
             *next = last.offset + 1;
             for value in records.into_iter().filter_map(|record| record.value) {

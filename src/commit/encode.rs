@@ -31,13 +31,23 @@ pub fn encode(finished: Finished, publish_recorded: bool) -> Ended {
     let mut tally = Tally::default();
     let mut offsets = Vec::with_capacity(outcomes.len());
     let mut outputs = Vec::with_capacity(outcomes.len() + changes.len());
+    let mut headers = Vec::new();
     for (outcome, original) in outcomes {
+        headers.clone_from(&original.headers);
         tally.count(&outcome);
         offsets.push(outcome.input().offset);
         outputs.extend(outcome_output(&outcome, &original, publish_recorded));
     }
-    let input_offset = offsets.last().copied().unwrap_or_default();
-    outputs.extend(changes.iter().map(|change| change_output(change, partition, input_offset)));
+    // The changes of a group are those of its last input, which caused them all.
+    let caused = Output {
+        topic: Topic::History,
+        partition,
+        input_offset: offsets.last().copied().unwrap_or_default(),
+        key: None,
+        value: None,
+        headers,
+    };
+    outputs.extend(changes.iter().map(|change| change_output(change, caused.clone())));
     Ended { partition, generation, offsets, outputs, tally }
 }
 
@@ -77,14 +87,13 @@ fn recorded_output(recorded: &Recorded, original: &Original) -> Output {
     }
 }
 
-fn change_output(change: &HistoryChange, partition: i32, input_offset: i64) -> Output {
+fn change_output(change: &HistoryChange, caused: Output) -> Output {
     let value = match change {
         HistoryChange::Entry { entry, .. } => Some(json(entry)),
         HistoryChange::Scope { record, .. } => Some(json(record)),
         HistoryChange::Gone { .. } => None,
     };
-    let key = Some(json(change.key()));
-    Output { topic: Topic::History, partition, input_offset, key, value, headers: Vec::new() }
+    Output { key: Some(json(change.key())), value, ..caused }
 }
 
 fn key_or(original: &Original, conversation: &str) -> Option<Vec<u8>> {
@@ -94,4 +103,59 @@ fn key_or(original: &Original, conversation: &str) -> Option<Vec<u8>> {
 /// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_operators::ingest::dead_letter;
+    use turnstream_schemas::outcome::Bytes;
+    use turnstream_schemas::{
+        EntryKey, Fault, FaultKind, Header, InputId, RecordedReason, Scope, Stage,
+    };
+
+    use super::*;
+
+    #[test]
+    fn headers_go_from_an_input_to_all_its_outputs() {
+        let traceparent = Header {
+            name: "traceparent".to_owned(),
+            value: Some(Bytes(b"00-4bf9-00f0-01".to_vec())),
+        };
+        let original =
+            Arc::new(Original { headers: vec![traceparent.clone()], ..Original::default() });
+        let input = |offset| InputId { topic: "turns".to_owned(), partition: 3, offset };
+        let fault = Fault::new(Stage::Generation, FaultKind::Error, "no such luck");
+        let recorded = Recorded {
+            schema_version: 1,
+            input: input(8),
+            tenant_id: None,
+            conversation_id: "c".into(),
+            user_id: None,
+            turn_id: "t".into(),
+            reason: RecordedReason::System,
+            evicted: Vec::new(),
+            metadata: serde_json::Map::new(),
+            extra: serde_json::Map::new(),
+        };
+        let key = EntryKey { scope: Scope::new(None, "c"), entry: None };
+        let finished = Finished {
+            partition: 3,
+            generation: 1,
+            outcomes: vec![
+                (dead_letter(input(7), &original, fault), Arc::clone(&original)),
+                (Outcome::Recorded(Box::new(recorded)), Arc::clone(&original)),
+            ],
+            changes: vec![HistoryChange::Gone { key }],
+        };
+        let ended = encode(finished.clone(), true);
+        assert_eq!(ended.offsets, [7, 8]);
+        let topics: Vec<_> = ended.outputs.iter().map(|output| output.topic).collect();
+        assert_eq!(topics, [Topic::DeadLetters, Topic::Recorded, Topic::History]);
+        for output in &ended.outputs {
+            assert_eq!(output.headers[0], traceparent, "{:?}", output.topic);
+            assert_eq!(output.partition, 3);
+        }
+        assert_eq!(ended.outputs[2].key.as_deref(), Some(&br#"{"scope":"default/c"}"#[..]));
+        assert_eq!(encode(finished, false).outputs.len(), 2, "recorded outcomes may stay off");
+    }
 }

@@ -219,24 +219,27 @@ fn meaning(schema: &Value) -> String {
     sentence(schema).map_or(String::new(), |sentence| format!("meaning: {sentence}"))
 }
 
-/// Likeness (Jaro-Winkler, 0 to 1) from which a name that begins alike is meant: `tresh` for
-/// `threshold` is 0.89, `something` for `snapshot` 0.70.
-const MIN_LIKENESS: f64 = 0.85;
-
-/// The nearest of some names: few edits away (one in three letters), or else beginning alike.
-/// Ties go to the name that comes first in the alphabet.
+/// The nearest of some names: few edits away (one in three letters), or else one that it
+/// shortens (`tresh` for `threshold`). Ties go to the name that comes first in the alphabet.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let mut known: Vec<&str> = known.collect();
-    known.sort_unstable();
+    let known: Vec<&str> = known.collect();
     let allowed = (name.chars().count() / 3).max(1);
     let edits = known.iter().map(|it| (strsim::damerau_levenshtein(name, it), *it));
-    let few = edits.filter(|(edits, _)| *edits <= allowed).min().map(|(_, it)| it);
-    let alike = || {
-        let likeness = known.iter().map(|it| (strsim::jaro_winkler(name, it), *it));
-        let alike = likeness.filter(|(likeness, _)| *likeness >= MIN_LIKENESS);
-        alike.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it)
+    let few = edits.filter(|(edits, _)| *edits <= allowed).min();
+    let shortened = || {
+        let longer = known.iter().filter(|it| shortens(name, it));
+        longer.map(|it| (it.len(), *it)).min()
     };
-    few.or_else(alike)
+    few.or_else(shortened).map(|(_, it)| it)
+}
+
+/// Whether the letters of `short`, three or more, stand in `long` in the same order, beginning
+/// with the same one.
+fn shortens(short: &str, long: &str) -> bool {
+    let mut letters = long.chars();
+    short.chars().count() >= 3
+        && short.chars().next() == long.chars().next()
+        && short.chars().all(|letter| letters.any(|it| it == letter))
 }
 
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {

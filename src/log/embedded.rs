@@ -17,8 +17,8 @@
 //! - All topics have the same number of partitions, for ever.
 //!
 //! Deterministic: no clock, no thread and no random order; the appender gives a record its time,
-//! and a poll that may not wait reads no clock. What is stored where is in [`state`]; whether it
-//! survives the process is the storage's matter: [`memory`] does not, [`directory`] does.
+//! and a poll that may not wait reads no clock. What is stored where is in `embedded/state.rs`; whether it
+//! survives the process is the storage's matter: `memory` does not, `directory` does.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

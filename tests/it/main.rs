@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+mod broker;
 mod demo;
 mod invariants;
+mod kafka;
 mod replay;
 mod schemas;
 

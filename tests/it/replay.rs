@@ -222,7 +222,8 @@ fn bad_lines_become_dead_letters_and_the_rest_goes_on() {
 
 #[test]
 fn a_log_that_cannot_be_read_is_refused_as_a_whole() {
-    let output = turnstream(&["replay", "no-such-log.jsonl", "--json"]).output().expect("it starts");
+    let output =
+        turnstream(&["replay", "no-such-log.jsonl", "--json"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(3));
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(said["error"].as_str().expect("an error").contains("no-such-log.jsonl"), "{said}");

@@ -28,6 +28,9 @@ pub(super) type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 /// Told a key and its value; says whether to go on.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LogError>;
 
+/// Told an offset, whether its record is certain, and the record as it is stored.
+pub(super) type VisitRecord<'a> = &'a mut dyn FnMut(i64, bool, &[u8]) -> Result<(), LogError>;
+
 /// An ordered storage of keys and values.
 pub(super) trait Storage: Send {
     /// The value of a key.
@@ -263,12 +266,12 @@ impl State {
         Ok((records, next))
     }
 
-    /// Visits everything stored of a partition below an offset: offset, transaction, value.
+    /// Visits everything stored of a partition below an offset.
     pub(super) fn scan_records(
         &self,
         place: Place,
         below: i64,
-        visit: &mut dyn FnMut(i64, bool, &[u8]) -> Result<(), LogError>,
+        visit: VisitRecord<'_>,
     ) -> Result<(), LogError> {
         let keys = (codec::record_key(place, 0), codec::record_key(place, below));
         self.storage.scan(&keys.0, &keys.1, &mut |key, value| {

@@ -245,9 +245,8 @@ fn reading_passes_control_records_and_ends_when_sealed() {
 fn a_poll_that_waits_is_woken_by_an_append() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
     let (mut member, _producer) = member(&log);
-    let appender = log.clone();
     let thread = std::thread::spawn(move || {
-        appender.append_by_key(Topic::Turns, message("k", Some("woken"))).unwrap()
+        log.append_by_key(Topic::Turns, message("k", Some("woken"))).unwrap()
     });
     let event = member.consumer.poll(Duration::from_secs(30)).unwrap();
     let (partition, offset) = thread.join().unwrap();

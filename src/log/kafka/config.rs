@@ -295,6 +295,11 @@ impl KafkaConfig {
 
     pub(super) fn producer_settings(&self) -> ClientConfig {
         let mut settings = shared_settings(self);
+        // The flush that ends a transaction is too short for the client to notice, so what
+        // lingers adds to every commit.
+        if !self.client.0.contains_key("linger.ms") {
+            settings.set("linger.ms", "0.5");
+        }
         settings
             .set("transactional.id", &self.transactional_id)
             .set("transaction.timeout.ms", self.transaction_timeout_ms.to_string())

@@ -1,0 +1,220 @@
+//! The dataflow without a model, beside a bare timely loop with the same exchanges.
+//!
+//! Each iteration starts the workers, puts 10,000 turns of 1,000 conversations through, at most
+//! [`IN_FLIGHT`] at a time, and drains. What is compared:
+//!
+//! - `bare_loop`: source, exchange by conversation, one turn of a conversation at a time with
+//!   feedback, sink; it moves the same bytes and never looks at them.
+//! - `engine`: the whole figure between the workers' inlets and outlets, with the generator that
+//!   says nothing, no facts and a gate that always passes: JSON in, every stage with nothing to
+//!   find, history with its updates, JSON out. No log and no committer.
+//! - `engine_embedded_log`: the same as a process runs it, from an embedded log in memory into
+//!   transactions on it.
+//! - `engine_shipped_graph`: as `engine`, with the shipped graph, so that the stages do their work.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use criterion::measurement::WallTime;
+use criterion::{
+    BatchSize, BenchmarkGroup, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group,
+    criterion_main,
+};
+use crossbeam_channel::Receiver;
+use turnstream::commit::Report;
+use turnstream::config::Config;
+use turnstream::engine::{Ends, serve};
+use turnstream::log::Topic;
+use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
+use turnstream::worker::{Parts, Workers};
+use turnstream_operators::generation::Generator;
+use turnstream_operators::history::ResponseSource;
+use turnstream_operators::ingest::{Input, InputRecord, Original};
+use turnstream_operators::knowledge::{Graph, ImportedFact};
+use turnstream_schemas::Speaker;
+
+mod bare_loop;
+#[path = "../scenes.rs"]
+mod scenes;
+
+const CONVERSATIONS: usize = 1_000;
+const TURNS_EACH: usize = 10;
+const PARTITIONS: usize = 4;
+
+/// Turns in flight at most.
+const IN_FLIGHT: usize = 4_000;
+
+/// A turn as the log holds it: partition, key and value, in log order.
+type Sent = (usize, Vec<u8>, Vec<u8>);
+
+/// The conversations take turns; each says what users of the dialogues say.
+fn records(conversations: usize) -> Vec<Sent> {
+    let turns = scenes::turns();
+    let said: Vec<_> =
+        turns.iter().filter(|turn| turn.speaker == Speaker::User).map(|turn| &turn.text).collect();
+    let record = |round: usize, number: usize| {
+        let key = format!("talk-{number}");
+        let turn = serde_json::json!({
+            "conversation_id": key, "speaker": "user",
+            "text": said[(number * 7 + round) % said.len()],
+        });
+        (number % PARTITIONS, key.into_bytes(), turn.to_string().into_bytes())
+    };
+    (0..TURNS_EACH)
+        .flat_map(|round| (0..conversations).map(move |number| (round, number)))
+        .map(|(round, number)| record(round, number))
+        .collect()
+}
+
+/// What the consumer would hand to the workers, in batches of one partition.
+fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
+    let mut offsets = [0; PARTITIONS];
+    let mut batches = Vec::new();
+    for chunk in records.chunks(1_000) {
+        let mut of: [Vec<Input>; PARTITIONS] = Default::default();
+        for (partition, key, value) in chunk {
+            let original = Original {
+                key: Some(key.clone()),
+                value: Some(value.clone()),
+                headers: Vec::new(),
+                time_ms: Some(1_700_000_000_000),
+            };
+            of[*partition].push(Input::Record(InputRecord {
+                partition: *partition as i32,
+                generation: 1,
+                offset: offsets[*partition],
+                original,
+                last_of_scope: false,
+            }));
+            offsets[*partition] += 1;
+        }
+        batches.extend((0..).zip(of));
+    }
+    batches
+}
+
+/// The engine's parts: the generator that says nothing, and a gate that always passes.
+fn parts(graph: &Arc<Graph>) -> Parts {
+    let mut config = Config::default();
+    config.generation.generator = Generator::None;
+    config.gate.threshold = 0.0;
+    Parts {
+        config: Arc::new(config),
+        graph: Arc::clone(graph),
+        lexicon: scenes::lexicon(),
+        source: ResponseSource::Live,
+        publish_changes: true,
+        timings: false,
+        topic: Topic::Turns.name().into(),
+        late_answers: Arc::default(),
+    }
+}
+
+/// One pass of the workers over the batches.
+fn pass(parts: &Parts, workers: usize, batches: Vec<(i32, Vec<Input>)>) {
+    let (outlet, ended) = crossbeam_channel::unbounded();
+    let workers = Workers::start(workers, parts, &outlet).expect("workers");
+    drop(outlet);
+    let (mut sent, mut done) = (0, 0);
+    for (partition, inputs) in batches {
+        sent += inputs.len();
+        workers.send(partition, inputs).expect("a worker");
+        while sent - done > IN_FLIGHT {
+            done += count(&ended);
+        }
+    }
+    workers.drain().expect("a clean end");
+    done += ended.into_iter().map(|report| inputs_of(&report)).sum::<usize>();
+    assert_eq!(done, sent, "every input ends");
+}
+
+fn count(ended: &Receiver<Report>) -> usize {
+    inputs_of(&ended.recv().expect("an outcome"))
+}
+
+fn inputs_of(report: &Report) -> usize {
+    match report {
+        Report::Ended(ended) => ended.offsets.len(),
+        _ => 0,
+    }
+}
+
+/// A log that holds the records and will get no more.
+fn filled(records: &[Sent]) -> EmbeddedLog {
+    let partitions = i32::try_from(PARTITIONS).expect("few");
+    let config = EmbeddedConfig { partitions, ..EmbeddedConfig::default() };
+    let log = EmbeddedLog::in_memory(&config).expect("a log");
+    for (partition, key, value) in records {
+        let message = Message {
+            key: Some(key.clone()),
+            value: Some(value.clone()),
+            headers: Vec::new(),
+            time_ms: Some(1_700_000_000_000),
+        };
+        log.append(Topic::Turns, *partition as i32, message).expect("appended");
+    }
+    log.seal(Topic::Turns);
+    log
+}
+
+fn serve_log(parts: &Parts, workers: usize, log: &EmbeddedLog) -> u64 {
+    let consumer = log.consumer("bench", Topic::Turns).expect("a consumer");
+    let producer = log.producer(&consumer, "bench").expect("a producer");
+    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    serve(ends, parts, workers, &AtomicBool::new(false)).expect("served").tally.responses
+}
+
+fn dataflow(criterion: &mut Criterion) {
+    let records = records(CONVERSATIONS);
+    let turns = records.len() as u64;
+    // One fact that nobody names: a graph must not be empty to be a graph.
+    let nothing = Graph::from_facts([ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)]);
+    let alone = parts(&Arc::new(nothing));
+    let mut group = criterion.benchmark_group("dataflow");
+    group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(turns));
+    for workers in [1, 2] {
+        let slug = format!("{workers}_workers");
+        group.bench_function(BenchmarkId::new("bare_loop", &slug), |bench| {
+            let setup = || bare_loop::batches(&records);
+            let pass = |batches| bare_loop::pass(workers, IN_FLIGHT, batches);
+            bench.iter_batched(setup, pass, BatchSize::PerIteration);
+        });
+        engine(&mut group, ("engine", &slug), (&alone, workers), &records);
+        group.bench_function(BenchmarkId::new("engine_embedded_log", &slug), |bench| {
+            let routine = |log| assert_eq!(serve_log(&alone, workers, &log), turns);
+            bench.iter_batched(|| filled(&records), routine, BatchSize::PerIteration);
+        });
+    }
+    // Ten times fewer: this one works.
+    let records = crate::records(CONVERSATIONS / 10);
+    let parts = parts(&scenes::GRAPH);
+    group.throughput(Throughput::Elements(records.len() as u64));
+    for workers in [1, 2] {
+        let slug = format!("{workers}_workers");
+        engine(&mut group, ("engine_shipped_graph", &slug), (&parts, workers), &records);
+    }
+    group.finish();
+}
+
+fn engine(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    (name, slug): (&str, &str),
+    (parts, workers): (&Parts, usize),
+    records: &[Sent],
+) {
+    group.bench_function(BenchmarkId::new(name, slug), |bench| {
+        let routine = |batches| pass(parts, workers, batches);
+        bench.iter_batched(|| batches(records), routine, BatchSize::PerIteration);
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(5));
+    targets = dataflow
+}
+criterion_main!(benches);

@@ -1,0 +1,24 @@
+//! Cross revision: queries and topics repair each other.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::pairs();
+    let (config, lexicon) = (CrossRevisionConfig::default(), scenes::lexicon());
+    let mut group = criterion.benchmark_group("operators/cross_revision");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
+        bench.iter(|| {
+            for turn in turns {
+                black_box(revise(turn, &scenes::GRAPH, lexicon, &config));
+            }
+        });
+    });
+    group.finish();
+}

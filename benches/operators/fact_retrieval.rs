@@ -1,0 +1,25 @@
+//! Fact retrieval: both sets, ranked and cut.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::fact_retrieval::{FactRetrievalConfig, retrieve};
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::demanded();
+    let (config, lexicon) = (FactRetrievalConfig::default(), scenes::lexicon());
+    let mut group = criterion.benchmark_group("operators/fact_retrieval");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
+        bench.iter(|| {
+            for turn in turns {
+                let means = (&**scenes::GRAPH, lexicon);
+                black_box(retrieve(&turn.turn, &turn.demand, means, &config));
+            }
+        });
+    });
+    group.finish();
+}

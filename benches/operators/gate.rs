@@ -1,0 +1,24 @@
+//! The gate: linking the dialogue's concepts, features, decision.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::gate::GateConfig;
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::contexts();
+    let config = GateConfig::default();
+    let mut group = criterion.benchmark_group("operators/gate");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
+        bench.iter(|| {
+            for turn in turns {
+                black_box(scenes::gate(turn, &config));
+            }
+        });
+    });
+    group.finish();
+}

@@ -1,0 +1,28 @@
+//! Generation: the realiser beside the generator that says nothing.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::generation::{GenerationConfig, Generator, generate};
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::grounded();
+
+    let mut group = criterion.benchmark_group("operators/generation");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    for generator in [Generator::Realiser, Generator::None] {
+        let config = GenerationConfig { generator, ..GenerationConfig::default() };
+        let id = BenchmarkId::from_parameter(generator.name());
+        group.bench_with_input(id, &turns, |bench, turns| {
+            bench.iter(|| {
+                for turn in turns {
+                    black_box(generate(turn, &scenes::GRAPH, &config));
+                }
+            });
+        });
+    }
+    group.finish();
+}

@@ -1,0 +1,78 @@
+//! History: recall for a query, and the update with its eviction, in histories of two sizes.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use turnstream_operators::history::recall::Terms;
+use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_schemas::{EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, Turn};
+
+use crate::scenes;
+
+/// Entries held: the default, and the most that is planned for.
+const SIZES: [usize; 2] = [64, 1_024];
+
+/// One iteration of `recall` recalls for every user turn of the dialogues; one of `update` adds
+/// an entry to a full history, which evicts one.
+pub fn bench(criterion: &mut Criterion) {
+    let lexicon = scenes::lexicon();
+    let turns: Vec<_> =
+        scenes::turns().into_iter().filter(|turn| turn.speaker == Speaker::User).collect();
+    let queries: Vec<_> =
+        turns.iter().map(|turn| Terms::of(lexicon, [turn.text.as_str()])).collect();
+    let mut group = criterion.benchmark_group("operators/history");
+    for entries in SIZES {
+        let config = HistoryConfig { max_entries: entries, ..HistoryConfig::default() };
+        let full = full(&turns, &config);
+        let slug = format!("{entries}_entries");
+
+        group.throughput(Throughput::Elements(queries.len() as u64));
+        group.bench_with_input(BenchmarkId::new("recall", &slug), &full, |bench, full| {
+            bench.iter(|| {
+                for query in &queries {
+                    black_box(full.recall(query, &config));
+                }
+            });
+        });
+
+        group.throughput(Throughput::Elements(1));
+        group.bench_with_input(BenchmarkId::new("update", &slug), &full, |bench, full| {
+            let setup = || (full.clone(), entry(&turns[0], entries));
+            let update = |(mut history, entry): (Database, HistoryEntry)| {
+                let scope = Scope::new(None, "bench");
+                let evicted =
+                    history.insert(&scope, entry, &queries[0], (&config, lexicon)).evicted;
+                assert_eq!(evicted.len(), 1, "the history was full");
+                (history, evicted)
+            };
+            bench.iter_batched(setup, update, BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+fn full(turns: &[Turn], config: &HistoryConfig) -> Database {
+    let (mut history, lexicon) = (Database::default(), scenes::lexicon());
+    let scope = Scope::new(None, "bench");
+    for (at, turn) in turns.iter().cycle().take(config.max_entries).enumerate() {
+        let query = Terms::of(lexicon, [turn.text.as_str()]);
+        history.see_time(EventTime(at as i64 * 60_000));
+        history.insert(&scope, entry(turn, at), &query, (config, lexicon));
+    }
+    history
+}
+
+fn entry(turn: &Turn, at: usize) -> HistoryEntry {
+    HistoryEntry {
+        schema_version: SCHEMA_VERSION,
+        input: InputId { topic: "turns".to_owned(), partition: 0, offset: at as i64 },
+        query: Some(turn.text.clone()),
+        turn_id: format!("{at}").into(),
+        passages: Vec::new(),
+        response: Some("So it is, and that is what it is for.".to_owned()),
+        response_turn_id: None,
+        event_time: EventTime(at as i64 * 60_000),
+        embedding: None,
+        extra: serde_json::Map::default(),
+    }
+}

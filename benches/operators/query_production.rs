@@ -1,0 +1,24 @@
+//! Query production: explicit and implicit queries.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::query_production::{QueryProductionConfig, produce};
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::gated();
+    let (config, lexicon) = (QueryProductionConfig::default(), scenes::lexicon());
+    let mut group = criterion.benchmark_group("operators/query_production");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
+        bench.iter(|| {
+            for turn in turns {
+                black_box(produce(turn, &scenes::GRAPH, lexicon, &config));
+            }
+        });
+    });
+    group.finish();
+}

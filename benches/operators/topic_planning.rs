@@ -1,0 +1,24 @@
+//! Topic planning: maintained and extended topics.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
+
+use crate::scenes;
+
+/// One iteration is every user turn of the dialogues.
+pub fn bench(criterion: &mut Criterion) {
+    let turns = scenes::gated();
+    let (config, lexicon) = (TopicPlanningConfig::default(), scenes::lexicon());
+    let mut group = criterion.benchmark_group("operators/topic_planning");
+    group.throughput(Throughput::Elements(turns.len() as u64));
+    group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
+        bench.iter(|| {
+            for turn in turns {
+                black_box(plan(turn, &scenes::GRAPH, lexicon, &config));
+            }
+        });
+    });
+    group.finish();
+}

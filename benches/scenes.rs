@@ -1,0 +1,149 @@
+//! The user turns of the dialogues, as each stage receives them.
+#![allow(dead_code, reason = "every bench takes what it needs")]
+
+use std::sync::{Arc, LazyLock};
+
+use turnstream::knowledge::open_pack;
+use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
+use turnstream_operators::fact_retrieval::{FactRetrievalConfig, retrieve};
+use turnstream_operators::fact_selection::{FactSelectionConfig, select};
+use turnstream_operators::flow::{
+    Demanded, Gated, Grounded, Planned, Progress, Queried, RequestId, Retrieved, TurnContext,
+    Utterance,
+};
+use turnstream_operators::gate::{GateConfig, decide};
+use turnstream_operators::join::Pair;
+use turnstream_operators::knowledge::Graph;
+use turnstream_operators::language::Lexicon;
+use turnstream_operators::linking::{LinkingConfig, Mention, link};
+use turnstream_operators::query_production::{QueryProductionConfig, produce};
+use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
+use turnstream_schemas::{
+    EventTime, GateDecision, InputId, KnowledgeState, Plan, Scope, Speaker, Turn,
+};
+
+/// The dialogues, in the shape of the log's turns.
+pub const DIALOGUES: &str = include_str!("dialogues.jsonl");
+
+/// Utterances of H at most, as the history keeps them by default.
+const WINDOW: usize = 8;
+
+/// The shipped graph.
+pub static GRAPH: LazyLock<Arc<Graph>> =
+    LazyLock::new(|| Arc::new(open_pack().expect("the shipped graph opens")));
+
+/// The words.
+pub fn lexicon() -> &'static Lexicon {
+    Lexicon::english()
+}
+
+/// Every turn of the dialogues, in order.
+pub fn turns() -> Vec<Turn> {
+    let read = |line| serde_json::from_str(line).expect("a turn");
+    DIALOGUES.lines().map(read).collect()
+}
+
+/// Every user turn with the dialogue before it.
+pub fn contexts() -> Vec<TurnContext> {
+    let turns = turns();
+    let dialogues = turns.chunk_by(|one, next| one.conversation_id == next.conversation_id);
+    let of_user = |dialogue: &[Turn]| -> Vec<TurnContext> {
+        let ends = (0..dialogue.len()).filter(|end| dialogue[*end].speaker == Speaker::User);
+        ends.map(|end| context(&dialogue[..=end])).collect()
+    };
+    dialogues.flat_map(of_user).collect()
+}
+
+fn context(dialogue: &[Turn]) -> TurnContext {
+    let (current, offset) = (&dialogue[dialogue.len() - 1], dialogue.len() as i64 - 1);
+    let turn_id = current.turn_id.clone().expect("a turn id");
+    let latest = dialogue.iter().skip(dialogue.len().saturating_sub(WINDOW));
+    let utterances = latest.map(|turn| Utterance {
+        turn_id: turn.turn_id.clone().expect("a turn id"),
+        speaker: turn.speaker,
+        text: turn.text.as_str().into(),
+    });
+    TurnContext {
+        request: RequestId { partition: 0, generation: 1, offset },
+        input: InputId { topic: "turns".to_owned(), partition: 0, offset },
+        scope: Scope::new(None, current.conversation_id.as_str()),
+        turn: current.clone(),
+        turn_id,
+        event_time: EventTime(offset * 1_000),
+        dialogue: utterances.collect(),
+        recalled: Vec::new(),
+    }
+}
+
+/// What a turn's dialogue names.
+pub fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
+    let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
+    link(&GRAPH, lexicon(), utterances, config)
+}
+
+/// The gate's work on one turn.
+pub fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>, GateDecision) {
+    let mentions = mentions(context, &config.linking);
+    let decision = decide(context, &mentions, lexicon(), config);
+    (mentions, decision)
+}
+
+/// The turns after the gate; all of them, so that every stage has the same inputs.
+pub fn gated() -> Vec<Gated> {
+    let config = GateConfig::default();
+    let gated = |context: TurnContext| {
+        let (mentions, gate) = gate(&context, &config);
+        Gated {
+            context: Arc::new(context),
+            mentions: mentions.into(),
+            gate,
+            progress: Progress::default(),
+        }
+    };
+    contexts().into_iter().map(gated).collect()
+}
+
+/// The turns before cross revision.
+pub fn pairs() -> Vec<Pair> {
+    let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
+    let pair = |turn: Gated| {
+        let (queries, thought) = produce(&turn, &GRAPH, lexicon(), &queries);
+        let queried = Queried { turn: turn.clone(), queries, thought };
+        let (topics, thought) = plan(&turn, &GRAPH, lexicon(), &topics);
+        Pair { queried, planned: Planned { turn, topics, thought } }
+    };
+    gated().into_iter().map(pair).collect()
+}
+
+/// The turns before fact retrieval.
+pub fn demanded() -> Vec<Demanded> {
+    let config = CrossRevisionConfig::default();
+    let demanded = |pair: Pair| {
+        let demand = revise(&pair, &GRAPH, lexicon(), &config);
+        Demanded { turn: pair.queried.turn, demand }
+    };
+    pairs().into_iter().map(demanded).collect()
+}
+
+/// The turns before fact selection.
+pub fn retrieved() -> Vec<Retrieved> {
+    let config = FactRetrievalConfig::default();
+    let retrieved = |Demanded { turn, demand }: Demanded| {
+        let candidates = retrieve(&turn, &demand, (&GRAPH, lexicon()), &config);
+        Retrieved { turn, demand, candidates, knowledge: KnowledgeState::default() }
+    };
+    demanded().into_iter().map(retrieved).collect()
+}
+
+/// The turns before generation.
+pub fn grounded() -> Vec<Grounded> {
+    let config = FactSelectionConfig::default();
+    let grounded = |turn: Retrieved| Grounded {
+        evidence: select(&turn.candidates, &config),
+        turn: turn.turn,
+        demand: turn.demand,
+        plan: Plan::default(),
+        knowledge: turn.knowledge,
+    };
+    retrieved().into_iter().map(grounded).collect()
+}

@@ -1,0 +1,138 @@
+//! What the stages promise together, over random graphs and dialogues: the chain from the gate to
+//! the response, checked against the records that leave.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use timely::dataflow::operators::Concat;
+use turnstream_schemas::KnowledgeState;
+
+use crate::cross_revision::{CrossRevisionConfig, cross_revision};
+use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
+use crate::fact_selection::{FactSelectionConfig, fact_selection};
+use crate::flow::{Drafted, Gated};
+use crate::gate::{GateConfig, gate};
+use crate::generation::{GenerationConfig, generation};
+use crate::language::Lexicon;
+use crate::query_production::{QueryProductionConfig, query_production};
+use crate::testing::{context_of, graph, resources, run_dataflow};
+use crate::topic_planning::{TopicPlanningConfig, topic_planning};
+
+/// Concepts of the random graphs; several share words.
+const CONCEPTS: [&str; 10] = [
+    "coffee",
+    "coffee_shop",
+    "sleep",
+    "insomnia",
+    "dog",
+    "walk_dog",
+    "rain",
+    "umbrella",
+    "caffeine",
+    "town",
+];
+const RELATIONS: [&str; 6] =
+    ["UsedFor", "Causes", "HasPrerequisite", "AtLocation", "NotCapableOf", "HasProperty"];
+const SAYINGS: [&str; 8] = [
+    "I like coffee",
+    "Where is the coffee shop?",
+    "My dogs sleep",
+    "It rains",
+    "Thanks!",
+    "So?",
+    "Do I need an umbrella in town?",
+    "insomnia and caffeine",
+];
+
+/// All stages in a row, every turn retrieved for.
+fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<Drafted> {
+    let graph = graph(facts);
+    let turns = dialogues.iter().enumerate().map(|(at, lines)| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        Arc::new(context_of(&lines, at as i64))
+    });
+    let (drafted, failed) = run_dataflow(turns.collect::<Vec<_>>(), move |turns| {
+        let means = resources(&graph);
+        let config = GateConfig { threshold: 0.0, ..GateConfig::default() };
+        let (gated, gate_faults) = gate(turns, config, &means);
+        let queried = query_production(gated.clone(), QueryProductionConfig::default(), &means);
+        let planned = topic_planning(gated, TopicPlanningConfig::default(), &means);
+        let (demanded, revision_faults) =
+            cross_revision(queried, planned, CrossRevisionConfig::default(), &means);
+        let (retrieved, retrieval_faults) =
+            fact_retrieval(demanded, FactRetrievalConfig::default(), &means);
+        let (grounded, selection_faults) =
+            fact_selection(retrieved, FactSelectionConfig::default(), &means);
+        let (drafted, faults) = generation(grounded, GenerationConfig::default(), &means);
+        let earlier = gate_faults.concat(revision_faults).concat(retrieval_faults);
+        (drafted, earlier.concat(selection_faults).concat(faults))
+    });
+    assert!(failed.is_empty(), "{failed:?}");
+    drafted
+}
+
+fn check(drafted: &Drafted) {
+    let grounded = &drafted.grounded;
+    let Gated { context, gate, progress, .. } = &grounded.turn;
+    let demand = &grounded.demand;
+    assert!(gate.retrieve && progress.degraded.is_empty());
+    let lexicon = Lexicon::english();
+    for query in &demand.queries.explicit {
+        let said = context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
+        let span = query.span.of(&said.text).unwrap();
+        assert_eq!(lexicon.key(span), lexicon.key(&query.concept), "{query:?}");
+    }
+    let demanded: BTreeSet<&str> = demand.query_concepts().chain(demand.topic_concepts()).collect();
+    let selected = grounded.evidence.iter().take_while(|evidence| evidence.selected).count();
+    assert!(grounded.evidence[selected..].iter().all(|evidence| !evidence.selected));
+    for evidence in &grounded.evidence {
+        let fact = evidence.fact.as_ref().unwrap();
+        let touches = [&fact.head, &fact.tail].iter().any(|end| demanded.contains(end.as_str()));
+        assert!(touches, "{fact:?} touches nothing of {demanded:?}");
+        assert_eq!(fact.negated, fact.relation.starts_with("Not"));
+        assert!((0.0..=1.0).contains(&evidence.relevance.get()));
+    }
+    let sentences = drafted.draft.text.matches(['.', '!', '?']).count();
+    assert!((1..=3).contains(&sentences), "{}", drafted.draft.text);
+    // "can", from a relation that only denies: none of the graph's facts says what one can do.
+    for ability in [" can sleep", " can walk", " can rain"] {
+        assert!(!drafted.draft.text.contains(ability), "{}", drafted.draft.text);
+    }
+    assert_ne!(grounded.knowledge, KnowledgeState::default());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_stages_keep_their_promises_together(
+        facts in prop::collection::btree_set((0..10_usize, 0..6_usize, 0..10_usize), 0..40),
+        dialogues in prop::collection::vec(prop::collection::vec(0..8_usize, 1..7), 1..4),
+    ) {
+        let facts: String = facts
+            .into_iter()
+            .map(|(head, relation, tail)| {
+                format!("{} {} {} 1\n", CONCEPTS[head], RELATIONS[relation], CONCEPTS[tail])
+            })
+            .collect();
+        let dialogues: Vec<Vec<String>> = dialogues
+            .iter()
+            .map(|sayings| {
+                // The current turn is the user's.
+                let speakers = if sayings.len() % 2 == 1 { ["u", "s"] } else { ["s", "u"] };
+                let line = |(at, saying): (usize, &usize)| {
+                    format!("{}: {}", speakers[at % 2], SAYINGS[*saying])
+                };
+                sayings.iter().enumerate().map(line).collect()
+            })
+            .collect();
+        let drafted = respond(&facts, &dialogues);
+        prop_assert_eq!(drafted.len(), dialogues.len());
+        drafted.iter().for_each(check);
+        let texts = |all: &[Drafted]| {
+            all.iter().map(|drafted| drafted.draft.text.clone()).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(texts(&respond(&facts, &dialogues)), texts(&drafted), "the same again");
+    }
+}

@@ -1,6 +1,6 @@
 //! `demo --chat`: a person types, and each line is a turn.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;

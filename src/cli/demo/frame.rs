@@ -11,7 +11,7 @@ use crate::engine::Summary;
 use crate::tally::Tally;
 
 /// The dataflow in one line of words.
-const FLOW: &str = "turn > recall > gate > queries + topics > cross revision > facts > selection \
+const FLOW: &str = "turn > recall > gate > queries + topics > revision > facts > selection \
                     > answer > history";
 
 /// What the rows say.
@@ -94,9 +94,11 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     let Tally { inputs, responses, recorded, dead_letters, .. } = summary.tally;
     page.blank()?;
     page.rule("what became of the inputs")?;
-    let letters = if dead_letters == 1 { "dead letter" } else { "dead letters" };
     let law = format!(
-        "{inputs} inputs = {responses} responses + {recorded} recorded + {dead_letters} {letters}"
+        "{} = {} + {recorded} recorded + {}",
+        counted(inputs, "input"),
+        counted(responses, "response"),
+        counted(dead_letters, "dead letter")
     );
     let law =
         Text::new(Ink::Strong, law).and(Ink::Quiet, ": every input ends as exactly one of them");
@@ -109,8 +111,10 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     let decided = format!("{} turns retrieved, {} did not need to", gate.retrieve, gate.skip);
     page.item("gate", &decided.into())?;
     let used = format!(
-        "{} selected for {responses} responses; {} responses had a foreseen one",
-        summary.tally.evidence_used, summary.tally.foreseen_hits
+        "{} selected for {}; {} had a foreseen one among the candidates",
+        summary.tally.evidence_used,
+        counted(responses, "response"),
+        summary.tally.foreseen_hits
     );
     page.item("facts", &used.into())?;
     let seconds = time.as_secs_f64();
@@ -121,6 +125,11 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     );
     page.item("time", &rate.into())?;
     next(page)
+}
+
+/// A number of things.
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn next(page: &mut Page<'_>) -> io::Result<()> {

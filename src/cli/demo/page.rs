@@ -241,7 +241,7 @@ impl<'out> Page<'out> {
 
     fn ink(&mut self, ink: Ink, words: &str) -> io::Result<()> {
         let style = ink.style();
-        if self.colour && !style.is_plain() {
+        if self.colour && !style.is_plain() && !words.is_empty() {
             write!(self.out, "{style}{words}{style:#}")
         } else {
             self.out.write_all(words.as_bytes())

@@ -51,9 +51,9 @@ pub(super) fn all() -> Vec<Conversation> {
         ),
         conversation(
             "returning",
-            "From the guitar to the garden and back, then to the sea and back to the garden. See \
-             what was said before the window recalled by relevance, and a newer entry evicted \
-             before an older one that is relevant again.",
+            "From the guitar to the garden and back, then to the beach. See earlier turns about the \
+             guitar recalled by relevance once they are relevant again, and turns about the garden \
+             evicted before them, though they are newer.",
             include_str!("conversations/returning.jsonl"),
         ),
     ]

@@ -20,7 +20,7 @@ const CONCEPTS: usize = 6;
 const FACTS: usize = 5;
 
 /// Most changes of cross revision that are shown.
-const REVISIONS: usize = 3;
+const REVISIONS: usize = 2;
 
 /// Features of the gate that are shown.
 const FEATURES: usize = 3;
@@ -101,7 +101,7 @@ fn gate(page: &mut Page<'_>, gate: &GateDecision) -> io::Result<()> {
     });
     let score = format!("{:.2}", gate.score.get());
     let why = Text::joined(features, ", ");
-    page.row("gate", &score, &decision.and(Ink::Quiet, "   ").then(why))
+    page.row("gate", &score, &decision.and(Ink::Quiet, ": ").then(why))
 }
 
 fn demand(page: &mut Page<'_>, demand: &Demand, spoken: &Spoken) -> io::Result<()> {

@@ -140,7 +140,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
 /// Mostly user turns of some scopes; sometimes an agent's, sometimes no turn at all.
 fn record(seed: u64, offset: u64, scopes: u64) -> Input {
     let dice = random(seed.wrapping_add(2), offset);
-    let speaker = if dice % 11 == 0 { "system" } else { "user" };
+    let speaker = if dice.is_multiple_of(11) { "system" } else { "user" };
     let scope = (dice >> 8) % scopes;
     let value = match dice % 29 {
         0 => "not a turn".to_owned(),

@@ -12,7 +12,7 @@ use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{EvidenceSet, FactStatement, Response, Turn, published};
 
 /// Inputs = responses + recorded + dead letters, in the counts that `--json` prints last.
-pub fn counts_are_conserved(counts: &Value) -> u64 {
+pub(crate) fn counts_are_conserved(counts: &Value) -> u64 {
     let count =
         |key: &str| counts[key].as_u64().unwrap_or_else(|| panic!("no count `{key}` in {counts}"));
     let ended = count("responses") + count("recorded") + count("dead_letters");
@@ -21,7 +21,7 @@ pub fn counts_are_conserved(counts: &Value) -> u64 {
 }
 
 /// Every response is valid under the published schema.
-pub fn responses_keep_the_schema(responses: &[Value]) -> usize {
+pub(crate) fn responses_keep_the_schema(responses: &[Value]) -> usize {
     let schema = published::find("response").expect("the schema of responses is published");
     let schema: Value = serde_json::from_str(&schema.text()).expect("a schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema is a schema");
@@ -36,7 +36,7 @@ pub fn responses_keep_the_schema(responses: &[Value]) -> usize {
 }
 
 /// Every selected fact has its head or its tail in E^Q ∪ E^T, and a foreseen one joins the two.
-pub fn selected_facts_are_demanded(responses: &[Response]) -> usize {
+pub(crate) fn selected_facts_are_demanded(responses: &[Response]) -> usize {
     let mut checked = 0;
     for response in responses {
         let queries: BTreeSet<&str> = response.demand.query_concepts().collect();
@@ -58,7 +58,7 @@ pub fn selected_facts_are_demanded(responses: &[Response]) -> usize {
 }
 
 /// Every explicit query is, lemma by lemma, the span it names of the turn it names.
-pub fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Response]) -> usize {
+pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Response]) -> usize {
     let lexicon = Lexicon::english();
     let said = utterances(turns, responses);
     let mut checked = 0;
@@ -102,7 +102,7 @@ fn utterances<'a>(
 
 /// No selected fact that is denied is spoken as one that holds: a sentence with the words of its
 /// head and of its tail has a negation. Gives the number of denied facts among the selected.
-pub fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize {
+pub(crate) fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize {
     let mut checked = 0;
     for response in responses {
         let facts = response.evidence.iter().filter(|evidence| evidence.selected);
@@ -127,7 +127,7 @@ pub fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize {
 }
 
 /// Whether one sentence has all words of a fact and no negation.
-pub fn is_affirmed(fact: &FactStatement, text: &str) -> bool {
+pub(crate) fn is_affirmed(fact: &FactStatement, text: &str) -> bool {
     let wanted = words_of(fact);
     text.split_inclusive(['.', '!', '?', ';']).any(|sentence| {
         let lemmas = lemmas(sentence);

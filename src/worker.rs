@@ -252,6 +252,10 @@ impl Workers {
             while !core.is_done() {
                 let now_ms = start.elapsed().as_millis() as u64;
                 core.step(worker, now_ms);
+                // With the last turn gone nobody would wake a worker that parks now.
+                if core.is_done() {
+                    break;
+                }
                 let next = core.next_deadline_ms();
                 let wait = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
                 worker.step_or_park(wait);
@@ -303,4 +307,52 @@ pub enum WorkerError {
     /// A worker panicked: a fault of the engine, since panics of stages are contained.
     #[error("a worker panicked; the log has the place, and a restart goes on from the last commit")]
     Panicked,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnstream_operators::ingest::{InputRecord, Original};
+    use turnstream_operators::knowledge::ImportedFact;
+
+    fn parts() -> Parts {
+        Parts {
+            config: Arc::default(),
+            graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
+            lexicon: Lexicon::english(),
+            source: ResponseSource::Live,
+            publish_changes: true,
+            timings: false,
+            topic: Topic::Turns.name().into(),
+            late_answers: Arc::default(),
+        }
+    }
+
+    fn turn(offset: i64) -> Input {
+        let value =
+            format!(r#"{{"conversation_id":"{}","speaker":"user","text":"x"}}"#, offset % 7);
+        let original = Original { value: Some(value.into_bytes()), ..Original::default() };
+        let record = InputRecord { generation: 1, offset, original, ..InputRecord::default() };
+        Input::Record(record)
+    }
+
+    /// However the last step of a worker falls, it ends and does not park for ever.
+    #[test]
+    fn workers_end_with_their_last_turn() {
+        let (ended, end) = crossbeam_channel::bounded(1);
+        // Not joined: where a worker never ends, neither does this.
+        std::thread::spawn(move || {
+            for round in 0..200 {
+                let (outlet, outcomes) = crossbeam_channel::unbounded();
+                let workers = Workers::start(1 + round % 2, &parts(), &outlet).unwrap();
+                drop(outlet);
+                workers.send(0, (0..20).map(turn)).unwrap();
+                workers.drain().unwrap();
+                assert_eq!(outcomes.into_iter().count(), 20);
+            }
+            ended.send(()).unwrap();
+        });
+        let waited = end.recv_timeout(Duration::from_secs(120));
+        assert!(waited.is_ok(), "a worker parked with nothing left to wake it, or panicked");
+    }
 }

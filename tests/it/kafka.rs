@@ -59,6 +59,7 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
     let before = Outputs::read(&broker);
     before.check(&invalid, TURNS, INVALID);
     before.print_rate();
+    eprintln!("read back and checked {:?} after the first input", began.elapsed());
 
     // Once more: nothing old is served again, and histories are there.
     let mut engine = start();
@@ -69,6 +70,7 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
     let after = Outputs::read(&broker);
     after.check(&invalid, TURNS + late.len(), INVALID);
     after.check_late(&before, late.len());
+    eprintln!("all done {:?} after the first input", began.elapsed());
 }
 
 fn write_config(broker: &Broker, folder: &Path) -> std::path::PathBuf {

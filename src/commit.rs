@@ -236,7 +236,10 @@ impl Committer {
         let placed = |ended: &Ended| positions.get(&ended.partition).is_some_and(Option::is_some);
         self.waiting = waiting.extract_if(.., |ended| !placed(ended)).collect();
         let outputs = waiting.iter_mut().flat_map(|ended| std::mem::take(&mut ended.outputs));
-        let outputs = only_last_change_per_key(outputs.collect());
+        let mut outputs: Vec<Output> = outputs.collect();
+        if !self.producer.keeps_every_change() {
+            outputs = only_last_change_per_key(outputs);
+        }
         let positions = positions.into_values().flatten().collect();
         (waiting, Transaction { outputs, positions })
     }

@@ -289,6 +289,12 @@ pub trait Producer: Send {
     /// whose outcomes must be dropped. After a fatal error it may be visible or not: only
     /// restoring in a new process tells.
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError>;
+
+    /// Whether readers see every change of a history, and not only the last one per key. Then
+    /// what is written must not depend on where one transaction ends and the next begins.
+    fn keeps_every_change(&self) -> bool {
+        false
+    }
 }
 
 /// What can go wrong with a log. Messages name the topic, the file or the setting, and the

@@ -109,8 +109,10 @@ pub(crate) fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize
         let facts: Vec<&FactStatement> =
             facts.filter_map(|evidence| evidence.fact.as_ref()).collect();
         for denied in facts.iter().filter(|fact| fact.negated) {
-            let affirmed =
-                facts.iter().any(|fact| !fact.negated && words_of(fact) == words_of(denied));
+            // Another fact that holds may have the same words: "aqua is a blue-white color".
+            let affirmed = facts
+                .iter()
+                .any(|fact| !fact.negated && words_of(denied).is_subset(&words_of(fact)));
             assert!(
                 affirmed || !is_affirmed(denied, &response.text),
                 "{}: {} {} {} does not hold, yet it is said: {}",

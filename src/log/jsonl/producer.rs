@@ -108,6 +108,10 @@ impl JsonlProducer {
 }
 
 impl Producer for JsonlProducer {
+    fn keeps_every_change(&self) -> bool {
+        true
+    }
+
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
         transaction.check()?;
         let stale = transaction

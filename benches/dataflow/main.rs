@@ -5,9 +5,10 @@
 //!
 //! - `bare_loop`: source, exchange by conversation, one turn of a conversation at a time with
 //!   feedback, sink; it moves the same bytes and never looks at them.
-//! - `engine`: the whole figure between the workers' inlets and outlets, with the generator that
-//!   says nothing, no facts and a gate that always passes: JSON in, every stage with nothing to
-//!   find, history with its updates, JSON out. No log and no committer.
+//! - `engine_gate_closed`: between the workers' inlets and outlets, with the generator that says
+//!   nothing, no facts and a gate that never passes: JSON in, history with its updates, the gate's
+//!   linking with nothing to find, JSON out. No log and no committer.
+//! - `engine`: the same with a gate that always passes, so that every stage is on the way.
 //! - `engine_embedded_log`: the same as a process runs it, from an embedded log in memory into
 //!   transactions on it.
 //! - `engine_shipped_graph`: as `engine`, with the shipped graph, so that the stages do their work.
@@ -94,11 +95,12 @@ fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
     batches
 }
 
-/// The engine's parts: the generator that says nothing, and a gate that always passes.
-fn parts(graph: &Arc<Graph>) -> Parts {
+/// The engine's parts: the generator that says nothing, and a gate that passes every turn (0) or
+/// none (1).
+fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
-    config.gate.threshold = 0.0;
+    config.gate.threshold = threshold;
     Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
@@ -170,7 +172,8 @@ fn dataflow(criterion: &mut Criterion) {
     let turns = records.len() as u64;
     // One fact that nobody names: a graph must not be empty to be a graph.
     let nothing = Graph::from_facts([ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)]);
-    let alone = parts(&Arc::new(nothing));
+    let nothing = Arc::new(nothing);
+    let (alone, closed) = (parts(&nothing, 0.0), parts(&nothing, 1.0));
     let mut group = criterion.benchmark_group("dataflow");
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(turns));
     for workers in [1, 2] {
@@ -180,6 +183,7 @@ fn dataflow(criterion: &mut Criterion) {
             let pass = |batches| bare_loop::pass(workers, IN_FLIGHT, batches);
             bench.iter_batched(setup, pass, BatchSize::PerIteration);
         });
+        engine(&mut group, ("engine_gate_closed", &slug), (&closed, workers), &records);
         engine(&mut group, ("engine", &slug), (&alone, workers), &records);
         group.bench_function(BenchmarkId::new("engine_embedded_log", &slug), |bench| {
             let routine = |log| assert_eq!(serve_log(&alone, workers, &log), turns);
@@ -188,7 +192,7 @@ fn dataflow(criterion: &mut Criterion) {
     }
     // Ten times fewer: this one works.
     let records = crate::records(CONVERSATIONS / 10);
-    let parts = parts(&scenes::GRAPH);
+    let parts = parts(&scenes::GRAPH, 0.0);
     group.throughput(Throughput::Elements(records.len() as u64));
     for workers in [1, 2] {
         let slug = format!("{workers}_workers");

@@ -67,9 +67,8 @@ fn every_invariant_names_tests_that_exist() {
             let last = name.rsplit("::").next().expect("a name");
             let module = name.rsplit("::").find(|part| *part != "tests").expect("a name");
             let is_function = texts.iter().any(|text| text.contains(&format!("fn {last}(")));
-            let is_module = files.iter().any(|file| {
-                file.file_stem().is_some_and(|stem| stem == module)
-            });
+            let is_module =
+                files.iter().any(|file| file.file_stem().is_some_and(|stem| stem == module));
             assert!(is_function || is_module, "ARCHITECTURE.md names `{name}`, which is not there");
             checked += 1;
         }

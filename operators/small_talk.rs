@@ -158,6 +158,15 @@ const PHRASES: &[(&str, SmallTalk)] = &[
     ("talk to you later", Closing),
     ("take care", Closing),
     ("farewell", Closing),
+    ("that is all", Acknowledgement),
+    ("that is all i need", Acknowledgement),
+    ("that is all i needed", Acknowledgement),
+    ("that is all i wanted", Acknowledgement),
+    ("that is all i wanted to know", Acknowledgement),
+    ("that's all i need", Acknowledgement),
+    ("that's all i needed", Acknowledgement),
+    ("that's all i wanted to know", Acknowledgement),
+    ("that will be all", Acknowledgement),
     ("have a nice day", Closing),
     ("have a good day", Closing),
     ("have a great day", Closing),
@@ -254,6 +263,7 @@ mod tests {
         );
         check("That’s great.", &[Acknowledgement], true);
         check("No thanks, that's all.", &[Refusal, Acknowledgement], true);
+        check("Thanks, that is all I wanted to know.", &[Thanks, Acknowledgement], true);
         check("Hi, can you find me a restaurant?", &[Greeting], false);
         check("I need a strong coffee.", &[], false);
         check("", &[], false);

@@ -87,6 +87,8 @@ pub enum Report {
     },
     /// These inputs ended.
     Ended(Ended),
+    /// Nothing more will be reported: commit what waits, and end.
+    End,
 }
 
 /// Collects outcomes and commits them. Holds no thread: [`run`] drives it.
@@ -142,6 +144,7 @@ impl Committer {
             }
             Report::Polled { assignment, offsets } => self.polled(assignment, &offsets),
             Report::Ended(ended) => self.ended(ended),
+            Report::End => self.commit()?,
         }
         Ok(())
     }
@@ -255,7 +258,8 @@ impl Committer {
     }
 }
 
-/// Drives a committer until everybody who reports to it is gone, then commits the rest.
+/// Drives a committer until the end is reported, or everybody who reports to it is gone; what
+/// waits then is committed.
 pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Committer, CommitError> {
     let interval = Duration::from_millis(committer.config.interval_ms);
     let mut due: Option<Instant> = None;
@@ -265,15 +269,15 @@ pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Commi
             Some(due) => reports.recv_deadline(due),
         };
         match report {
+            Ok(Report::End) | Err(RecvTimeoutError::Disconnected) => {
+                committer.commit()?;
+                return Ok(committer);
+            }
             Ok(report) => committer.take(report)?,
             Err(RecvTimeoutError::Timeout) => {
                 committer.commit()?;
                 due = None;
                 continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                committer.commit()?;
-                return Ok(committer);
             }
         }
         if committer.is_full() {

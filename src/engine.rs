@@ -52,15 +52,19 @@ pub fn serve(
             .name("committer".to_owned())
             .spawn_scoped(threads, move || commit::run(committer, &reported))
             .map_err(EngineError::Thread)?;
-        let taken_in = take_in(ends.consumer, parts, workers, (reports, flow), stop);
-        // Everybody who reports is gone now, so the committer commits the rest and ends. The
-        // consumer lives until then: leaving the group earlier would hand our partitions on
-        // while we still commit for them.
+        let stopped = || stop.load(Ordering::Relaxed) || committing.is_finished();
+        let taken_in = take_in(ends.consumer, parts, workers, (reports.clone(), flow), stopped);
+        // Everything that ended was reported before this. The committer may be gone already.
+        let _ = reports.send(Report::End);
         let committed = committing.join().map_err(|_| EngineError::CommitterPanicked)?;
         let committer = committed?;
-        let _consumer = taken_in?;
+        let consumer = taken_in?;
         let late_answers = parts.late_answers.load(Ordering::Relaxed);
         let Counts { tally, skipped, stale } = committer.counts().clone();
+        // The consumer lives until everything is committed, and the producer ends before it:
+        // leaving the group earlier would hand our partitions on while we still commit for them.
+        drop(committer);
+        drop(consumer);
         Ok(Summary { tally, skipped, late_answers, stale })
     })
 }
@@ -71,16 +75,16 @@ fn take_in(
     parts: &Parts,
     workers: usize,
     (reports, flow): (Sender<Report>, Arc<FlowControl>),
-    stop: &AtomicBool,
+    stopped: impl Fn() -> bool,
 ) -> Result<Box<dyn Consumer>, EngineError> {
     let workers = Workers::start(workers, parts, &reports)?;
     let mut intake = Intake::new(consumer, &workers, reports, flow);
     let polled = loop {
-        if stop.load(Ordering::Relaxed) {
+        if stopped() {
             tracing::info!("stopping: what is in flight ends first");
             break Ok(());
         }
-        match intake.poll() {
+        match workers.check().map_err(IntakeError::from).and_then(|()| intake.poll()) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
             Err(error) => break Err(error),

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
@@ -43,6 +44,9 @@ const EPOCH_MS: u64 = 100;
 
 /// Inputs that the source takes in at one scheduling, so that others get their turn.
 const INPUTS_PER_SCHEDULING: usize = 1_024;
+
+/// How often a draining process looks whether its workers are done.
+const DRAIN_LOOK: Duration = Duration::from_millis(1);
 
 /// What a dataflow is built from: shared by all workers of a process.
 #[derive(Clone)]
@@ -225,6 +229,18 @@ fn outputs(
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
     guards: Option<WorkerGuards<()>>,
+    panicked: Arc<AtomicBool>,
+}
+
+/// Sets its flag where the thread that holds it panics.
+struct NotePanic(Arc<AtomicBool>);
+
+impl Drop for NotePanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl Workers {
@@ -238,7 +254,10 @@ impl Workers {
             (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
         let (parts, outlet) = (parts.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
+        let panicked = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&panicked);
         let guards = timely::execute(TimelyConfig::process(count), move |worker| {
+            let _note = NotePanic(Arc::clone(&noted));
             let index = worker.index();
             let start = Instant::now();
             let clock = match parts.timings {
@@ -268,7 +287,7 @@ impl Workers {
             wakers.insert(index, waker);
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
-        Ok(Self { inlets, guards: Some(guards) })
+        Ok(Self { inlets, guards: Some(guards), panicked })
     }
 
     /// Hands inputs of a partition to its worker and wakes it. All of a partition go through
@@ -278,6 +297,7 @@ impl Workers {
         partition: i32,
         inputs: impl IntoIterator<Item = Input>,
     ) -> Result<(), WorkerError> {
+        self.check()?;
         let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
         let (inlet, waker) = &self.inlets[worker];
         for input in inputs {
@@ -286,15 +306,38 @@ impl Workers {
         waker.activate().map_err(|_| WorkerError::Panicked)
     }
 
-    /// Ends the input and waits until every turn in flight has ended.
+    /// Whether all workers are well.
+    ///
+    /// # Errors
+    /// [`WorkerError::Panicked`] once one has panicked.
+    pub fn check(&self) -> Result<(), WorkerError> {
+        if self.panicked.load(Ordering::Acquire) { Err(WorkerError::Panicked) } else { Ok(()) }
+    }
+
+    /// Ends the input and waits until every turn in flight has ended, or a worker panicked: then
+    /// the others may wait for it for ever, and are left to the end of the process.
     pub fn drain(mut self) -> Result<(), WorkerError> {
         for (inlet, waker) in std::mem::take(&mut self.inlets) {
             drop(inlet);
             // A worker that is gone already is found out below.
             let _ = waker.activate();
         }
-        let guards = self.guards.take().map(WorkerGuards::join).into_iter().flatten();
-        guards.into_iter().try_for_each(|worker| worker.map_err(|_| WorkerError::Panicked))
+        let Some(guards) = self.guards.take() else { return Ok(()) };
+        while !guards.guards().iter().all(JoinHandle::is_finished) {
+            if self.check().is_err() {
+                std::mem::forget(guards);
+                return Err(WorkerError::Panicked);
+            }
+            std::thread::sleep(DRAIN_LOOK);
+        }
+        guards.join().into_iter().try_for_each(|worker| worker.map_err(|_| WorkerError::Panicked))
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // Joining, as timely does here, would wait for workers that nobody ended.
+        std::mem::forget(self.guards.take());
     }
 }
 
@@ -334,6 +377,21 @@ mod tests {
         let original = Original { value: Some(value.into_bytes()), ..Original::default() };
         let record = InputRecord { generation: 1, offset, original, ..InputRecord::default() };
         Input::Record(record)
+    }
+
+    /// The log gives offsets in order; with debug assertions a worker that sees an older one stops the process rather
+    /// than apply it. The other worker waits for it, and nobody waits for them.
+    #[cfg(debug_assertions)]
+    #[test]
+    fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
+        let (outlet, _outcomes) = crossbeam_channel::unbounded();
+        let workers = Workers::start(2, &parts(), &outlet).unwrap();
+        workers.send(0, [turn(14), turn(7)]).unwrap();
+        while workers.check().is_ok() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(workers.send(0, [turn(21)]), Err(WorkerError::Panicked)));
+        assert!(matches!(workers.drain(), Err(WorkerError::Panicked)));
     }
 
     /// However the last step of a worker falls, it ends and does not park for ever.

@@ -433,9 +433,8 @@ fn the_real_data_reads_as_it_was_counted() {
     }
 }
 
-/// The long one: `cargo test -- --ignored sgd_train`. Prints its rate.
+/// The long one. Prints its rate.
 #[test]
-#[ignore = "reads 223,756 turns; for its rate"]
 fn sgd_train_reads_as_it_was_counted() {
     let Some(folder) = real_data() else { return };
     let start = std::time::Instant::now();

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 mod broker;
 mod demo;
+mod documents;
 mod invariants;
 mod kafka;
 mod replay;

@@ -127,9 +127,9 @@ pub fn retrieve(
     let demanded = DemandedConcepts::find(demand, graph);
     let (foreseen, unforeseen) =
         retrieval_sets(&demanded, graph, config.max_neighbours_per_concept as usize);
-    let mut vocabulary = Vocabulary::read(turn, graph, lexicon, &config.recency);
-    let mut rank = |facts: Vec<Fact>, set: EvidenceSet, most: u32| {
-        let ranked = rank(facts, &demanded, &mut vocabulary, config);
+    let vocabulary = Vocabulary::read(turn, graph, lexicon, &config.recency);
+    let rank = |facts: Vec<Fact>, set: EvidenceSet, most: u32| {
+        let ranked = rank(facts, &demanded, &vocabulary, config);
         let best = ranked.into_iter().take(most as usize);
         best.map(|(relevance, fact)| evidence(&fact, relevance, set, graph)).collect()
     };
@@ -226,7 +226,7 @@ fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
 fn rank(
     facts: Vec<Fact>,
     demanded: &DemandedConcepts,
-    vocabulary: &mut Vocabulary<'_>,
+    vocabulary: &Vocabulary<'_>,
     config: &FactRetrievalConfig,
 ) -> Vec<(f64, Fact)> {
     let likeness_share = 1.0 - config.demand_share - config.strength_share;
@@ -252,10 +252,10 @@ fn rank(
 /// How much the ends of a fact say, 0.25..=1: one half and half the informativeness of the lesser
 /// end, so that "something is found at sea" falls behind "salt is found at sea"; a quarter where
 /// an end has no content word at all ("it", "in the").
-fn substance(fact: &Fact, vocabulary: &mut Vocabulary<'_>) -> f64 {
+fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
     let mut least = 1.0_f64;
     for end in [fact.head, fact.tail] {
-        if vocabulary.words(end).next().is_none() {
+        if vocabulary.words(end).is_empty() {
             return 0.25;
         }
         least = least.min(f64::from(vocabulary.graph().informativeness(end)));

@@ -19,6 +19,7 @@ mod verbalise;
 mod tests;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
@@ -85,16 +86,23 @@ pub struct Stats {
 /// is out of this graph's range.
 pub struct Graph {
     snapshot: Snapshot,
+    /// By concept: what [`Self::content_words`] found, once somebody asked.
+    content_words: Box<[OnceLock<Box<[u64]>>]>,
 }
 
 impl Graph {
+    fn over(snapshot: Snapshot) -> Self {
+        let content_words = (0..snapshot.concept_count()).map(|_| OnceLock::new()).collect();
+        Self { snapshot, content_words }
+    }
+
     /// Maps a snapshot file into memory and verifies it.
     ///
     /// # Errors
     /// The file cannot be read, is no snapshot, is of another version, was built with another
     /// lexicon, or is damaged (its checksum differs).
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
-        Snapshot::map(path).map(|snapshot| Self { snapshot })
+        Snapshot::map(path).map(Self::over)
     }
 
     /// Builds a graph in memory, through the same snapshot bytes as a file. Facts that a snapshot
@@ -137,6 +145,16 @@ impl Graph {
     /// The text of a concept: lower case, single spaces.
     pub fn concept(&self, id: ConceptId) -> &str {
         self.snapshot.text(id)
+    }
+
+    /// The content words of a concept, as `read` gives them for its text; it is asked once per
+    /// concept and graph, by whichever worker comes first, and has to give all the same.
+    pub(crate) fn content_words(
+        &self,
+        id: ConceptId,
+        read: impl FnOnce(&str) -> Box<[u64]>,
+    ) -> &[u64] {
+        self.content_words[id.0 as usize].get_or_init(|| read(self.concept(id)))
     }
 
     /// The language of a concept, such as `en`.

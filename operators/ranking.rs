@@ -5,54 +5,41 @@
 //! recency; a fact is the set of content lemmas of its head and tail. Words that belong to no
 //! concept of the graph can match no fact and do not count.
 
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use crate::flow::Gated;
 use crate::knowledge::{ConceptId, Graph};
 use crate::language::Lexicon;
 use crate::salience::{Recency, content_lemmas, named_concepts};
 
-/// The words of one turn's concepts, as small numbers, each with its weight in the dialogue.
+/// The words of one turn's dialogue, each with its weight. A word is the 64-bit hash of a lemma:
+/// the same in every turn and on every worker, so that sums run in the same order everywhere.
 pub struct Vocabulary<'a> {
     graph: &'a Graph,
     lexicon: &'a Lexicon,
-    /// Lemma → number.
-    numbers: FxHashMap<String, u32>,
-    /// By number: the weight in the dialogue's vector of length 1; 0 where it is not said.
-    weights: Vec<f64>,
-    /// Concept → its words within `words`.
-    concepts: FxHashMap<ConceptId, (u32, u32)>,
-    /// The numbers of the concepts' words, sorted within each concept.
-    words: Vec<u32>,
+    /// By rising word: the weight in the dialogue's vector of length 1. Words not said are left
+    /// out.
+    weights: Vec<(u64, f64)>,
 }
 
 impl<'a> Vocabulary<'a> {
     /// Reads the dialogue of a turn.
     pub fn read(turn: &Gated, graph: &'a Graph, lexicon: &'a Lexicon, recency: &Recency) -> Self {
-        let mut vocabulary = Self::empty(graph, lexicon);
+        let mut vocabulary = Self { graph, lexicon, weights: Vec::new() };
+        let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
         for named in named_concepts(&turn.context, &turn.mentions, recency) {
-            for number in vocabulary.words(named.concept()).collect::<Vec<_>>() {
-                let weight = &mut vocabulary.weights[number as usize];
+            for word in vocabulary.words(named.concept()) {
+                let weight = weights.entry(*word).or_default();
                 *weight = weight.max(named.weight);
             }
         }
-        let length = vocabulary.weights.iter().map(|weight| weight * weight).sum::<f64>().sqrt();
+        let length = weights.values().map(|weight| weight * weight).sum::<f64>().sqrt();
         if length > 0.0 {
-            vocabulary.weights.iter_mut().for_each(|weight| *weight /= length);
+            weights.values_mut().for_each(|weight| *weight /= length);
         }
+        vocabulary.weights = weights.into_iter().collect();
         vocabulary
-    }
-
-    /// A vocabulary without a dialogue: every cosine is 0.
-    pub fn empty(graph: &'a Graph, lexicon: &'a Lexicon) -> Self {
-        Self {
-            graph,
-            lexicon,
-            numbers: FxHashMap::default(),
-            weights: Vec::new(),
-            concepts: FxHashMap::default(),
-            words: Vec::new(),
-        }
     }
 
     /// The graph whose concepts these are.
@@ -60,44 +47,18 @@ impl<'a> Vocabulary<'a> {
         self.graph
     }
 
-    /// The numbers of a concept's content words, sorted, each once.
-    pub fn words(&mut self, concept: ConceptId) -> impl Iterator<Item = u32> + '_ {
-        let (from, to) = match self.concepts.get(&concept) {
-            Some(range) => *range,
-            None => self.enter(concept),
-        };
-        self.words[from as usize..to as usize].iter().copied()
-    }
-
-    /// Takes a concept's words in.
-    fn enter(&mut self, concept: ConceptId) -> (u32, u32) {
-        let from = self.words.len();
-        let (graph, lexicon) = (self.graph, self.lexicon);
-        for lemma in content_lemmas(graph.concept(concept), lexicon) {
-            let number = self.numbers.get(lemma.as_ref()).copied().unwrap_or_else(|| {
-                let number = self.weights.len() as u32;
-                self.numbers.insert(lemma.into_owned(), number);
-                self.weights.push(0.0);
-                number
-            });
-            self.words.push(number);
-        }
-        self.words[from..].sort_unstable();
-        let mut kept = from;
-        for at in from..self.words.len() {
-            if at == from || self.words[at] != self.words[kept - 1] {
-                self.words[kept] = self.words[at];
-                kept += 1;
-            }
-        }
-        self.words.truncate(kept);
-        let range = (from as u32, self.words.len() as u32);
-        self.concepts.insert(concept, range);
-        range
+    /// A concept's content words, sorted, each once.
+    pub fn words(&self, concept: ConceptId) -> &'a [u64] {
+        self.graph.content_words(concept, |text| {
+            let mut words: Vec<u64> = content_lemmas(text, self.lexicon).map(word).collect();
+            words.sort_unstable();
+            words.dedup();
+            words.into()
+        })
     }
 
     /// The distinct words of a fact's head and tail, sorted.
-    pub fn words_of_both(&mut self, head: ConceptId, tail: ConceptId, into: &mut Vec<u32>) {
+    pub fn words_of_both(&self, head: ConceptId, tail: ConceptId, into: &mut Vec<u64>) {
         into.clear();
         into.extend(self.words(head));
         into.extend(self.words(tail));
@@ -106,13 +67,23 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// The cosine of the dialogue's vector and a set of words, 0..=1: Σ weights / √n.
-    pub fn cosine(&self, words: &[u32]) -> f64 {
+    pub fn cosine(&self, words: &[u64]) -> f64 {
         if words.is_empty() {
             return 0.0;
         }
-        let dot: f64 = words.iter().map(|word| self.weights[*word as usize]).sum();
+        let weight = |word: &u64| {
+            let at = self.weights.binary_search_by_key(word, |(word, _)| *word).ok()?;
+            Some(self.weights[at].1)
+        };
+        let dot: f64 = words.iter().filter_map(weight).sum();
         (dot / (words.len() as f64).sqrt()).min(1.0)
     }
+}
+
+fn word(lemma: impl AsRef<str>) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    lemma.as_ref().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The share that two sorted sets have in common, 0..=1: |A ∩ B| / |A ∪ B|; 0 for two empty ones.

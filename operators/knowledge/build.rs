@@ -170,7 +170,7 @@ impl Builder {
         let bytes = self.compile().into_boxed_slice();
         let opened = Snapshot::open(Backing::Owned(bytes), Path::new("(in memory)"));
         match opened {
-            Ok(snapshot) => Graph { snapshot },
+            Ok(snapshot) => Graph::over(snapshot),
             // What `compile` writes, `open` reads: held by the tests of both.
             Err(error) => unreachable!("a snapshot just compiled cannot be opened: {error}"),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnstream_operators::flow::Finished;
 use turnstream_operators::ingest::Original;
-use turnstream_schemas::{HistoryChange, Outcome, Recorded, Response};
+use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome};
 
 use crate::log::{Output, Topic, letters};
 use crate::tally::Tally;
@@ -57,32 +57,31 @@ fn outcome_output(
     publish_recorded: bool,
 ) -> Option<Output> {
     match outcome {
-        Outcome::Response(response) => Some(response_output(response, original)),
-        Outcome::Recorded(recorded) => {
-            publish_recorded.then(|| recorded_output(recorded, original))
+        Outcome::Response(response) => {
+            let (input, conversation) = (&response.input, &response.conversation_id);
+            Some(answer_output(Topic::Responses, (input, conversation), response, original))
         }
+        Outcome::Recorded(recorded) => publish_recorded.then(|| {
+            let (input, conversation) = (&recorded.input, &recorded.conversation_id);
+            answer_output(Topic::Recorded, (input, conversation), recorded, original)
+        }),
         Outcome::DeadLetter(letter) => Some(letters::encode(letter)),
     }
 }
 
-fn response_output(response: &Response, original: &Original) -> Output {
+/// A record about an input, on the input's partition and with its key and headers.
+fn answer_output(
+    topic: Topic,
+    (input, conversation): (&InputId, &ConversationId),
+    record: &impl Serialize,
+    original: &Original,
+) -> Output {
     Output {
-        topic: Topic::Responses,
-        partition: response.input.partition,
-        input_offset: response.input.offset,
-        key: key_or(original, response.conversation_id.as_str()),
-        value: Some(json(response)),
-        headers: original.headers.clone(),
-    }
-}
-
-fn recorded_output(recorded: &Recorded, original: &Original) -> Output {
-    Output {
-        topic: Topic::Recorded,
-        partition: recorded.input.partition,
-        input_offset: recorded.input.offset,
-        key: key_or(original, recorded.conversation_id.as_str()),
-        value: Some(json(recorded)),
+        topic,
+        partition: input.partition,
+        input_offset: input.offset,
+        key: key_or(original, conversation.as_str()),
+        value: Some(json(record)),
         headers: original.headers.clone(),
     }
 }
@@ -110,7 +109,7 @@ mod tests {
     use turnstream_operators::ingest::dead_letter;
     use turnstream_schemas::outcome::Bytes;
     use turnstream_schemas::{
-        EntryKey, Fault, FaultKind, Header, InputId, RecordedReason, Scope, Stage,
+        EntryKey, Fault, FaultKind, Header, Recorded, RecordedReason, Scope, Stage,
     };
 
     use super::*;

@@ -91,13 +91,15 @@ pub enum Report {
     End,
 }
 
-/// Collects outcomes and commits them. Holds no thread: [`run`] drives it.
+/// Collects outcomes and commits them. Holds no thread and no clock: [`run`] drives it.
 pub struct Committer {
     config: CommitConfig,
     producer: Box<dyn Producer>,
     flow: Arc<FlowControl>,
     ledger: Ledger,
     waiting: Vec<Ended>,
+    /// When what waits must be committed at the latest.
+    due_ms: Option<u64>,
     counts: Counts,
 }
 
@@ -116,11 +118,31 @@ impl Committer {
     /// A committer that has seen nothing.
     pub fn new(config: CommitConfig, producer: Box<dyn Producer>, flow: Arc<FlowControl>) -> Self {
         let (ledger, waiting, counts) = (Ledger::default(), Vec::new(), Counts::default());
-        Self { config, producer, flow, ledger, waiting, counts }
+        Self { config, producer, flow, ledger, waiting, due_ms: None, counts }
     }
 
-    /// Takes note of what happened.
-    pub fn take(&mut self, report: Report) -> Result<(), CommitError> {
+    /// Takes note of what happened, and commits where that is due.
+    ///
+    /// # Errors
+    /// The log would not take a transaction, or holds positions that are not ours: the process
+    /// must stop.
+    pub fn take(&mut self, report: Report, now_ms: u64) -> Result<(), CommitError> {
+        self.note(report)?;
+        if self.is_full() {
+            return self.commit();
+        }
+        if self.due_ms.is_none() && !self.waiting.is_empty() {
+            self.due_ms = Some(now_ms + self.config.interval_ms);
+        }
+        Ok(())
+    }
+
+    /// When [`Self::commit`] must be called at the latest; `None` while nothing waits.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    fn note(&mut self, report: Report) -> Result<(), CommitError> {
         match report {
             Report::Assigned { assignment, position, metadata } => {
                 let Assignment { partition, generation } = assignment;
@@ -172,20 +194,19 @@ impl Committer {
     }
 
     /// Whether a transaction's worth of outcomes waits.
-    pub fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.waiting.iter().map(|ended| ended.offsets.len()).sum::<usize>()
             >= self.config.max_outcomes
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 
     /// Commits what waits, in one transaction. One that was aborted is tried again as it is:
     /// nothing of it was visible. Partitions that became another's meanwhile are left out. A
     /// partition whose finished offsets do not fit into the metadata waits for its lowest one.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
     pub fn commit(&mut self) -> Result<(), CommitError> {
+        self.due_ms = None;
         let (mut ended, mut transaction) = self.transaction();
         let mut attempt = 0;
         while !ended.is_empty() {
@@ -261,30 +282,19 @@ impl Committer {
 /// Drives a committer until the end is reported, or everybody who reports to it is gone; what
 /// waits then is committed.
 pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Committer, CommitError> {
-    let interval = Duration::from_millis(committer.config.interval_ms);
-    let mut due: Option<Instant> = None;
+    let started = Instant::now();
     loop {
-        let report = match due {
+        let report = match committer.due_ms() {
             None => reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => reports.recv_deadline(due),
+            Some(due_ms) => reports.recv_deadline(started + Duration::from_millis(due_ms)),
         };
         match report {
             Ok(Report::End) | Err(RecvTimeoutError::Disconnected) => {
                 committer.commit()?;
                 return Ok(committer);
             }
-            Ok(report) => committer.take(report)?,
-            Err(RecvTimeoutError::Timeout) => {
-                committer.commit()?;
-                due = None;
-                continue;
-            }
-        }
-        if committer.is_full() {
-            committer.commit()?;
-            due = None;
-        } else if due.is_none() && !committer.is_empty() {
-            due = Some(Instant::now() + interval);
+            Ok(report) => committer.take(report, started.elapsed().as_millis() as u64)?,
+            Err(RecvTimeoutError::Timeout) => committer.commit()?,
         }
     }
 }

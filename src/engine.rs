@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
@@ -12,6 +13,10 @@ use crate::intake::{Intake, IntakeError};
 use crate::log::{Consumer, Producer};
 use crate::tally::Tally;
 use crate::worker::{Parts, WorkerError, Workers};
+
+/// How long one poll waits, and how long a full process waits before it polls again: the
+/// consumer must be polled every few seconds also while everything is paused.
+const POLL: Duration = Duration::from_millis(50);
 
 /// What an engine did, once it stopped.
 #[derive(Clone, Debug, Default)]
@@ -79,12 +84,14 @@ fn take_in(
 ) -> Result<Box<dyn Consumer>, EngineError> {
     let workers = Workers::start(workers, parts, &reports)?;
     let mut intake = Intake::new(consumer, &workers, reports, flow);
+    let started = Instant::now();
     let polled = loop {
         if stopped() {
             tracing::info!("stopping: what is in flight ends first");
             break Ok(());
         }
-        match workers.check().map_err(IntakeError::from).and_then(|()| intake.poll()) {
+        let now_ms = started.elapsed().as_millis() as u64;
+        match workers.check().map_err(IntakeError::from).and_then(|()| intake.poll(now_ms, POLL)) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
             Err(error) => break Err(error),

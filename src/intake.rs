@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_schemas::{EntryKey, HistoryChange};
 
@@ -15,22 +15,44 @@ use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
 use crate::log::{Assignment, Consumer, Event, LogError, Record, Restored};
-use crate::worker::{WorkerError, Workers};
-
-/// How long one poll waits, and how long a full process waits before it polls again: the
-/// consumer must be polled every few seconds also while everything is paused.
-const POLL: Duration = Duration::from_millis(50);
+use crate::worker::{Inlets, WorkerError};
 
 /// How long outcomes of a revoked partition may take to be committed before it is given back.
-const REVOKE: Duration = Duration::from_secs(5);
+const REVOKE_MS: u64 = 5_000;
 
-/// The state of the consumer thread.
+/// How long one poll waits at most while partitions wait to be given back: others wait for that.
+const REVOKED_POLL: Duration = Duration::from_millis(2);
+
+/// The state of the consumer thread. It has no clock: whoever drives it says what time it is.
 pub struct Intake<'run> {
     consumer: Box<dyn Consumer>,
-    workers: &'run Workers,
+    workers: &'run dyn Inlets,
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
     partitions: BTreeMap<i32, Held>,
+    revoked: Vec<Revoked>,
+}
+
+/// Partitions that are given back once what is done of them is committed.
+struct Revoked {
+    done: Receiver<()>,
+    until_ms: u64,
+}
+
+impl Revoked {
+    /// Whether they can be given back.
+    fn is_over(&self, now_ms: u64) -> bool {
+        match self.done.try_recv() {
+            Err(TryRecvError::Empty) if now_ms < self.until_ms => false,
+            Ok(()) => true,
+            Err(_) => {
+                tracing::warn!(
+                    "what was done is not committed in time; its next owner does it again"
+                );
+                true
+            }
+        }
+    }
 }
 
 /// A partition that is ours.
@@ -52,22 +74,32 @@ impl<'run> Intake<'run> {
     /// An intake that has polled nothing.
     pub fn new(
         consumer: Box<dyn Consumer>,
-        workers: &'run Workers,
+        workers: &'run dyn Inlets,
         reports: Sender<Report>,
         flow: Arc<FlowControl>,
     ) -> Self {
-        Self { consumer, workers, reports, flow, partitions: BTreeMap::new() }
+        let (partitions, revoked) = (BTreeMap::new(), Vec::new());
+        Self { consumer, workers, reports, flow, partitions, revoked }
     }
 
-    /// Polls once and hands on what came. `false` when no input will ever come again.
-    pub fn poll(&mut self) -> Result<bool, IntakeError> {
+    /// Polls once at `now_ms`, waiting at most `wait`, and hands on what came. `false` when no
+    /// input will ever come again.
+    ///
+    /// # Errors
+    /// Only what polling again cannot mend.
+    pub fn poll(&mut self, now_ms: u64, wait: Duration) -> Result<bool, IntakeError> {
+        self.release(now_ms)?;
         self.pause_and_resume()?;
         let mut held = self.partitions.values();
         let all_paused = held.len() > 0 && held.all(|held| held.paused);
-        if all_paused {
-            self.flow.wait_for_settled(POLL);
-        }
-        let wait = if all_paused { Duration::ZERO } else { POLL };
+        let wait = match () {
+            () if !self.revoked.is_empty() => wait.min(REVOKED_POLL),
+            () if all_paused && !wait.is_zero() => {
+                self.flow.wait_for_settled(wait);
+                Duration::ZERO
+            }
+            () => wait,
+        };
         match self.consumer.poll(wait)? {
             Event::Records(records) => self.hand_on(records)?,
             Event::Assigned(assignments) => {
@@ -75,7 +107,7 @@ impl<'run> Intake<'run> {
                     self.assign(assignment)?;
                 }
             }
-            Event::Revoked(partitions) => self.revoke(partitions)?,
+            Event::Revoked(partitions) => self.revoke(partitions, now_ms)?,
             Event::Lost(partitions) => {
                 self.drop_partitions(&partitions)?;
                 self.report(Report::Lost { partitions })?;
@@ -138,29 +170,39 @@ impl<'run> Intake<'run> {
         tracing::info!(partition, generation, position, history = changes.len(), "assigned");
         self.report(Report::Assigned { assignment, position, metadata })?;
         let assigned = Input::Assigned { partition, generation, restored: changes };
-        self.workers.send(partition, [assigned])?;
+        self.workers.send(partition, vec![assigned])?;
         self.partitions.insert(partition, Held { generation, paused: false, finished });
         self.consumer.resume(partition)?;
         Ok(())
     }
 
-    /// Has what is done committed, within a bound, and gives the partitions back.
-    fn revoke(&mut self, partitions: Vec<i32>) -> Result<(), IntakeError> {
+    /// Has what is done committed; once it is, or its time is over, the partitions are given back.
+    /// The others go on meanwhile.
+    fn revoke(&mut self, partitions: Vec<i32>, now_ms: u64) -> Result<(), IntakeError> {
         tracing::info!(?partitions, "revoked");
         self.drop_partitions(&partitions)?;
-        let (done, committed) = crossbeam_channel::bounded(1);
-        self.report(Report::Revoked { partitions, done })?;
-        if committed.recv_timeout(REVOKE).is_err() {
-            tracing::warn!("what was done is not committed in time; its next owner does it again");
+        let (committed, done) = crossbeam_channel::bounded(1);
+        self.report(Report::Revoked { partitions, done: committed })?;
+        self.revoked.push(Revoked { done, until_ms: now_ms + REVOKE_MS });
+        Ok(())
+    }
+
+    /// Gives back what was revoked, all at once.
+    fn release(&mut self, now_ms: u64) -> Result<(), IntakeError> {
+        if self.revoked.is_empty() {
+            return Ok(());
         }
-        self.consumer.release()?;
+        self.revoked.retain(|revoked| !revoked.is_over(now_ms));
+        if self.revoked.is_empty() {
+            self.consumer.release()?;
+        }
         Ok(())
     }
 
     fn drop_partitions(&mut self, partitions: &[i32]) -> Result<(), IntakeError> {
         for partition in partitions {
             self.partitions.remove(partition);
-            self.workers.send(*partition, [Input::Revoked { partition: *partition }])?;
+            self.workers.send(*partition, vec![Input::Revoked { partition: *partition }])?;
         }
         Ok(())
     }

@@ -225,6 +225,15 @@ fn outputs(
     })
 }
 
+/// Where inputs are handed to the core: the workers of a process, or the one of a simulation.
+pub trait Inlets {
+    /// Hands on inputs of a partition, in order, behind all that were handed on before.
+    ///
+    /// # Errors
+    /// A worker is gone.
+    fn send(&self, partition: i32, inputs: Vec<Input>) -> Result<(), WorkerError>;
+}
+
 /// The workers of a process, each with a thread of its own.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
@@ -290,22 +299,6 @@ impl Workers {
         Ok(Self { inlets, guards: Some(guards), panicked })
     }
 
-    /// Hands inputs of a partition to its worker and wakes it. All of a partition go through
-    /// one worker's source, so that the exchange keeps their order.
-    pub fn send(
-        &self,
-        partition: i32,
-        inputs: impl IntoIterator<Item = Input>,
-    ) -> Result<(), WorkerError> {
-        self.check()?;
-        let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
-        let (inlet, waker) = &self.inlets[worker];
-        for input in inputs {
-            inlet.send(input).map_err(|_| WorkerError::Panicked)?;
-        }
-        waker.activate().map_err(|_| WorkerError::Panicked)
-    }
-
     /// Whether all workers are well.
     ///
     /// # Errors
@@ -331,6 +324,20 @@ impl Workers {
             std::thread::sleep(DRAIN_LOOK);
         }
         guards.join().into_iter().try_for_each(|worker| worker.map_err(|_| WorkerError::Panicked))
+    }
+}
+
+impl Inlets for Workers {
+    /// All inputs of a partition go through one worker's source, so that the exchange keeps
+    /// their order. The worker is woken.
+    fn send(&self, partition: i32, inputs: Vec<Input>) -> Result<(), WorkerError> {
+        self.check()?;
+        let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
+        let (inlet, waker) = &self.inlets[worker];
+        for input in inputs {
+            inlet.send(input).map_err(|_| WorkerError::Panicked)?;
+        }
+        waker.activate().map_err(|_| WorkerError::Panicked)
     }
 }
 
@@ -386,11 +393,11 @@ mod tests {
     fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
         let (outlet, _outcomes) = crossbeam_channel::unbounded();
         let workers = Workers::start(2, &parts(), &outlet).unwrap();
-        workers.send(0, [turn(14), turn(7)]).unwrap();
+        workers.send(0, vec![turn(14), turn(7)]).unwrap();
         while workers.check().is_ok() {
             std::thread::yield_now();
         }
-        assert!(matches!(workers.send(0, [turn(21)]), Err(WorkerError::Panicked)));
+        assert!(matches!(workers.send(0, vec![turn(21)]), Err(WorkerError::Panicked)));
         assert!(matches!(workers.drain(), Err(WorkerError::Panicked)));
     }
 
@@ -404,7 +411,7 @@ mod tests {
                 let (outlet, outcomes) = crossbeam_channel::unbounded();
                 let workers = Workers::start(1 + round % 2, &parts(), &outlet).unwrap();
                 drop(outlet);
-                workers.send(0, (0..20).map(turn)).unwrap();
+                workers.send(0, (0..20).map(turn).collect()).unwrap();
                 workers.drain().unwrap();
                 assert_eq!(outcomes.into_iter().count(), 20);
             }

@@ -28,7 +28,7 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
-use turnstream::worker::{Parts, Workers};
+use turnstream::worker::{Inlets, Parts, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
 use turnstream_operators::ingest::{Input, InputRecord, Original};

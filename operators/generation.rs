@@ -1,9 +1,10 @@
-//! Generation: the words of the response. (DCRAG eq 8, without a model.)
+//! Generation: the words of the response. (DCRAG eq 8.)
 //!
-//! Two generators that need no model. The *realiser* says, in one to three sentences, what the
-//! selected facts and the history give: it is the fallback where no language model is
-//! configured, and what load is measured with. *None* says nothing, to measure the engine alone.
-//! `model.name` in the response tells which it was.
+//! The lexical form has two generators that need no model. The *realiser* says, in one to three
+//! sentences, what the selected facts and the history give: it is the fallback where no language
+//! model is configured, and what load is measured with. *None* says nothing, to measure the
+//! engine alone. The prompted form asks a language model, through [`call`]. `model.name` in the
+//! response tells which it was.
 //!
 //! Key: none. State: none. A turn without words is no response, so a failure makes a dead letter
 //! unless the configuration says otherwise; then a fixed sentence admits it. The realiser never
@@ -11,19 +12,27 @@
 //! the same turn, history and facts.
 
 mod grammar;
+mod prompt;
 mod realiser;
 mod templates;
+
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
+use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
 
+use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::form::{Form, Refused, check_bound};
 use crate::knowledge::Graph;
+use crate::model::{Generate, Generated};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
+
+/// A generator's streams: turns with their response, and faults.
+type Streams<'scope> = (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>);
 
 /// What writes the responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -61,6 +70,14 @@ pub struct GenerationConfig {
     /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
     /// 1..=4096. What is longer is cut after its first sentence, or not repeated.
     pub max_repeated_bytes: u32,
+    /// How long the prompted form waits for the model, and how often it asks.
+    pub call: CallConfig,
+    /// Tokens that the model writes at most; from 1.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u32,
+    /// The model's sampling temperature, from 0 (always the likeliest word) to 2.
+    #[schemars(range(min = 0.0, max = 2.0))]
+    pub temperature: f32,
 }
 
 impl Default for GenerationConfig {
@@ -71,6 +88,9 @@ impl Default for GenerationConfig {
             generator: Generator::Realiser,
             max_facts_said: 2,
             max_repeated_bytes: 200,
+            call: CallConfig::default(),
+            max_tokens: 160,
+            temperature: 0.0,
         }
     }
 }
@@ -92,31 +112,73 @@ pub fn generation<'scope>(
     turns: StreamVec<'scope, Epoch, Grounded>,
     config: GenerationConfig,
     resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>) {
+) -> Streams<'scope> {
+    match (config.form, &resources.generate) {
+        (Form::Prompted, Some(model)) => {
+            let shell = CallShell {
+                shell: resources.shell(config.on_failure),
+                call: config.call.clone(),
+                timers: resources.timers.clone(),
+            };
+            prompted(turns, config, shell, Arc::clone(model))
+        }
+        _ => lexical(turns, config, resources),
+    }
+}
+
+fn lexical<'scope>(
+    turns: StreamVec<'scope, Epoch, Grounded>,
+    config: GenerationConfig,
+    resources: &Resources,
+) -> Streams<'scope> {
     let graph = resources.graph.clone();
     let shell = resources.shell(config.on_failure);
     let generator = config.generator;
     let work = Work {
         work: move |turn: &Grounded| Ok(generate(turn, &graph, &config)),
-        fallback: move |_: &Grounded| admitted(generator),
+        fallback: move |_: &Grounded| admitted(generator.name()),
         join: |grounded, draft| Drafted { grounded, draft },
     };
     stage(turns, Stage::Generation, shell, work)
 }
 
-/// The response of a stage that failed and may degrade.
-fn admitted(generator: Generator) -> Draft {
-    let text = "I am sorry, something went wrong and I cannot answer that.".to_owned();
-    Draft { text, confidence: None, model: model_of(generator) }
+fn prompted<'scope>(
+    turns: StreamVec<'scope, Epoch, Grounded>,
+    config: GenerationConfig,
+    shell: CallShell,
+    model: Arc<Generate>,
+) -> Streams<'scope> {
+    let name = model.name().to_owned();
+    let question = Question {
+        ask: move |turn: &Grounded| prompt::request(turn, &config),
+        read: |_: &Grounded, answer: Generated| {
+            let Generated { text, confidence, model } = answer;
+            match text.trim() {
+                "" => {
+                    Err(Fault::new(Stage::Generation, FaultKind::Error, "the model said nothing"))
+                }
+                said => Ok(Draft { text: said.to_owned(), confidence, model }),
+            }
+        },
+        fallback: move |_: &Grounded| admitted(&name),
+        join: |grounded, draft| Drafted { grounded, draft },
+    };
+    call(turns, Stage::Generation, model, shell, question)
 }
 
-fn model_of(generator: Generator) -> ModelUsed {
-    ModelUsed { name: generator.name().to_owned(), prompt_hash: None }
+/// The response of a stage that failed and may degrade.
+fn admitted(by: &str) -> Draft {
+    let text = "I am sorry, something went wrong and I cannot answer that.".to_owned();
+    Draft { text, confidence: None, model: model_of(by) }
+}
+
+fn model_of(name: &str) -> ModelUsed {
+    ModelUsed { name: name.to_owned(), prompt_hash: None }
 }
 
 /// The response to a turn.
 pub fn generate(turn: &Grounded, graph: &Graph, config: &GenerationConfig) -> Draft {
-    let model = model_of(config.generator);
+    let model = model_of(config.generator.name());
     match config.generator {
         Generator::None => Draft { text: String::new(), confidence: None, model },
         Generator::Realiser => {

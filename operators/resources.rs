@@ -1,10 +1,13 @@
-//! What the deciding stages share: the graph, the lexicon and the clock of the worker.
+//! What the deciding stages share: the graph, the lexicon, the models, and the clock and timers of
+//! the worker.
 
 use std::sync::Arc;
 
 use crate::knowledge::Graph;
 use crate::language::Lexicon;
+use crate::model::Generate;
 use crate::stage::{Clock, OnFailure, Shell};
+use crate::timers::Timers;
 
 /// The read-only means of the deciding stages of one worker. Cheap to clone.
 #[derive(Clone)]
@@ -15,6 +18,10 @@ pub struct Resources {
     pub lexicon: &'static Lexicon,
     /// Measures the stages, where they are measured.
     pub clock: Clock,
+    /// Wakes stages that wait for a model.
+    pub timers: Timers,
+    /// The language model that responses are asked of, where there is one.
+    pub generate: Option<Arc<Generate>>,
 }
 
 impl Resources {

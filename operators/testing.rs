@@ -15,6 +15,7 @@ use crate::language::Lexicon;
 use crate::linking::link;
 use crate::resources::Resources;
 use crate::stage::Clock;
+use crate::timers::Timers;
 
 /// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`.
 /// A hub of 300 facts stands beside them, so that concepts are as informative as in a real graph.
@@ -100,7 +101,13 @@ pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
 
 /// The means of the stages.
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
-    Resources { graph: Arc::clone(graph), lexicon: Lexicon::english(), clock: Clock::none() }
+    Resources {
+        graph: Arc::clone(graph),
+        lexicon: Lexicon::english(),
+        clock: Clock::none(),
+        timers: Timers::default(),
+        generate: None,
+    }
 }
 
 /// Runs a stage's dataflow over turns, on one worker, to its end.

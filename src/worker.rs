@@ -28,6 +28,7 @@ use turnstream_operators::history::{ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, OnAgentReply};
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
+use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
@@ -57,6 +58,8 @@ pub struct Parts {
     pub graph: Arc<Graph>,
     /// The words of the language.
     pub lexicon: &'static Lexicon,
+    /// The language model that responses are asked of, where there is one.
+    pub generate: Option<Arc<Generate>>,
     /// Whose words enter history.
     pub source: ResponseSource,
     /// Whether history changes are committed.
@@ -81,6 +84,7 @@ impl Parts {
             config: Arc::new(config),
             graph,
             lexicon: Lexicon::english(),
+            generate: None,
             source: ResponseSource::Live,
             publish_changes: true,
             timings: true,
@@ -105,8 +109,14 @@ impl Parts {
     }
 
     /// What the deciding stages of one worker share.
-    pub fn means(&self, clock: Clock) -> Resources {
-        Resources { graph: Arc::clone(&self.graph), lexicon: self.lexicon, clock }
+    pub fn means(&self, clock: Clock, timers: Timers) -> Resources {
+        Resources {
+            graph: Arc::clone(&self.graph),
+            lexicon: self.lexicon,
+            clock,
+            timers,
+            generate: self.generate.clone(),
+        }
     }
 
     /// Counts a late answer.
@@ -140,7 +150,7 @@ impl Core {
         worker.dataflow::<Epoch, _, _>(|scope| {
             let (inputs, waker) = inputs(scope, inlet, timers.clone());
             let probe = ProbeHandle::new();
-            let finished = dialogue(inputs, parts, &parts.means(clock));
+            let finished = dialogue(inputs, parts, &parts.means(clock, timers.clone()));
             outputs(finished, outlet, publish_recorded).probe_with(&probe);
             Self { timers, probe, waker }
         })
@@ -370,6 +380,8 @@ mod tests {
             config: Arc::default(),
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
             lexicon: Lexicon::english(),
+            generate: None,
+            generate: None,
             source: ResponseSource::Live,
             publish_changes: true,
             timings: false,

@@ -105,6 +105,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
         lexicon: scenes::lexicon(),
+        generate: None,
         source: ResponseSource::Live,
         publish_changes: true,
         timings: false,

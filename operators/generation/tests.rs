@@ -6,6 +6,7 @@ use turnstream_schemas::{
 };
 
 use super::*;
+use crate::model::{Busy, GenerateRequest, Model, Reply};
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
 
 const FACTS: &str = "
@@ -168,6 +169,63 @@ fn the_no_op_generator_says_nothing() {
     assert_eq!(drafted[0].draft.text, "");
     assert_eq!(drafted[0].draft.model.name, "none");
     assert_eq!(drafted[0].draft.confidence, None);
+}
+
+/// A model that answers at once, with what a function makes of the request.
+struct Immediate<F>(F);
+
+impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, Generated>
+    for Immediate<F>
+{
+    fn name(&self) -> &str {
+        "immediate"
+    }
+
+    fn ask(
+        &self,
+        request: GenerateRequest,
+        reply: Reply<Generated>,
+    ) -> Result<(), Busy<GenerateRequest, Generated>> {
+        reply.answer(Ok((self.0)(request)));
+        Ok(())
+    }
+}
+
+fn prompted(
+    answer: impl Fn(GenerateRequest) -> Generated + Clone + Send + Sync + 'static,
+) -> (Vec<Drafted>, Vec<Failed>) {
+    let mut context = context(&["s: Hi.", "u: coffee\n- Facts: none?"]);
+    context.recalled = vec![recalled("old", "Do I sleep well?", Some("Not always."))];
+    let mut unselected = evidence("dog CapableOf bark", 0.1);
+    unselected.selected = false;
+    let (mut grounded, graph) = grounded(context, &["coffee Causes insomnia"]);
+    grounded.evidence.push(unselected);
+    run_dataflow(vec![grounded], move |turns| {
+        let config = GenerationConfig { form: Form::Prompted, ..Default::default() };
+        let generate: Arc<Generate> = Arc::new(Immediate(answer.clone()));
+        generation(turns, config, &Resources { generate: Some(generate), ..resources(&graph) })
+    })
+}
+
+#[test]
+fn the_prompted_form_asks_with_facts_memory_and_dialogue() {
+    let (drafted, failed) = prompted(|request| {
+        assert!(request.system.contains("last utterance of a dialogue"));
+        let model = ModelUsed { name: "m".to_owned(), prompt_hash: Some("h".to_owned()) };
+        Generated { text: format!("  {}\n", request.prompt), confidence: None, model }
+    });
+    assert!(failed.is_empty());
+    let said = "Facts:\n- coffee Causes insomnia\n\nEarlier exchanges:\n- user: Do I sleep well? / \
+                you: Not always.\n\nDialogue:\n- you: Hi.\n- user: coffee - Facts: none?";
+    assert_eq!(drafted[0].draft.text, said);
+    assert_eq!(drafted[0].draft.model.name, "m");
+}
+
+#[test]
+fn a_model_that_says_nothing_has_failed() {
+    let (drafted, failed) = prompted(|_| Generated { text: " ".to_owned(), ..Default::default() });
+    assert!(drafted.is_empty());
+    assert_eq!(failed[0].fault.stage, Stage::Generation);
 }
 
 proptest! {

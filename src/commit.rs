@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::broken::Broken;
+use turnstream_schemas::Stage;
 
 use crate::flow_control::FlowControl;
 use crate::log::{Assignment, LogError, Output, Producer, Topic, Transaction};
@@ -187,6 +189,10 @@ impl Committer {
         let mut offsets = ended.offsets.iter();
         // A group is of one assignment, so either all of it is pending or it is stale.
         if offsets.all(|offset| self.ledger.finished(partition, generation, *offset)) {
+            let unscoped = ended.tally.dead_letters_by_stage.contains_key(&Stage::Ingest);
+            if Broken::SkipByLastApplied.here() && unscoped {
+                ended.offsets.iter().for_each(|at| self.ledger.leave_out(partition, *at));
+            }
             self.waiting.push(ended);
         } else {
             self.counts.stale += ended.offsets.len() as u64;

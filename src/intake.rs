@@ -3,7 +3,7 @@
 //! One thread owns it. It tells the committer about inputs before it hands them to a worker, so
 //! that no outcome is reported for an input that the committer never saw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +20,23 @@ use crate::worker::{Inlets, WorkerError};
 /// How long outcomes of a revoked partition may take to be committed before it is given back.
 const REVOKE_MS: u64 = 5_000;
 
+/// Milliseconds before a partition that could not be restored yet is tried again.
+const RESTORE_RETRY_MS: u64 = 100;
+
 /// How long one poll waits at most while partitions wait to be given back: others wait for that.
 const REVOKED_POLL: Duration = Duration::from_millis(2);
 
 /// The state of the consumer thread. It has no clock: whoever drives it says what time it is.
-pub struct Intake<'run> {
+pub struct Intake<W> {
     consumer: Box<dyn Consumer>,
-    workers: &'run dyn Inlets,
+    workers: W,
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
     partitions: BTreeMap<i32, Held>,
+    /// Assigned and not restored yet, in the order of their assignment.
+    assigned: VecDeque<Assignment>,
+    /// When the first of them is tried again.
+    restore_at_ms: u64,
     revoked: Vec<Revoked>,
 }
 
@@ -70,16 +77,24 @@ impl Held {
     }
 }
 
-impl<'run> Intake<'run> {
+impl<W: Inlets> Intake<W> {
     /// An intake that has polled nothing.
     pub fn new(
         consumer: Box<dyn Consumer>,
-        workers: &'run dyn Inlets,
+        workers: W,
         reports: Sender<Report>,
         flow: Arc<FlowControl>,
     ) -> Self {
-        let (partitions, revoked) = (BTreeMap::new(), Vec::new());
-        Self { consumer, workers, reports, flow, partitions, revoked }
+        Self {
+            consumer,
+            workers,
+            reports,
+            flow,
+            partitions: BTreeMap::new(),
+            assigned: VecDeque::new(),
+            restore_at_ms: 0,
+            revoked: Vec::new(),
+        }
     }
 
     /// Polls once at `now_ms`, waiting at most `wait`, and hands on what came. `false` when no
@@ -89,11 +104,13 @@ impl<'run> Intake<'run> {
     /// Only what polling again cannot mend.
     pub fn poll(&mut self, now_ms: u64, wait: Duration) -> Result<bool, IntakeError> {
         self.release(now_ms)?;
+        self.restore(now_ms)?;
         self.pause_and_resume()?;
         let mut held = self.partitions.values();
         let all_paused = held.len() > 0 && held.all(|held| held.paused);
         let wait = match () {
             () if !self.revoked.is_empty() => wait.min(REVOKED_POLL),
+            () if !self.assigned.is_empty() => Duration::ZERO,
             () if all_paused && !wait.is_zero() => {
                 self.flow.wait_for_settled(wait);
                 Duration::ZERO
@@ -102,11 +119,7 @@ impl<'run> Intake<'run> {
         };
         match self.consumer.poll(wait)? {
             Event::Records(records) => self.hand_on(records)?,
-            Event::Assigned(assignments) => {
-                for assignment in assignments {
-                    self.assign(assignment)?;
-                }
-            }
+            Event::Assigned(assignments) => self.assigned.extend(assignments),
             Event::Revoked(partitions) => self.revoke(partitions, now_ms)?,
             Event::Lost(partitions) => {
                 self.drop_partitions(&partitions)?;
@@ -154,15 +167,31 @@ impl<'run> Intake<'run> {
         Ok(())
     }
 
+    /// Restores the next partition that was assigned. One where a transaction that somebody left
+    /// open may still change what would be read is tried again a little later.
+    fn restore(&mut self, now_ms: u64) -> Result<(), IntakeError> {
+        let Some(assignment) = self.assigned.front().copied() else { return Ok(()) };
+        if now_ms < self.restore_at_ms {
+            return Ok(());
+        }
+        match self.assign(assignment) {
+            Err(IntakeError::Log(error @ LogError::Unsettled { .. })) => {
+                tracing::warn!(partition = assignment.partition, %error, "not restored yet");
+                self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
+                return Ok(());
+            }
+            // A rebalance overtook us; the next poll tells.
+            Err(IntakeError::Log(LogError::Stale { .. })) => {}
+            restored => restored?,
+        }
+        self.assigned.pop_front();
+        Ok(())
+    }
+
     /// Restores a partition and lets it begin.
     fn assign(&mut self, assignment: Assignment) -> Result<(), IntakeError> {
         let Assignment { partition, generation } = assignment;
-        let restored = match self.consumer.restore(partition) {
-            Ok(restored) => restored,
-            // A rebalance overtook us; the next poll tells.
-            Err(LogError::Stale { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let restored = self.consumer.restore(partition)?;
         let Restored { position, metadata, changelog } = restored;
         let finished = decode(position.unwrap_or_default(), &metadata)
             .map_err(|source| IntakeError::Metadata { partition, source })?;
@@ -200,6 +229,7 @@ impl<'run> Intake<'run> {
     }
 
     fn drop_partitions(&mut self, partitions: &[i32]) -> Result<(), IntakeError> {
+        self.assigned.retain(|assigned| !partitions.contains(&assigned.partition));
         for partition in partitions {
             self.partitions.remove(partition);
             self.workers.send(*partition, vec![Input::Revoked { partition: *partition }])?;

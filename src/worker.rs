@@ -351,6 +351,12 @@ impl Inlets for Workers {
     }
 }
 
+impl<W: Inlets> Inlets for &W {
+    fn send(&self, partition: i32, inputs: Vec<Input>) -> Result<(), WorkerError> {
+        (**self).send(partition, inputs)
+    }
+}
+
 impl Drop for Workers {
     fn drop(&mut self) {
         // Joining, as timely does here, would wait for workers that nobody ended.
@@ -380,7 +386,6 @@ mod tests {
             config: Arc::default(),
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
             lexicon: Lexicon::english(),
-            generate: None,
             generate: None,
             source: ResponseSource::Live,
             publish_changes: true,

@@ -13,6 +13,7 @@ use turnstream_schemas::{
 use super::Rules;
 use super::database::Database;
 use super::recall::Terms;
+use crate::broken::Broken;
 use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
 use crate::ingest::{ArrivedTurn, OnAgentReply, dead_letter};
 
@@ -77,7 +78,8 @@ impl Sequence {
     pub fn arrive(&mut self, turn: Box<ArrivedTurn>, rules: &Rules) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.supersedes(&turn, rules) {
-            steps.push(Step::Finish(self.supersede(&turn, rules)));
+            let finished = self.supersede(&turn, rules);
+            steps.extend(broken_apart(finished).map(Step::Finish));
         } else {
             self.waiting.push_back(turn);
             self.advance(rules, &mut steps);
@@ -93,7 +95,10 @@ impl Sequence {
         answer: Result<Box<Drafted>, Box<Failed>>,
         rules: &Rules,
     ) -> Option<Vec<Step>> {
-        let turn = self.asked.take_if(|asked| asked.request == request)?;
+        let turn = self.asked.take_if(|asked| {
+            let late = Broken::LateAnswers.here() && asked.request.offset == request.offset;
+            asked.request == request || late
+        })?;
         let (outcome, changes) = match answer {
             Ok(drafted) => self.respond(&turn, *drafted, rules),
             Err(failed) => self.fail(&turn, *failed, rules),
@@ -163,13 +168,15 @@ impl Sequence {
         (recorded(turn, RecordedReason::System, evicted), changes)
     }
 
-    /// Whether a turn overtakes the answers that are still being made.
+    /// Whether a turn overtakes the answers that are still being made. An echo does not, nor does
+    /// a repeat of a turn that ended or is in flight.
     fn supersedes(&self, turn: &ArrivedTurn, rules: &Rules) -> bool {
         rules.on_agent_reply == OnAgentReply::Supersede
             && turn.turn.speaker == Speaker::System
             && echo_of(turn, rules).is_none()
-            && !self.database.remembers(&turn.turn_id)
             && self.asked.is_some()
+            && !self.database.remembers(&turn.turn_id)
+            && !self.asked.iter().chain(&self.waiting).any(|of| of.turn_id == turn.turn_id)
     }
 
     /// Ends every earlier turn of the scope and then the agent's own, as one group: they are
@@ -186,11 +193,7 @@ impl Sequence {
             outcomes.push((outcome, Arc::clone(&turn.original)));
             changes.extend(changed);
         }
-        // Another of the same id may have ended just now, before the agent's own.
-        let (outcome, changed) = match self.take_note(agent, rules) {
-            Some(noted) => noted,
-            None => self.record_agent(agent, rules),
-        };
+        let (outcome, changed) = self.record_agent(agent, rules);
         changes.extend(changed);
         let Step::Finish(mut finished) = self.finish(agent, outcome, changes, rules) else {
             unreachable!("finishing a turn finishes it");
@@ -301,6 +304,16 @@ impl Sequence {
         let (partition, generation) = (self.partition, self.generation);
         Step::Finish(Finished { partition, generation, outcomes, changes })
     }
+}
+
+/// Inputs that end together, as they are; unless [`Broken::SupersededAfterAgent`].
+fn broken_apart(mut finished: Finished) -> impl Iterator<Item = Finished> {
+    let mut first = None;
+    if Broken::SupersededAfterAgent.here() {
+        let agent = finished.outcomes.pop().into_iter().collect();
+        first = Some(Finished { outcomes: agent, changes: Vec::new(), ..finished.clone() });
+    }
+    first.into_iter().chain([finished])
 }
 
 /// The response of ours that a system turn echoes: it names an earlier input of our own topic

@@ -14,7 +14,9 @@
 //! Pure: no clock, no thread, no log. The committer feeds it the events of one channel, so that
 //! any prefix of them is a consistent cut.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use turnstream_operators::broken::Broken;
 
 use crate::log::{METADATA_LIMIT_BYTES, Position};
 
@@ -77,6 +79,8 @@ struct Partition {
     pending: usize,
     /// Finished before the restart and not yet polled again; rising, apart.
     restored: VecDeque<OffsetRange>,
+    /// Finished, and kept out of the metadata on purpose: see [`Broken::SkipByLastApplied`].
+    left_out: BTreeSet<i64>,
 }
 
 impl Default for Ledger {
@@ -102,8 +106,14 @@ impl Ledger {
         metadata: &str,
     ) -> Result<(), MetadataError> {
         let restored = metadata::decode(position.unwrap_or(0), metadata)?.into();
-        let state =
-            Partition { generation, next: position, polled: VecDeque::new(), pending: 0, restored };
+        let state = Partition {
+            generation,
+            next: position,
+            polled: VecDeque::new(),
+            pending: 0,
+            restored,
+            left_out: BTreeSet::new(),
+        };
         self.partitions.insert(partition, state);
         Ok(())
     }
@@ -156,6 +166,14 @@ impl Ledger {
         true
     }
 
+    /// Keeps a finished offset out of the metadata: a promise broken on purpose, which the crash
+    /// simulation must catch.
+    pub(super) fn leave_out(&mut self, partition: i32, offset: i64) {
+        if let Some(state) = self.partitions.get_mut(&partition) {
+            state.left_out.insert(offset);
+        }
+    }
+
     /// Whether the offset's outcome was committed or is known here, so that reading it again
     /// must not do its work again.
     pub fn is_finished(&self, partition: i32, offset: i64) -> bool {
@@ -182,6 +200,10 @@ impl Ledger {
         let Some(offset) = state.lowest() else {
             return Ok(None);
         };
+        if Broken::CommitPastPending.here() {
+            let (generation, offset) = (state.generation, state.next.unwrap_or(offset));
+            return Ok(Some(Position { partition, generation, offset, metadata: String::new() }));
+        }
         let metadata = metadata::encode(offset, &state.finished_ranges());
         if metadata.len() > self.limit_bytes {
             return Err(LedgerError::TooLong {
@@ -200,7 +222,9 @@ impl Ledger {
     }
 
     fn held(&mut self, partition: i32, generation: u32) -> Option<&mut Partition> {
-        self.partitions.get_mut(&partition).filter(|state| state.generation == generation)
+        self.partitions
+            .get_mut(&partition)
+            .filter(|state| state.generation == generation || Broken::LateAnswers.here())
     }
 }
 
@@ -231,11 +255,12 @@ impl Partition {
         let mut running = false;
         for &(offset, finished) in &self.polled {
             match ranges.last_mut() {
+                _ if self.left_out.contains(&offset) => {}
                 Some(range) if finished && running => range.last = offset,
                 _ if finished => ranges.push(OffsetRange { first: offset, last: offset }),
                 _ => {}
             }
-            running = finished;
+            running = finished && !self.left_out.contains(&offset);
         }
         // Of the range that is being polled again only the rest is still to come.
         let next = self.next.unwrap_or(i64::MIN);

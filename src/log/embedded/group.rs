@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
+use turnstream_operators::broken::Broken;
+
 use super::super::{
     Assignment, Event, LastPerKey, LogError, Position, Record, Restored, Start, Topic,
 };
@@ -290,6 +292,11 @@ impl State {
         let committed = self.committed(at.group, partition)?;
         let history = (Topic::History, partition);
         let (records, _) = self.read(history, 0, usize::MAX, Isolation::ReadCommitted)?;
+        let last = records.last().map(|record| record.offset + 1);
+        if Broken::RestoreByLastMessage.here() && last.is_some_and(|last| last < self.end(history))
+        {
+            return Err(LogError::Unsettled { what: format!("history, partition {partition}") });
+        }
         let mut changelog = LastPerKey::default();
         records.into_iter().for_each(|record| changelog.add(record));
         let restored = Restored {

@@ -1,0 +1,195 @@
+//! What a scope's history must be, folded from inputs and outcomes by the rules as they are
+//! written down, and what each outcome may be given those before it in its scope.
+//!
+//! An answer makes an entry with it; a superseded or failed turn one without. An agent's words
+//! complete the latest entry without an answer, else make their own. A repeat changes nothing. An
+//! echo is only remembered. More entries than the history holds: the one with the earliest event
+//! time leaves, the lower offset where two are equal, never the one just added (recency alone
+//! decides: the simulation weighs relevance with 0).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use turnstream_operators::history::HistoryConfig;
+use turnstream_schemas::{
+    EntryId, EventTime, HistoryEntry, InputId, Outcome, Passage, RecordedReason, Response,
+    ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId,
+};
+
+use crate::instance::mark;
+use crate::workload::{By, Said, Sent};
+
+/// What a scope is expected to have left.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) entries: BTreeMap<EntryId, HistoryEntry>,
+    pub(crate) record: ScopeRecord,
+    /// The ids of all its turns so far.
+    seen: BTreeSet<String>,
+}
+
+impl History {
+    /// The next input of the scope ended so; `later` are the scope's inputs after it, with how
+    /// they ended. Panics where it must not have.
+    pub(crate) fn apply(
+        &mut self,
+        (sent, said): (&Sent, &Said),
+        outcome: &Outcome,
+        later: &[(&Said, &Outcome)],
+        max_entries: usize,
+    ) {
+        let repeats = self.record.recent_turn_ids.iter().any(|id| id.as_str() == said.turn_id);
+        let duplicate = RecordedReason::DuplicateOf(TurnId(said.turn_id.clone()));
+        let reason = match outcome {
+            Outcome::Recorded(recorded) => Some(&recorded.reason),
+            _ => None,
+        };
+        let wrong = || -> ! {
+            let then = later.iter().map(|(said, outcome)| (&said.speaker, &said.turn_id, outcome));
+            panic!("{sent:?} must not end as {outcome:?}, with {:?}", then.collect::<Vec<_>>())
+        };
+        self.record.last_applied_offset = sent.offset;
+        self.seen.insert(said.turn_id.clone());
+        if repeats || reason == Some(&duplicate) {
+            if !repeats || reason != Some(&duplicate) {
+                wrong();
+            }
+            return;
+        }
+        self.record.latest_event_time = self.record.latest_event_time.max(EventTime(said.time_ms));
+        let before = self.record.evictions;
+        match (&said.speaker, outcome, reason) {
+            (By::User, Outcome::Response(response), _) => {
+                // What the model saw was this history, strictly before the turn.
+                let after = format!(" after {}", mark(self.said_last().unwrap_or("nothing")));
+                let degraded = response.degraded.contains(&Stage::Generation);
+                assert!(degraded || response.text.ends_with(&after), "{response:?}: not{after}");
+                self.insert(answered(sent, said, response), max_entries);
+            }
+            (By::User, Outcome::DeadLetter(_), _) => {
+                self.insert(entry(sent, said, Some(&said.text)), max_entries);
+                // It may be sent again.
+                return;
+            }
+            (By::User, _, Some(RecordedReason::SupersededBy(agent))) => {
+                if !may_overtake(agent, &self.seen, later) {
+                    wrong();
+                }
+                self.insert(entry(sent, said, Some(&said.text)), max_entries);
+            }
+            (By::Agent, _, Some(RecordedReason::System)) => {
+                self.agent_speaks(sent, said, max_entries)
+            }
+            (By::Echo(response), _, Some(reason)) => {
+                if reason != &RecordedReason::Echo(ResponseId(response.clone())) {
+                    wrong();
+                }
+            }
+            _ => wrong(),
+        }
+        let told = match outcome {
+            Outcome::Response(response) => response.evicted.len(),
+            Outcome::Recorded(recorded) => recorded.evicted.len(),
+            Outcome::DeadLetter(_) => 0,
+        };
+        assert_eq!(told as u64, self.record.evictions - before, "evictions told by {outcome:?}");
+        self.record.schema_version = SCHEMA_VERSION;
+        self.record.turns += 1;
+        self.record.recent_turn_ids.push(TurnId(said.turn_id.clone()));
+        if self.record.recent_turn_ids.len() > 256 {
+            self.record.recent_turn_ids.remove(0);
+        }
+    }
+
+    /// What our side said last, as far as the window of the dialogue history goes.
+    fn said_last(&self) -> Option<&str> {
+        let entries = self.entries.values().rev();
+        let utterances = entries
+            .flat_map(|entry| [(true, entry.response.as_deref()), (false, entry.query.as_deref())]);
+        let said = utterances.filter_map(|(ours, text)| Some((ours, text?)));
+        let window = HistoryConfig::default().window_utterances;
+        said.take(window).find(|(ours, _)| *ours).map(|(_, text)| text)
+    }
+
+    fn agent_speaks(&mut self, sent: &Sent, said: &Said, max_entries: usize) {
+        let waiting = self.entries.values_mut().rev().find(|entry| entry.response.is_none());
+        let spoken = |entry: &mut HistoryEntry| {
+            entry.response = Some(said.text.clone());
+            entry.response_turn_id = Some(TurnId(said.turn_id.clone()));
+        };
+        if let Some(entry) = waiting {
+            spoken(entry);
+        } else {
+            let mut own = entry(sent, said, None);
+            spoken(&mut own);
+            self.insert(own, max_entries);
+        }
+    }
+
+    fn insert(&mut self, entry: HistoryEntry, max_entries: usize) {
+        let id = entry.input.entry_id();
+        self.entries.insert(id, entry);
+        while self.entries.len() > max_entries {
+            let others = self.entries.iter().filter(|(of, _)| **of != id);
+            let oldest = others.min_by_key(|(of, entry)| (entry.event_time, **of));
+            let leaves = oldest.map_or(id, |(of, _)| *of);
+            self.entries.remove(&leaves);
+            self.record.evictions += 1;
+        }
+    }
+}
+
+/// Whether this turn may have overtaken one that these came after: it is an agent's, and every
+/// agent's before it is a repeat, which overtakes nobody; of a turn in flight, even where that
+/// one failed then.
+fn may_overtake(agent: &TurnId, earlier: &BTreeSet<String>, later: &[(&Said, &Outcome)]) -> bool {
+    let mut earlier = earlier.clone();
+    for (said, outcome) in later {
+        let is_new = earlier.insert(said.turn_id.clone());
+        if said.speaker != By::Agent || is_repeat(outcome) {
+            continue;
+        }
+        if said.turn_id == agent.as_str() {
+            return true;
+        }
+        if is_new {
+            return false;
+        }
+    }
+    false
+}
+
+fn is_repeat(outcome: &Outcome) -> bool {
+    let Outcome::Recorded(recorded) = outcome else { return false };
+    matches!(recorded.reason, RecordedReason::DuplicateOf(_))
+}
+
+fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
+    HistoryEntry {
+        schema_version: SCHEMA_VERSION,
+        input: InputId {
+            topic: "turns".to_owned(),
+            partition: sent.partition,
+            offset: sent.offset,
+        },
+        query: query.cloned(),
+        turn_id: TurnId(said.turn_id.clone()),
+        passages: Vec::new(),
+        response: None,
+        response_turn_id: None,
+        event_time: EventTime(said.time_ms),
+        embedding: None,
+        extra: serde_json::Map::new(),
+    }
+}
+
+fn answered(sent: &Sent, said: &Said, response: &Response) -> HistoryEntry {
+    let used = response.evidence.iter().filter(|evidence| evidence.selected);
+    HistoryEntry {
+        passages: used
+            .map(|used| Passage { id: used.id.clone(), text: used.text.clone() })
+            .collect(),
+        response: Some(response.text.clone()),
+        response_turn_id: Some(TurnId(response.response_id.0.clone())),
+        ..entry(sent, said, Some(&said.text))
+    }
+}

@@ -1,0 +1,247 @@
+//! One instance of the engine: intake, core and committer as a process joins them, each moved on
+//! by the world one call at a time, in one thread and in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use timely::WorkerConfig;
+use timely::communication::Allocator;
+use timely::communication::allocator::thread::Thread;
+use timely::scheduling::SyncActivator;
+use timely::worker::Worker;
+use turnstream::commit::{Committer, Report};
+use turnstream::flow_control::FlowControl;
+use turnstream::intake::Intake;
+use turnstream::log::Consumer;
+use turnstream::log::Topic;
+use turnstream::log::embedded::EmbeddedLog;
+use turnstream::tally::Tally;
+use turnstream::worker::{Core, Inlets, Parts, WorkerError};
+use turnstream_operators::ingest::Input;
+use turnstream_operators::model::scripted::{Act, Line, Scripted};
+use turnstream_operators::model::{Generate, GenerateRequest, Generated};
+use turnstream_operators::stage::Clock;
+use turnstream_schemas::ModelUsed;
+
+use crate::protocol::{MortalConsumer, SteppedProducer, Wire};
+
+/// The consumer group.
+pub(crate) const GROUP: &str = "simulated";
+
+type Model = Scripted<GenerateRequest, Generated>;
+
+/// A process that was started.
+pub(crate) struct Instance {
+    pub(crate) wire: Arc<Wire>,
+    /// Its number in the group, by which it is expelled.
+    pub(crate) member: u64,
+    worker: Worker,
+    core: Core,
+    life: Life,
+    committer: Committer,
+    reports: Receiver<Report>,
+    model: Arc<Model>,
+    flow: Arc<FlowControl>,
+}
+
+enum Life {
+    /// Polls.
+    Serving(Intake<Inlet>),
+    /// Asked to stop: what is in flight ends first. The consumer lives as long.
+    Draining { _consumer: Box<dyn Consumer> },
+    /// In between.
+    Neither,
+}
+
+/// The way from the intake to the one worker.
+struct Inlet {
+    sender: Sender<Input>,
+    waker: SyncActivator,
+}
+
+impl Inlets for Inlet {
+    fn send(&self, _: i32, inputs: Vec<Input>) -> Result<(), WorkerError> {
+        for input in inputs {
+            self.sender.send(input).map_err(|_| WorkerError::Panicked)?;
+        }
+        self.waker.activate().map_err(|_| WorkerError::Panicked)
+    }
+}
+
+/// What moving an instance on led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It goes on.
+    On,
+    /// It died where a fault was planned.
+    Died,
+    /// It stopped, asked to, with everything committed.
+    Stopped,
+}
+
+impl Instance {
+    /// Starts a process of this name, as after a crash: its transactional id is its own, what
+    /// lay open under it is aborted.
+    pub(crate) fn start(
+        log: &EmbeddedLog,
+        name: &str,
+        parts: &Parts,
+        temper: impl Fn(u64) -> (u64, u64) + Send + Sync + 'static,
+        calm: &Arc<AtomicBool>,
+    ) -> Self {
+        let wire = Arc::new(Wire::default());
+        let consumer = log.consumer(GROUP, Topic::Turns).expect("a consumer");
+        let producer = log.producer(&consumer, name).expect("a producer");
+        let member = consumer.member();
+        let consumer = Box::new(MortalConsumer::new(consumer, Arc::clone(&wire)));
+        let producer = Box::new(SteppedProducer { inner: producer, wire: Arc::clone(&wire) });
+
+        let turns = &parts.config.turns;
+        let flow =
+            Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
+        let committer = Committer::new(parts.config.commit.clone(), producer, Arc::clone(&flow));
+        let (report, reports) = crossbeam_channel::unbounded();
+        let (sender, inlet) = crossbeam_channel::unbounded();
+        let model = Arc::new(model(name, temper, Arc::clone(calm)));
+        let generate: Arc<Generate> = Arc::clone(&model) as _;
+        let parts = Parts { generate: Some(generate), ..parts.clone() };
+        let mut worker =
+            Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
+        let core = Core::install(&mut worker, &parts, inlet, report.clone(), Clock::none());
+        let inlet = Inlet { sender, waker: core.waker() };
+        let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow));
+        let life = Life::Serving(intake);
+        Self { wire, member, worker, core, life, committer, reports, model, flow }
+    }
+
+    /// The consumer thread polls once.
+    pub(crate) fn poll(&mut self, now_ms: u64) {
+        if let Life::Serving(intake) = &mut self.life {
+            let polled = intake.poll(now_ms, Duration::ZERO);
+            assert!(polled.expect("the intake goes on"), "nobody said that inputs end");
+        }
+    }
+
+    /// The worker takes a step, and the model answers what is due.
+    pub(crate) fn work(&mut self, now_ms: u64) {
+        self.model.advance(now_ms);
+        self.core.step(&mut self.worker, now_ms);
+    }
+
+    /// The committer takes at most `most` reports.
+    pub(crate) fn take_reports(&mut self, most: usize, now_ms: u64) -> Moved {
+        for _ in 0..most {
+            let Ok(report) = self.reports.try_recv() else { break };
+            let moved = self.told(|committer| committer.take(report, now_ms));
+            if moved == Moved::Died {
+                return moved;
+            }
+        }
+        if self.committer.due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+            return self.told(Committer::commit);
+        }
+        Moved::On
+    }
+
+    /// SIGTERM: no more polls.
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.life = match std::mem::replace(&mut self.life, Life::Neither) {
+            Life::Serving(intake) => Life::Draining { _consumer: intake.stop() },
+            life => life,
+        };
+        self.core.waker().activate().expect("the worker is here");
+    }
+
+    /// Whether it was asked to stop.
+    pub(crate) fn is_draining(&self) -> bool {
+        matches!(self.life, Life::Draining { .. })
+    }
+
+    /// Ends it where it was asked to stop and everything in flight has ended.
+    pub(crate) fn end_if_drained(&mut self, now_ms: u64) -> Moved {
+        if !self.is_draining() || !self.core.is_done() || !self.reports.is_empty() {
+            return Moved::On;
+        }
+        match self.told(|committer| committer.take(Report::End, now_ms)) {
+            Moved::On => Moved::Stopped,
+            moved => moved,
+        }
+    }
+
+    /// What it counted.
+    pub(crate) fn tally(&self) -> Tally {
+        self.committer.counts().tally.clone()
+    }
+
+    /// Outcomes of an older assignment that were dropped, and inputs skipped as finished.
+    pub(crate) fn stale_and_skipped(&self) -> (u64, u64) {
+        (self.committer.counts().stale, self.committer.counts().skipped)
+    }
+
+    /// Inputs in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flow.in_flight()
+    }
+
+    /// Has the committer do something; it may die of it.
+    fn told<E: std::fmt::Display>(
+        &mut self,
+        act: impl FnOnce(&mut Committer) -> Result<(), E>,
+    ) -> Moved {
+        let before = self.wire.commits();
+        match act(&mut self.committer) {
+            Err(_) if self.wire.crashed().is_some() => Moved::Died,
+            Err(error) => panic!("the committer gave up: {error}"),
+            Ok(()) if self.wire.dies_after_acknowledgement(before) => Moved::Died,
+            Ok(()) => Moved::On,
+        }
+    }
+}
+
+/// What the model was told that our side said last, by its mark.
+fn before(prompt: &str) -> &str {
+    let dialogue = prompt.rsplit("Dialogue:").next().unwrap_or_default();
+    let mut lines = dialogue.lines().rev();
+    mark(lines.find_map(|line| line.strip_prefix("- you: ")).unwrap_or("nothing"))
+}
+
+/// An answer's mark, which no two answers share; an agent's words stand for themselves.
+pub(crate) fn mark(text: &str) -> &str {
+    match text.split_once('#') {
+        Some((_, rest)) => rest.split_whitespace().next().unwrap_or_default(),
+        None => text,
+    }
+}
+
+/// A model that repeats what the user said, with a mark of its own and that of the answer it was
+/// told about last; late, or failing in every way a model can, until the world is calm. `temper`
+/// gives two random numbers for each request.
+fn model(
+    name: &str,
+    temper: impl Fn(u64) -> (u64, u64) + Send + Sync + 'static,
+    calm: Arc<AtomicBool>,
+) -> Model {
+    let by = name.to_owned();
+    let script = move |request: &GenerateRequest, number: u64| {
+        let (what, late) = temper(number);
+        let said = request.prompt.trim_end().rsplit("- user: ").next().unwrap_or_default();
+        let answer = Generated {
+            text: format!("{said}? #{by}.{number} after {}", before(&request.prompt)),
+            confidence: None,
+            model: ModelUsed { name: by.clone(), prompt_hash: None },
+        };
+        let act = match what % 24 {
+            _ if calm.load(Ordering::Relaxed) => Act::Answer(answer),
+            0 | 1 => Act::Error("out of sorts".to_owned()),
+            2 => Act::Panic,
+            3 => Act::Silence,
+            4 => Act::Drop,
+            _ => Act::Answer(answer),
+        };
+        let longest_ms = if calm.load(Ordering::Relaxed) { 50 } else { 150 };
+        Line { after_ms: late % longest_ms, act }
+    };
+    Scripted::new(name, 64, script)
+}

@@ -1,0 +1,155 @@
+//! The crash simulation: the real engine on the embedded log, in virtual time, under faults that
+//! a seed chooses, beside an oracle that knows what every input is owed.
+//!
+//! One run has a world of its own ([`world`]): a log in memory, up to three instances of the
+//! engine in one consumer group ([`instance`]), a scripted model with latency, errors, panics and
+//! silence, and a workload ([`workload`]) of users, agents who talk over the bot, echoes, repeats
+//! and unfit records. Instances are killed at every step of the commit protocol ([`protocol`])
+//! and anywhere else, restarted, expelled from the group, joined and left; transactions abort.
+//! Then the faults stop, everything owed must arrive, and the oracle ([`oracle`]) compares what
+//! is on the log with the plain rules.
+//!
+//! ```text
+//! cargo test --test simulation                                           500 seeds
+//! TURNSTREAM_SIMULATION_SEEDS=10000 cargo test --release --test simulation
+//! TURNSTREAM_SIMULATION_SEED=42 cargo test --test simulation             one seed, with what happens
+//! cargo test --features broken --test simulation                         the test of the test
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+mod history;
+mod instance;
+mod oracle;
+mod protocol;
+mod workload;
+mod world;
+
+use protocol::Step;
+use world::{Lived, World};
+
+/// Seeds that are run where nobody says otherwise.
+const SEEDS: u64 = 500;
+
+/// Threads that share the seeds.
+const THREADS: usize = 2;
+
+#[cfg(not(feature = "broken"))]
+#[test]
+fn no_fault_loses_doubles_or_reorders_an_outcome() {
+    let of = |name| std::env::var(name).ok().map(|text: String| text.parse().expect("a number"));
+    let seeds: Range<u64> = match of("TURNSTREAM_SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..of("TURNSTREAM_SIMULATION_SEEDS").unwrap_or(SEEDS),
+    };
+    let begun = std::time::Instant::now();
+    let count = seeds.end - seeds.start;
+    let (lived, failed) = run_all(seeds);
+    eprintln!("{count} seeds in {:.1} s\n{lived}", begun.elapsed().as_secs_f64());
+    for (seed, why) in failed.iter().take(5) {
+        eprintln!(
+            "\nseed {seed}: {why}\n  again: TURNSTREAM_SIMULATION_SEED={seed} cargo test --test \
+             simulation -- --nocapture"
+        );
+    }
+    assert!(failed.is_empty(), "{} of {count} seeds failed", failed.len());
+    if count >= SEEDS {
+        for step in Step::ALL {
+            assert!(lived.crashes.get(&step).is_some_and(|n| *n > 0), "no crash at {step:?}");
+        }
+    }
+}
+
+/// Runs every seed; gives what happened in all of them, and which failed and why.
+fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
+    let next = AtomicU64::new(seeds.start);
+    std::thread::scope(|threads| {
+        let running: Vec<_> = (0..THREADS)
+            .map(|_| {
+                threads.spawn(|| {
+                    let (mut lived, mut failed) = (Lived::default(), BTreeMap::new());
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= seeds.end {
+                            return (lived, failed);
+                        }
+                        match run(seed) {
+                            Ok(of_it) => lived.add(&of_it),
+                            Err(why) => drop(failed.insert(seed, why)),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (mut lived, mut failed) = (Lived::default(), BTreeMap::new());
+        for thread in running {
+            let (of_it, failures) = thread.join().expect("failures are caught");
+            lived.add(&of_it);
+            failed.extend(failures);
+        }
+        (lived, failed)
+    })
+}
+
+/// One run; a panic of the engine or the oracle is its failure.
+fn run(seed: u64) -> Result<Lived, String> {
+    catch_unwind(AssertUnwindSafe(|| World::new(seed).run()))
+        .map_err(|panic| turnstream_operators::stage::panic_message(&*panic))
+}
+
+/// The test of the test: with a promise broken on purpose, a seed soon fails.
+#[cfg(feature = "broken")]
+mod broken {
+    use turnstream_operators::broken::{Broken, choose};
+
+    /// Seeds within which a broken promise must be noticed.
+    const WITHIN: u64 = 100;
+
+    fn caught(broken: Broken) {
+        choose(Some(broken));
+        let failure = (0..WITHIN).find_map(|seed| Some((seed, super::run(seed).err()?)));
+        choose(None);
+        let (seed, why) = failure.unwrap_or_else(|| panic!("{broken:?} was not noticed"));
+        eprintln!("{broken:?} was noticed at seed {seed}: {why}");
+        let whole = super::run(seed);
+        assert!(whole.is_ok(), "and so it was not the break that was noticed: {whole:?}");
+    }
+
+    #[test]
+    fn serving_again_what_was_finished_is_caught() {
+        caught(Broken::NoSkip);
+    }
+
+    #[test]
+    fn skipping_by_the_last_applied_offset_is_caught() {
+        caught(Broken::SkipByLastApplied);
+    }
+
+    #[test]
+    fn committing_past_what_is_pending_is_caught() {
+        caught(Broken::CommitPastPending);
+    }
+
+    #[test]
+    fn restoring_until_the_last_message_is_caught() {
+        caught(Broken::RestoreByLastMessage);
+    }
+
+    #[test]
+    fn late_answers_of_an_older_generation_are_caught() {
+        caught(Broken::LateAnswers);
+    }
+
+    #[test]
+    fn a_superseded_outcome_after_the_agents_is_caught() {
+        caught(Broken::SupersededAfterAgent);
+    }
+
+    #[test]
+    fn every_broken_promise_has_a_test() {
+        assert_eq!(Broken::ALL.len(), 6);
+    }
+}

@@ -1,0 +1,236 @@
+//! What is on the log, beside what was owed. Knows the inputs and the rules, and nothing of the
+//! engine but the form of its records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use turnstream::config::Config;
+use turnstream::log::embedded::{EmbeddedLog, Isolation};
+use turnstream::log::{Record, Topic, letters};
+use turnstream_operators::stage::OnFailure;
+use turnstream_schemas::{EntryKey, HistoryEntry, Outcome, RecordedReason, ScopeRecord, Stage};
+
+use crate::history::History;
+use crate::workload::{Said, Sent, Workload};
+
+/// Where outcomes appear.
+const OUTCOMES: [Topic; 3] = [Topic::Responses, Topic::Recorded, Topic::DeadLetters];
+
+/// An input's coordinates.
+type Place = (i32, i64);
+
+/// Reads along and remembers.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    /// The next offset to read of each partition of each topic.
+    next: BTreeMap<(Topic, i32), i64>,
+    ended: BTreeMap<Place, (Outcome, Record)>,
+    /// The last input of each scope whose outcome was seen.
+    last: BTreeMap<String, i64>,
+}
+
+impl Oracle {
+    /// How many inputs have an outcome that readers of committed records see.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// How an input ended.
+    pub(crate) fn outcome(&self, place: Place) -> Option<&Outcome> {
+        self.ended.get(&place).map(|(outcome, _)| outcome)
+    }
+
+    /// Reads what became visible since the last time: at most what one call of a committer wrote.
+    pub(crate) fn observe(&mut self, log: &EmbeddedLog, workload: &Workload) {
+        let mut seen = Vec::new();
+        for partition in 0..workload.partitions {
+            // What a dead process left open holds one topic back, and others not.
+            let settled = |topic| log.stable_end(topic, partition) == log.end(topic, partition);
+            if OUTCOMES.into_iter().all(settled) {
+                OUTCOMES
+                    .into_iter()
+                    .for_each(|topic| seen.extend(self.read(log, workload, (topic, partition))));
+            }
+        }
+        self.check_order(workload, &seen);
+    }
+
+    /// Reads what is new in a partition. Outcomes of a scope lie there in the order of its inputs.
+    fn read(
+        &mut self,
+        log: &EmbeddedLog,
+        workload: &Workload,
+        (topic, partition): (Topic, i32),
+    ) -> Vec<Place> {
+        let next = self.next.entry((topic, partition)).or_default();
+        let read = log.read(topic, partition, *next, usize::MAX, Isolation::ReadCommitted);
+        let (mut seen, mut last) = (Vec::new(), BTreeMap::new());
+        for record in read.expect("read") {
+            *next = record.offset + 1;
+            let outcome = outcome(topic, &record);
+            let place = (outcome.input().partition, outcome.input().offset);
+            if let Some(said) = turn_of(workload, place) {
+                let before = last.insert(said.scope.clone(), place.1);
+                let rises = before.is_none_or(|before| before < place.1);
+                assert!(rises, "{topic:?}: {place:?} lies behind {before:?} of its scope");
+            }
+            let before = self.ended.insert(place, (outcome, record));
+            let after = &self.ended[&place];
+            assert!(before.is_none(), "{place:?} ended twice: as {before:?} and {after:?}");
+            seen.push(place);
+        }
+        seen
+    }
+
+    /// Of a scope, everything seen now is behind everything seen before. Who was superseded is
+    /// seen together with the one who superseded him.
+    fn check_order(&mut self, workload: &Workload, seen: &[Place]) {
+        let mut latest: BTreeMap<&str, i64> = BTreeMap::new();
+        for place in seen {
+            let Some(said) = turn_of(workload, *place) else { continue };
+            let last = self.last.get(&said.scope);
+            assert!(
+                last.is_none_or(|last| *last < place.1),
+                "{place:?} ended after {last:?} of its scope"
+            );
+            let of_it = latest.entry(&said.scope).or_insert(place.1);
+            *of_it = place.1.max(*of_it);
+        }
+        for place in seen {
+            let (Outcome::Recorded(recorded), _) = &self.ended[place] else { continue };
+            let RecordedReason::SupersededBy(agent) = &recorded.reason else { continue };
+            let Some(said) = turn_of(workload, *place) else { continue };
+            let together = seen.iter().filter(|other| other.1 > place.1).any(|other| {
+                let other = turn_of(workload, *other);
+                other.is_some_and(|by| by.scope == said.scope && by.turn_id == agent.as_str())
+            });
+            assert!(together, "{place:?} is superseded by {agent:?}, who is not there");
+        }
+        self.last.extend(latest.into_iter().map(|(scope, at)| (scope.to_owned(), at)));
+    }
+
+    /// Everything owed arrived, nothing else did, and the histories are those that follow.
+    pub(crate) fn check(&self, log: &EmbeddedLog, workload: &Workload, config: &Config) {
+        let sent: BTreeMap<Place, &Sent> =
+            workload.sent().iter().map(|sent| ((sent.partition, sent.offset), sent)).collect();
+        let lost: Vec<_> = sent.keys().filter(|place| !self.ended.contains_key(place)).collect();
+        assert!(lost.is_empty(), "lost: {lost:?}");
+        let unknown: Vec<_> = self.ended.keys().filter(|place| !sent.contains_key(place)).collect();
+        assert!(unknown.is_empty(), "nobody sent: {unknown:?}");
+
+        let mut scopes: BTreeMap<&str, Vec<(&Sent, &Said)>> = BTreeMap::new();
+        for (place, sent) in &sent {
+            let (outcome, record) = &self.ended[place];
+            check_payload(sent, outcome, record, config);
+            if let Some(said) = &sent.turn {
+                scopes.entry(&said.scope).or_default().push((sent, said));
+            }
+        }
+        let mut expected = BTreeMap::new();
+        for (scope, inputs) in scopes {
+            let outcomes: Vec<(&Said, &Outcome)> = inputs
+                .iter()
+                .map(|(sent, said)| (*said, &self.ended[&(sent.partition, sent.offset)].0))
+                .collect();
+            let mut history = History::default();
+            for (at, (input, (_, outcome))) in inputs.iter().zip(&outcomes).enumerate() {
+                history.apply(*input, outcome, &outcomes[at + 1..], config.history.max_entries);
+            }
+            history.record.schema_version = turnstream_schemas::SCHEMA_VERSION;
+            expected.insert(scope.to_owned(), history);
+        }
+        check_histories(log, workload, &expected);
+    }
+}
+
+/// The turn of an input that the workload sent, if it is one.
+fn turn_of(workload: &Workload, (partition, offset): Place) -> Option<&Said> {
+    let mut sent = workload.sent().iter();
+    let sent = sent.find(|sent| (sent.partition, sent.offset) == (partition, offset));
+    sent.unwrap_or_else(|| panic!("nobody sent {partition}-{offset}")).turn.as_ref()
+}
+
+fn outcome(topic: Topic, record: &Record) -> Outcome {
+    let value = || record.value.as_deref().expect("outcomes have values");
+    match topic {
+        Topic::Responses => Outcome::Response(serde_json::from_slice(value()).expect("a response")),
+        Topic::Recorded => Outcome::Recorded(serde_json::from_slice(value()).expect("recorded")),
+        _ => {
+            let Record { key, value, headers, .. } = record;
+            let letter = letters::decode(key.as_deref(), value.as_deref(), headers);
+            Outcome::DeadLetter(Box::new(letter.expect("a dead letter")))
+        }
+    }
+}
+
+/// An outcome says what it must of its input, whatever kind of outcome it may be.
+fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Config) {
+    let came: Vec<_> = sent.header.iter().cloned().collect();
+    assert_eq!(record.headers[..came.len()], came, "headers of {outcome:?}");
+    assert_eq!(record.partition, sent.partition, "{outcome:?}");
+    let said = match (&sent.turn, outcome) {
+        (None, Outcome::DeadLetter(letter)) => {
+            assert_eq!(letter.fault.stage, Stage::Ingest, "{letter:?}");
+            assert_eq!((&record.key, &record.value), (&sent.key, &sent.value), "as it came");
+            return;
+        }
+        (None, _) => panic!("{sent:?} is no turn, and ended as {outcome:?}"),
+        (Some(said), _) => said,
+    };
+    assert_eq!(record.key, sent.key, "{outcome:?}");
+    match outcome {
+        Outcome::Response(response) => {
+            let id = format!("turns-{}-{}", sent.partition, sent.offset);
+            assert_eq!(response.response_id.as_str(), id);
+            assert_eq!(response.turn_id.as_str(), said.turn_id);
+            assert_eq!(response.conversation_id.as_str(), said.conversation);
+            let degraded = response.degraded.contains(&Stage::Generation);
+            let answers = response.text.starts_with(&format!("{}? ", said.text));
+            let may_degrade = config.generation.on_failure == OnFailure::Degrade;
+            assert!(answers != degraded && (may_degrade || !degraded), "{said:?}: {response:?}");
+        }
+        Outcome::Recorded(recorded) => {
+            assert_eq!(recorded.turn_id.as_str(), said.turn_id);
+            assert_eq!(recorded.conversation_id.as_str(), said.conversation);
+        }
+        Outcome::DeadLetter(letter) => {
+            let degrades = config.generation.on_failure == OnFailure::Degrade;
+            assert!(letter.fault.stage == Stage::Generation && !degrades, "{letter:?}");
+            assert_eq!(record.value, sent.value, "as it came");
+        }
+    }
+}
+
+/// The changelog, folded to the last record of each key, holds just what is expected.
+fn check_histories(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<String, History>) {
+    let mut found: BTreeMap<EntryKey, Record> = BTreeMap::new();
+    for partition in 0..workload.partitions {
+        let all = log.read(Topic::History, partition, 0, usize::MAX, Isolation::ReadCommitted);
+        for record in all.expect("read") {
+            let key = serde_json::from_slice(record.key.as_deref().expect("keys")).expect("a key");
+            found.insert(key, record);
+        }
+    }
+    found.retain(|_, record| record.value.is_some());
+    let keys: BTreeSet<EntryKey> = found.keys().cloned().collect();
+    let mut wanted = BTreeSet::new();
+    for (scope, history) in expected {
+        let key = |entry| EntryKey {
+            scope: serde_json::from_value(scope.clone().into()).expect("a scope"),
+            entry,
+        };
+        let value = |entry| {
+            let record =
+                found.get(&key(entry)).unwrap_or_else(|| panic!("{scope}: {entry:?} is missing"));
+            record.value.as_deref().expect("kept above")
+        };
+        let record: ScopeRecord = serde_json::from_slice(value(None)).expect("a scope record");
+        assert_eq!(record, history.record, "the record of {scope}");
+        wanted.insert(key(None));
+        for (id, entry) in &history.entries {
+            let found: HistoryEntry = serde_json::from_slice(value(Some(*id))).expect("an entry");
+            assert_eq!(&found, entry, "an entry of {scope}");
+            wanted.insert(key(Some(*id)));
+        }
+    }
+    assert_eq!(keys, wanted, "the keys on the changelog");
+}

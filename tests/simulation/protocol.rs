@@ -1,0 +1,214 @@
+//! The commit protocol step by step, with a crash or an abort wherever the world wants one.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use turnstream::log::embedded::{EmbeddedConsumer, EmbeddedProducer};
+use turnstream::log::{Consumer, Event, LogError, Producer, Restored, Transaction};
+
+/// Where in the commit of a transaction something can happen. A step's end is the next one's
+/// beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// Nothing was written.
+    BeforeSend,
+    /// Some outputs were written.
+    AmidSend,
+    /// All outputs were written, no position.
+    AfterSend,
+    /// The positions were added; nothing is visible.
+    AfterOffsets,
+    /// All of it is visible; the committer was not told.
+    AfterCommit,
+    /// The committer was told, and did nothing since.
+    AfterAcknowledgement,
+}
+
+impl Step {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::BeforeSend,
+        Self::AmidSend,
+        Self::AfterSend,
+        Self::AfterOffsets,
+        Self::AfterCommit,
+        Self::AfterAcknowledgement,
+    ];
+}
+
+/// What shall happen at a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The process dies; what it left open stays open.
+    Crash(Step),
+    /// The transaction is aborted, and the committer told so. Not after the commit.
+    Abort(Step),
+}
+
+/// What the world and the two ends of one instance tell each other.
+#[derive(Default)]
+pub(crate) struct Wire {
+    planned: Mutex<Option<Fault>>,
+    /// The process died here.
+    crashed: Mutex<Option<Step>>,
+    /// Dies without leaving the group.
+    silently: AtomicBool,
+    commits: AtomicU64,
+    aborts: AtomicU64,
+}
+
+impl Wire {
+    /// Has it happen at the next commit.
+    pub(crate) fn plan(&self, fault: Fault) {
+        *self.planned.lock().expect("one thread") = Some(fault);
+    }
+
+    /// Forgets what was planned.
+    pub(crate) fn calm(&self) {
+        *self.planned.lock().expect("one thread") = None;
+    }
+
+    /// Where the process died, if it did.
+    pub(crate) fn crashed(&self) -> Option<Step> {
+        *self.crashed.lock().expect("one thread")
+    }
+
+    /// From now on the consumer, when dropped, does not leave the group.
+    pub(crate) fn die(&self) {
+        self.silently.store(true, Ordering::Relaxed);
+    }
+
+    fn at(&self, step: Step) -> Option<Fault> {
+        let mut planned = self.planned.lock().expect("one thread");
+        planned.take_if(|fault| matches!(*fault, Fault::Crash(at) | Fault::Abort(at) if at == step))
+    }
+
+    /// Notes that the process died here. What the dead say, nobody hears.
+    fn die_at(&self, step: Step) -> LogError {
+        *self.crashed.lock().expect("one thread") = Some(step);
+        LogError::Refused("the process died".to_owned())
+    }
+
+    /// After a committer was told of a commit: whether the process dies of that.
+    pub(crate) fn dies_after_acknowledgement(&self, commits_before: u64) -> bool {
+        let step = Step::AfterAcknowledgement;
+        let dies = self.commits() > commits_before && self.at(step).is_some();
+        if dies {
+            let _ = self.die_at(step);
+        }
+        dies
+    }
+
+    /// Transactions that were committed.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that were aborted.
+    pub(crate) fn aborts(&self) -> u64 {
+        self.aborts.load(Ordering::Relaxed)
+    }
+}
+
+/// The producer of an instance.
+pub(crate) struct SteppedProducer {
+    pub(crate) inner: EmbeddedProducer,
+    pub(crate) wire: Arc<Wire>,
+}
+
+impl Producer for SteppedProducer {
+    fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
+        if transaction.positions.is_empty() {
+            return Ok(());
+        }
+        let wire = Arc::clone(&self.wire);
+        let mut open = self.inner.begin()?;
+        for step in &Step::ALL[..Step::AfterCommit as usize] {
+            match wire.at(*step) {
+                // Dropped, the transaction stays open.
+                Some(Fault::Crash(step)) => return Err(wire.die_at(step)),
+                Some(Fault::Abort(_)) => {
+                    open.abort()?;
+                    wire.aborts.fetch_add(1, Ordering::Relaxed);
+                    return Err(LogError::Unsettled { what: "aborted by the broker".to_owned() });
+                }
+                None => {}
+            }
+            let done = match step {
+                Step::BeforeSend => open.outputs(&part(transaction, |at, half| at < half)),
+                Step::AmidSend => open.outputs(&part(transaction, |at, half| at >= half)),
+                Step::AfterSend => open.positions(transaction),
+                _ => Ok(()),
+            };
+            if let Err(error) = done {
+                open.abort()?;
+                return Err(error);
+            }
+        }
+        open.commit()?;
+        wire.commits.fetch_add(1, Ordering::Relaxed);
+        match wire.at(Step::AfterCommit) {
+            Some(_) => Err(wire.die_at(Step::AfterCommit)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The outputs whose place is one that `of` wants, given the half of their number; all positions.
+fn part(transaction: &Transaction, of: impl Fn(usize, usize) -> bool) -> Transaction {
+    let half = transaction.outputs.len() / 2;
+    let outputs = transaction.outputs.iter().enumerate().filter(|(at, _)| of(*at, half));
+    Transaction {
+        outputs: outputs.map(|(_, output)| output.clone()).collect(),
+        positions: transaction.positions.clone(),
+    }
+}
+
+/// The consumer of an instance: the log's own, that a dead process does not leave the group with.
+pub(crate) struct MortalConsumer {
+    inner: Option<EmbeddedConsumer>,
+    wire: Arc<Wire>,
+}
+
+impl MortalConsumer {
+    pub(crate) fn new(inner: EmbeddedConsumer, wire: Arc<Wire>) -> Self {
+        Self { inner: Some(inner), wire }
+    }
+
+    fn inner(&mut self) -> &mut EmbeddedConsumer {
+        self.inner.as_mut().expect("taken only when dropped")
+    }
+}
+
+impl Drop for MortalConsumer {
+    fn drop(&mut self) {
+        if self.wire.silently.load(Ordering::Relaxed)
+            && let Some(inner) = self.inner.take()
+        {
+            inner.crash();
+        }
+    }
+}
+
+impl Consumer for MortalConsumer {
+    fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
+        self.inner().poll(wait)
+    }
+
+    fn pause(&mut self, partition: i32) -> Result<(), LogError> {
+        self.inner().pause(partition)
+    }
+
+    fn resume(&mut self, partition: i32) -> Result<(), LogError> {
+        self.inner().resume(partition)
+    }
+
+    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+        self.inner().restore(partition)
+    }
+
+    fn release(&mut self) -> Result<(), LogError> {
+        self.inner().release()
+    }
+}

@@ -1,0 +1,245 @@
+//! What people and programs put on the topic of turns, and what each input is owed.
+
+use std::fmt;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use turnstream::log::Topic;
+use turnstream::log::embedded::{EmbeddedLog, Message};
+use turnstream_schemas::{Header, outcome::Bytes};
+
+/// The log's time of virtual time 0: some day in 2023.
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
+
+/// An input on the log.
+#[derive(Clone)]
+pub(crate) struct Sent {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) header: Option<Header>,
+    /// `None` where it is no turn: then its dead letter is owed.
+    pub(crate) turn: Option<Said>,
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "input {}-{} ({:?})", self.partition, self.offset, self.turn)
+    }
+}
+
+/// A turn that can be served.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// Whose sequence it belongs to, as the changelog names it.
+    pub(crate) scope: String,
+    pub(crate) conversation: String,
+    pub(crate) turn_id: String,
+    pub(crate) text: String,
+    pub(crate) time_ms: i64,
+    pub(crate) speaker: By,
+}
+
+/// Who spoke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    User,
+    Agent,
+    /// An earlier answer of ours, said to the user by somebody else; the response's id.
+    Echo(String),
+}
+
+/// Makes inputs.
+pub(crate) struct Workload {
+    pub(crate) partitions: i32,
+    /// Scopes per partition.
+    scopes: i32,
+    /// Whether a user's conversations are one scope.
+    by_user: bool,
+    /// How often, in 100, an agent speaks, and how often a record is unfit.
+    agents: u32,
+    unfit: u32,
+    sent: Vec<Sent>,
+}
+
+const TEXTS: [&str; 6] = [
+    "why does my dog bark",
+    "I cannot sleep after coffee",
+    "what is an umbrella for",
+    "hello",
+    "and what else",
+    "tell me about the kitchen",
+];
+
+impl Workload {
+    pub(crate) fn new(rng: &mut Rng, partitions: i32, by_user: bool) -> Self {
+        Self {
+            partitions,
+            scopes: rng.i32(1..=3),
+            by_user,
+            agents: rng.u32(0..40),
+            unfit: rng.u32(0..20),
+            sent: Vec::new(),
+        }
+    }
+
+    /// Everything that was sent, in the order of sending.
+    pub(crate) fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// Sends an input to some partition.
+    pub(crate) fn send(&mut self, rng: &mut Rng, log: &EmbeddedLog, now_ms: u64) {
+        let partition = rng.i32(0..self.partitions);
+        let time_ms = START_MS + now_ms as i64;
+        let unfit = rng.u32(0..100) < self.unfit;
+        let (turn, value) = if unfit {
+            (None, unfit_value(rng))
+        } else {
+            let (said, value) = self.turn(rng, partition, time_ms);
+            (Some(said), Some(value.to_string().into_bytes()))
+        };
+        let header = rng.bool().then(|| Header {
+            name: "traceparent".to_owned(),
+            value: Some(Bytes(rng.u32(..).to_be_bytes().to_vec())),
+        });
+        self.append(log, partition, time_ms, (turn, value, header));
+    }
+
+    /// Sends a user's turn of a new scope to the partition.
+    pub(crate) fn send_fresh(&mut self, log: &EmbeddedLog, partition: i32, now_ms: u64) {
+        let time_ms = START_MS + now_ms as i64;
+        let (conversation, text) = (format!("fresh-{partition}"), "hello again".to_owned());
+        let value = json!({
+            "conversation_id": conversation, "user_id": conversation, "turn_id": "fresh",
+            "speaker": "user", "text": text,
+        });
+        let said = Said {
+            scope: format!("default/{conversation}"),
+            conversation,
+            turn_id: "fresh".to_owned(),
+            text,
+            time_ms,
+            speaker: By::User,
+        };
+        let value = Some(value.to_string().into_bytes());
+        self.append(log, partition, time_ms, (Some(said), value, None));
+    }
+
+    fn append(
+        &mut self,
+        log: &EmbeddedLog,
+        partition: i32,
+        time_ms: i64,
+        (mut turn, value, header): (Option<Said>, Option<Vec<u8>>, Option<Header>),
+    ) {
+        let key = turn.as_ref().map(|said| said.scope.clone().into_bytes());
+        let message = Message {
+            key: key.clone(),
+            value: value.clone(),
+            headers: header.iter().cloned().collect(),
+            time_ms: Some(time_ms),
+        };
+        let offset = log.append(Topic::Turns, partition, message).expect("appended");
+        // A turn without an id is named by its input.
+        if let Some(said) = &mut turn
+            && said.turn_id.is_empty()
+        {
+            said.turn_id = format!("{partition}-{offset}");
+        }
+        self.sent.push(Sent { partition, offset, key, value, header, turn });
+    }
+
+    fn turn(&self, rng: &mut Rng, partition: i32, time_ms: i64) -> (Said, Value) {
+        let number = self.sent.len();
+        let of = rng.i32(0..self.scopes);
+        let scope = format!("{partition}-{of}");
+        let conversation =
+            if self.by_user { format!("{scope}-{}", rng.u8(0..3)) } else { scope.clone() };
+        let mut turn_id = match rng.u8(0..10) {
+            0 => String::new(),
+            1 => self.earlier_id(rng, &scope).unwrap_or_default(),
+            _ => format!("turn-{number}"),
+        };
+        let speaker = match rng.u32(0..100) {
+            at if at >= self.agents => By::User,
+            at if at % 4 == 0 => self.echo(rng, partition),
+            _ => By::Agent,
+        };
+        let text = format!("{} {number}", TEXTS[rng.usize(0..TEXTS.len())]);
+        // Not in the order of sending: recency goes by event time.
+        let said_ms = rng.bool().then(|| time_ms - rng.i64(0..600_000));
+        let mut value = json!({
+            "conversation_id": conversation,
+            "user_id": scope,
+            "speaker": if speaker == By::User { "user" } else { "system" },
+            "text": text,
+        });
+        if !turn_id.is_empty() {
+            value["turn_id"] = turn_id.clone().into();
+        }
+        if let Some(said_ms) = said_ms {
+            value["timestamp"] = said_ms.into();
+        }
+        let speaker = match speaker {
+            By::Echo(response_id) => {
+                value["response_id"] = response_id.clone().into();
+                self.if_ours(partition, response_id)
+            }
+            speaker => speaker,
+        };
+        turn_id.shrink_to_fit();
+        let said = Said {
+            scope: format!("default/{scope}"),
+            conversation,
+            turn_id,
+            text,
+            time_ms: said_ms.unwrap_or(time_ms),
+            speaker,
+        };
+        (said, value)
+    }
+
+    /// The id of an earlier turn of the scope, sent again.
+    fn earlier_id(&self, rng: &mut Rng, scope: &str) -> Option<String> {
+        let scope = format!("default/{scope}");
+        let turns = self.sent.iter().filter_map(|sent| sent.turn.as_ref());
+        let ids: Vec<_> =
+            turns.filter(|said| said.scope == scope).map(|said| &said.turn_id).collect();
+        rng.choice(ids).cloned()
+    }
+
+    /// The response to some earlier input, of any partition.
+    fn echo(&self, rng: &mut Rng, partition: i32) -> By {
+        match rng.choice(&self.sent) {
+            Some(sent) => By::Echo(format!("turns-{}-{}", sent.partition, sent.offset)),
+            None => By::Echo(format!("turns-{partition}-0")),
+        }
+    }
+
+    /// A response id makes an echo where it names an earlier input of the turn's own partition.
+    fn if_ours(&self, partition: i32, response_id: String) -> By {
+        let of_it = self.sent.iter().filter(|sent| sent.partition == partition);
+        let mut ids = of_it.map(|sent| format!("turns-{}-{}", sent.partition, sent.offset));
+        if ids.any(|id| id == response_id) { By::Echo(response_id) } else { By::Agent }
+    }
+}
+
+/// Something that is no turn.
+fn unfit_value(rng: &mut Rng) -> Option<Vec<u8>> {
+    let far = json!({
+        "conversation_id": "c", "user_id": "u", "speaker": "user", "text": "hi",
+        "timestamp": START_MS * 2,
+    });
+    let values = [
+        None,
+        Some(b"{\"conversation_id\":".to_vec()),
+        Some(vec![0xff, 0xfe, rng.u8(..)]),
+        Some(br#"{"conversation_id":"c","user_id":"u","speaker":"nobody","text":"x"}"#.to_vec()),
+        Some(br#"{"conversation_id":"c","user_id":"u","speaker":"user","text":""}"#.to_vec()),
+        Some(br#"{"speaker":"user","user_id":"u","text":"whose?"}"#.to_vec()),
+        Some(far.to_string().into_bytes()),
+    ];
+    rng.choice(values).expect("some")
+}

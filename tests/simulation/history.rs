@@ -77,7 +77,7 @@ impl History {
                 self.insert(entry(sent, said, Some(&said.text)), max_entries);
             }
             (By::Agent, _, Some(RecordedReason::System)) => {
-                self.agent_speaks(sent, said, max_entries)
+                self.agent_speaks(sent, said, max_entries);
             }
             (By::Echo(response), _, Some(reason)) => {
                 if reason != &RecordedReason::Echo(ResponseId(response.clone())) {

@@ -9,6 +9,8 @@
 //! Then the faults stop, everything owed must arrive, and the oracle ([`oracle`]) compares what
 //! is on the log with the plain rules.
 //!
+//! [`directory`] kills a real process at every call to a log in a directory.
+//!
 //! ```text
 //! cargo test --test simulation                                           500 seeds
 //! TURNSTREAM_SIMULATION_SEEDS=10000 cargo test --release --test simulation
@@ -21,6 +23,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod directory;
 mod history;
 mod instance;
 mod oracle;

@@ -56,6 +56,10 @@ pub(crate) struct Wire {
     silently: AtomicBool,
     commits: AtomicU64,
     aborts: AtomicU64,
+    /// The beginnings and ends of calls to the log so far, and at which of them this process is
+    /// killed; 0 for none.
+    calls: AtomicU64,
+    kill_at: AtomicU64,
 }
 
 impl Wire {
@@ -82,6 +86,27 @@ impl Wire {
     fn at(&self, step: Step) -> Option<Fault> {
         let mut planned = self.planned.lock().expect("one thread");
         planned.take_if(|fault| matches!(*fault, Fault::Crash(at) | Fault::Abort(at) if at == step))
+    }
+
+    /// Has this very process killed at the beginning or end of a call to the log, counted from 1.
+    pub(crate) fn kill_at(&self, call: u64) {
+        self.kill_at.store(call, Ordering::Relaxed);
+    }
+
+    /// A call to the log begins or ends here.
+    fn called(&self) {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if calls == self.kill_at.load(Ordering::Relaxed) {
+            crate::directory::kill_this_process();
+        }
+    }
+
+    /// Does it, as a call to the log.
+    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.called();
+        let done = call();
+        self.called();
+        done
     }
 
     /// Notes that the process died here. What the dead say, nobody hears.
@@ -123,7 +148,7 @@ impl Producer for SteppedProducer {
             return Ok(());
         }
         let wire = Arc::clone(&self.wire);
-        let mut open = self.inner.begin()?;
+        let mut open = wire.call(|| self.inner.begin())?;
         for step in &Step::ALL[..Step::AfterCommit as usize] {
             match wire.at(*step) {
                 // Dropped, the transaction stays open.
@@ -135,18 +160,18 @@ impl Producer for SteppedProducer {
                 }
                 None => {}
             }
-            let done = match step {
+            let done = wire.call(|| match step {
                 Step::BeforeSend => open.outputs(&part(transaction, |at, half| at < half)),
                 Step::AmidSend => open.outputs(&part(transaction, |at, half| at >= half)),
                 Step::AfterSend => open.positions(transaction),
                 _ => Ok(()),
-            };
+            });
             if let Err(error) = done {
                 open.abort()?;
                 return Err(error);
             }
         }
-        open.commit()?;
+        wire.call(|| open.commit())?;
         wire.commits.fetch_add(1, Ordering::Relaxed);
         match wire.at(Step::AfterCommit) {
             Some(_) => Err(wire.die_at(Step::AfterCommit)),
@@ -176,8 +201,9 @@ impl MortalConsumer {
         Self { inner: Some(inner), wire }
     }
 
-    fn inner(&mut self) -> &mut EmbeddedConsumer {
-        self.inner.as_mut().expect("taken only when dropped")
+    fn call<T>(&mut self, call: impl FnOnce(&mut EmbeddedConsumer) -> T) -> T {
+        let inner = self.inner.as_mut().expect("taken only when dropped");
+        self.wire.call(|| call(inner))
     }
 }
 
@@ -193,22 +219,22 @@ impl Drop for MortalConsumer {
 
 impl Consumer for MortalConsumer {
     fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
-        self.inner().poll(wait)
+        self.call(|inner| inner.poll(wait))
     }
 
     fn pause(&mut self, partition: i32) -> Result<(), LogError> {
-        self.inner().pause(partition)
+        self.call(|inner| inner.pause(partition))
     }
 
     fn resume(&mut self, partition: i32) -> Result<(), LogError> {
-        self.inner().resume(partition)
+        self.call(|inner| inner.resume(partition))
     }
 
     fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
-        self.inner().restore(partition)
+        self.call(|inner| inner.restore(partition))
     }
 
     fn release(&mut self) -> Result<(), LogError> {
-        self.inner().release()
+        self.call(|inner| inner.release())
     }
 }

@@ -472,7 +472,8 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config
 }
 
-fn parts(config: Config) -> Parts {
+/// The engine's parts, with a few facts.
+pub(crate) fn parts(config: Config) -> Parts {
     let facts = [
         ("dog", "CapableOf", "bark"),
         ("coffee", "Causes", "insomnia"),

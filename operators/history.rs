@@ -3,17 +3,18 @@
 //! Stands between ingest and the gate, and at the end of the feedback edge. Key: (partition,
 //! scope), where turns are exchanged once. State: per scope its entries, the ids of its last 256
 //! turns, the turn that is being answered and those that wait behind it; kept until the
-//! partition is revoked or the scope retires. It decides which turn goes down the flow next,
-//! recalls entries of strictly earlier inputs for it, and, when the outcome is back, updates the
-//! history and evicts (eq 11–14). It alone says how an input ended, so an answer that comes late
-//! is dropped here and nowhere else.
+//! partition is revoked or the scope retires, in memory while the scope is busy and in the
+//! [`cache`] while it is idle. It decides which turn goes down the flow next, recalls entries of
+//! strictly earlier inputs for it, and, when the outcome is back, updates the history and evicts
+//! (eq 11–14). It alone says how an input ended, so an answer that comes late is dropped here and
+//! nowhere else.
 //!
 //! It holds no capability: a turn waits only while another of its scope is in flight, and that
 //! one's return brings the capability to go on.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
@@ -21,20 +22,25 @@ use timely::dataflow::channels::pact::{Exchange, Pipeline};
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
-use turnstream_schemas::{HistoryChange, Scope, Stage};
+use turnstream_schemas::Stage;
 
-use crate::flow::{Drafted, Epoch, Failed, Finished, RequestId, TurnContext};
-use crate::ingest::{Arrived, ArrivedTurn, OnAgentReply};
+use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
+use crate::ingest::{Arrived, OnAgentReply};
 use crate::language::Lexicon;
+use crate::timers::Timers;
 
+pub mod cache;
 pub mod database;
 pub mod eviction;
 pub mod recall;
 pub mod recency;
+mod scopes;
 pub mod sequence;
 
+use cache::ScopeCache;
 pub use database::{Database, REMEMBERED_TURN_IDS};
-use sequence::{Sequence, Step};
+use scopes::{Next, Scopes};
+use sequence::Step;
 
 /// `[history]`: how much is remembered, and what is recalled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +62,16 @@ pub struct HistoryConfig {
     pub recall_entries: usize,
     /// Relevance below which an entry from before the window is not recalled, 0..=1.
     pub min_recall_relevance: f64,
+    /// Seconds after its last turn ended after which a scope leaves memory for the cache on disk
+    /// (`run.cache_directory`); it comes back with its next turn. 0: as soon as none of its turns
+    /// is in flight. Its records stay on the history topic.
+    pub idle_after_seconds: u64,
+    /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it
+    /// those leave whose last turn ended longest ago. Scopes with a turn in flight stay, and
+    /// `turns.max_in_flight` bounds them, so that both together bound the memory of histories,
+    /// however many scopes are idle: for each scope MEASURED. Pages of the cache's files are
+    /// counted as memory of the process too, and the system takes them back when it needs them.
+    pub max_scopes_in_memory: usize,
 }
 
 impl Default for HistoryConfig {
@@ -68,6 +84,8 @@ impl Default for HistoryConfig {
             window_bytes: 8_192,
             recall_entries: 4,
             min_recall_relevance: 0.2,
+            idle_after_seconds: 900,
+            max_scopes_in_memory: 10_000,
         }
     }
 }
@@ -113,18 +131,35 @@ pub struct Rules {
     pub lexicon: &'static Lexicon,
 }
 
+/// Where scopes stay that are idle.
+#[derive(Clone)]
+pub struct Keeping {
+    /// Holds the scopes of the process that are not in memory.
+    pub cache: Arc<dyn ScopeCache>,
+    /// Says how long a scope has been idle.
+    pub timers: Timers,
+}
+
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
 pub type Answer = Result<Box<Drafted>, Box<Failed>>;
 
 /// Keeps every scope in order: arrivals and answers in, (turns to answer, ended inputs) out.
 /// `late` is called for every answer that came for a turn that had ended otherwise.
+///
+/// # Panics
+/// The history of a scope cannot be read from the cache, or an input came twice: whatever came of
+/// going on would be wrong, and must not be committed.
 pub fn history<'scope>(
     arrivals: StreamVec<'scope, Epoch, Arrived>,
     answers: StreamVec<'scope, Epoch, Answer>,
     rules: Rules,
+    keeping: Keeping,
     late: impl Fn() + 'static,
 ) -> (StreamVec<'scope, Epoch, Arc<TurnContext>>, StreamVec<'scope, Epoch, Finished>) {
-    let mut builder = OperatorBuilder::new(Stage::History.name().to_owned(), arrivals.scope());
+    let scope = arrivals.scope();
+    let mut builder = OperatorBuilder::new(Stage::History.name().to_owned(), scope);
+    let activator = Rc::new(scope.activator_for(builder.operator_info().address));
+    let workers = scope.peers();
     let mut arrivals = builder.new_input(arrivals, Exchange::new(Arrived::route));
     let mut answers = builder.new_input(answers, Pipeline);
     builder.set_notify_for(0, FrontierInterest::Never);
@@ -134,8 +169,8 @@ pub fn history<'scope>(
     let (mut asked, mut finished) = (OutputBuilder::from(asked), OutputBuilder::from(finished));
 
     builder.build(move |_| {
-        let mut scopes =
-            Scopes { rules, generations: FxHashMap::default(), open: FxHashMap::default() };
+        let timers = keeping.timers.clone();
+        let mut scopes = Scopes::new(rules, keeping, workers);
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());
             answers.for_each(|capability, answers| {
@@ -165,92 +200,14 @@ pub fn history<'scope>(
                     }
                 }
             });
+            match scopes.let_go() {
+                Next::Never => {}
+                Next::At(at_ms) => timers.wake_at(at_ms, Rc::clone(&activator)),
+                Next::Now => activator.activate(),
+            }
         }
     });
     (asked_stream, finished_stream)
-}
-
-/// The scopes of one worker.
-struct Scopes {
-    rules: Rules,
-    generations: FxHashMap<i32, u32>,
-    open: FxHashMap<(i32, Scope), Sequence>,
-}
-
-impl Scopes {
-    fn arrived(&mut self, arrived: Arrived) -> Vec<Step> {
-        match arrived {
-            Arrived::Turn(turn) => self.turn(turn),
-            Arrived::Restored { partition, change } => {
-                self.restore(partition, *change);
-                Vec::new()
-            }
-            Arrived::Ended { partition, scope } => {
-                let key = (partition, scope);
-                if self.open.get_mut(&key).is_some_and(Sequence::retire) {
-                    self.open.remove(&key);
-                }
-                Vec::new()
-            }
-            Arrived::Assigned { partition, generation, .. } => {
-                self.drop_partition(partition);
-                self.generations.insert(partition, generation);
-                Vec::new()
-            }
-            Arrived::Revoked { partition, .. } => {
-                self.drop_partition(partition);
-                self.generations.remove(&partition);
-                Vec::new()
-            }
-        }
-    }
-
-    fn turn(&mut self, turn: Box<ArrivedTurn>) -> Vec<Step> {
-        let RequestId { partition, generation, .. } = turn.request;
-        // A turn read under an older assignment will be read again under the new one.
-        if self.generations.get(&partition).is_some_and(|current| *current != generation) {
-            return Vec::new();
-        }
-        let key = (partition, turn.scope.clone());
-        let sequence = self
-            .open
-            .entry(key)
-            .or_insert_with_key(|(_, scope)| Sequence::new(scope.clone(), partition, generation));
-        let steps = sequence.arrive(turn, &self.rules);
-        if sequence.is_retired() {
-            let scope = sequence.scope().clone();
-            self.open.remove(&(partition, scope));
-        }
-        steps
-    }
-
-    fn answered(&mut self, answer: Answer) -> Option<Vec<Step>> {
-        let context = match &answer {
-            Ok(drafted) => Arc::clone(&drafted.grounded.turn.context),
-            Err(failed) => Arc::clone(&failed.context),
-        };
-        let key = (context.request.partition, context.scope.clone());
-        let sequence = self.open.get_mut(&key)?;
-        let steps = sequence.answered(context.request, answer, &self.rules);
-        if sequence.is_retired() {
-            self.open.remove(&key);
-        }
-        steps
-    }
-
-    fn restore(&mut self, partition: i32, change: HistoryChange) {
-        let generation = self.generations.get(&partition).copied().unwrap_or_default();
-        let key = (partition, change.key().scope.clone());
-        let sequence = self
-            .open
-            .entry(key)
-            .or_insert_with_key(|(_, scope)| Sequence::new(scope.clone(), partition, generation));
-        sequence.database_mut().restore(change, self.rules.lexicon);
-    }
-
-    fn drop_partition(&mut self, partition: i32) {
-        self.open.retain(|(of, _), _| *of != partition);
-    }
 }
 
 #[cfg(test)]

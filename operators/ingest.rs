@@ -14,8 +14,8 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
-    DeadLetter, EventTime, Fault, FaultKind, Header, HistoryChange, InputId, Outcome,
-    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnKind,
+    DeadLetter, EventTime, Fault, FaultKind, Header, InputId, Outcome, SCHEMA_VERSION, Scope,
+    ScopeKind, Stage, Turn, TurnId, TurnKind,
 };
 
 use crate::flow::{Epoch, Finished, RequestId};
@@ -79,14 +79,12 @@ impl Default for TurnsConfig {
 pub enum Input {
     /// An input record.
     Record(InputRecord),
-    /// The partition is ours from here on, under this generation; its histories are these.
+    /// The partition is ours from here on, under this generation; its histories are in the cache.
     Assigned {
         /// The partition.
         partition: i32,
         /// How often it has been assigned to this process, from 1.
         generation: u32,
-        /// The histories as the changelog left them, the last change per key.
-        restored: Vec<HistoryChange>,
     },
     /// The partition is another's: its state is dropped.
     Revoked {
@@ -149,13 +147,6 @@ pub struct ArrivedTurn {
 pub enum Arrived {
     /// A turn.
     Turn(Box<ArrivedTurn>),
-    /// One record of the changelog, before any turn of its partition.
-    Restored {
-        /// The partition whose changelog it is.
-        partition: i32,
-        /// The record.
-        change: Box<HistoryChange>,
-    },
     /// The last turn of a scope was refused: the scope may go once it is idle.
     Ended {
         /// The scope's partition.
@@ -186,7 +177,6 @@ impl Arrived {
     pub fn route(&self) -> u64 {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
-            Self::Restored { partition, change } => route(*partition, &change.key().scope),
             Self::Ended { partition, scope } => route(*partition, scope),
             Self::Assigned { worker, .. } | Self::Revoked { worker, .. } => *worker,
         }
@@ -235,13 +225,9 @@ pub fn ingest<'scope>(
                                 }
                             }
                         }
-                        Input::Assigned { partition, generation, restored } => {
+                        Input::Assigned { partition, generation } => {
                             for worker in 0..workers {
                                 arrived.give(Arrived::Assigned { worker, partition, generation });
-                            }
-                            for change in restored {
-                                let change = Box::new(change);
-                                arrived.give(Arrived::Restored { partition, change });
                             }
                         }
                         Input::Revoked { partition } => {

@@ -176,6 +176,15 @@ pub struct RunConfig {
     /// spread. More processes in the same consumer group scale further. `--workers` overrides it.
     #[schemars(range(min = 1, max = 256))]
     pub workers: u32,
+    /// The folder in which this process makes one of its own for the histories of idle scopes: a
+    /// copy of the history topic's partitions that it serves, made at every assignment and thrown
+    /// away after. On a local disk, and not in memory (`tmpfs`). Where it is not set, `histories`
+    /// in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder.
+    pub cache_directory: Option<PathBuf>,
+    /// The most that the histories of one partition may take there, in MiB, 1 or more. Only
+    /// address space is taken in advance.
+    #[schemars(range(min = 1))]
+    pub cache_map_size_mib: usize,
 }
 
 impl RunConfig {
@@ -185,6 +194,6 @@ impl RunConfig {
 
 impl Default for RunConfig {
     fn default() -> Self {
-        Self { workers: 1 }
+        Self { workers: 1, cache_directory: None, cache_map_size_mib: 16 * 1024 }
     }
 }

@@ -41,11 +41,12 @@ pub fn dialogue<'scope>(
 ) -> StreamVec<'scope, Epoch, Finished> {
     let config = parts.config.as_ref().clone();
     let (rules, late) = (parts.rules(), parts.count_late_answers());
+    let keeping = parts.keeping(means.timers.clone());
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
 
     let (turns, refused) = ingest(inputs, config.turns, Arc::clone(&parts.topic));
-    let (recalled, finished) = history(turns, answers, rules, late);
+    let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate, means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let queried = query_production(yes.clone(), config.query_production, means);

@@ -83,7 +83,7 @@ fn take_in(
     stopped: impl Fn() -> bool,
 ) -> Result<Box<dyn Consumer>, EngineError> {
     let workers = Workers::start(workers, parts, &reports)?;
-    let mut intake = Intake::new(consumer, &workers, reports, flow);
+    let mut intake = Intake::new(consumer, &workers, reports, flow, Arc::clone(&parts.cache));
     let started = Instant::now();
     let polled = loop {
         if stopped() {

@@ -8,14 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use turnstream_operators::history::cache::{CacheError, ScopeCache};
 use turnstream_operators::ingest::{Input, InputRecord, Original};
-use turnstream_schemas::{EntryKey, HistoryChange};
 
 use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
-use crate::log::{Assignment, Consumer, Event, LogError, Record, Restored};
+use crate::log::{Assignment, Consumer, Event, LogError, Record};
 use crate::worker::{Inlets, WorkerError};
+
+mod restoring;
+
+use restoring::Restoring;
 
 /// How long outcomes of a revoked partition may take to be committed before it is given back.
 const REVOKE_MS: u64 = 5_000;
@@ -32,6 +36,7 @@ pub struct Intake<W> {
     workers: W,
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
+    cache: Arc<dyn ScopeCache>,
     partitions: BTreeMap<i32, Held>,
     /// Assigned and not restored yet, in the order of their assignment.
     assigned: VecDeque<Assignment>,
@@ -78,18 +83,20 @@ impl Held {
 }
 
 impl<W: Inlets> Intake<W> {
-    /// An intake that has polled nothing.
+    /// An intake that has polled nothing. Changelogs go to `cache`, which the workers read.
     pub fn new(
         consumer: Box<dyn Consumer>,
         workers: W,
         reports: Sender<Report>,
         flow: Arc<FlowControl>,
+        cache: Arc<dyn ScopeCache>,
     ) -> Self {
         Self {
             consumer,
             workers,
             reports,
             flow,
+            cache,
             partitions: BTreeMap::new(),
             assigned: VecDeque::new(),
             restore_at_ms: 0,
@@ -188,18 +195,18 @@ impl<W: Inlets> Intake<W> {
         Ok(())
     }
 
-    /// Restores a partition and lets it begin.
+    /// Restores a partition into the cache and lets it begin.
     fn assign(&mut self, assignment: Assignment) -> Result<(), IntakeError> {
         let Assignment { partition, generation } = assignment;
-        let restored = self.consumer.restore(partition)?;
-        let Restored { position, metadata, changelog } = restored;
+        let mut restoring = Restoring::begin(&*self.cache, assignment)?;
+        let restored = self.consumer.restore(partition, &mut |record| restoring.take(record))?;
+        restoring.finish()?;
+        let (position, metadata) = (restored.position, restored.metadata);
         let finished = decode(position.unwrap_or_default(), &metadata)
             .map_err(|source| IntakeError::Metadata { partition, source })?;
-        let changes = history_of(partition, &changelog)?;
-        tracing::info!(partition, generation, position, history = changes.len(), "assigned");
+        tracing::info!(partition, generation, position, history = restored.records, "assigned");
         self.report(Report::Assigned { assignment, position, metadata })?;
-        let assigned = Input::Assigned { partition, generation, restored: changes };
-        self.workers.send(partition, vec![assigned])?;
+        self.workers.send(partition, vec![Input::Assigned { partition, generation }])?;
         self.partitions.insert(partition, Held { generation, paused: false, finished });
         self.consumer.resume(partition)?;
         Ok(())
@@ -233,6 +240,8 @@ impl<W: Inlets> Intake<W> {
         for partition in partitions {
             self.partitions.remove(partition);
             self.workers.send(*partition, vec![Input::Revoked { partition: *partition }])?;
+            // Turns that would need it from here on are dropped: they are another's to do.
+            self.cache.end(*partition);
         }
         Ok(())
     }
@@ -255,30 +264,6 @@ fn input(record: Record, generation: u32) -> Input {
         },
         last_of_scope: record.last_of_scope,
     })
-}
-
-/// Reads the changelog of a partition.
-fn history_of(partition: i32, changelog: &[Record]) -> Result<Vec<HistoryChange>, IntakeError> {
-    let read = |record: &Record| -> Result<HistoryChange, serde_json::Error> {
-        let key: EntryKey = serde_json::from_slice(record.key.as_deref().unwrap_or_default())?;
-        Ok(match (&record.value, key.entry) {
-            (None, _) => HistoryChange::Gone { key },
-            (Some(value), Some(_)) => {
-                HistoryChange::Entry { key, entry: serde_json::from_slice(value)? }
-            }
-            (Some(value), None) => {
-                HistoryChange::Scope { key, record: serde_json::from_slice(value)? }
-            }
-        })
-    };
-    let changes = changelog.iter().map(|record| {
-        read(record).map_err(|source| IntakeError::Changelog {
-            partition,
-            offset: record.offset,
-            source,
-        })
-    });
-    changes.collect()
 }
 
 /// Why the intake had to stop.
@@ -304,17 +289,7 @@ pub enum IntakeError {
         /// What is wrong with it.
         source: MetadataError,
     },
-    /// A record of the history topic is not ours.
-    #[error(
-        "history topic, partition {partition}, offset {offset}: {source}; the topic must hold \
-         nothing but this engine's histories"
-    )]
-    Changelog {
-        /// The partition.
-        partition: i32,
-        /// The record's offset.
-        offset: i64,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    /// The cache of histories.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
 }

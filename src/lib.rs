@@ -9,7 +9,8 @@
 //! 1. [`dataflow`]: the figure, one function, one line per stage. Begin here.
 //! 2. [`engine`]: one process: a consumer thread, workers, a committer.
 //! 3. [`log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
-//! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds.
+//! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds; [`cache`]: where
+//!    changelogs are restored to, and idle scopes lie.
 //! 5. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
 //! 7. [`knowledge`]: opens the graph; the shipped pack.
@@ -23,6 +24,7 @@
 //! order live out here and never in the operators or the core. `ARCHITECTURE.md` lists all
 //! invariants with the tests that hold them.
 
+pub mod cache;
 pub mod cli;
 pub mod commit;
 pub mod config;

@@ -27,9 +27,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::history::cache::CacheError;
 use turnstream_schemas::Header;
 
 pub mod embedded;
@@ -135,7 +136,7 @@ pub enum Event {
     End,
 }
 
-/// Where a partition stands, and the changelog up to there.
+/// Where a partition stands, after its changelog was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The next offset to read; `None` where nothing was ever committed (then reading starts
@@ -143,26 +144,14 @@ pub struct Restored {
     pub position: Option<i64>,
     /// The metadata committed with the position; empty where there is none.
     pub metadata: String,
-    /// The changelog partition until its end: the last record per key, in offset order. Keys
-    /// whose last record is a tombstone are left out.
-    pub changelog: Vec<Record>,
+    /// Records of the changelog that were given.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
 }
 
-impl Restored {
-    /// Refuses a changelog without a position: the offsets of the group are gone (they expire,
-    /// and a group may be renamed), and beginning anew would answer every input again.
-    pub(crate) fn checked(self, partition: i32, group: &str) -> Result<Self, LogError> {
-        if self.position.is_none() && !self.changelog.is_empty() {
-            return Err(LogError::Refused(format!(
-                "partition {partition}: the changelog holds {} records, yet group `{group}` has \
-                 no committed offset there; either name the group that wrote it, or set the \
-                 group's offset by hand, or empty the changelog to begin anew",
-                self.changelog.len()
-            )));
-        }
-        Ok(self)
-    }
-}
+/// Takes a changelog in, record by record. An error ends the restoration, and is what it gives.
+pub type TakeChangelog<'a> = &'a mut dyn FnMut(Record) -> Result<(), LogError>;
 
 /// Reads inputs. Owned by one thread.
 pub trait Consumer: Send {
@@ -189,17 +178,25 @@ pub trait Consumer: Send {
 
     /// Reads the committed position with its metadata and then the changelog partition until
     /// its end, seeing only committed records, and everything that any transaction committed
-    /// before the call. Reading of inputs begins at the position. May be called again on a
-    /// paused partition, to begin anew after an aborted transaction.
+    /// before the call. Gives every record of the changelog to `changelog`, in offset order,
+    /// tombstones among them, headers and time left out; what compaction removed is not there.
+    /// Nothing is held in memory. Reading of inputs begins at the position. May be called again
+    /// on a paused partition, to begin anew after an aborted transaction.
     ///
-    /// Other partitions are not served meanwhile, yet the membership is kept alive.
+    /// Other partitions are not served meanwhile, yet the membership is kept alive, as long as
+    /// `changelog` returns within seconds.
     ///
     /// # Errors
     ///
     /// [`LogError::Unsettled`] while a transaction that somebody left open may still change the
     /// answer: try again. [`LogError::Stale`] where the partition is not ours (any more): poll.
-    /// [`LogError::Refused`] where a changelog stands without a committed position.
-    fn restore(&mut self, partition: i32) -> Result<Restored, LogError>;
+    /// [`LogError::Refused`] where a changelog stands without a committed position. After an
+    /// error some records may have been given.
+    fn restore(
+        &mut self,
+        partition: i32,
+        changelog: TakeChangelog<'_>,
+    ) -> Result<Restored, LogError>;
 
     /// Gives back every partition that was revoked and not yet given back. Does nothing where
     /// there is none.
@@ -350,9 +347,12 @@ pub enum LogError {
     /// Another process writes under our name.
     #[error("another process took over the transactional id `{0}`; give every process its own")]
     Fenced(String),
-    /// The log refuses what was asked of it.
+    /// The log refuses what was asked of it, or holds what it must not.
     #[error("{0}")]
     Refused(String),
+    /// The cache would not take a changelog.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
 }
 
 impl LogError {
@@ -361,33 +361,62 @@ impl LogError {
         match self {
             Self::Kafka { fatal, .. } => *fatal,
             Self::Stale { .. } | Self::Unsettled { .. } => false,
-            Self::File { .. } | Self::Storage { .. } | Self::Fenced(_) | Self::Refused(_) => true,
+            Self::File { .. }
+            | Self::Storage { .. }
+            | Self::Fenced(_)
+            | Self::Refused(_)
+            | Self::Cache(_) => true,
         }
     }
 }
 
-/// Of a changelog read in offset order, the last record of each key; none whose last is a
-/// tombstone. Records without a key are left out: nothing can be said of what they replace.
-#[derive(Default)]
-pub(crate) struct LastPerKey {
-    last: FxHashMap<Vec<u8>, Record>,
+/// Passes a changelog on, and counts it.
+pub(crate) struct Passing<'a> {
+    partition: i32,
+    position: Option<i64>,
+    changelog: TakeChangelog<'a>,
+    records: u64,
+    bytes: u64,
+    /// Without a position: the keys whose last record is no tombstone.
+    left: FxHashSet<Vec<u8>>,
 }
 
-impl LastPerKey {
-    pub(crate) fn add(&mut self, mut record: Record) {
-        let Some(key) = record.key.take() else { return };
-        if record.value.is_some() {
-            self.last.insert(key, record);
-        } else {
-            self.last.remove(&key);
-        }
+impl<'a> Passing<'a> {
+    pub(crate) fn new(partition: i32, position: Option<i64>, changelog: TakeChangelog<'a>) -> Self {
+        let left = FxHashSet::default();
+        Self { partition, position, changelog, records: 0, bytes: 0, left }
     }
 
-    /// What is left, in offset order.
-    pub(crate) fn finish(self) -> Vec<Record> {
-        let whole = |(key, record)| Record { key: Some(key), ..record };
-        let mut kept: Vec<Record> = self.last.into_iter().map(whole).collect();
-        kept.sort_unstable_by_key(|record| record.offset);
-        kept
+    /// Records and bytes so far.
+    pub(crate) fn passed(&self) -> (u64, u64) {
+        (self.records, self.bytes)
+    }
+
+    pub(crate) fn pass(&mut self, record: Record) -> Result<(), LogError> {
+        let key = record.key.as_deref().unwrap_or_default();
+        let value = record.value.as_ref();
+        self.records += 1;
+        self.bytes += (key.len() + value.map_or(0, Vec::len)) as u64;
+        match (self.position, value) {
+            (Some(_), _) => {}
+            (None, Some(_)) => drop(self.left.insert(key.to_vec())),
+            (None, None) => drop(self.left.remove(key)),
+        }
+        (self.changelog)(record)
+    }
+
+    /// Refuses a changelog without a position: the offsets of the group are gone (they expire,
+    /// and a group may be renamed), and beginning anew would answer every input again.
+    pub(crate) fn finish(self, metadata: String, group: &str) -> Result<Restored, LogError> {
+        let Self { partition, position, records, bytes, left, .. } = self;
+        if !left.is_empty() {
+            return Err(LogError::Refused(format!(
+                "partition {partition}: the changelog holds {} records, yet group `{group}` has \
+                 no committed offset there; either name the group that wrote it, or set the \
+                 group's offset by hand, or empty the changelog to begin anew",
+                left.len()
+            )));
+        }
+        Ok(Restored { position, metadata, records, bytes })
     }
 }

@@ -24,7 +24,8 @@ use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 use turnstream_operators::flow::{Epoch, Finished};
-use turnstream_operators::history::{ResponseSource, Rules};
+use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
+use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, OnAgentReply};
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
@@ -60,6 +61,8 @@ pub struct Parts {
     pub lexicon: &'static Lexicon,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
+    /// Where the histories of idle scopes lie, and a changelog is restored to.
+    pub cache: Arc<dyn ScopeCache>,
     /// Whose words enter history.
     pub source: ResponseSource,
     /// Whether history changes are committed.
@@ -73,8 +76,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The parts of a live engine: the graph that the configuration names, the English words,
-    /// and everything published.
+    /// The parts of a live engine: the graph that the configuration names, the English words, the
+    /// cache of histories in memory, and everything published.
     ///
     /// # Errors
     /// The graph cannot be opened.
@@ -85,6 +88,7 @@ impl Parts {
             graph,
             lexicon: Lexicon::english(),
             generate: None,
+            cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
             timings: true,
@@ -106,6 +110,11 @@ impl Parts {
             publish_changes: self.publish_changes,
             lexicon: self.lexicon,
         }
+    }
+
+    /// Where scopes stay that are idle.
+    pub fn keeping(&self, timers: Timers) -> Keeping {
+        Keeping { cache: Arc::clone(&self.cache), timers }
     }
 
     /// What the deciding stages of one worker share.
@@ -167,7 +176,8 @@ impl Core {
         self.probe.done()
     }
 
-    /// When time must move on at the latest for a call's deadline, in milliseconds.
+    /// When time must move on at the latest, in milliseconds: for a call's deadline, or for idle
+    /// scopes to leave memory.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.timers.next_ms()
     }
@@ -387,6 +397,7 @@ mod tests {
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
             lexicon: Lexicon::english(),
             generate: None,
+            cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
             timings: false,
@@ -403,9 +414,8 @@ mod tests {
         Input::Record(record)
     }
 
-    /// The log gives offsets in order; with debug assertions a worker that sees an older one stops the process rather
+    /// The log gives offsets in order; a worker that sees an older one stops the process rather
     /// than apply it. The other worker waits for it, and nobody waits for them.
-    #[cfg(debug_assertions)]
     #[test]
     fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
         let (outlet, _outcomes) = crossbeam_channel::unbounded();

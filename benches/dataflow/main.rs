@@ -31,6 +31,7 @@ use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream::worker::{Inlets, Parts, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
+use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Speaker;
@@ -106,6 +107,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         graph: Arc::clone(graph),
         lexicon: scenes::lexicon(),
         generate: None,
+        cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,
         publish_changes: true,
         timings: false,

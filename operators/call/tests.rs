@@ -15,7 +15,8 @@ use turnstream_schemas::Outcome;
 
 use super::*;
 use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
-use crate::history::{HistoryConfig, ResponseSource, Rules, history};
+use crate::history::cache::MemoryCache;
+use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
 use crate::language::Lexicon;
 use crate::model::scripted::{Act, Line, Scripted};
@@ -71,11 +72,13 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         lexicon: Lexicon::english(),
     };
 
+    let keeping = Keeping { cache: Arc::<MemoryCache>::default(), timers: timers.clone() };
+
     let (mut input, probe, captured) = worker.dataflow::<Epoch, _, _>(|scope| {
         let (input, inputs) = scope.new_input::<Input>();
         let (back, answers) = scope.feedback(1);
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
-        let (asked, finished) = history(turns, answers, rules, || {});
+        let (asked, finished) = history(turns, answers, rules, keeping, || {});
         let (gated, gate_faults) = call(
             asked.map(Gated::undecided),
             Stage::Gate,

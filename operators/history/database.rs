@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use serde::Serialize;
 use turnstream_schemas::{
     EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
     RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
 };
 
 use super::HistoryConfig;
+use super::cache::{CacheChange, Cached};
 use super::eviction::{Weighted, evict};
 use super::recall::Terms;
 use super::recency::recency;
@@ -24,6 +26,15 @@ pub const REMEMBERED_TURN_IDS: usize = 256;
 struct Held {
     entry: Arc<HistoryEntry>,
     terms: Terms,
+    cached: InCache,
+}
+
+/// What the cache holds of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InCache {
+    No,
+    Older,
+    Same,
 }
 
 /// The history of one scope.
@@ -32,27 +43,53 @@ pub struct Database {
     entries: BTreeMap<EntryId, Held>,
     record: ScopeRecord,
     remembered: VecDeque<TurnId>,
+    /// The last input that was applied, where there was one.
+    applied: Option<i64>,
+    /// Whether the cache holds anything of the scope.
+    cached: bool,
+    /// Whether anything changed since it was loaded.
+    changed: bool,
+    /// Entries that the cache holds and that are gone.
+    gone: Vec<EntryId>,
 }
 
 impl Database {
-    /// Applies one record of the changelog.
-    pub fn restore(&mut self, change: HistoryChange, lexicon: &Lexicon) {
-        match change {
-            HistoryChange::Entry { key, entry } => {
-                if let Some(id) = key.entry {
-                    self.hold(id, *entry, lexicon);
-                }
+    /// Takes in one record of the scope, as the cache has it: as it stands on the changelog.
+    ///
+    /// # Errors
+    /// The value is not what stands under such a key.
+    pub fn restore(&mut self, record: &Cached, lexicon: &Lexicon) -> Result<(), serde_json::Error> {
+        match record.entry {
+            Some(id) => {
+                self.hold(id, serde_json::from_slice(&record.value)?, lexicon, InCache::Same);
             }
-            HistoryChange::Gone { key } => {
-                if let Some(id) = key.entry {
-                    self.entries.remove(&id);
-                }
-            }
-            HistoryChange::Scope { record, .. } => {
-                self.record = *record;
+            None => {
+                self.record = serde_json::from_slice(&record.value)?;
                 self.remembered = std::mem::take(&mut self.record.recent_turn_ids).into();
+                self.applied = Some(self.record.last_applied_offset);
             }
         }
+        self.cached = true;
+        Ok(())
+    }
+
+    /// Whether the cache holds anything of the scope.
+    pub fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// What the cache has to be told before the scope can leave memory.
+    pub fn unsaved(&self, scope: &Scope) -> Vec<CacheChange> {
+        if !self.changed {
+            return Vec::new();
+        }
+        let key = |entry| EntryKey { scope: scope.clone(), entry };
+        let gone = self.gone.iter().map(|id| CacheChange { key: key(Some(*id)), value: None });
+        let changed = self.entries.iter().filter(|(_, held)| held.cached != InCache::Same);
+        let changed = changed
+            .map(|(id, held)| CacheChange { key: key(Some(*id)), value: Some(json(&*held.entry)) });
+        let record = CacheChange { key: key(None), value: Some(json(&self.whole_record())) };
+        gone.chain(changed).chain([record]).collect()
     }
 
     /// Whether a turn of this id ended as a response or recorded, among the last 256.
@@ -70,13 +107,22 @@ impl Database {
     }
 
     /// Notes that an input was applied, whatever its outcome.
-    pub fn applied(&mut self, offset: i64) {
-        debug_assert!(
-            offset > self.record.last_applied_offset || self.record.last_applied_offset == 0,
-            "offset {offset} was applied after {}",
-            self.record.last_applied_offset
-        );
+    ///
+    /// # Panics
+    /// The input does not lie behind the last one. Nothing that comes of it may be committed, so
+    /// the process must stop.
+    pub fn applied(&mut self, scope: &Scope, offset: i64) {
+        if let Some(last) = self.applied.filter(|last| *last >= offset) {
+            panic!(
+                "scope {scope}: the input at offset {offset} came after the one at {last}, which \
+                 its history holds already; if the group's offsets were set back, or the topic of \
+                 turns was made anew, set the offsets past the last input or begin with an empty \
+                 history topic"
+            );
+        }
+        self.applied = Some(offset);
         self.record.last_applied_offset = offset;
+        self.changed = true;
     }
 
     /// Moves "now" of recency: the latest event time seen in the scope.
@@ -177,7 +223,12 @@ impl Database {
     ) -> Update {
         let id = entry.input.entry_id();
         let mut changes = vec![changed(scope, id, &entry)];
-        self.hold(id, entry, lexicon);
+        let cached = match self.entries.get(&id) {
+            None | Some(Held { cached: InCache::No, .. }) => InCache::No,
+            Some(_) => InCache::Older,
+        };
+        self.hold(id, entry, lexicon, cached);
+        self.changed = true;
         if self.entries.len() <= config.max_entries {
             return Update { changes, evicted: Vec::new() };
         }
@@ -189,6 +240,9 @@ impl Database {
         for (scores, rank) in evict(weighted, config.max_entries, id) {
             let Some(held) = self.entries.remove(&scores.id) else { continue };
             self.record.evictions += 1;
+            if held.cached != InCache::No {
+                self.gone.push(scores.id);
+            }
             let key = EntryKey { scope: scope.clone(), entry: Some(scores.id) };
             changes.push(HistoryChange::Gone { key });
             evicted.push(Evicted {
@@ -217,21 +271,29 @@ impl Database {
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
         held.terms = terms_of(entry, lexicon);
+        if held.cached == InCache::Same {
+            held.cached = InCache::Older;
+        }
+        self.changed = true;
         Some(changed(scope, *id, entry))
     }
 
     /// The scope's own record as it is published.
     pub fn record(&self, scope: &Scope) -> HistoryChange {
+        let key = EntryKey { scope: scope.clone(), entry: None };
+        HistoryChange::Scope { key, record: Box::new(self.whole_record()) }
+    }
+
+    fn whole_record(&self) -> ScopeRecord {
         let mut record = self.record.clone();
         record.schema_version = SCHEMA_VERSION;
         record.recent_turn_ids = self.remembered.iter().cloned().collect();
-        let key = EntryKey { scope: scope.clone(), entry: None };
-        HistoryChange::Scope { key, record: Box::new(record) }
+        record
     }
 
-    fn hold(&mut self, id: EntryId, entry: HistoryEntry, lexicon: &Lexicon) {
+    fn hold(&mut self, id: EntryId, entry: HistoryEntry, lexicon: &Lexicon, cached: InCache) {
         let terms = terms_of(&entry, lexicon);
-        self.entries.insert(id, Held { entry: Arc::new(entry), terms });
+        self.entries.insert(id, Held { entry: Arc::new(entry), terms, cached });
     }
 
     fn weigh(
@@ -255,6 +317,11 @@ pub struct Update {
     pub changes: Vec<HistoryChange>,
     /// Entries that left.
     pub evicted: Vec<Evicted>,
+}
+
+/// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
+fn json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }
 
 fn terms_of(entry: &HistoryEntry, lexicon: &Lexicon) -> Terms {

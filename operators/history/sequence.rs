@@ -63,9 +63,14 @@ impl Sequence {
         &self.database
     }
 
+    /// Whether no turn is being answered or waits: its state may go to the cache.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_none() && self.waiting.is_empty()
+    }
+
     /// Whether the last turn of the scope ended: its state may be dropped.
     pub fn is_retired(&self) -> bool {
-        self.retired && self.asked.is_none() && self.waiting.is_empty()
+        self.retired && self.is_idle()
     }
 
     /// Notes that no turn will come any more; whether the state may be dropped at once.
@@ -189,7 +194,7 @@ impl Sequence {
             let (outcome, changed) = self
                 .take_note(&turn, rules)
                 .unwrap_or_else(|| self.superseded(&turn, &agent.turn_id, rules));
-            self.database.applied(turn.request.offset);
+            self.database.applied(&self.scope, turn.request.offset);
             outcomes.push((outcome, Arc::clone(&turn.original)));
             changes.extend(changed);
         }
@@ -293,7 +298,7 @@ impl Sequence {
         mut changes: Vec<HistoryChange>,
         rules: &Rules,
     ) -> Step {
-        self.database.applied(turn.request.offset);
+        self.database.applied(&self.scope, turn.request.offset);
         self.retired |= turn.last_of_scope;
         if rules.publish_changes {
             changes.push(self.database.record(&self.scope));

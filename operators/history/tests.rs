@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use turnstream_schemas::{
-    EventTime, FaultKind, InputId, Outcome, RecalledVia, RecordedReason, Response, Speaker, Turn,
-    TurnId,
+    EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, Response,
+    Scope, Speaker, Turn, TurnId,
 };
 
+use super::cache::{CacheChange, MemoryCache};
 use super::*;
-use crate::flow::{Draft, Gated, Grounded};
-use crate::ingest::Original;
+use crate::flow::{Draft, Gated, Grounded, RequestId};
+use crate::ingest::{ArrivedTurn, Original};
 
 fn rules() -> Rules {
     Rules {
@@ -24,6 +25,7 @@ fn rules() -> Rules {
 /// One worker's scopes, spoken to in short.
 struct Talk {
     scopes: Scopes,
+    cache: Arc<MemoryCache>,
     next_offset: AtomicI64,
     asked: Vec<Arc<TurnContext>>,
     ended: Vec<Finished>,
@@ -31,9 +33,16 @@ struct Talk {
 
 impl Talk {
     fn new(rules: Rules) -> Self {
-        let scopes =
-            Scopes { rules, generations: FxHashMap::default(), open: FxHashMap::default() };
-        Self { scopes, next_offset: AtomicI64::new(1), asked: Vec::new(), ended: Vec::new() }
+        let cache = Arc::new(MemoryCache::default());
+        let keeping = Keeping { cache: cache.clone(), timers: Timers::default() };
+        let scopes = Scopes::new(rules, keeping, 1);
+        Self { scopes, cache, next_offset: AtomicI64::new(1), asked: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Partition 0 begins under this generation, with an empty cache.
+    fn assign(&mut self, generation: u32) {
+        self.cache.begin(0, generation).unwrap();
+        self.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation });
     }
 
     fn take(&mut self, steps: Vec<Step>) {
@@ -114,7 +123,7 @@ impl Talk {
 
     /// The history in short: `query/response`, `-` for what is missing.
     fn history(&self) -> String {
-        let Some(sequence) = self.scopes.open.values().next() else { return "none".to_owned() };
+        let Some(sequence) = self.scopes.sequences().next() else { return "none".to_owned() };
         let entry = |entry: &turnstream_schemas::HistoryEntry| {
             let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
             format!("{}/{}", or(&entry.query), or(&entry.response))
@@ -130,6 +139,16 @@ impl Talk {
         });
         responses.next_back().expect("a response")
     }
+}
+
+/// A change as a record of the changelog.
+fn on_the_changelog(change: &HistoryChange) -> CacheChange {
+    let value = match change {
+        HistoryChange::Entry { entry, .. } => Some(serde_json::to_vec(entry).unwrap()),
+        HistoryChange::Scope { record, .. } => Some(serde_json::to_vec(record).unwrap()),
+        HistoryChange::Gone { .. } => None,
+    };
+    CacheChange { key: change.key().clone(), value }
 }
 
 #[test]
@@ -299,24 +318,22 @@ fn a_changelog_restores_what_was() {
     talk.answer(2, "third");
 
     let mut restored = Talk::new(rules);
-    restored.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation: 1 });
-    for change in talk.ended.iter().flat_map(|finished| &finished.changes) {
-        let change = Box::new(change.clone());
-        restored.scopes.arrived(Arrived::Restored { partition: 0, change });
-    }
-    assert_eq!(restored.history(), talk.history());
+    restored.assign(1);
+    let changes = talk.ended.iter().flat_map(|finished| &finished.changes);
+    restored.cache.put(0, 1, changes.map(on_the_changelog).collect()).unwrap();
     restored.next_offset = AtomicI64::new(50);
     restored.say(Speaker::User, "one", |turn| turn.turn_id = TurnId::from("0-1"));
     assert_eq!(restored.outcomes(), "[50:duplicate_of]");
+    assert_eq!(restored.history(), talk.history());
 }
 
 #[test]
 fn a_revoked_partition_leaves_nothing_and_its_answers_are_late() {
     let mut talk = Talk::new(rules());
-    talk.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation: 1 });
+    talk.assign(1);
     talk.user("one");
     talk.scopes.arrived(Arrived::Revoked { worker: 0, partition: 0 });
-    talk.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation: 2 });
+    talk.assign(2);
     assert!(!talk.answer(0, "of generation 1"));
     talk.user("read under generation 1");
     assert_eq!((talk.asked.len(), talk.outcomes().as_str()), (1, ""));
@@ -330,15 +347,15 @@ fn a_revoked_partition_leaves_nothing_and_its_answers_are_late() {
 fn a_retired_scope_leaves_nothing() {
     let mut talk = Talk::new(rules());
     talk.say(Speaker::User, "bye", |turn| turn.last_of_scope = true);
-    assert_eq!(talk.scopes.open.len(), 1);
+    assert_eq!(talk.scopes.in_memory(), 1);
     talk.answer(0, "bye");
-    assert!(talk.scopes.open.is_empty());
+    assert!(talk.scopes.in_memory() == 0);
     talk.say(Speaker::System, "bye", |turn| turn.last_of_scope = true);
-    assert!(talk.scopes.open.is_empty());
+    assert!(talk.scopes.in_memory() == 0);
 
     talk.user("the next turn is refused");
     talk.scopes.arrived(Arrived::Ended { partition: 0, scope: Scope::new(None, "c") });
-    assert_eq!(talk.scopes.open.len(), 1, "an answer is still being made");
+    assert_eq!(talk.scopes.in_memory(), 1, "an answer is still being made");
     talk.answer(1, "bye");
-    assert!(talk.scopes.open.is_empty());
+    assert!(talk.scopes.in_memory() == 0);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,7 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use super::{load_config, signals};
+use crate::cache::DiskCache;
 use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
@@ -61,7 +63,8 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
             let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
             let topic = config.log.kafka.topics.name(Topic::Turns).into();
-            let parts = Parts { topic, ..Parts::new(config)? };
+            let cache = Arc::new(DiskCache::open(&config.run)?);
+            let parts = Parts { topic, cache, ..Parts::new(config)? };
             tracing::info!(workers, "serving");
             serve(ends, &parts, workers, &stop)?
         }
@@ -98,7 +101,8 @@ fn serve_embedded(
     let producer = log.producer(&consumer, EMBEDDED_NAME)?;
     let partitions = config.log.embedded.partitions;
     let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
-    let parts = Parts::new(config)?;
+    let cache = Arc::new(DiskCache::open(&config.run)?);
+    let parts = Parts { cache, ..Parts::new(config)? };
     let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
 
     let feeding = log.clone();

@@ -121,6 +121,7 @@ impl Validate for RunConfig {
             "expected an integer from 1 to 256",
             "one worker per core that the process may use is most",
         );
+        at_least_one(checks, &[("cache_map_size_mib", self.cache_map_size_mib)]);
     }
 }
 

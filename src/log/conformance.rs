@@ -8,8 +8,8 @@ use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
 use super::{
-    Assignment, Consumer, Event, LogError, Output, Position, Producer, Record, Restored, Topic,
-    Transaction,
+    Assignment, Consumer, Event, LogError, Output, Passing, Position, Producer, Record, Restored,
+    Topic, Transaction,
 };
 
 /// A fresh, empty log with [`PARTITIONS`] partitions, on which the suite runs.
@@ -39,7 +39,8 @@ pub(super) type Property<B> = fn(&mut B);
 pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     vec![
         ("outputs_and_positions_are_one", outputs_and_positions_are_one),
-        ("restore_gives_the_last_of_each_key", restore_gives_the_last_of_each_key),
+        ("restore_gives_the_changelog_in_order", restore_gives_the_changelog_in_order),
+        ("a_restoration_can_be_broken_off", a_restoration_can_be_broken_off),
         ("a_paused_partition_gives_nothing_and_loses_nothing", pausing),
         ("partitions_move_when_they_are_released", partitions_move_when_they_are_released),
         ("work_of_an_older_assignment_is_refused", work_of_an_older_assignment_is_refused),
@@ -56,6 +57,7 @@ pub(super) struct Member<C> {
     wait: Duration,
     pub(super) held: BTreeMap<i32, u32>,
     pub(super) restored: BTreeMap<i32, Restored>,
+    pub(super) changelogs: BTreeMap<i32, Vec<Record>>,
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<Event>,
     /// Whether revoked partitions are released at once.
@@ -69,6 +71,7 @@ impl<C: Consumer> Member<C> {
             wait,
             held: BTreeMap::new(),
             restored: BTreeMap::new(),
+            changelogs: BTreeMap::new(),
             records: Vec::new(),
             events: Vec::new(),
             releases: true,
@@ -83,8 +86,9 @@ impl<C: Consumer> Member<C> {
             Event::Assigned(assignments) => {
                 for &Assignment { partition, generation } in assignments {
                     self.held.insert(partition, generation);
-                    let restored = self.consumer.restore(partition).unwrap();
-                    self.restored.insert(partition, restored);
+                    let (restored, changelog) = restore(&mut self.consumer, partition);
+                    self.restored.insert(partition, restored.unwrap());
+                    self.changelogs.insert(partition, changelog);
                     self.consumer.resume(partition).unwrap();
                 }
             }
@@ -119,6 +123,19 @@ impl<C: Consumer> Member<C> {
         let of = self.records.iter().filter(|record| record.partition == partition);
         of.map(|record| std::str::from_utf8(record.value.as_deref().unwrap()).unwrap()).collect()
     }
+}
+
+/// Restores a partition and gives what was given of its changelog.
+pub(super) fn restore(
+    consumer: &mut impl Consumer,
+    partition: i32,
+) -> (Result<Restored, LogError>, Vec<Record>) {
+    let mut changelog = Vec::new();
+    let restored = consumer.restore(partition, &mut |record| {
+        changelog.push(record);
+        Ok(())
+    });
+    (restored, changelog)
 }
 
 pub(super) fn output(topic: Topic, partition: i32, key: &str, value: Option<&str>) -> Output {
@@ -183,35 +200,58 @@ fn outputs_and_positions_are_one<B: Bed>(bed: &mut B) {
     assert_eq!(last.restored[&1].metadata, "", "metadata is replaced even by none");
 }
 
-fn restore_gives_the_last_of_each_key<B: Bed>(bed: &mut B) {
+fn restore_gives_the_changelog_in_order<B: Bed>(bed: &mut B) {
     let (member, mut producer) = alone(bed);
     let generation = member.held[&2];
+    let mut written = Vec::new();
+    let mut write = |outputs: Vec<Output>| {
+        written.extend(outputs.iter().map(|output| (output.key.clone(), output.value.clone())));
+        commit(&mut producer, outputs, vec![position(2, generation, 0, "")]);
+    };
     for round in 0..3 {
         let value = format!("round {round}");
-        let outputs = vec![
+        write(vec![
             output(Topic::History, 2, "kept", Some(&value)),
             output(Topic::History, 2, "dropped", Some(&value)),
             output(Topic::History, 2, "early", (round == 0).then_some("once")),
-        ];
-        commit(&mut producer, outputs, vec![position(2, generation, 0, "")]);
+        ]);
     }
-    let outputs = vec![
+    write(vec![
         output(Topic::History, 2, "dropped", None),
         output(Topic::History, 2, "early", Some("again")),
-    ];
-    commit(&mut producer, outputs, vec![position(2, generation, 0, "")]);
+    ]);
     drop((producer, member));
     // The partition ends in control records: an end by the last record's offset never comes.
     let (member, _producer) = alone(bed);
-    let changelog = &member.restored[&2].changelog;
-    let pairs: Vec<_> = changelog
-        .iter()
-        .map(|record| (record.key.clone().unwrap(), record.value.clone().unwrap()))
-        .collect();
-    let expected = [(&b"kept"[..], &b"round 2"[..]), (&b"early"[..], &b"again"[..])];
-    assert_eq!(pairs, expected.map(|(key, value)| (key.to_vec(), value.to_vec())));
-    assert!(changelog[0].offset < changelog[1].offset);
-    assert!(member.restored[&3].changelog.is_empty());
+    let changelog = &member.changelogs[&2];
+    let read: Vec<_> =
+        changelog.iter().map(|record| (record.key.clone(), record.value.clone())).collect();
+    assert_eq!(read, written, "tombstones too");
+    assert!(changelog.iter().all(|record| record.partition == 2));
+    assert!(changelog.is_sorted_by(|one, next| one.offset < next.offset));
+    let bytes = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len) as u64;
+    let bytes = written.iter().map(|(key, value)| bytes(key) + bytes(value)).sum::<u64>();
+    let restored = &member.restored[&2];
+    assert_eq!((restored.records, restored.bytes), (written.len() as u64, bytes));
+    assert!(member.changelogs[&3].is_empty());
+}
+
+fn a_restoration_can_be_broken_off<B: Bed>(bed: &mut B) {
+    let (member, mut producer) = alone(bed);
+    let outputs = (0..5).map(|at| output(Topic::History, 0, &format!("k{at}"), Some("state")));
+    commit(&mut producer, outputs.collect(), vec![position(0, member.held[&0], 9, "")]);
+    drop((producer, member));
+    let (mut member, _producer) = alone(bed);
+    let mut given = 0;
+    let refused = member.consumer.restore(0, &mut |record| {
+        given += 1;
+        if given < 3 { Ok(()) } else { Err(LogError::Refused(format!("at {}", record.offset))) }
+    });
+    let said = refused.unwrap_err().to_string();
+    assert_eq!(said, format!("at {}", member.changelogs[&0][2].offset));
+    let (restored, changelog) = restore(&mut member.consumer, 0);
+    assert_eq!(restored.unwrap().position, Some(9));
+    assert_eq!(changelog, member.changelogs[&0], "and from its beginning again");
 }
 
 fn pausing<B: Bed>(bed: &mut B) {
@@ -348,11 +388,20 @@ fn a_changelog_without_a_position_is_refused<B: Bed>(bed: &mut B) {
     let (member, mut producer) = alone(bed);
     let outputs = vec![output(Topic::History, 1, "k", Some("state"))];
     commit(&mut producer, outputs, vec![position(1, member.held[&1], 7, "")]);
-    let ours = Restored { changelog: bed.committed(Topic::History, 1), ..Restored::default() };
-    let error = ours.checked(1, "g").unwrap_err();
+    let changelog = bed.committed(Topic::History, 1);
+    let mut tombstones = changelog.clone();
+    tombstones.extend(changelog.iter().map(|of| Record { value: None, ..of.clone() }));
+    let restored = |position, changelog: &[Record]| {
+        let mut taken = |_| Ok(());
+        let mut passing = Passing::new(1, position, &mut taken);
+        changelog.iter().for_each(|record| passing.pass(record.clone()).unwrap());
+        passing.finish(String::new(), "g")
+    };
+    let error = restored(None, &changelog).unwrap_err();
     assert!(error.is_fatal() && error.to_string().contains("group `g`"), "{error}");
-    let anew = Restored { position: None, ..Restored::default() };
-    assert!(anew.checked(1, "g").is_ok());
+    assert!(restored(Some(7), &changelog).is_ok());
+    assert!(restored(None, &[]).is_ok(), "begun anew");
+    assert!(restored(None, &tombstones).is_ok(), "emptied to begin anew");
 }
 
 fn restoring_again_reads_again<B: Bed>(bed: &mut B) {
@@ -364,7 +413,7 @@ fn restoring_again_reads_again<B: Bed>(bed: &mut B) {
     let second = member.records[1].offset;
     commit(&mut producer, Vec::new(), vec![position(3, member.held[&3], second, "")]);
     member.consumer.pause(3).unwrap();
-    assert_eq!(member.consumer.restore(3).unwrap().position, Some(second));
+    assert_eq!(restore(&mut member.consumer, 3).0.unwrap().position, Some(second));
     member.consumer.resume(3).unwrap();
     member.until("two again", |member| member.records.len() == 5);
     (0..3).for_each(|_| member.step());

@@ -19,6 +19,7 @@ use turnstream::log::Topic;
 use turnstream::log::embedded::EmbeddedLog;
 use turnstream::tally::Tally;
 use turnstream::worker::{Core, Inlets, Parts, WorkerError};
+use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::Input;
 use turnstream_operators::model::scripted::{Act, Line, Scripted};
 use turnstream_operators::model::{Generate, GenerateRequest, Generated};
@@ -106,12 +107,14 @@ impl Instance {
         let (sender, inlet) = crossbeam_channel::unbounded();
         let model = Arc::new(model(name, temper, Arc::clone(calm)));
         let generate: Arc<Generate> = Arc::clone(&model) as _;
-        let parts = Parts { generate: Some(generate), ..parts.clone() };
+        // What a process keeps on its own disk dies with it here.
+        let cache: Arc<MemoryCache> = Arc::default();
+        let parts = Parts { generate: Some(generate), cache: cache.clone(), ..parts.clone() };
         let mut worker =
             Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
         let core = Core::install(&mut worker, &parts, inlet, report.clone(), Clock::none());
         let inlet = Inlet { sender, waker: core.waker() };
-        let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow));
+        let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow), cache);
         let life = Life::Serving(intake);
         Self { wire, member, worker, core, life, committer, reports, model, flow }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use turnstream::log::embedded::{EmbeddedConsumer, EmbeddedProducer};
-use turnstream::log::{Consumer, Event, LogError, Producer, Restored, Transaction};
+use turnstream::log::{Consumer, Event, LogError, Producer, Restored, TakeChangelog, Transaction};
 
 /// Where in the commit of a transaction something can happen. A step's end is the next one's
 /// beginning.
@@ -230,8 +230,12 @@ impl Consumer for MortalConsumer {
         self.call(|inner| inner.resume(partition))
     }
 
-    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
-        self.call(|inner| inner.restore(partition))
+    fn restore(
+        &mut self,
+        partition: i32,
+        changelog: TakeChangelog<'_>,
+    ) -> Result<Restored, LogError> {
+        self.call(|inner| inner.restore(partition, changelog))
     }
 
     fn release(&mut self) -> Result<(), LogError> {

@@ -12,6 +12,7 @@ use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream::worker::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::history::ResponseSource;
+use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_operators::language::Lexicon;
@@ -460,6 +461,8 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config.turns.max_in_flight = rng.usize(4..100);
     config.history.max_entries = rng.usize(0..6);
     config.history.alpha = 0.0;
+    config.history.idle_after_seconds = rng.u64(0..3);
+    config.history.max_scopes_in_memory = rng.usize(1..6);
     config.commit.interval_ms = rng.u64(0..60);
     config.commit.max_outcomes = rng.usize(1..30);
     config.commit.retry_backoff_ms = 0;
@@ -486,6 +489,7 @@ pub(crate) fn parts(config: Config) -> Parts {
         graph: Arc::new(Graph::from_facts(facts)),
         lexicon: Lexicon::english(),
         generate: None,
+        cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,
         publish_changes: true,
         timings: false,

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use super::super::{Consumer, Event, LogError, Restored, Topic};
+use super::super::{Consumer, Event, LogError, Restored, TakeChangelog, Topic};
 use super::EmbeddedLog;
 use super::group::Membership;
 
@@ -86,9 +86,13 @@ impl Consumer for EmbeddedConsumer {
         Ok(())
     }
 
-    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+    fn restore(
+        &mut self,
+        partition: i32,
+        changelog: TakeChangelog<'_>,
+    ) -> Result<Restored, LogError> {
         let start = self.log.shared.config.start;
-        self.log.state().restore(&self.membership(), partition, start)
+        self.log.state().restore(&self.membership(), partition, start, changelog)
     }
 
     fn release(&mut self) -> Result<(), LogError> {

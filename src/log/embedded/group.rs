@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use turnstream_operators::broken::Broken;
 
 use super::super::{
-    Assignment, Event, LastPerKey, LogError, Position, Record, Restored, Start, Topic,
+    Assignment, Event, LogError, Passing, Position, Record, Restored, Start, TakeChangelog, Topic,
 };
 use super::Isolation;
 use super::state::State;
+
+/// Records of a changelog that are in memory at once while it is given.
+const RESTORE_RECORDS: usize = 1_024;
 
 /// The members of a group, by the order they joined in.
 #[derive(Default)]
@@ -280,6 +283,7 @@ impl State {
         at: &Membership<'_>,
         partition: i32,
         start: Start,
+        changelog: TakeChangelog<'_>,
     ) -> Result<Restored, LogError> {
         let topic = match self.member(at) {
             Some(member) if member.held.contains_key(&partition) => member.topic,
@@ -290,21 +294,22 @@ impl State {
         }
         let beginning = self.beginning(at.group, (topic, partition), start)?;
         let committed = self.committed(at.group, partition)?;
-        let history = (Topic::History, partition);
-        let (records, _) = self.read(history, 0, usize::MAX, Isolation::ReadCommitted)?;
-        let last = records.last().map(|record| record.offset + 1);
-        if Broken::RestoreByLastMessage.here() && last.is_some_and(|last| last < self.end(history))
-        {
+        let position = committed.as_ref().map(|committed| committed.offset);
+        let mut passing = Passing::new(partition, position, changelog);
+        let (history, mut next, mut last) = ((Topic::History, partition), 0, None);
+        while next < self.stable_end(history) {
+            let read = self.read(history, next, RESTORE_RECORDS, Isolation::ReadCommitted)?;
+            next = read.1;
+            last = read.0.last().map(|record| record.offset + 1).or(last);
+            for Record { partition, offset, key, value, .. } in read.0 {
+                passing.pass(Record { partition, offset, key, value, ..Record::default() })?;
+            }
+        }
+        if Broken::RestoreByLastMessage.here() && last.is_some_and(|last| last < next) {
             return Err(LogError::Unsettled { what: format!("history, partition {partition}") });
         }
-        let mut changelog = LastPerKey::default();
-        records.into_iter().for_each(|record| changelog.add(record));
-        let restored = Restored {
-            position: committed.as_ref().map(|committed| committed.offset),
-            metadata: committed.map(|committed| committed.metadata).unwrap_or_default(),
-            changelog: changelog.finish(),
-        };
-        let restored = restored.checked(partition, at.group)?;
+        let metadata = committed.map(|committed| committed.metadata).unwrap_or_default();
+        let restored = passing.finish(metadata, at.group)?;
         if let Some(held) = self.held(at, partition) {
             held.position = Some(beginning);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
-use super::super::{Assignment, Consumer, Event, LogError, Record, Restored};
+use super::super::{Assignment, Consumer, Event, LogError, Record, Restored, TakeChangelog};
 use super::{Boundaries, GENERATION, PARTITION, Records};
 
 /// Records that one poll brings at most.
@@ -111,7 +111,7 @@ impl Consumer for JsonlConsumer {
 
     /// Gives where the replay goes on. There is no changelog: no conversation is under way
     /// there. Reading does not go back.
-    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+    fn restore(&mut self, partition: i32, _: TakeChangelog<'_>) -> Result<Restored, LogError> {
         if partition != PARTITION {
             return Err(LogError::Stale { partitions: vec![partition] });
         }

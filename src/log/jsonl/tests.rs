@@ -33,7 +33,7 @@ fn poll(consumer: &mut JsonlConsumer) -> Event {
 /// Restores, resumes and reads everything.
 fn read_all(consumer: &mut JsonlConsumer) -> Vec<i64> {
     assert!(matches!(poll(consumer), Event::Assigned(_)));
-    consumer.restore(PARTITION).unwrap();
+    consumer.restore(PARTITION, &mut |_| Ok(())).unwrap();
     consumer.resume(PARTITION).unwrap();
     let mut offsets = Vec::new();
     loop {
@@ -87,7 +87,7 @@ fn a_file_is_assigned_once_paused_resumed_and_ends() {
     let (mut consumer, _producer) = open(inputs(700), &Sinks::default(), None).unwrap();
     assert!(matches!(&poll(&mut consumer), Event::Assigned(all) if all[0].partition == 0));
     assert_eq!(poll(&mut consumer), Event::Records(Vec::new()), "paused until it is resumed");
-    assert_eq!(consumer.restore(0).unwrap().position, None);
+    assert_eq!(consumer.restore(0, &mut |_| Ok(())).unwrap().position, None);
     consumer.resume(0).unwrap();
     let Event::Records(first) = poll(&mut consumer) else { panic!("no records") };
     assert_eq!(first.len(), 500, "bounded batches");

@@ -11,7 +11,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
-use super::super::{Consumer, Event, LogError, Record, Restored};
+use super::super::{Consumer, Event, LogError, Record, Restored, TakeChangelog};
 use super::membership::Membership;
 use super::restore::Restorer;
 use super::{KafkaConfig, failed};
@@ -159,7 +159,11 @@ impl Consumer for KafkaConsumer {
         self.set_flow(partition, true)
     }
 
-    fn restore(&mut self, partition: i32) -> Result<Restored, LogError> {
+    fn restore(
+        &mut self,
+        partition: i32,
+        changelog: TakeChangelog<'_>,
+    ) -> Result<Restored, LogError> {
         if !self.client.context().is_held(partition) {
             return Err(LogError::Stale { partitions: vec![partition] });
         }
@@ -174,7 +178,7 @@ impl Consumer for KafkaConsumer {
         let doing = "holding other partitions back while restoring";
         let held_back = self.client.pause(&membership.list(&others));
         held_back.map_err(|source| failed(doing, source))?;
-        let restored = restorer.restore(&self.client, partition);
+        let restored = restorer.restore(&self.client, partition, changelog);
         for other in others {
             self.set_flow(other, true)?;
         }

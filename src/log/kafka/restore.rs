@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{LastPerKey, LogError, Record, Restored, Topic};
-use super::consumer::record;
+use super::super::{LogError, Passing, Record, Restored, TakeChangelog, Topic};
 use super::membership::{self, Membership};
 use super::{KafkaConfig, failed};
 
@@ -20,6 +19,8 @@ const SLICE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(20);
 /// How often the membership is kept alive meanwhile.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// How often a long restoration tells how far it is.
+const TELL: Duration = Duration::from_secs(5);
 
 /// Reads changelogs, with clients of its own that never join a group.
 pub(super) struct Restorer {
@@ -52,24 +53,20 @@ impl Restorer {
         &self,
         client: &BaseConsumer<Membership>,
         partition: i32,
+        changelog: TakeChangelog<'_>,
     ) -> Result<Restored, LogError> {
         let begun = Instant::now();
         let (position, metadata) = self.committed(client, partition)?;
         let mut alive =
             KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
         let end = self.settled_end(partition, &mut alive)?;
-        let changelog = self.read_changelog(partition, end, &mut alive)?;
-        let records = changelog.len();
-        let restored = Restored { position, metadata, changelog };
-        let restored = restored.checked(partition, &self.config.group_id)?;
+        let mut passing = Passing::new(partition, position, changelog);
+        self.read_changelog((partition, end), &mut passing, &mut alive)?;
+        let restored = passing.finish(metadata, &self.config.group_id)?;
         self.seek(client, partition, position, &mut alive)?;
-        tracing::info!(
-            partition,
-            position,
-            records,
-            milliseconds = begun.elapsed().as_millis(),
-            "restored"
-        );
+        let Restored { records, bytes, .. } = restored;
+        let milliseconds = begun.elapsed().as_millis();
+        tracing::info!(partition, position, records, bytes, milliseconds, "restored");
         Ok(restored)
     }
 
@@ -160,44 +157,51 @@ impl Restorer {
     /// has settled, that is not before `end`.
     fn read_changelog(
         &self,
-        partition: i32,
-        end: i64,
+        (partition, end): (i32, i64),
+        passing: &mut Passing<'_>,
         alive: &mut KeepAlive<'_>,
-    ) -> Result<Vec<Record>, LogError> {
+    ) -> Result<(), LogError> {
+        if end == 0 {
+            return Ok(());
+        }
         let topic = self.config.topics.name(Topic::History);
         let doing = format!("reading the changelog `{topic}`, partition {partition}");
         let failed = |source| failed(&doing, source);
-        if end == 0 {
-            return Ok(Vec::new());
-        }
         let mut list = TopicPartitionList::with_capacity(1);
         list.add_partition_offset(topic, partition, Offset::Beginning).map_err(failed)?;
         self.changelog.assign(&list).map_err(failed)?;
-        let mut read = LastPerKey::default();
-        let mut progress = Instant::now();
+        let (mut told, mut last) = (Instant::now(), Instant::now());
         let outcome = loop {
-            match self.changelog.poll(SLICE) {
+            let passed = match self.changelog.poll(SLICE) {
                 Some(Ok(message)) => {
-                    read.add(record(&message));
-                    progress = Instant::now();
+                    last = Instant::now();
+                    if last.duration_since(told) >= TELL {
+                        told = last;
+                        let (records, bytes) = passing.passed();
+                        let (offset, of) = (message.offset(), end);
+                        tracing::info!(partition, offset, of, records, bytes, "restoring");
+                    }
+                    passing.pass(change(&message))
                 }
                 Some(Err(KafkaError::PartitionEOF(at))) if at == partition => break Ok(()),
                 Some(Err(error)) => {
                     tracing::warn!(%error, topic, partition, "reading the changelog");
+                    Ok(())
                 }
-                None => {}
+                None => Ok(()),
+            };
+            if let Err(error) = passed.and_then(|()| alive.keep()) {
+                break Err(error);
             }
-            if progress.elapsed() > self.timeout() {
+            if last.elapsed() > self.timeout() {
                 break Err(failed(KafkaError::MessageConsumption(
                     RDKafkaErrorCode::OperationTimedOut,
                 )));
             }
-            if let Err(error) = alive.keep() {
-                break Err(error);
-            }
         };
+        // What was fetched ahead goes with the assignment.
         self.changelog.unassign().map_err(failed)?;
-        outcome.map(|()| read.finish())
+        outcome
     }
 
     /// Puts the reader of inputs to where it begins. Right after an assignment the client is
@@ -232,6 +236,17 @@ impl Restorer {
                 }
             }
         }
+    }
+}
+
+/// A record of the changelog.
+fn change(message: &BorrowedMessage<'_>) -> Record {
+    Record {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        ..Record::default()
     }
 }
 

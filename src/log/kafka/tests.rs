@@ -14,7 +14,9 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::conformance::{Bed, Member, PARTITIONS, Property, output, position, properties};
+use super::super::conformance::{
+    Bed, Member, PARTITIONS, Property, output, position, properties, restore,
+};
 use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
 
@@ -222,17 +224,17 @@ fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
     producer.commit(&done).unwrap();
     assert!(bed.committed(Topic::History, 0).is_empty(), "held back by what is open");
     member.consumer.pause(0).unwrap();
-    let unsettled = member.consumer.restore(0);
+    let (unsettled, _) = restore(&mut member.consumer, 0);
     assert!(matches!(unsettled, Err(LogError::Unsettled { .. })), "{unsettled:?}");
     let settled = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(1_500));
         stranger.abort_transaction(REQUEST_TIMEOUT).unwrap();
     });
-    let restored = member.consumer.restore(0).unwrap();
+    let (restored, changelog) = restore(&mut member.consumer, 0);
     settled.join().unwrap();
-    assert_eq!(restored.position, Some(3));
-    assert_eq!(restored.changelog.len(), 1);
-    assert_eq!(restored.changelog[0].value.as_deref(), Some(&b"ours"[..]), "above the aborted");
+    assert_eq!(restored.unwrap().position, Some(3));
+    assert_eq!(changelog.len(), 1);
+    assert_eq!(changelog[0].value.as_deref(), Some(&b"ours"[..]), "above the aborted");
 }
 
 fn who_stopped_polling_commits_nothing(broker: &mut Broker) {
@@ -326,8 +328,8 @@ fn a_lost_group_is_noticed(broker: &mut Broker) {
     let (mut consumer, _producer) = bed.join("b");
     let error = loop {
         if let Event::Assigned(_) = consumer.poll(bed.wait()).unwrap() {
-            assert!(consumer.restore(0).is_ok(), "nothing was ever written there");
-            break consumer.restore(1).unwrap_err();
+            assert!(restore(&mut consumer, 0).0.is_ok(), "nothing was ever written there");
+            break restore(&mut consumer, 1).0.unwrap_err();
         }
     };
     assert!(error.is_fatal() && error.to_string().contains("renamed"), "{error}");

@@ -1,0 +1,151 @@
+//! What scopes take: in memory while they are busy, and in the cache when they are idle.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::Receiver;
+use turnstream::cache::DiskCache;
+use turnstream::commit::Report;
+use turnstream::config::Config;
+use turnstream::log::Topic;
+use turnstream::worker::{Inlets, Parts, Workers};
+use turnstream_operators::generation::Generator;
+use turnstream_operators::history::ResponseSource;
+use turnstream_operators::history::cache::MemoryCache;
+use turnstream_operators::ingest::{Input, InputRecord, Original};
+use turnstream_operators::knowledge::{Graph, ImportedFact};
+use turnstream_operators::language::Lexicon;
+use turnstream_schemas::Response;
+
+use crate::memory::{Peak, Resident};
+
+const PARTITIONS: usize = 4;
+const IN_FLIGHT: usize = 4_000;
+
+/// An engine without facts, whose gate never passes and whose generator says nothing.
+pub(crate) fn parts() -> Parts {
+    let mut config = Config::default();
+    config.generation.generator = Generator::None;
+    config.gate.threshold = 1.0;
+    let nothing = [ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)];
+    Parts {
+        config: Arc::new(config),
+        graph: Arc::new(Graph::from_facts(nothing)),
+        lexicon: Lexicon::english(),
+        generate: None,
+        cache: Arc::<MemoryCache>::default(),
+        source: ResponseSource::Live,
+        publish_changes: true,
+        timings: false,
+        topic: Topic::Turns.name().into(),
+        late_answers: Arc::default(),
+    }
+}
+
+/// Workers with a client.
+struct Served {
+    workers: Workers,
+    ended: Receiver<Report>,
+    next_offset: [i64; PARTITIONS],
+    in_flight: usize,
+    /// Entries that responses recalled.
+    recalled: usize,
+}
+
+impl Served {
+    fn start(parts: &Parts) -> Self {
+        let (outlet, ended) = crossbeam_channel::unbounded();
+        let workers = Workers::start(1, parts, &outlet).expect("workers");
+        for partition in 0..PARTITIONS as i32 {
+            parts.cache.begin(partition, 1).expect("a cache");
+            let assigned = Input::Assigned { partition, generation: 1 };
+            workers.send(partition, vec![assigned]).expect("a worker");
+        }
+        Self { workers, ended, next_offset: [0; PARTITIONS], in_flight: 0, recalled: 0 }
+    }
+
+    fn turn(&mut self, scope: usize) {
+        let partition = scope % PARTITIONS;
+        let offset = self.next_offset[partition];
+        self.next_offset[partition] += 1;
+        let value = format!(
+            r#"{{"conversation_id":"conversation-{scope:08}","speaker":"user",
+            "text":"And what about the parcel number {offset} that I sent to my aunt in May?"}}"#
+        );
+        let original = Original { value: Some(value.into_bytes()), ..Original::default() };
+        let partition = partition as i32;
+        let record =
+            InputRecord { partition, generation: 1, offset, original, ..InputRecord::default() };
+        self.workers.send(partition, vec![Input::Record(record)]).expect("a worker");
+        self.in_flight += 1;
+        self.wait(IN_FLIGHT);
+    }
+
+    /// Waits until no more than so many turns are in flight.
+    fn wait(&mut self, in_flight: usize) {
+        while self.in_flight > in_flight {
+            let Report::Ended(ended) = self.ended.recv().expect("an outcome") else { continue };
+            self.in_flight -= ended.offsets.len();
+            for output in ended.outputs.iter().filter(|output| output.topic == Topic::Responses) {
+                let value = output.value.as_deref().unwrap_or_default();
+                let response: Response = serde_json::from_slice(value).expect("a response");
+                self.recalled += response.history.len();
+            }
+        }
+    }
+}
+
+fn per(scopes: usize, after: Resident, before: Resident) -> f64 {
+    after.anon.saturating_sub(before.anon) as f64 / scopes as f64
+}
+
+/// What a scope takes while it is in memory.
+pub(crate) fn stay() {
+    let mut parts = parts();
+    let config = Arc::make_mut(&mut parts.config);
+    config.history.max_scopes_in_memory = usize::MAX;
+    config.history.idle_after_seconds = u64::MAX;
+    for (scopes, turns) in [(100_000, 1), (2_000, 64)] {
+        let mut served = Served::start(&parts);
+        served.turn(0);
+        served.wait(0);
+        let before = Resident::now();
+        for scope in (0..turns).flat_map(|_| 1..=scopes) {
+            served.turn(scope);
+        }
+        served.wait(0);
+        let after = Resident::now();
+        println!("in memory, {turns} entries each: {:.1} KiB a scope", per(scopes, after, before));
+    }
+}
+
+/// A turn of each scope, then another of some.
+pub(crate) fn come_and_go() {
+    let scopes = crate::number("RESTORE_SCOPES", 1_000_000);
+    let folder = crate::folder();
+    let cache = Arc::new(DiskCache::open_in(folder.path(), 16 * 1024).expect("a cache"));
+    let parts = Parts { cache, ..parts() };
+    let most = parts.config.history.max_scopes_in_memory;
+    println!("idle scopes, at most {most} in memory: {} at the start", Resident::now());
+    let mut served = Served::start(&parts);
+    let (peak, begun) = (Peak::watch(), Instant::now());
+    for scope in 0..scopes {
+        served.turn(scope);
+        if (scope + 1) % (scopes / 10).max(1) == 0 {
+            println!("    {:>9} scopes: {}", scope + 1, Resident::now());
+        }
+    }
+    served.wait(0);
+    let rate = scopes as f64 / begun.elapsed().as_secs_f64();
+    println!("    {rate:.0} turns a second; at most {}", peak.end());
+    assert_eq!(served.recalled, 0, "each scope's first turn");
+    let begun = Instant::now();
+    let again = scopes / 10;
+    for number in 0..again {
+        served.turn(number * 7_919 % scopes);
+    }
+    served.wait(0);
+    let rate = again as f64 / begun.elapsed().as_secs_f64();
+    assert_eq!(served.recalled, again, "each recalled its first turn");
+    println!("    {again} of them came back, {rate:.0} turns a second; {}", Resident::now());
+}

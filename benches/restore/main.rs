@@ -1,0 +1,72 @@
+//! Restoring a large history from a real Kafka, beside a bare consumer that reads the same topic;
+//! and the memory of idle scopes.
+//!
+//! ```sh
+//! cargo bench --bench restore              # everything; needs what deploy/packages installs
+//! RESTORE_ENTRIES=100000 RESTORE_SCOPES=100000 cargo bench --bench restore    # a tenth of it
+//! ```
+//!
+//! Every phase is a process of its own, so that none is charged with another's memory:
+//!
+//! - `bare`: an rdkafka consumer of committed records reads all partitions of the history topic to
+//!   their ends and looks at nothing;
+//! - `engine`: a member of the group, its intake and its workers, until all partitions are
+//!   restored into the cache;
+//! - `idle`: as many scopes as there are to be have one turn each, and some of them another;
+//! - `held`: what a scope takes while it is in memory.
+//!
+//! Asserts only that what was measured is what was meant. Numbers are in benches/README.md.
+
+use std::process::Command;
+
+#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[path = "../../tests/it/broker.rs"]
+mod broker;
+mod idle;
+mod memory;
+mod topic;
+
+/// Names the phase to a process that is to do one.
+const PHASE: &str = "RESTORE_PHASE";
+/// Tells it where the broker is.
+const BOOTSTRAP: &str = "RESTORE_BOOTSTRAP";
+
+fn main() {
+    if let Ok(phase) = std::env::var(PHASE) {
+        let bootstrap = std::env::var(BOOTSTRAP).unwrap_or_default();
+        match phase.as_str() {
+            "bare" => topic::read_bare(&bootstrap),
+            "engine" => topic::restore(&bootstrap),
+            "idle" => idle::come_and_go(),
+            "held" => idle::stay(),
+            other => panic!("no phase {other}"),
+        }
+        return;
+    }
+    if let Some(broker) = broker::Broker::start_or_skip("restoring a history") {
+        broker.create_topics(topic::PARTITIONS);
+        topic::fill(broker.bootstrap());
+        for phase in ["bare", "engine", "bare", "engine"] {
+            run(phase, broker.bootstrap());
+        }
+    }
+    for phase in ["held", "idle"] {
+        run(phase, "");
+    }
+}
+
+fn run(phase: &str, bootstrap: &str) {
+    let program = std::env::current_exe().expect("this program");
+    let done = Command::new(program).env(PHASE, phase).env(BOOTSTRAP, bootstrap).status();
+    assert!(done.expect("a process").success(), "{phase}");
+}
+
+/// A number that the environment may set.
+fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
+}
+
+/// A folder on the disk that the build uses.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+}

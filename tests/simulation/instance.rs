@@ -31,6 +31,9 @@ use crate::protocol::{MortalConsumer, SteppedProducer, Wire};
 /// The consumer group.
 pub(crate) const GROUP: &str = "simulated";
 
+/// What a model that is not calm never answers to.
+pub(crate) const NEVER: &str = "never";
+
 type Model = Scripted<GenerateRequest, Generated>;
 
 /// A process that was started.
@@ -237,6 +240,7 @@ fn model(
         };
         let act = match what % 24 {
             _ if calm.load(Ordering::Relaxed) => Act::Answer(answer),
+            _ if said.starts_with(NEVER) => Act::Silence,
             0 | 1 => Act::Error("out of sorts".to_owned()),
             2 => Act::Panic,
             3 => Act::Silence,

@@ -9,7 +9,8 @@
 //! Then the faults stop, everything owed must arrive, and the oracle ([`oracle`]) compares what
 //! is on the log with the plain rules.
 //!
-//! [`directory`] kills a real process at every call to a log in a directory.
+//! [`directory`] kills a real process at every call to a log in a directory; [`flow`] gives an
+//! instance more than it can serve.
 //!
 //! ```text
 //! cargo test --test simulation                                           500 seeds
@@ -24,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod directory;
+mod flow;
 mod history;
 mod instance;
 mod oracle;

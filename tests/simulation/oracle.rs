@@ -143,10 +143,8 @@ impl Oracle {
 }
 
 /// The turn of an input that the workload sent, if it is one.
-fn turn_of(workload: &Workload, (partition, offset): Place) -> Option<&Said> {
-    let mut sent = workload.sent().iter();
-    let sent = sent.find(|sent| (sent.partition, sent.offset) == (partition, offset));
-    sent.unwrap_or_else(|| panic!("nobody sent {partition}-{offset}")).turn.as_ref()
+fn turn_of(workload: &Workload, place: Place) -> Option<&Said> {
+    workload.at(place).unwrap_or_else(|| panic!("nobody sent {place:?}")).turn.as_ref()
 }
 
 fn outcome(topic: Topic, record: &Record) -> Outcome {

@@ -1,5 +1,6 @@
 //! What people and programs put on the topic of turns, and what each input is owed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use fastrand::Rng;
@@ -61,6 +62,8 @@ pub(crate) struct Workload {
     agents: u32,
     unfit: u32,
     sent: Vec<Sent>,
+    /// Where in `sent` each input is.
+    places: BTreeMap<(i32, i64), usize>,
 }
 
 const TEXTS: [&str; 6] = [
@@ -81,12 +84,18 @@ impl Workload {
             agents: rng.u32(0..40),
             unfit: rng.u32(0..20),
             sent: Vec::new(),
+            places: BTreeMap::new(),
         }
     }
 
     /// Everything that was sent, in the order of sending.
     pub(crate) fn sent(&self) -> &[Sent] {
         &self.sent
+    }
+
+    /// An input, if it was sent.
+    pub(crate) fn at(&self, place: (i32, i64)) -> Option<&Sent> {
+        self.places.get(&place).map(|at| &self.sent[*at])
     }
 
     /// Sends an input to some partition.
@@ -109,17 +118,28 @@ impl Workload {
 
     /// Sends a user's turn of a new scope to the partition.
     pub(crate) fn send_fresh(&mut self, log: &EmbeddedLog, partition: i32, now_ms: u64) {
+        self.send_of(log, (partition, &format!("fresh-{partition}")), "hello again", now_ms);
+    }
+
+    /// Sends a user's turn of a conversation that is a scope of its own.
+    pub(crate) fn send_of(
+        &mut self,
+        log: &EmbeddedLog,
+        (partition, conversation): (i32, &str),
+        text: &str,
+        now_ms: u64,
+    ) {
         let time_ms = START_MS + now_ms as i64;
-        let (conversation, text) = (format!("fresh-{partition}"), "hello again".to_owned());
+        let turn_id = format!("turn-{}", self.sent.len());
         let value = json!({
-            "conversation_id": conversation, "user_id": conversation, "turn_id": "fresh",
+            "conversation_id": conversation, "user_id": conversation, "turn_id": turn_id,
             "speaker": "user", "text": text,
         });
         let said = Said {
             scope: format!("default/{conversation}"),
-            conversation,
-            turn_id: "fresh".to_owned(),
-            text,
+            conversation: conversation.to_owned(),
+            turn_id,
+            text: text.to_owned(),
             time_ms,
             speaker: By::User,
         };
@@ -148,6 +168,7 @@ impl Workload {
         {
             said.turn_id = format!("{partition}-{offset}");
         }
+        self.places.insert((partition, offset), self.sent.len());
         self.sent.push(Sent { partition, offset, key, value, header, turn });
     }
 

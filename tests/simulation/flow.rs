@@ -1,0 +1,90 @@
+//! Load that cannot be served does not take memory, and does not hold up others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastrand::Rng;
+use turnstream::config::Config;
+use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
+use turnstream_operators::form::Form;
+
+use crate::instance::{Instance, Moved, NEVER};
+use crate::oracle::Oracle;
+use crate::workload::Workload;
+use crate::world::parts;
+
+/// Turns of the one long conversation.
+const TURNS: usize = 5_000;
+
+/// Turns of others.
+const OTHERS: usize = 300;
+
+/// Inputs in flight at most, per partition and at one poll.
+const BOUND: usize = 40;
+const POLL: usize = 25;
+
+/// Milliseconds after which a request is given up.
+const PATIENCE_MS: u64 = 60_000;
+
+/// One conversation of thousands of turns, whose first the model never answers, fills its
+/// partition; a second partition is served all the same. Once the model is well, the long one is
+/// served as well, in order.
+#[test]
+fn an_endless_conversation_pauses_its_own_partition_only() {
+    let config = config();
+    let log = EmbeddedLog::in_memory(&EmbeddedConfig {
+        partitions: 2,
+        poll_records: POLL,
+        ..EmbeddedConfig::default()
+    });
+    let log = log.expect("a log in memory");
+    let mut workload = Workload::new(&mut Rng::with_seed(1), 2, false);
+    for at in 0..TURNS {
+        let text = if at == 0 { NEVER } else { "and then" };
+        workload.send_of(&log, (0, "endless"), text, at as u64);
+    }
+    for at in 0..OTHERS {
+        workload.send_of(&log, (1, &format!("other-{}", at % 30)), "hello", at as u64);
+    }
+
+    let stalled: Arc<AtomicBool> = Arc::default();
+    let mut instance =
+        Instance::start(&log, "process", &parts(config.clone()), |_| (9, 0), &stalled);
+    let mut oracle = Oracle::default();
+    let mut now_ms = 0;
+    let mut round = |now_ms: u64, oracle: &mut Oracle| {
+        instance.poll(now_ms);
+        instance.work(now_ms);
+        assert_eq!(instance.take_reports(usize::MAX, now_ms), Moved::On);
+        oracle.observe(&log, &workload);
+        assert!(instance.in_flight() <= 2 * BOUND + POLL, "{} in flight", instance.in_flight());
+    };
+    for _ in 0..4 * OTHERS {
+        now_ms += 5;
+        round(now_ms, &mut oracle);
+    }
+    assert_eq!(oracle.ended(), OTHERS, "all of the others, and nothing of the endless one");
+    assert!(oracle.outcome((0, 0)).is_none(), "the first turn is still with the model");
+
+    stalled.store(true, Ordering::Relaxed);
+    now_ms += PATIENCE_MS;
+    for _ in 0..8 * TURNS {
+        now_ms += 20;
+        round(now_ms, &mut oracle);
+        if oracle.ended() == TURNS + OTHERS {
+            break;
+        }
+    }
+    oracle.check(&log, &workload, &config);
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.turns.max_in_flight_per_partition = BOUND;
+    config.history.max_entries = 4;
+    config.history.alpha = 0.0;
+    config.commit.interval_ms = 5;
+    config.generation.form = Form::Prompted;
+    config.generation.call.timeout_ms = PATIENCE_MS;
+    config
+}

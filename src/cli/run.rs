@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::Deserialize;
+use turnstream_operators::ingest::InputTopic;
 
 use super::{load_config, signals};
 use crate::config::{Config, LogKind};
@@ -32,6 +33,16 @@ const READ_RECORDS: usize = 256;
 /// signal ends it at once; nothing is lost or doubled, since what was not committed is read again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes:
+  0  stopped cleanly
+  1  failure while running, an engine fault among them; a restart goes on from the last commit
+  2  wrong usage or configuration: mend it first
+  4  fenced: another process has our transactional id or instance id. Look for it before a restart:
+     two of one name fence each other in turn
+  5  the broker cannot be reached, or the Kafka client cannot go on: restart
+  6  the log refuses us: topics, permissions, credentials, limits, or records that are not ours.
+     A restart would meet the same: mend them first
+
 Examples:
   turnstream run --config turnstream.toml
   turnstream run --config turnstream.toml --workers 2 --log-format json
@@ -59,8 +70,9 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let summary = match config.log.kind {
         LogKind::Kafka => {
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
+            let name = config.log.kafka.topics.name(Topic::Turns).into();
+            let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
-            let topic = config.log.kafka.topics.name(Topic::Turns).into();
             let parts = Parts { topic, ..Parts::new(config)? };
             tracing::info!(workers, "serving");
             serve(ends, &parts, workers, &stop)?
@@ -98,7 +110,9 @@ fn serve_embedded(
     let producer = log.producer(&consumer, EMBEDDED_NAME)?;
     let partitions = config.log.embedded.partitions;
     let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
-    let parts = Parts::new(config)?;
+    let topic =
+        InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
+    let parts = Parts { topic, ..Parts::new(config)? };
     let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
 
     let feeding = log.clone();

@@ -13,7 +13,7 @@ use turnstream_schemas::outcome::Bytes;
 
 use super::super::{Consumer, Event, LogError, Record, Restored};
 use super::KafkaConfig;
-use super::errors::{failed, fatal, refused, remedy_of};
+use super::errors::{failed, fatal, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::Restorer;
 
@@ -91,6 +91,9 @@ impl KafkaConsumer {
         let doing = format!("reading topic `{topic}` as group `{}`", self.config.group_id);
         if is_fatal {
             return Err(self.fatal(&doing, source));
+        }
+        if let Some(said) = self.client.context().login_refused() {
+            return Err(login_refused(&doing, &said));
         }
         if let Some(remedy) = remedy_of(&source) {
             return Err(refused(&doing, &source, remedy));

@@ -24,12 +24,18 @@ pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
     }
 }
 
+/// What would mend a refused log-in.
+const CREDENTIALS: &str = "check `sasl.*` and `ssl.*` in `kafka.client`";
+
+/// A broker refused our credentials, with what it said.
+pub(super) fn login_refused(doing: &str, said: &str) -> LogError {
+    LogError::Refused(format!("{doing}: the broker refuses the credentials: {said}; {CREDENTIALS}"))
+}
+
 /// What would mend an error that every try would meet again, where we know.
 pub(super) fn remedy_of(source: &KafkaError) -> Option<&'static str> {
     Some(match code_of(source)? {
-        Code::SaslAuthenticationFailed | Code::Authentication => {
-            "the broker refuses the credentials; check `sasl.*` and `ssl.*` in `kafka.client`"
-        }
+        Code::SaslAuthenticationFailed => CREDENTIALS,
         Code::UnsupportedSASLMechanism | Code::IllegalSASLState | Code::SecurityDisabled => {
             "the broker does not offer this kind of log-in; check `security.protocol` and \
              `sasl.mechanism` in `kafka.client`"
@@ -157,7 +163,6 @@ mod tests {
     #[test]
     fn what_every_try_would_meet_is_refused_with_a_remedy() {
         for (code, remedy) in [
-            (Code::Authentication, "sasl.*"),
             (Code::SaslAuthenticationFailed, "sasl.*"),
             (Code::UnsupportedSASLMechanism, "sasl.mechanism"),
             (Code::TopicAuthorizationFailed, "READ of the topics"),

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Topic};
-use super::errors::{failed, refused, remedy_of};
+use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings};
 
@@ -105,8 +105,8 @@ pub(super) struct Found {
 
 /// Looks for a topic; one that was just made is waited for. `None` where it is not there and may
 /// be created.
-pub(super) fn find<C: ConsumerContext>(
-    client: &BaseConsumer<C>,
+pub(super) fn find(
+    client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
     topic: Topic,
     made: bool,
@@ -122,6 +122,9 @@ pub(super) fn find<C: ConsumerContext>(
                 // Why connections fail is told on another way, and only to who polls.
                 if let Some((source, remedy)) = heard(client) {
                     return Err(refused(&doing, &source, remedy));
+                }
+                if let Some(said) = client.context().login_refused() {
+                    return Err(login_refused(&doing, &said));
                 }
                 if Instant::now() >= deadline {
                     return Err(failed(&doing, source));
@@ -168,7 +171,7 @@ pub(super) fn find<C: ConsumerContext>(
 
 /// An error of a connection that was noted meanwhile and will not go away, with its remedy. The consumer has not subscribed yet, so
 /// nothing else can come.
-fn heard<C: ConsumerContext>(client: &BaseConsumer<C>) -> Option<(KafkaError, &'static str)> {
+fn heard(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
     std::iter::from_fn(|| client.poll(Duration::ZERO))
         .filter_map(Result::err)
         .find_map(|error| remedy_of(&error).map(|remedy| (error, remedy)))

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, DefaultProducerContext};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::super::{LogError, Topic};
 use super::errors::failed;
+use super::membership::Membership;
 use super::producer::take_id;
 use super::topics::find;
 use super::{KafkaConfig, REQUEST_TIMEOUT};
@@ -52,9 +53,10 @@ pub struct HeldBack {
 pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let config = KafkaConfig { create_topics: false, ..config.clone() };
     config.check()?;
-    let make = |settings: ClientConfig| -> Result<BaseConsumer<DefaultConsumerContext>, LogError> {
+    let turns = config.topics.name(Topic::Turns);
+    let make = |settings: ClientConfig| -> Result<BaseConsumer<Membership>, LogError> {
         settings
-            .create_with_context(DefaultConsumerContext)
+            .create_with_context(Membership::new(turns))
             .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))
     };
     let committed = make(config.changelog_settings())?;
@@ -93,11 +95,7 @@ pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
 }
 
 /// The end of a partition as this client is told it.
-fn end(
-    client: &BaseConsumer<DefaultConsumerContext>,
-    topic: &str,
-    partition: i32,
-) -> Result<i64, LogError> {
+fn end(client: &BaseConsumer<Membership>, topic: &str, partition: i32) -> Result<i64, LogError> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     loop {
         match client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT) {
@@ -114,7 +112,7 @@ fn end(
 
 /// The log's time of the first record at or above an offset, committed or not.
 fn time_of(
-    client: &BaseConsumer<DefaultConsumerContext>,
+    client: &BaseConsumer<Membership>,
     topic: &str,
     partition: i32,
     offset: i64,

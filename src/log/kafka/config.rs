@@ -146,6 +146,9 @@ pub struct ClientSettings(pub BTreeMap<String, String>);
 /// The setting of the client that bounds records and batches.
 pub(super) const MESSAGE_LIMIT: &str = "message.max.bytes";
 
+/// What it is where nothing is set.
+const CLIENT_LIMIT_BYTES: usize = 1_000_000;
+
 /// What stands in place of a hidden value.
 const HIDDEN: &str = "***";
 
@@ -322,6 +325,12 @@ impl KafkaConfig {
     /// told.
     pub(super) fn watermark_settings(&self) -> ClientConfig {
         self.reader_settings("read_uncommitted")
+    }
+
+    /// What every topic of outcomes has to accept, in bytes: the largest record or batch that
+    /// the client sends, as far as that is known before topics are asked.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        self.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES)
     }
 
     /// The largest record or batch that the client sends, in bytes, where that is set.

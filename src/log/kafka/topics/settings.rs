@@ -13,9 +13,6 @@ use super::super::config::MESSAGE_LIMIT;
 use super::super::errors::{code_of, failed};
 use super::{options, wait_for};
 
-/// The largest record or batch that the client sends where nothing is set, in bytes.
-const CLIENT_LIMIT_BYTES: usize = 1_000_000;
-
 /// Kafka's own default of `max.message.bytes`.
 const TOPIC_LIMIT_BYTES: usize = 1_048_588;
 
@@ -95,7 +92,7 @@ pub(super) fn check(
     }
     let outcomes = [Topic::Responses, Topic::Recorded, Topic::DeadLetters, Topic::History];
     let limit = |topic| settings.get(&topic).and_then(|found| found.limit_bytes);
-    let sent = config.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES);
+    let sent = config.sent_bytes();
     for topic in outcomes {
         let Some(accepted) = limit(topic).filter(|accepted| *accepted < sent) else { continue };
         let name = config.topics.name(topic);
@@ -159,7 +156,7 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
 
 /// `max.message.bytes` of a topic that is created, where Kafka's default is not enough.
 pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize> {
-    let client = config.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES);
+    let client = config.sent_bytes();
     let needed = match topic {
         // What a dead letter must hold; said, so that another default of the broker is no
         // matter.

@@ -19,6 +19,7 @@ use turnstream_schemas::{
 };
 
 use crate::flow::{Epoch, Finished, RequestId};
+use crate::partitioner::Partitioner;
 
 /// What an agent's words do to an answer that is still being made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +53,11 @@ pub struct TurnsConfig {
     /// since one turn dated 2999 would take all recency from the others. Replays are exempt.
     /// 0 checks nothing.
     pub max_timestamp_skew_seconds: u64,
+    /// How those who write turns choose the partition of a key: `murmur2` (Kafka's own clients),
+    /// `crc32` (librdkafka, kcat and what builds on them) or `unchecked`. Named, a keyed turn
+    /// that lies on another partition than its key's is a dead letter: a conversation whose
+    /// turns two kinds of clients write would be cut in two. Replays check nothing.
+    pub partitioner: Partitioner,
     /// Inputs of one partition in flight at most, waiting ones included, from 1; then the
     /// partition pauses. It also bounds the set of finished offsets that a commit carries.
     pub max_in_flight_per_partition: usize,
@@ -68,6 +74,7 @@ impl Default for TurnsConfig {
             max_id_bytes: 256,
             max_record_bytes: 262_144,
             max_timestamp_skew_seconds: 86_400,
+            partitioner: Partitioner::Unchecked,
             max_in_flight_per_partition: 400,
             max_in_flight: 8_000,
         }
@@ -192,11 +199,28 @@ fn route(partition: i32, scope: &Scope) -> u64 {
     hash ^ (hash >> 29)
 }
 
+/// Where inputs come from.
+#[derive(Clone, Debug)]
+pub struct InputTopic {
+    /// Its name, for the coordinates of inputs.
+    pub name: Arc<str>,
+    /// How many partitions it has; `None` where that means nothing, and then no key is held
+    /// against its partition.
+    pub partitions: Option<i32>,
+}
+
+impl<Name: Into<Arc<str>>> From<Name> for InputTopic {
+    /// A topic of which only the name is known.
+    fn from(name: Name) -> Self {
+        Self { name: name.into(), partitions: None }
+    }
+}
+
 /// Reads inputs: inputs in, (what `history` receives, dead letters) out.
 pub fn ingest<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
     config: TurnsConfig,
-    topic: Arc<str>,
+    topic: InputTopic,
 ) -> (StreamVec<'scope, Epoch, Arrived>, StreamVec<'scope, Epoch, Finished>) {
     let scope = inputs.scope();
     let workers = scope.peers() as u64;
@@ -247,13 +271,17 @@ pub fn ingest<'scope>(
 fn read(
     record: InputRecord,
     config: &TurnsConfig,
-    topic: &str,
+    topic: &InputTopic,
 ) -> Result<ArrivedTurn, Box<Finished>> {
     let InputRecord { partition, generation, offset, original, last_of_scope } = record;
-    let input = InputId { topic: topic.to_owned(), partition, offset };
+    let input = InputId { topic: topic.name.as_ref().to_owned(), partition, offset };
     let request = RequestId { partition, generation, offset };
     let original = Arc::new(original);
-    match turn_of(&original, config) {
+    let read = turn_of(&original, config).and_then(|read| {
+        check_partition(partition, &original, config.partitioner, topic.partitions)?;
+        Ok(read)
+    });
+    match read {
         Ok((turn, scope)) => {
             let turn_id = turn.turn_id.clone().unwrap_or_else(|| input.turn_id());
             let event_time = turn
@@ -334,6 +362,12 @@ enum Refusal {
          turns.max_timestamp_skew_seconds = {limit}"
     )]
     Skewed { seconds: u64, limit: u64 },
+    #[error(
+        "the turn lies on partition {found}, and its key belongs on partition {expected} of \
+         {partitions} by turns.partitioner = \"{}\"; have every client that writes turns place \
+         keys in the same way, or set turns.partitioner to how they do it", partitioner.name()
+    )]
+    Misplaced { found: i32, expected: i32, partitions: i32, partitioner: Partitioner },
 }
 
 /// Parses and checks a record's value.
@@ -408,6 +442,22 @@ fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusa
         return Err(Refusal::Skewed { seconds, limit });
     }
     Ok(())
+}
+
+/// A record without a key may lie anywhere.
+fn check_partition(
+    found: i32,
+    original: &Original,
+    partitioner: Partitioner,
+    partitions: Option<i32>,
+) -> Result<(), Refusal> {
+    let (Some(key), Some(partitions)) = (&original.key, partitions) else { return Ok(()) };
+    match partitioner.partition(key, partitions) {
+        Some(expected) if expected != found => {
+            Err(Refusal::Misplaced { found, expected, partitions, partitioner })
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
 //! [`index`]) and the one who asks through them ([`mod@call`]); what travels between two stages
-//! ([`flow`]).
+//! ([`flow`]); the partition of a key ([`partitioner`]).
 //!
 //! # The contract of a stage
 //!
@@ -60,6 +60,7 @@ pub mod knowledge;
 pub mod language;
 pub mod linking;
 pub mod model;
+pub mod partitioner;
 pub mod resources;
 pub mod salience;
 pub mod small_talk;

@@ -26,6 +26,7 @@ pub mod schema;
 pub mod signals;
 #[cfg(test)]
 mod tests;
+pub mod transactions;
 pub mod validate;
 
 pub use failure::{InputRefused, Usage};
@@ -42,6 +43,9 @@ Exit codes:
   1  failure while running
   2  wrong usage or configuration
   3  input refused as a whole
+  4  fenced: another process has our transactional or instance id; look before a restart
+  5  the broker cannot be reached, or the client cannot go on; a restart mends it
+  6  the log refuses us: topics, permissions, credentials, limits; mend them first
 
 Environment:
   TURNSTREAM_LOG  what is logged where --log-level is not given, such as
@@ -89,6 +93,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
+    /// Show and end transactions that hold readers back.
+    Transactions(transactions::Args),
     /// Check a configuration file.
     Validate(validate::Args),
     /// Print the JSON Schema of a record.
@@ -104,6 +110,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
+            Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
@@ -125,6 +132,7 @@ impl Command {
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
+            Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
@@ -143,9 +151,29 @@ pub enum Exit {
     Usage,
     /// The input was refused as a whole.
     InputRefused,
+    /// Another process took our transactional id or our group instance id. Started again without
+    /// a look for that one, the two would fence each other in turn.
+    Fenced,
+    /// The broker cannot be reached, or the client cannot go on. A restart goes on from the last
+    /// commit.
+    Unavailable,
+    /// The log refuses us: topics, permissions, credentials, limits. A restart would meet the
+    /// same.
+    LogRefused,
 }
 
 impl Exit {
+    /// Every way, by rising number.
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::Failed,
+        Self::Usage,
+        Self::InputRefused,
+        Self::Fenced,
+        Self::Unavailable,
+        Self::LogRefused,
+    ];
+
     /// The number that the process ends with.
     pub fn code(self) -> u8 {
         match self {
@@ -153,6 +181,9 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 2,
             Self::InputRefused => 3,
+            Self::Fenced => 4,
+            Self::Unavailable => 5,
+            Self::LogRefused => 6,
         }
     }
 }

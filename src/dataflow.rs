@@ -14,8 +14,6 @@
 //!        dead letters                              responses + history changes + offsets, one transaction
 //! ```
 
-use std::sync::Arc;
-
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
@@ -45,7 +43,7 @@ pub fn dialogue<'scope>(
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
 
-    let (turns, refused) = ingest(inputs, config.turns, Arc::clone(&parts.topic));
+    let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate, means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);

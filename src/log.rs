@@ -344,10 +344,19 @@ pub enum LogError {
         /// Topic and partition.
         what: String,
     },
-    /// Another process writes under our name.
-    #[error("another process took over the transactional id `{0}`; give every process its own")]
-    Fenced(String),
-    /// The log refuses what was asked of it, or holds what it must not.
+    /// Another process goes by our name, and the log listens to that one now.
+    #[error(
+        "another process took over the {name} `{id}`; give every process its own, and look for \
+         the other one before this one is started again: they would fence each other in turn"
+    )]
+    Fenced {
+        /// What kind of name it is.
+        name: &'static str,
+        /// The name.
+        id: String,
+    },
+    /// The log refuses what was asked of it, and would refuse it again: topics, permissions,
+    /// credentials, limits. Or it holds what it must not.
     #[error("{0}")]
     Refused(String),
     /// The cache would not take a changelog.
@@ -363,7 +372,7 @@ impl LogError {
             Self::Stale { .. } | Self::Unsettled { .. } => false,
             Self::File { .. }
             | Self::Storage { .. }
-            | Self::Fenced(_)
+            | Self::Fenced { .. }
             | Self::Refused(_)
             | Self::Cache(_) => true,
         }

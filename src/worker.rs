@@ -26,7 +26,7 @@ use timely::worker::Worker;
 use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
-use turnstream_operators::ingest::{Input, OnAgentReply};
+use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
@@ -69,8 +69,8 @@ pub struct Parts {
     pub publish_changes: bool,
     /// Whether responses carry timings.
     pub timings: bool,
-    /// Name of the input topic, for the coordinates of inputs.
-    pub topic: Arc<str>,
+    /// The input topic.
+    pub topic: InputTopic,
     /// Answers that came for turns that had ended otherwise.
     pub late_answers: Arc<AtomicU64>,
 }

@@ -16,6 +16,9 @@ import org.apache.kafka.common.errors.TopicExistsException;
  */
 class Topics {
     private static final List<String> DELETED = List.of("turns", "responses", "recorded", "dead-letters");
+    /** The largest record that a topic takes by default, and the reason beside it. */
+    private static final String DEAD_LETTER_BYTES = String.valueOf(1_048_588 + 65_536);
+
     private static final List<String> COMPACTED = List.of("history", "knowledge", "views");
 
     public static void main(String[] args) throws Exception {
@@ -26,7 +29,11 @@ class Topics {
 
         List<NewTopic> topics = new ArrayList<>();
         for (String name : DELETED) {
-            topics.add(topic(prefix + name, partitions, Map.of("cleanup.policy", "delete")));
+            Map<String, String> config = new HashMap<>(Map.of("cleanup.policy", "delete"));
+            if (name.equals("dead-letters")) {
+                config.put("max.message.bytes", DEAD_LETTER_BYTES);
+            }
+            topics.add(topic(prefix + name, partitions, config));
         }
         for (String name : COMPACTED) {
             Map<String, String> config = new HashMap<>(Map.of("cleanup.policy", "compact"));

@@ -77,10 +77,11 @@ fn a_turn_without_time_takes_the_logs_and_without_that_a_synthetic_one() {
         ..InputRecord::default()
     };
     let config = TurnsConfig::default();
-    let logged = read(record(Some(42)), &config, "turns").unwrap();
+    let topic = InputTopic::from("turns");
+    let logged = read(record(Some(42)), &config, &topic).unwrap();
     assert_eq!(logged.event_time, EventTime(42));
     assert_eq!(logged.turn_id.as_str(), "0-7");
-    let synthetic = read(record(None), &config, "turns").unwrap();
+    let synthetic = read(record(None), &config, &topic).unwrap();
     assert_eq!(synthetic.event_time, EventTime(7_000));
 }
 
@@ -91,4 +92,41 @@ fn line_breaks_and_tabs_are_text() {
         ..Original::default()
     };
     assert!(turn_of(&original, &TurnsConfig::default()).is_ok());
+}
+
+#[test]
+fn a_keyed_turn_on_another_partition_than_its_keys_is_a_dead_letter() {
+    let topic = |partitions| InputTopic { name: "turns".into(), partitions };
+    let reason = |partitioner, key: Option<&str>, partition, partitions| {
+        let value = br#"{"conversation_id":"c-17","speaker":"user","text":"x"}"#.to_vec();
+        let original = Original {
+            key: key.map(|key| key.as_bytes().to_vec()),
+            value: Some(value),
+            ..Original::default()
+        };
+        let record = InputRecord { partition, original, ..InputRecord::default() };
+        let config = TurnsConfig { partitioner, ..TurnsConfig::default() };
+        read(record, &config, &topic(partitions)).err().map(|finished| {
+            let (outcome, _) = &finished.outcomes[0];
+            let Outcome::DeadLetter(letter) = outcome else { panic!("{outcome:?}") };
+            letter.fault.reason.clone()
+        })
+    };
+    let (murmur2, crc32) = (Partitioner::Murmur2, Partitioner::Crc32);
+    // Of 13 partitions `c-17` belongs on 12 by murmur2, and on 7 by CRC32.
+    for (partitioner, key, partition, partitions) in [
+        (murmur2, Some("c-17"), 12, Some(13)),
+        (crc32, Some("c-17"), 7, Some(13)),
+        (murmur2, None, 3, Some(13)),
+        (crc32, Some(""), 3, Some(13)),
+        (murmur2, Some("c-17"), 3, None),
+        (Partitioner::Unchecked, Some("c-17"), 3, Some(13)),
+    ] {
+        let found = reason(partitioner, key, partition, partitions);
+        assert_eq!(found, None, "{partitioner:?} {key:?} on {partition} of {partitions:?}");
+    }
+    let found = reason(murmur2, Some("c-17"), 7, Some(13)).expect("another's partition");
+    for said in ["partition 7,", "partition 12 of 13", "turns.partitioner = \"murmur2\"", "have"] {
+        assert!(found.contains(said), "{said} is not in {found}");
+    }
 }

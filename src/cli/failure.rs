@@ -1,17 +1,22 @@
 //! What went wrong, once: on standard error for people, as one JSON object for programs.
 //!
 //! Commands return [`anyhow::Error`]. Its chain decides the exit code: a [`Usage`] or a
-//! [`ConfigError`] in it is wrong usage, an [`InputRefused`] a refused input, everything else a
-//! failure while running.
+//! [`ConfigError`] in it is wrong usage, an [`InputRefused`] a refused input, a [`LogError`] what
+//! the log asks for (fenced, unavailable, refused), everything else a failure while running.
 
 use std::io::Write;
 
+use rdkafka::error::KafkaError;
 use serde::Serialize;
 
 use super::logging::conceal;
 use super::{Exit, print_json};
+use crate::commit::CommitError;
 use crate::config::{ConfigError, Problem};
+use crate::engine::EngineError;
+use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
+use crate::log::LogError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,8 +91,47 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         {
             return Exit::InputRefused;
         }
+        if let Some(exit) = exit_of_log(cause) {
+            return exit;
+        }
     }
     Exit::Failed
+}
+
+/// What an error of the log asks of whoever runs the process. The errors of the engine let their
+/// cause speak for them, so the chain does not hold it.
+fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    let engine = cause.downcast_ref::<EngineError>();
+    let intake = match engine {
+        Some(EngineError::Intake(intake)) => Some(intake),
+        _ => cause.downcast_ref::<IntakeError>(),
+    };
+    let commit = match engine {
+        Some(EngineError::Commit(commit)) => Some(commit),
+        _ => cause.downcast_ref::<CommitError>(),
+    };
+    let log = match (intake, commit) {
+        // What another program wrote or committed is there after a restart as well.
+        (Some(IntakeError::Metadata { .. }), _) | (_, Some(CommitError::Metadata { .. })) => {
+            return Some(Exit::LogRefused);
+        }
+        (Some(IntakeError::Log(log)), _) => log,
+        (_, Some(CommitError::Log { source, .. })) => source,
+        _ => cause.downcast_ref::<LogError>()?,
+    };
+    Some(match log {
+        LogError::Fenced { .. } => Exit::Fenced,
+        LogError::Refused(_) => Exit::LogRefused,
+        // The client refuses a setting of `log.kafka.client`.
+        LogError::Kafka {
+            source: KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_),
+            ..
+        } => Exit::Usage,
+        LogError::Kafka { .. } | LogError::Unsettled { .. } | LogError::Stale { .. } => {
+            Exit::Unavailable
+        }
+        LogError::File { .. } | LogError::Storage { .. } | LogError::Cache(_) => Exit::Failed,
+    })
 }
 
 /// Writes an error to `err` with its causes and remedy, and with `json` to `out` as well.
@@ -152,9 +196,11 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use rdkafka::error::RDKafkaErrorCode;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::commit::ledger::metadata::MetadataError;
 
     fn reported(error: &anyhow::Error) -> (Exit, String, Value) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -211,7 +257,44 @@ mod tests {
         ] {
             assert_eq!(exit_of(&error), exit, "{error}");
         }
-        let codes = [Exit::Success, Exit::Failed, Exit::Usage, Exit::InputRefused].map(Exit::code);
-        assert_eq!(codes, [0, 1, 2, 3]);
+        assert_eq!(Exit::ALL.map(Exit::code), [0, 1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn errors_of_the_log_say_whether_a_restart_helps() {
+        let kafka = |source, fatal| LogError::Kafka { doing: "x".to_owned(), source, fatal };
+        let gone = |fatal| kafka(KafkaError::Flush(RDKafkaErrorCode::AllBrokersDown), fatal);
+        let fenced = || LogError::Fenced { name: "transactional id", id: "writer-1".to_owned() };
+        let refused = || LogError::Refused("no such topic".to_owned());
+        let lost = |partition| IntakeError::Metadata {
+            partition,
+            source: MetadataError::Version { position: 3, found: 'x' },
+        };
+        let file = std::io::Error::other("disk on fire");
+        for (error, exit) in [
+            (fenced(), Exit::Fenced),
+            (refused(), Exit::LogRefused),
+            (gone(false), Exit::Unavailable),
+            (gone(true), Exit::Unavailable),
+            (LogError::Unsettled { what: "history".to_owned() }, Exit::Unavailable),
+            (kafka(KafkaError::ClientCreation("no such setting".to_owned()), true), Exit::Usage),
+            (LogError::File { path: "log".to_owned(), source: file }, Exit::Failed),
+        ] {
+            let said = error.to_string();
+            assert_eq!(exit_of(&anyhow::Error::from(error).context("while")), exit, "{said}");
+        }
+        // As the engine gives them: with every layer between.
+        let committing = |source| EngineError::from(CommitError::Log { attempt: 6, source });
+        for (error, exit) in [
+            (EngineError::from(IntakeError::from(fenced())), Exit::Fenced),
+            (EngineError::from(IntakeError::from(refused())), Exit::LogRefused),
+            (EngineError::from(lost(2)), Exit::LogRefused),
+            (committing(fenced()), Exit::Fenced),
+            (committing(gone(false)), Exit::Unavailable),
+            (EngineError::CommitterPanicked, Exit::Failed),
+        ] {
+            let said = error.to_string();
+            assert_eq!(exit_of(&error.into()), exit, "{said}");
+        }
     }
 }

@@ -128,7 +128,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         source: args.history.into(),
         publish_changes: args.out_history.is_some(),
         timings: args.timings,
-        topic: topic(&args.log),
+        topic: topic(&args.log).into(),
         ..Parts::new(config)?
     };
     let stop = signals::stop_on_signals()?;

@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::Deserialize;
+use turnstream_operators::ingest::InputTopic;
 
-use super::{load_config, signals};
+use super::{Usage, load_config, signals};
 use crate::cache::DiskCache;
 use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
@@ -34,6 +35,16 @@ const READ_RECORDS: usize = 256;
 /// signal ends it at once; nothing is lost or doubled, since what was not committed is read again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes:
+  0  stopped cleanly
+  1  failure while running, an engine fault among them; a restart goes on from the last commit
+  2  wrong usage or configuration: mend it first
+  4  fenced: another process has our transactional id or instance id. Look for it before a restart:
+     two of one name fence each other in turn
+  5  the broker cannot be reached, or the Kafka client cannot go on: restart
+  6  the log refuses us: topics, permissions, credentials, limits, or records that are not ours.
+     A restart would meet the same: mend them first
+
 Examples:
   turnstream run --config turnstream.toml
   turnstream run --config turnstream.toml --workers 2 --log-format json
@@ -60,9 +71,11 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let stop = signals::stop_on_signals()?;
     let summary = match config.log.kind {
         LogKind::Kafka => {
+            check_room(&config)?;
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
+            let name = config.log.kafka.topics.name(Topic::Turns).into();
+            let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
-            let topic = config.log.kafka.topics.name(Topic::Turns).into();
             let cache = Arc::new(DiskCache::open(&config.run)?);
             let parts = Parts { topic, cache, ..Parts::new(config)? };
             tracing::info!(workers, "serving");
@@ -72,6 +85,40 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     };
     report(&summary);
     Ok(())
+}
+
+/// What the facts, concepts and evicted entries of a response take at most, and the headers that
+/// it carries, in bytes: generous, since their texts are not bounded one by one.
+const RESPONSE_ROOM_BYTES: usize = 256 * 1024;
+
+/// A bound on the largest outcome: what came with the turn goes out with it, and so does what was
+/// recalled. Text is twice as long in JSON at most.
+fn largest_outcome_bytes(config: &Config) -> usize {
+    let (turns, history) = (&config.turns, &config.history);
+    let exchange = turns.max_text_bytes.saturating_mul(4);
+    turns
+        .max_record_bytes
+        .saturating_add(history.window_bytes.saturating_mul(2))
+        .saturating_add(history.recall_entries.saturating_add(1).saturating_mul(exchange))
+        .saturating_add(RESPONSE_ROOM_BYTES)
+}
+
+/// Refuses bounds under which an outcome could be too large for the client. That topics accept
+/// what the client sends is checked once they are asked.
+fn check_room(config: &Config) -> Result<(), Usage> {
+    let needed = largest_outcome_bytes(config);
+    if needed <= config.log.kafka.sent_bytes() {
+        return Ok(());
+    }
+    Err(Usage::new(
+        "the largest outcome that turns.max_record_bytes, turns.max_text_bytes, \
+         history.window_bytes and history.recall_entries allow is larger than what the Kafka \
+         client sends",
+        format!(
+            "lower them, or set log.kafka.client.\"message.max.bytes\" to {needed} and \
+             max.message.bytes of the topics to no less"
+        ),
+    ))
 }
 
 fn report(summary: &Summary) {
@@ -101,8 +148,10 @@ fn serve_embedded(
     let producer = log.producer(&consumer, EMBEDDED_NAME)?;
     let partitions = config.log.embedded.partitions;
     let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
+    let topic =
+        InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let parts = Parts { cache, ..Parts::new(config)? };
+    let parts = Parts { topic, cache, ..Parts::new(config)? };
     let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
 
     let feeding = log.clone();
@@ -174,4 +223,26 @@ fn show(log: &EmbeddedLog, shown: &mut [i64], out: &mut dyn Write) -> anyhow::Re
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_allow_too_large_an_outcome_are_refused() {
+        let mut config = Config::default();
+        assert_eq!(check_room(&config), Ok(()));
+        config.turns.max_record_bytes = 700_000;
+        let refused = check_room(&config).expect_err("too large");
+        let needed = largest_outcome_bytes(&config);
+        assert!(format!("{refused:?}").contains(&format!("to {needed} ")), "{refused:?}");
+        let client = &mut config.log.kafka.client.0;
+        client.insert("message.max.bytes".to_owned(), needed.to_string());
+        assert_eq!(check_room(&config), Ok(()));
+        config.history.recall_entries += 1;
+        assert!(check_room(&config).is_err());
+        config.history.recall_entries = usize::MAX;
+        assert!(check_room(&config).is_err(), "and nothing overflows");
+    }
 }

@@ -64,7 +64,7 @@ fn every_argument_is_documented() {
 #[test]
 fn exit_codes_are_documented() {
     let help = Cli::command().render_help().to_string();
-    for exit in [Exit::Success, Exit::Failed, Exit::Usage, Exit::InputRefused] {
+    for exit in Exit::ALL {
         assert!(help.contains(&format!("\n  {}  ", exit.code())), "{exit:?} in\n{help}");
     }
 }

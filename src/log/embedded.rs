@@ -25,6 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::partitioner::Partitioner;
 use turnstream_schemas::Header;
 
 use super::{LogError, Record, Start, Topic};
@@ -275,9 +276,8 @@ impl EmbeddedLog {
     }
 }
 
-/// The partition of a key: its CRC32 modulo the number of partitions. That is where librdkafka's
-/// default partitioner puts it, and so kcat; Java clients use murmur2 and put it elsewhere.
+/// The partition of a key, where librdkafka and so kcat put it ([`Partitioner::Crc32`]); of an
+/// empty one 0. Java clients use murmur2 and put it elsewhere.
 pub fn partition_of(key: &[u8], partitions: i32) -> i32 {
-    let count = u32::try_from(partitions.max(1)).unwrap_or(1);
-    i32::try_from(crc32fast::hash(key) % count).unwrap_or(0)
+    Partitioner::Crc32.partition(key, partitions).unwrap_or(0)
 }

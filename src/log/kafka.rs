@@ -17,28 +17,35 @@
 //! - A rebalance only assigns and pauses. Revoked partitions stay assigned until the engine
 //!   releases them, outside any callback; meanwhile librdkafka keeps the heartbeat and holds the
 //!   process's other partitions back.
+//!
+//! What errors of the client lead to is in `kafka/errors.rs`; what topics must be like in
+//! `kafka/topics.rs`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::{LogError, Topic};
 
 mod config;
 mod consumer;
+mod errors;
+mod features;
 mod membership;
 mod producer;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod topics;
+pub mod transactions;
 
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use producer::KafkaProducer;
 
+use errors::failed;
 use membership::Membership;
 
 /// How long a request to the broker may take where nothing else bounds it.
@@ -59,74 +66,12 @@ pub fn connect(config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), L
         .create_with_context(Membership::new(turns))
         .map_err(|source| failed("making the Kafka consumer from `kafka.client`", source))?;
     let client = Arc::new(client);
-    check_topics(&client, config)?;
-    let producer = KafkaProducer::initialise(Arc::clone(&client), config)?;
+    let fit = topics::fit(&client, config)?;
+    let producer = KafkaProducer::initialise(Arc::clone(&client), config, fit.accepted_bytes)?;
     client
         .subscribe(&[turns])
         .map_err(|source| failed(&format!("subscribing to topic `{turns}`"), source))?;
-    Ok((KafkaConsumer::new(client, config), producer))
-}
-
-/// All topics must be there with the same number of partitions: the outcome of an input lies on
-/// the partition of the input's number.
-fn check_topics(client: &BaseConsumer<Membership>, config: &KafkaConfig) -> Result<(), LogError> {
-    let mut expected = None;
-    for topic in Topic::ALL {
-        let name = config.topics.name(topic);
-        let found = partition_count(client, name, config)?;
-        match expected {
-            None => expected = Some((name, found)),
-            Some((_, count)) if count == found => {}
-            Some((first, count)) => {
-                return Err(LogError::Refused(format!(
-                    "topic `{name}` has {found} partitions and `{first}` has {count}; create \
-                     them with the same number"
-                )));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn partition_count(
-    client: &BaseConsumer<Membership>,
-    name: &str,
-    config: &KafkaConfig,
-) -> Result<usize, LogError> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
-    loop {
-        let metadata = client.fetch_metadata(Some(name), REQUEST_TIMEOUT).map_err(|source| {
-            failed(&format!("asking {} for topic `{name}`", config.bootstrap_servers), source)
-        })?;
-        let topic = metadata.topics().iter().find(|topic| topic.name() == name);
-        let error = topic.and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
-        match (topic, error) {
-            (Some(topic), None) => return Ok(topic.partitions().len()),
-            // A topic that was just made.
-            (_, Some(RDKafkaErrorCode::LeaderNotAvailable)) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            (_, error) => {
-                let why = error.map_or_else(|| "it is not there".to_owned(), |e| e.to_string());
-                return Err(LogError::Refused(format!(
-                    "topic `{name}` at {}: {why}; create it (`deploy/kafka/topics` does), or set \
-                     `kafka.topics`",
-                    config.bootstrap_servers
-                )));
-            }
-        }
-    }
-}
-
-/// An error that trying again may mend.
-fn failed(doing: &str, source: KafkaError) -> LogError {
-    let fatal = matches!(
-        source,
-        KafkaError::ClientConfig(..)
-            | KafkaError::ClientCreation(_)
-            | KafkaError::MessageConsumptionFatal(_)
-    );
-    LogError::Kafka { doing: doing.to_owned(), source, fatal }
+    Ok((KafkaConsumer::new(client, config, fit.partitions), producer))
 }
 
 /// Settings that consumer and producer share.

@@ -23,6 +23,15 @@ impl Broker {
     /// Where a program is missing and the environment has `CI`; where the broker does not start
     /// though every program is there.
     pub(crate) fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start_with(test, &[])
+    }
+
+    /// The same, with options of `deploy/kafka/start`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Broker::start_or_skip`].
+    pub(crate) fn start_with(test: &str, options: &[&str]) -> Option<Self> {
         let missing = missing_programs();
         if !missing.is_empty() {
             let missing = missing.join(", ");
@@ -42,7 +51,7 @@ impl Broker {
         stop.arg("--data").arg(data.path()).args(["--wait", "0"]);
         let stops = Afterwards::run(&stop);
         let mut start = script("start");
-        start.arg("--data").arg(data.path()).args(["--port", "0"]);
+        start.arg("--data").arg(data.path()).args(["--port", "0"]).args(options);
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();

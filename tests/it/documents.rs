@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "benches/README.md",
     "deploy/kafka/README.md",
+    "docs/kafka.md",
     "src/pack/README.md",
 ];
 

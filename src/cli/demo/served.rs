@@ -49,7 +49,7 @@ impl Served {
         let consumer = log.consumer("demo", Topic::Turns)?;
         let producer = log.producer(&consumer, "demo")?;
         let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
-        let topic = Arc::clone(&parts.topic);
+        let topic = Arc::clone(&parts.topic.name);
         let engine = std::thread::Builder::new().name("engine".to_owned());
         // It ends with its input, when the log is sealed.
         let engine = engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));

@@ -88,8 +88,10 @@ fn stages_and_logs_are_checked() {
 
 #[test]
 fn no_secret_of_kafka_is_shown() {
-    let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n'ssl.key.password' = \
-                'swordfish'\n'sasl.username' = 'user-${SECRET}'\n'security.protocol' = 'ssl'\n";
+    let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n\
+                'sasl.oauthbearer.client.secret' = 'swordfish'\n'sasl.username' = \
+                'user-${SECRET}'\n'security.protocol' = 'sasl_plaintext'\n\
+                'sasl.mechanism' = 'PLAIN'\n";
     let loaded = config(text);
     let loaded = loaded.expect("valid");
     let client = &loaded.value.log.kafka.client.0;
@@ -100,9 +102,9 @@ fn no_secret_of_kafka_is_shown() {
     }
     for line in [
         "\"sasl.password\" = \"${SECRET}\"",
-        "\"ssl.key.password\" = \"********\"",
+        "\"sasl.oauthbearer.client.secret\" = \"********\"",
         "\"sasl.username\" = \"user-${SECRET}\"",
-        "\"security.protocol\" = \"ssl\"",
+        "\"security.protocol\" = \"sasl_plaintext\"",
     ] {
         assert!(printed.lines().any(|it| it == line), "{line} is not in:\n{printed}");
     }

@@ -310,7 +310,7 @@ impl State {
     pub(super) fn check_epoch(&self, owner: &str, epoch: u64) -> Result<(), LogError> {
         match self.epochs.get(owner) {
             Some(current) if *current == epoch => Ok(()),
-            _ => Err(LogError::Fenced(owner.to_owned())),
+            _ => Err(LogError::Fenced { name: "transactional id", id: owner.to_owned() }),
         }
     }
 

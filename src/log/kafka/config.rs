@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::{LogError, Start, Topic};
-use super::shared_settings;
+use super::{features, shared_settings};
 
 /// How to reach Kafka, and the bounds of its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +49,17 @@ pub struct KafkaConfig {
     pub send_queue_kib: u32,
     /// The names of the topics.
     pub topics: KafkaTopics,
+    /// Whether topics that are missing are created at start, the changelog compacted. Needs the
+    /// permission to create topics. Otherwise a missing topic is an error.
+    pub create_topics: bool,
+    /// Partitions of a topic that is created, 1 or more; where some topics are there already,
+    /// the others get as many as those have. It cannot be raised later: keys would move.
+    #[schemars(range(min = 1))]
+    pub create_partitions: i32,
+    /// Copies of a topic that is created; 0 leaves it to the broker
+    /// (`default.replication.factor`).
+    #[schemars(range(min = 0))]
+    pub create_replication_factor: i32,
     /// Where to begin in a partition of which the group never committed anything.
     pub start: Start,
     /// Settings passed to the Kafka client as they are, by librdkafka's names: security
@@ -75,6 +86,9 @@ impl Default for KafkaConfig {
             fetch_partition_kib: 1024,
             send_queue_kib: 64 * 1024,
             topics: KafkaTopics::default(),
+            create_topics: false,
+            create_partitions: 8,
+            create_replication_factor: 0,
             start: Start::Earliest,
             client: ClientSettings::default(),
         }
@@ -128,6 +142,12 @@ impl KafkaTopics {
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ClientSettings(pub BTreeMap<String, String>);
+
+/// The setting of the client that bounds records and batches.
+pub(super) const MESSAGE_LIMIT: &str = "message.max.bytes";
+
+/// What it is where nothing is set.
+const CLIENT_LIMIT_BYTES: usize = 1_000_000;
 
 /// What stands in place of a hidden value.
 const HIDDEN: &str = "***";
@@ -236,7 +256,14 @@ impl KafkaConfig {
                 "`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned(),
             );
         }
-        Ok(())
+        if self.create_partitions < 1 || self.create_replication_factor < 0 {
+            return refuse(
+                "`kafka.create_partitions` must be at least 1 and \
+                 `kafka.create_replication_factor` at least 0"
+                    .to_owned(),
+            );
+        }
+        features::check(&self.client)
     }
 
     fn reader_settings(&self, isolation: &str) -> ClientConfig {
@@ -287,14 +314,37 @@ impl KafkaConfig {
         settings
     }
 
+    /// Of a reader of everything, open and aborted transactions too, that never joins the group.
+    pub(super) fn uncommitted_settings(&self) -> ClientConfig {
+        let mut settings = self.reader_settings("read_uncommitted");
+        settings.set("group.id", &self.group_id);
+        settings
+    }
+
     /// Of the client that asks for high watermarks, which readers of committed records are not
     /// told.
     pub(super) fn watermark_settings(&self) -> ClientConfig {
         self.reader_settings("read_uncommitted")
     }
 
-    pub(super) fn producer_settings(&self) -> ClientConfig {
+    /// What every topic of outcomes has to accept, in bytes: the largest record or batch that
+    /// the client sends, as far as that is known before topics are asked.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        self.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES)
+    }
+
+    /// The largest record or batch that the client sends, in bytes, where that is set.
+    pub(super) fn message_limit_bytes(&self) -> Option<usize> {
+        self.client.0.get(MESSAGE_LIMIT)?.trim().parse().ok()
+    }
+
+    /// Of the writer. Where nothing else is set, its records may be as large as the largest that
+    /// a topic accepts.
+    pub(super) fn producer_settings(&self, accepted_bytes: Option<usize>) -> ClientConfig {
         let mut settings = shared_settings(self);
+        if let (None, Some(bytes)) = (self.message_limit_bytes(), accepted_bytes) {
+            settings.set(MESSAGE_LIMIT, bytes.clamp(1_000, 1_000_000_000).to_string());
+        }
         // The flush that ends a transaction is too short for the client to notice, so what
         // lingers adds to every commit.
         if !self.client.0.contains_key("linger.ms") {

@@ -12,15 +12,17 @@ use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
 use super::super::{Consumer, Event, LogError, Record, Restored, TakeChangelog};
+use super::KafkaConfig;
+use super::errors::{failed, fatal, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::Restorer;
-use super::{KafkaConfig, failed};
 
 /// Reads inputs as one member of the group. The process leaves the group when both this and the
 /// producer are dropped; drop this one last, so that the last commit still counts.
 pub struct KafkaConsumer {
     pub(super) client: Arc<BaseConsumer<Membership>>,
     config: KafkaConfig,
+    partitions: i32,
     restorer: Option<Restorer>,
     /// Partitions that were restored and resumed: records of others are not given.
     flowing: BTreeSet<i32>,
@@ -29,14 +31,24 @@ pub struct KafkaConsumer {
 }
 
 impl KafkaConsumer {
-    pub(super) fn new(client: Arc<BaseConsumer<Membership>>, config: &KafkaConfig) -> Self {
+    pub(super) fn new(
+        client: Arc<BaseConsumer<Membership>>,
+        config: &KafkaConfig,
+        partitions: i32,
+    ) -> Self {
         Self {
             client,
             config: config.clone(),
+            partitions,
             restorer: None,
             flowing: BTreeSet::new(),
             paused: BTreeSet::new(),
         }
+    }
+
+    /// How many partitions the topic of turns had when the group was joined.
+    pub fn partitions(&self) -> i32 {
+        self.partitions
     }
 
     /// Drains what is there into a batch, waiting only for the first.
@@ -66,40 +78,35 @@ impl KafkaConsumer {
     fn judge(&self, source: KafkaError) -> Result<(), LogError> {
         use RDKafkaErrorCode as Code;
         let topic = &self.config.topics.turns;
-        let fatal = matches!(source, KafkaError::MessageConsumptionFatal(_));
-        match source.rdkafka_error_code() {
-            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
-                Err(LogError::Refused(format!(
-                    "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
-                )))
-            }
-            Some(
-                Code::TopicAuthorizationFailed
-                | Code::GroupAuthorizationFailed
-                | Code::SaslAuthenticationFailed
-                | Code::Authentication,
-            ) => Err(LogError::Kafka {
-                doing: format!(
-                    "reading topic `{topic}` as group `{}`; check the credentials in \
-                     `kafka.client` and the broker's ACLs",
-                    self.config.group_id
-                ),
-                source,
-                fatal: true,
-            }),
-            _ if fatal => Err(LogError::Kafka {
-                doing: format!(
-                    "reading topic `{topic}`; the process must start again (fenced: another one \
-                     has the same `kafka.group_instance_id`)"
-                ),
-                source,
-                fatal,
-            }),
-            _ => {
-                tracing::warn!(error = %source, topic, "Kafka consumer");
-                Ok(())
-            }
+        let is_fatal = matches!(source, KafkaError::MessageConsumptionFatal(_));
+        let gone = matches!(
+            source.rdkafka_error_code(),
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition)
+        );
+        if gone {
+            return Err(LogError::Refused(format!(
+                "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
+            )));
         }
+        let doing = format!("reading topic `{topic}` as group `{}`", self.config.group_id);
+        if is_fatal {
+            return Err(self.fatal(&doing, source));
+        }
+        if let Some(said) = self.client.context().login_refused() {
+            return Err(login_refused(&doing, &said));
+        }
+        if let Some(remedy) = remedy_of(&source) {
+            return Err(refused(&doing, &source, remedy));
+        }
+        tracing::warn!(error = %source, topic, "Kafka consumer");
+        Ok(())
+    }
+
+    /// An error after which the process must stop.
+    fn fatal(&self, doing: &str, source: KafkaError) -> LogError {
+        let first = self.client.client().fatal_error().map(|(code, _)| code);
+        let doing = format!("{doing}; the process must start again");
+        fatal(&self.config, &doing, first, false, source)
     }
 
     fn next_event(&mut self) -> Option<Event> {
@@ -135,8 +142,7 @@ impl Consumer for KafkaConsumer {
         }
         let records = self.batch(wait)?;
         if let Some(source) = self.client.context().take_error() {
-            let doing = "following a rebalance; the process must start again".to_owned();
-            return Err(LogError::Kafka { doing, source, fatal: true });
+            return Err(self.fatal("following a rebalance", source));
         }
         if records.is_empty()
             && let Some(event) = self.next_event()
@@ -182,7 +188,10 @@ impl Consumer for KafkaConsumer {
         for other in others {
             self.set_flow(other, true)?;
         }
-        restored
+        match restored {
+            Err(LogError::Kafka { doing, source, fatal: true }) => Err(self.fatal(&doing, source)),
+            restored => restored,
+        }
     }
 
     fn release(&mut self) -> Result<(), LogError> {

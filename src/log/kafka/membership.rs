@@ -19,6 +19,8 @@ pub(super) struct Membership {
     state: Mutex<State>,
     /// The process is leaving: nobody will release anything.
     leaving: AtomicBool,
+    /// What a broker said when it refused our credentials.
+    login_refused: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -40,7 +42,12 @@ struct Held {
 
 impl Membership {
     pub(super) fn new(topic: &str) -> Self {
-        Self { topic: topic.to_owned(), state: Mutex::default(), leaving: AtomicBool::new(false) }
+        Self {
+            topic: topic.to_owned(),
+            state: Mutex::default(),
+            leaving: AtomicBool::new(false),
+            login_refused: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -53,6 +60,13 @@ impl Membership {
 
     pub(super) fn take_error(&self) -> Option<KafkaError> {
         self.state().error.take()
+    }
+
+    /// What a broker said when it refused our credentials, if one did. The client calls a
+    /// connection that broke while it logged in an authentication failure as well; that is not
+    /// this.
+    pub(super) fn login_refused(&self) -> Option<String> {
+        self.login_refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the partition is held, and not revoked.
@@ -151,6 +165,12 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
     partitions
 }
 
+/// Whether a reason for an authentication failure is a broker's, and not that the connection
+/// broke meanwhile: then the client's own error is in it.
+fn is_refusal(reason: &str) -> bool {
+    !reason.contains("handshake failed: Local: ") && !reason.contains("Disconnected")
+}
+
 /// Where reading begins, as the client wants it.
 pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offset {
     match (position, start) {
@@ -163,6 +183,18 @@ pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offse
 impl ClientContext for Membership {
     /// The client mends these by itself; fatal ones come through polling as well.
     fn error(&self, error: KafkaError, reason: &str) {
+        match error.rdkafka_error_code() {
+            // Said again and again, beside what is wrong with each broker.
+            Some(RDKafkaErrorCode::AllBrokersDown) => {
+                tracing::debug!(%error, reason, "Kafka consumer");
+                return;
+            }
+            Some(RDKafkaErrorCode::Authentication) if is_refusal(reason) => {
+                let mut refused = self.login_refused.lock().unwrap_or_else(PoisonError::into_inner);
+                *refused = Some(reason.to_owned());
+            }
+            _ => {}
+        }
         tracing::warn!(%error, reason, "Kafka consumer");
     }
 }
@@ -182,5 +214,28 @@ impl ConsumerContext for Membership {
                 self.state().error = Some(KafkaError::Rebalance(code));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both as librdkafka 2.12 says them.
+    #[test]
+    fn a_connection_that_breaks_while_logging_in_is_no_refusal() {
+        let membership = Membership::new("turns");
+        let failure = || KafkaError::Global(RDKafkaErrorCode::Authentication);
+        let broke = "GroupCoordinator: SASL PLAIN mechanism handshake failed: Local: Broker \
+                     transport failure: broker's supported mechanisms: (n/a) (after 0ms in state \
+                     DOWN)";
+        membership.error(failure(), broke);
+        assert_eq!(membership.login_refused(), None);
+        let refused = "sasl_plaintext://127.0.0.1:9092/bootstrap: SASL authentication error: \
+                       Authentication failed: Invalid username or password (after 305ms in state \
+                       AUTH_REQ)";
+        membership.error(failure(), refused);
+        membership.error(failure(), broke);
+        assert_eq!(membership.login_refused().as_deref(), Some(refused));
     }
 }

@@ -12,8 +12,9 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Output, Position, Producer, Topic, Transaction};
+use super::errors::{self, failed, refused, remedy_of};
 use super::membership::Membership;
-use super::{KafkaConfig, REQUEST_TIMEOUT, failed};
+use super::{KafkaConfig, REQUEST_TIMEOUT};
 
 /// How long the client is waited for at once. It always takes the whole of it.
 const SLICE: Duration = Duration::from_micros(500);
@@ -28,6 +29,8 @@ pub struct KafkaProducer {
     config: KafkaConfig,
     /// How many transactions were begun.
     number: usize,
+    /// When the latest of them outlives its timeout.
+    deadline: Instant,
 }
 
 /// Hears what became of each record sent. Of records that an abort purged that may be long after
@@ -64,6 +67,30 @@ impl ProducerContext for Deliveries {
     }
 }
 
+/// Takes the transactional id: whoever had it is fenced, and what it left open is aborted.
+pub(super) fn take_id<C: ProducerContext>(
+    client: &BaseProducer<C>,
+    config: &KafkaConfig,
+) -> Result<(), LogError> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        match client.init_transactions(REQUEST_TIMEOUT) {
+            Ok(()) => return Ok(()),
+            Err(KafkaError::Transaction(error))
+                if error.is_retriable() && Instant::now() < deadline => {}
+            Err(source) => {
+                let doing = format!(
+                    "taking the transactional id `{}`; the broker must be able to keep \
+                     transactions (`transaction.state.log.*`)",
+                    config.transactional_id
+                );
+                let first = client.client().fatal_error().map(|(code, _)| code);
+                return Err(errors::fatal(config, &doing, first, false, source));
+            }
+        }
+    }
+}
+
 /// Who the consumer is in its group, as the broker checks it.
 #[derive(PartialEq, Eq)]
 struct Identity {
@@ -75,27 +102,14 @@ impl KafkaProducer {
     pub(super) fn initialise(
         consumer: Arc<BaseConsumer<Membership>>,
         config: &KafkaConfig,
+        accepted_bytes: Option<usize>,
     ) -> Result<Self, LogError> {
-        let id = &config.transactional_id;
         let client: BaseProducer<Deliveries> = config
-            .producer_settings()
+            .producer_settings(accepted_bytes)
             .create_with_context(Deliveries::default())
             .map_err(|source| failed("making the Kafka producer from `kafka.client`", source))?;
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
-        loop {
-            match client.init_transactions(REQUEST_TIMEOUT) {
-                Ok(()) => return Ok(Self { client, consumer, config: config.clone(), number: 0 }),
-                Err(KafkaError::Transaction(error))
-                    if error.is_retriable() && Instant::now() < deadline => {}
-                Err(source) => {
-                    let doing = format!(
-                        "taking the transactional id `{id}`; the broker must be able to keep \
-                         transactions (`transaction.state.log.*`) and the ACLs must allow it"
-                    );
-                    return Err(LogError::Kafka { doing, source, fatal: true });
-                }
-            }
-        }
+        take_id(&client, config)?;
+        Ok(Self { client, consumer, config: config.clone(), number: 0, deadline: Instant::now() })
     }
 
     fn timeout(&self) -> Duration {
@@ -258,26 +272,29 @@ impl KafkaProducer {
             Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
                 "a topic is gone or has fewer partitions than the inputs; create it again"
             }
-            Some(Code::TopicAuthorizationFailed) => "check the broker's ACLs",
             _ => return self.judged(doing, source),
         };
-        LogError::Kafka { doing: format!("{doing}: {remedy}"), source, fatal: true }
+        refused(doing, &source, remedy)
     }
 
     /// Whether an error ends the process is for the client to say.
     fn judged(&self, doing: &str, source: KafkaError) -> LogError {
-        let fatal = self.client.client().fatal_error().is_some()
+        let is_fatal = self.client.client().fatal_error().is_some()
             || matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
-        let id = &self.config.transactional_id;
-        let doing = if fatal {
-            format!(
-                "{doing} as `{id}`; if another process has that `kafka.transactional_id`, \
-                     give every process its own"
-            )
-        } else {
-            doing.to_owned()
-        };
-        LogError::Kafka { doing, source, fatal }
+        if is_fatal {
+            return self.fatal(doing, source);
+        }
+        match remedy_of(&source) {
+            Some(remedy) => refused(doing, &source, remedy),
+            None => LogError::Kafka { doing: doing.to_owned(), source, fatal: false },
+        }
+    }
+
+    /// An error after which the process must stop.
+    fn fatal(&self, doing: &str, source: KafkaError) -> LogError {
+        let first = self.client.client().fatal_error().map(|(code, _)| code);
+        let outlived = Instant::now() >= self.deadline;
+        errors::fatal(&self.config, doing, first, outlived, source)
     }
 
     /// Commits what was filled in. Once this was begun only its success is certain: the client
@@ -295,9 +312,8 @@ impl KafkaProducer {
                 }
                 Err(source) => {
                     let doing = "committing a transaction, of which it is not known whether it \
-                                 took effect; the process must start again"
-                        .to_owned();
-                    return Err(LogError::Kafka { doing, source, fatal: true });
+                                 took effect; the process must start again";
+                    return Err(self.fatal(doing, source));
                 }
             }
         }
@@ -318,8 +334,8 @@ impl KafkaProducer {
                     self.client.poll(SLICE);
                 }
                 Err(source) => {
-                    let doing = "aborting a transaction; the process must start again".to_owned();
-                    return Err(LogError::Kafka { doing, source, fatal: true });
+                    let doing = "aborting a transaction; the process must start again";
+                    return Err(self.fatal(doing, source));
                 }
             }
         }
@@ -334,16 +350,20 @@ impl Producer for KafkaProducer {
         }
         self.check_held(&transaction.positions)?;
         let deadline = Instant::now() + self.timeout();
+        self.deadline = deadline;
         self.number += 1;
         self.client
             .begin_transaction()
             .map_err(|source| self.judged("beginning a transaction", source))?;
         let (error, open) = match self.fill(transaction, deadline) {
+            // Also what is refused is aborted, so that readers need not wait for the timeout.
             Err(error) => (error, self.client.client().fatal_error().is_none()),
             Ok(()) => match self.end(deadline) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    let open = !error.is_fatal();
+                    let refused = matches!(error, LogError::Refused(_));
+                    let usable = self.client.client().fatal_error().is_none();
+                    let open = !error.is_fatal() || (refused && usable);
                     (error, open)
                 }
             },

@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::admin::{NewTopic, TopicReplication};
+use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -19,6 +19,10 @@ use super::super::conformance::{
 };
 use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
+
+mod fencing;
+mod open_transactions;
+mod unfit_topics;
 
 /// A broker; ours ends with it.
 struct Broker {
@@ -60,6 +64,13 @@ impl Broker {
 
     /// Settings with topics of their own, which are made.
     fn fresh(&self) -> KafkaConfig {
+        let config = self.unmade();
+        self.make_topics(&config, PARTITIONS, |_, topic| topic);
+        config
+    }
+
+    /// Settings with topics of their own, which are not there yet.
+    fn unmade(&self) -> KafkaConfig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut config = KafkaConfig {
@@ -79,25 +90,24 @@ impl Broker {
         ] {
             *name = format!("{prefix}-{name}");
         }
-        self.make_topics(&config, PARTITIONS);
         config
     }
 
-    fn make_topics(&self, config: &KafkaConfig, partitions: i32) {
-        let admin: AdminClient<DefaultClientContext> = shared_settings(config).create().unwrap();
+    /// Makes all topics, each as it has to be and then as `change` has it.
+    fn make_topics(
+        &self,
+        config: &KafkaConfig,
+        partitions: i32,
+        change: impl Fn(Topic, NewTopic<'_>) -> NewTopic<'_>,
+    ) {
         let topics = Topic::ALL.map(|topic| {
             let policy = if topic == Topic::History { "compact" } else { "delete" };
-            NewTopic::new(config.topics.name(topic), partitions, TopicReplication::Fixed(1))
-                .set("cleanup.policy", policy)
+            let name = config.topics.name(topic);
+            let made = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+            change(topic, made.set("cleanup.policy", policy))
         });
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
-        let mut made = Box::pin(admin.create_topics(&topics, &options));
-        let made = loop {
-            match made.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(made) => break made.unwrap(),
-                Poll::Pending => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
+        let admin = topics::admin(config).unwrap();
+        let made = topics::wait_for(admin.create_topics(&topics, &topics::options())).unwrap();
         made.into_iter().for_each(|topic| drop(topic.unwrap()));
     }
 }
@@ -131,7 +141,7 @@ impl Bed for Topics {
     }
 
     fn take_over(&mut self, consumer: &KafkaConsumer, id: &str) -> KafkaProducer {
-        KafkaProducer::initialise(Arc::clone(&consumer.client), &self.of(id)).unwrap()
+        KafkaProducer::initialise(Arc::clone(&consumer.client), &self.of(id), None).unwrap()
     }
 
     fn append(&mut self, partition: i32, key: &str, value: &str) {
@@ -171,7 +181,7 @@ impl Topics {
 
     /// A writer that is not ours, in a transaction that it began.
     fn stranger(&self) -> BaseProducer {
-        let stranger: BaseProducer = self.of("stranger").producer_settings().create().unwrap();
+        let stranger: BaseProducer = self.of("stranger").producer_settings(None).create().unwrap();
         stranger.init_transactions(REQUEST_TIMEOUT).unwrap();
         stranger.begin_transaction().unwrap();
         stranger
@@ -193,11 +203,20 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 7] = [
+    let own: [(&str, Property<Broker>); 13] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
-        ("topics_that_do_not_fit_are_refused", topics_that_do_not_fit_are_refused),
+        ("topics_that_do_not_fit_are_refused", unfit_topics::topics_that_do_not_fit_are_refused),
+        ("missing_topics_are_created", unfit_topics::missing_topics_are_created),
+        (
+            "a_dead_letter_has_room_for_any_input",
+            unfit_topics::a_dead_letter_has_room_for_any_input,
+        ),
+        ("a_fenced_writer_says_so", fencing::a_fenced_writer_says_so),
+        ("a_fenced_member_says_so", fencing::a_fenced_member_says_so),
+        ("a_static_member_keeps_its_partitions", fencing::a_static_member_keeps_its_partitions),
+        ("open_transactions_are_shown_and_ended", open_transactions::are_shown_and_ended),
         ("a_lost_group_is_noticed", a_lost_group_is_noticed),
         ("strange_headers_are_survived", strange_headers_are_survived),
         ("a_commit_takes_milliseconds", a_commit_takes_milliseconds),
@@ -272,8 +291,10 @@ fn who_stopped_polling_commits_nothing(broker: &mut Broker) {
 fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
     for limit in ["1000000", "8000000"] {
         let mut bed = Topics::fresh(broker);
+        let (member, _) = bed.member("a");
+        // Beside the check at start, which sees that a topic takes what the client sends.
         bed.0.client.0.insert("message.max.bytes".to_owned(), limit.to_owned());
-        let (member, mut producer) = bed.member("a");
+        let mut producer = bed.take_over(&member.consumer, "a");
         let positions = vec![position(0, member.held[&0], 1, "")];
         let huge = "x".repeat(2_000_000);
         let outputs = vec![
@@ -294,27 +315,6 @@ fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
         }
         assert_eq!(bed.committed(Topic::Responses, 0).len(), 1);
     }
-}
-
-fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
-    let config = broker.fresh();
-    let mut missing = config.clone();
-    missing.topics.recorded.push_str("-missing");
-    let error = connect(&missing).err().unwrap().to_string();
-    assert!(error.contains("-missing") && error.contains("deploy/kafka/topics"), "{error}");
-    let mut narrow = config;
-    for topic in [&mut narrow.topics.history, &mut narrow.topics.responses] {
-        topic.push_str("-narrow");
-    }
-    let mut others = narrow.clone();
-    for name in
-        [&mut others.topics.turns, &mut others.topics.recorded, &mut others.topics.dead_letters]
-    {
-        name.push_str("-unused");
-    }
-    broker.make_topics(&others, 2);
-    let error = connect(&narrow).err().unwrap().to_string();
-    assert!(error.contains("has 2 partitions") && error.contains("has 4"), "{error}");
 }
 
 fn a_lost_group_is_noticed(broker: &mut Broker) {

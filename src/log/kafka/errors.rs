@@ -1,0 +1,186 @@
+//! What an error of the Kafka client asks for.
+//!
+//! | The client says | We do | and return |
+//! |---|---|---|
+//! | retriable (no leader, a broker is gone) | ask again until the deadline | [`LogError::Kafka`] |
+//! | abortable (a record not delivered, a rebalance) | abort, and try the same again | [`LogError::Kafka`] |
+//! | this member does not hold the partitions | drop their outcomes | [`LogError::Stale`] |
+//! | fenced: another process has our name | stop | [`LogError::Fenced`] |
+//! | refused: ACLs, credentials, topics, limits | stop | [`LogError::Refused`] |
+//! | fatal otherwise | stop; a restart goes on from the last commit | [`LogError::Kafka`] |
+//!
+//! `docs/kafka.md` has the same table with exit codes.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::super::LogError;
+use super::KafkaConfig;
+
+/// The code of an error, wherever the client puts it.
+pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
+    match source {
+        KafkaError::AdminOp(code) => Some(*code),
+        _ => source.rdkafka_error_code(),
+    }
+}
+
+/// What would mend a refused log-in.
+const CREDENTIALS: &str = "check `sasl.*` and `ssl.*` in `kafka.client`";
+
+/// A broker refused our credentials, with what it said.
+pub(super) fn login_refused(doing: &str, said: &str) -> LogError {
+    LogError::Refused(format!("{doing}: the broker refuses the credentials: {said}; {CREDENTIALS}"))
+}
+
+/// What would mend an error that every try would meet again, where we know.
+pub(super) fn remedy_of(source: &KafkaError) -> Option<&'static str> {
+    Some(match code_of(source)? {
+        Code::SaslAuthenticationFailed => CREDENTIALS,
+        Code::UnsupportedSASLMechanism | Code::IllegalSASLState | Code::SecurityDisabled => {
+            "the broker does not offer this kind of log-in; check `security.protocol` and \
+             `sasl.mechanism` in `kafka.client`"
+        }
+        Code::TopicAuthorizationFailed => {
+            "the broker's ACLs forbid it; allow READ of the topics of turns and of history, WRITE \
+             to all others and to history, and DESCRIBE of all"
+        }
+        Code::GroupAuthorizationFailed => {
+            "the broker's ACLs forbid it; allow READ of the group `kafka.group_id`"
+        }
+        Code::TransactionalIdAuthorizationFailed => {
+            "the broker's ACLs forbid it; allow WRITE and DESCRIBE of the transactional id \
+             `kafka.transactional_id`"
+        }
+        Code::ClusterAuthorizationFailed => {
+            "the broker's ACLs forbid it; allow IDEMPOTENT_WRITE of the cluster, and CREATE where \
+             `kafka.create_topics` is set"
+        }
+        Code::InvalidTransactionTimeout => {
+            "lower `kafka.transaction_timeout_ms`, or raise the broker's \
+             `transaction.max.timeout.ms`"
+        }
+        Code::InvalidSessionTimeout => {
+            "bring `kafka.session_timeout_ms` within the broker's `group.min.session.timeout.ms` \
+             and `group.max.session.timeout.ms`"
+        }
+        _ => return None,
+    })
+}
+
+/// An error that trying again may mend, unless it is one that every try would meet.
+pub(super) fn failed(doing: &str, source: KafkaError) -> LogError {
+    if let Some(remedy) = remedy_of(&source) {
+        return refused(doing, &source, remedy);
+    }
+    let fatal = matches!(
+        source,
+        KafkaError::ClientConfig(..)
+            | KafkaError::ClientCreation(_)
+            | KafkaError::MessageConsumptionFatal(_)
+    );
+    LogError::Kafka { doing: doing.to_owned(), source, fatal }
+}
+
+/// What the broker, or its settings, will refuse again.
+pub(super) fn refused(doing: &str, source: &KafkaError, remedy: &str) -> LogError {
+    LogError::Refused(format!("{doing}: {source}; {remedy}"))
+}
+
+/// An error after which the client cannot be used any more. `first` is the client's own first
+/// fatal error, where it has one: what came after is only its echo.
+///
+/// The broker fences who lets a transaction outlive its timeout in the same words as who was
+/// followed by another. Where ours has `outlived` it, nobody else is to be looked for, and a
+/// restart mends it.
+pub(super) fn fatal(
+    config: &KafkaConfig,
+    doing: &str,
+    first: Option<Code>,
+    outlived: bool,
+    source: KafkaError,
+) -> LogError {
+    let codes = || first.into_iter().chain(code_of(&source));
+    let named = |code| match code {
+        Code::ProducerFenced | Code::Fenced | Code::InvalidProducerEpoch if !outlived => {
+            Some(("transactional id", &config.transactional_id))
+        }
+        Code::FencedInstanceId => Some(("group instance id", &config.group_instance_id)),
+        _ => None,
+    };
+    if let Some((name, id)) = codes().find_map(named) {
+        return LogError::Fenced { name, id: id.clone() };
+    }
+    let known = codes().find_map(|code| remedy_of(&KafkaError::Global(code)));
+    if let Some(remedy) = known {
+        return refused(doing, &source, remedy);
+    }
+    let doing = if outlived {
+        format!(
+            "{doing}; the transaction outlived `kafka.transaction_timeout_ms` and was aborted, \
+             perhaps since the process stood still"
+        )
+    } else {
+        doing.to_owned()
+    };
+    LogError::Kafka { doing, source, fatal: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_fenced_is_named() {
+        let config = KafkaConfig {
+            transactional_id: "writer-3".to_owned(),
+            group_instance_id: "member-3".to_owned(),
+            ..KafkaConfig::default()
+        };
+        for (first, code, expected) in [
+            (None, Code::ProducerFenced, "writer-3"),
+            (None, Code::Fenced, "writer-3"),
+            (None, Code::InvalidProducerEpoch, "writer-3"),
+            (None, Code::FencedInstanceId, "member-3"),
+            (Some(Code::Fenced), Code::Fatal, "writer-3"),
+            (Some(Code::FencedInstanceId), Code::State, "member-3"),
+        ] {
+            let error = fatal(&config, "committing", first, false, KafkaError::Global(code));
+            let LogError::Fenced { id, .. } = &error else { panic!("{code:?}: {error}") };
+            assert_eq!(id, expected, "{first:?} {code:?}");
+        }
+        let fenced = || KafkaError::Global(Code::Fenced);
+        let outlived = fatal(&config, "committing", None, true, fenced());
+        assert!(matches!(outlived, LogError::Kafka { fatal: true, .. }), "{outlived:?}");
+        assert!(outlived.to_string().contains("transaction_timeout_ms"), "{outlived}");
+        let member = KafkaError::Global(Code::FencedInstanceId);
+        let member = fatal(&config, "reading", None, true, member);
+        assert!(matches!(member, LogError::Fenced { .. }), "{member:?}");
+        let state = KafkaError::Global(Code::InvalidTransactionalState);
+        let other = fatal(&config, "committing", None, false, state);
+        assert!(matches!(other, LogError::Kafka { fatal: true, .. }), "{other:?}");
+    }
+
+    #[test]
+    fn what_every_try_would_meet_is_refused_with_a_remedy() {
+        for (code, remedy) in [
+            (Code::SaslAuthenticationFailed, "sasl.*"),
+            (Code::UnsupportedSASLMechanism, "sasl.mechanism"),
+            (Code::TopicAuthorizationFailed, "READ of the topics"),
+            (Code::GroupAuthorizationFailed, "kafka.group_id"),
+            (Code::TransactionalIdAuthorizationFailed, "kafka.transactional_id"),
+            (Code::ClusterAuthorizationFailed, "kafka.create_topics"),
+            (Code::InvalidTransactionTimeout, "kafka.transaction_timeout_ms"),
+            (Code::InvalidSessionTimeout, "kafka.session_timeout_ms"),
+        ] {
+            for error in [
+                failed("asking", KafkaError::AdminOp(code)),
+                fatal(&KafkaConfig::default(), "asking", None, false, KafkaError::Global(code)),
+            ] {
+                let LogError::Refused(said) = &error else { panic!("{code:?}: {error:?}") };
+                assert!(said.starts_with("asking: ") && said.contains(remedy), "{said}");
+            }
+        }
+        let gone = failed("asking", KafkaError::MetadataFetch(Code::BrokerTransportFailure));
+        assert!(!gone.is_fatal(), "{gone:?}");
+    }
+}

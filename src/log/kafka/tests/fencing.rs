@@ -1,0 +1,71 @@
+//! Who goes by a name that another process took.
+
+use super::*;
+
+pub(super) fn a_fenced_writer_says_so(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    let (member, mut producer) = bed.member("a");
+    let commit = |producer: &mut KafkaProducer, offset| {
+        let outputs = vec![output(Topic::Responses, 0, "k", Some("said"))];
+        let positions = vec![position(0, member.held[&0], offset, "")];
+        producer.commit(&Transaction { outputs, positions })
+    };
+    commit(&mut producer, 1).unwrap();
+    let mut heir = bed.take_over(&member.consumer, "a");
+    for _ in 0..2 {
+        match commit(&mut producer, 2) {
+            Err(LogError::Fenced { name: "transactional id", id }) => {
+                assert_eq!(id, bed.of("a").transactional_id);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    commit(&mut heir, 2).unwrap();
+    assert_eq!(bed.committed(Topic::Responses, 0).len(), 2);
+}
+
+pub(super) fn a_fenced_member_says_so(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.group_instance_id = "member-1".to_owned();
+    let (mut member, _producer) = bed.member("a");
+    let (_heir, _heirs) = bed.member("b");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let error = loop {
+        assert!(Instant::now() < deadline, "{:?}", member.events);
+        if let Err(error) = member.consumer.poll(bed.wait()) {
+            break error;
+        }
+    };
+    match error {
+        LogError::Fenced { name: "group instance id", id } => assert_eq!(id, "member-1"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A member with a name of its own comes back within the session, and the group does not stir.
+pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.group_instance_id = "member-1".to_owned();
+    let (mut first, first_producer) = bed.member("a");
+    first.releases = true;
+    bed.0.group_instance_id = "member-2".to_owned();
+    let (second, _second_producer) = bed.join("b");
+    let mut second = Member::new(second, bed.wait());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while first.held.len() != 2 || second.held.len() != 2 {
+        assert!(Instant::now() < deadline, "{:?} {:?}", first.events, second.events);
+        first.step();
+        second.step();
+    }
+    let (held, stirred) = (first.held.clone(), second.events.len());
+    drop((first_producer, first));
+    bed.0.group_instance_id = "member-1".to_owned();
+    let (again, _again_producer) = bed.member("a");
+    let partitions =
+        |held: &std::collections::BTreeMap<i32, u32>| held.keys().copied().collect::<Vec<i32>>();
+    assert_eq!(partitions(&again.held), partitions(&held), "what it had");
+    for _ in 0..20 {
+        second.step();
+    }
+    assert_eq!(second.events.len(), stirred, "{:?}", second.events);
+}

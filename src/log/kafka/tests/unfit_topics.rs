@@ -1,0 +1,104 @@
+//! The check of topics at start, and their creation.
+
+use rdkafka::admin::ResourceSpecifier;
+
+use super::*;
+
+fn refusal(config: &KafkaConfig) -> String {
+    match connect(config) {
+        Err(LogError::Refused(said)) => said,
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("the topics were taken"),
+    }
+}
+
+pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
+    let config = broker.fresh();
+    let mut missing = config.clone();
+    missing.topics.recorded.push_str("-missing");
+    let error = refusal(&missing);
+    assert!(error.contains("-missing") && error.contains("deploy/kafka/topics"), "{error}");
+    let mut narrow = config;
+    for topic in [&mut narrow.topics.history, &mut narrow.topics.responses] {
+        topic.push_str("-narrow");
+    }
+    let mut others = narrow.clone();
+    for name in
+        [&mut others.topics.turns, &mut others.topics.recorded, &mut others.topics.dead_letters]
+    {
+        name.push_str("-unused");
+    }
+    broker.make_topics(&others, 2, |_, topic| topic);
+    let error = refusal(&narrow);
+    assert!(error.contains("has 2 partitions") && error.contains("has 4"), "{error}");
+    for (setting, value, topic) in [
+        ("cleanup.policy", "delete", Topic::History),
+        ("cleanup.policy", "compact,delete", Topic::History),
+        ("max.message.bytes", "900000", Topic::Responses),
+        ("max.message.bytes", "900000", Topic::History),
+        ("max.message.bytes", "1048000", Topic::DeadLetters),
+    ] {
+        let unfit = broker.unmade();
+        broker.make_topics(
+            &unfit,
+            1,
+            |of, made| {
+                if of == topic { made.set(setting, value) } else { made }
+            },
+        );
+        let error = refusal(&unfit);
+        for said in [unfit.topics.name(topic), setting, value] {
+            assert!(error.contains(said), "{said} is not in {error}");
+        }
+    }
+}
+
+fn setting(config: &KafkaConfig, topic: Topic, name: &str) -> String {
+    let admin = topics::admin(config).unwrap();
+    let topic = [ResourceSpecifier::Topic(config.topics.name(topic))];
+    let described = topics::wait_for(admin.describe_configs(&topic, &topics::options()));
+    let described = described.unwrap().remove(0).unwrap();
+    described.get(name).unwrap().value.clone().unwrap()
+}
+
+pub(super) fn missing_topics_are_created(broker: &mut Broker) {
+    let mut config = broker.unmade();
+    assert!(refusal(&config).contains("create_topics = true"));
+    config.create_topics = true;
+    config.create_partitions = 3;
+    let (consumer, _) = connect(&config).unwrap();
+    assert_eq!(consumer.partitions(), 3);
+    drop(consumer);
+    assert_eq!(setting(&config, Topic::History, "cleanup.policy"), "compact");
+    assert_eq!(setting(&config, Topic::Turns, "cleanup.policy"), "delete");
+    // Those that are there say how many partitions the others get; nothing else is touched.
+    config.create_partitions = 5;
+    for name in [&mut config.topics.history, &mut config.topics.dead_letters] {
+        name.push_str("-new");
+    }
+    let (consumer, _) = connect(&config).unwrap();
+    assert_eq!(consumer.partitions(), 3);
+    drop(consumer);
+    config.create_topics = false;
+    assert_eq!(connect(&config).unwrap().0.partitions(), 3, "all are there");
+    let mut copies = KafkaConfig { create_topics: true, ..broker.unmade() };
+    copies.create_replication_factor = 3;
+    let error = refusal(&copies);
+    assert!(error.contains("kafka.create_replication_factor"), "one broker has no 3: {error}");
+}
+
+/// A record that is no turn and as large as its topic takes does not stop the process.
+pub(super) fn a_dead_letter_has_room_for_any_input(broker: &mut Broker) {
+    let config = KafkaConfig { create_topics: true, create_partitions: 1, ..broker.unmade() };
+    let (consumer, mut producer) = connect(&config).unwrap();
+    let mut member = Member::new(consumer, Duration::from_millis(50));
+    member.until("partitions are assigned", |member| !member.held.is_empty());
+    let huge = "x".repeat(1_048_000);
+    let mut letter = output(Topic::DeadLetters, 0, "k", Some(&huge));
+    letter.headers.push(turnstream_schemas::Header {
+        name: "turnstream.reason".to_owned(),
+        value: Some(turnstream_schemas::outcome::Bytes(vec![b'x'; 10_000])),
+    });
+    let positions = vec![position(0, member.held[&0], 1, "")];
+    producer.commit(&Transaction { outputs: vec![letter], positions }).unwrap();
+}

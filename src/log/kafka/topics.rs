@@ -1,0 +1,288 @@
+//! The topics at start: they are there, or made where the configuration says so, and they are
+//! such that no outcome can fail for them later.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::{LogError, Topic};
+use super::errors::{failed, login_refused, refused, remedy_of};
+use super::membership::Membership;
+use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings};
+
+mod settings;
+
+use settings::{Settings, check, created_limit, settings};
+
+/// How long one question to a broker that may not be there waits: in between we hear why.
+const SLICE: Duration = Duration::from_secs(2);
+
+/// How long a new topic may be unknown to the brokers.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What is known of the topics once they are fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// Partitions of every topic.
+    pub(super) partitions: i32,
+    /// The largest record that some topic of outcomes accepts, in bytes; `None` where the broker
+    /// does not say.
+    pub(super) accepted_bytes: Option<usize>,
+}
+
+/// Checks the topics, and makes those that are missing where the configuration says so.
+///
+/// # Errors
+///
+/// [`LogError::Refused`] naming the topic, what it is, what it must be and the remedy;
+/// [`LogError::Kafka`] where no broker answers in time.
+pub(super) fn fit(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+) -> Result<Fit, LogError> {
+    let mut found = BTreeMap::new();
+    for topic in Topic::ALL {
+        found.insert(topic, find(client, config, topic, false)?);
+    }
+    let admin = admin(config)?;
+    let missing: Vec<Topic> =
+        found.iter().filter(|(_, found)| found.is_none()).map(|(topic, _)| *topic).collect();
+    if !missing.is_empty() {
+        let partitions = found.values().flatten().next().map(|found| found.partitions);
+        create(&admin, config, &missing, partitions.unwrap_or(config.create_partitions))?;
+        for topic in missing {
+            found.insert(topic, find(client, config, topic, true)?);
+        }
+    }
+    let found: BTreeMap<Topic, Found> =
+        found.into_iter().filter_map(|(topic, found)| Some((topic, found?))).collect();
+    let partitions = same_partitions(config, &found)?;
+    let settings = settings(&admin, config)?;
+    let accepted_bytes = check(config, &settings)?;
+    warn_of_one_copy(config, &found, &settings);
+    warn_of_added_partitions(client, config, partitions);
+    Ok(Fit { partitions, accepted_bytes })
+}
+
+/// Waits for the answer of an admin client, which a thread of its own fetches within the timeout
+/// of the request: no runtime is needed.
+pub(super) fn wait_for<T>(answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    loop {
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+pub(super) fn admin(config: &KafkaConfig) -> Result<AdminClient<DefaultClientContext>, LogError> {
+    shared_settings(config)
+        .create()
+        .map_err(|source| failed("making the Kafka admin client from `kafka.client`", source))
+}
+
+pub(super) fn options() -> AdminOptions {
+    AdminOptions::new()
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .operation_timeout(Some(REQUEST_TIMEOUT))
+}
+
+/// A topic as the brokers' metadata has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) partitions: i32,
+    /// Of its first partition.
+    copies: usize,
+}
+
+/// Looks for a topic; one that was just made is waited for. `None` where it is not there and may
+/// be created.
+pub(super) fn find(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+    topic: Topic,
+    made: bool,
+) -> Result<Option<Found>, LogError> {
+    let name = config.topics.name(topic);
+    let doing = format!("asking {} for topic `{name}`", config.bootstrap_servers);
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        let asked = client.fetch_metadata(Some(name), SLICE);
+        let metadata = match asked {
+            Ok(metadata) => metadata,
+            Err(source) => {
+                // Why connections fail is told on another way, and only to who polls.
+                if let Some((source, remedy)) = heard(client) {
+                    return Err(refused(&doing, &source, remedy));
+                }
+                if let Some(said) = client.context().login_refused() {
+                    return Err(login_refused(&doing, &said));
+                }
+                if Instant::now() >= deadline {
+                    return Err(failed(&doing, source));
+                }
+                continue;
+            }
+        };
+        let topic = metadata.topics().iter().find(|topic| topic.name() == name);
+        let error = topic.and_then(|topic| topic.error()).map(Code::from);
+        let why = match (topic, error) {
+            (Some(topic), None) => {
+                let partitions = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
+                let copies = topic.partitions().first().map_or(0, |first| first.replicas().len());
+                return Ok(Some(Found { partitions, copies }));
+            }
+            (_, Some(Code::LeaderNotAvailable)) if Instant::now() < deadline => {
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            (_, None | Some(Code::UnknownTopicOrPartition))
+                if made && Instant::now() < deadline =>
+            {
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            (_, None | Some(Code::UnknownTopicOrPartition)) if config.create_topics && !made => {
+                return Ok(None);
+            }
+            (_, None) => "it is not there".to_owned(),
+            (_, Some(code)) => match remedy_of(&KafkaError::MetadataFetch(code)) {
+                Some(remedy) => {
+                    return Err(refused(&doing, &KafkaError::MetadataFetch(code), remedy));
+                }
+                None => code.to_string(),
+            },
+        };
+        return Err(LogError::Refused(format!(
+            "topic `{name}` at {}: {why}; create it (`deploy/kafka/topics` does), or set \
+             `kafka.create_topics = true`, or name another in `kafka.topics`",
+            config.bootstrap_servers
+        )));
+    }
+}
+
+/// An error of a connection that was noted meanwhile and will not go away, with its remedy. The consumer has not subscribed yet, so
+/// nothing else can come.
+fn heard(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
+    std::iter::from_fn(|| client.poll(Duration::ZERO))
+        .filter_map(Result::err)
+        .find_map(|error| remedy_of(&error).map(|remedy| (error, remedy)))
+}
+
+fn create(
+    admin: &AdminClient<DefaultClientContext>,
+    config: &KafkaConfig,
+    missing: &[Topic],
+    partitions: i32,
+) -> Result<(), LogError> {
+    let copies = match config.create_replication_factor {
+        0 => -1,
+        copies => copies,
+    };
+    let limits = missing.iter().map(|topic| created_limit(config, *topic).map(|it| it.to_string()));
+    let limits: Vec<Option<String>> = limits.collect();
+    let topics = missing.iter().zip(&limits).map(|(topic, limit)| {
+        let name = config.topics.name(*topic);
+        let policy = if *topic == Topic::History { "compact" } else { "delete" };
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(copies))
+            .set("cleanup.policy", policy);
+        match limit {
+            Some(limit) => topic.set("max.message.bytes", limit),
+            None => topic,
+        }
+    });
+    let topics: Vec<NewTopic<'_>> = topics.collect();
+    let doing = format!("creating topics at {}", config.bootstrap_servers);
+    let made = wait_for(admin.create_topics(&topics, &options()));
+    for topic in made.map_err(|source| failed(&doing, source))? {
+        match topic {
+            Ok(name) => tracing::info!(topic = name, partitions, "created"),
+            // Another process of ours was quicker.
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let source = KafkaError::AdminOp(code);
+                let remedy = remedy_of(&source).unwrap_or(
+                    "check `kafka.create_partitions` and `kafka.create_replication_factor`, or \
+                     create it with `deploy/kafka/topics`",
+                );
+                return Err(refused(&format!("creating topic `{name}`"), &source, remedy));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The outcome of an input lies on the partition of the input's number.
+fn same_partitions(config: &KafkaConfig, found: &BTreeMap<Topic, Found>) -> Result<i32, LogError> {
+    let turns = config.topics.name(Topic::Turns);
+    let expected = found.get(&Topic::Turns).map_or(0, |turns| turns.partitions);
+    match found.iter().find(|(_, found)| found.partitions != expected) {
+        None => Ok(expected),
+        Some((topic, found)) => Err(LogError::Refused(format!(
+            "topic `{}` has {} partitions and `{turns}` has {expected}; all must have the same \
+             number, since the outcome of an input lies on the partition of its input: create \
+             them anew with `deploy/kafka/topics`",
+            config.topics.name(*topic),
+            found.partitions
+        ))),
+    }
+}
+
+fn warn_of_one_copy(
+    config: &KafkaConfig,
+    found: &BTreeMap<Topic, Found>,
+    settings: &BTreeMap<Topic, Settings>,
+) {
+    for (topic, settings) in settings {
+        let copies = found.get(topic).map_or(0, |found| found.copies);
+        if copies >= 3 && settings.min_insync == Some(1) {
+            tracing::warn!(
+                topic = config.topics.name(*topic),
+                copies,
+                "a write counts as done with one copy (min.insync.replicas=1), and is lost with \
+                 it; 2 is usual"
+            );
+        }
+    }
+}
+
+/// The broker lets partitions be added, and then keys move: a conversation goes on elsewhere, without
+/// its history. Seen here where the highest partitions hold records and no offset, and lower ones
+/// have one.
+fn warn_of_added_partitions(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+    partitions: i32,
+) {
+    let turns = config.topics.name(Topic::Turns);
+    let mut list = TopicPartitionList::new();
+    list.add_partition_range(turns, 0, partitions - 1);
+    // It may be unstable just now, or forbidden, which restoring will say.
+    let Ok(committed) = client.committed_offsets(list, SLICE) else { return };
+    let committed = committed.elements();
+    let known = committed.iter().filter(|element| matches!(element.offset(), Offset::Offset(_)));
+    let Some(highest) = known.map(|element| element.partition()).max() else { return };
+    let is_used = |partition: i32| {
+        let marks = client.fetch_watermarks(turns, partition, SLICE);
+        marks.is_ok_and(|(low, high)| high > low)
+    };
+    if let Some(first) = (highest + 1..partitions).find(|partition| is_used(*partition)) {
+        tracing::warn!(
+            topic = turns,
+            group = config.group_id,
+            partition = first,
+            partitions,
+            "the group has committed nothing from this partition on, and something of every lower \
+             kind; if partitions were added to a live topic, keys moved, and conversations go on \
+             without their histories"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! What the broker says of the topics' settings, and what it must not be: a later loss of
+//! histories, or an outcome that no topic takes.
+
+use std::collections::BTreeMap;
+
+use rdkafka::admin::{AdminClient, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::super::super::{LogError, Topic};
+use super::super::KafkaConfig;
+use super::super::config::MESSAGE_LIMIT;
+use super::super::errors::{code_of, failed};
+use super::{options, wait_for};
+
+/// Kafka's own default of `max.message.bytes`.
+const TOPIC_LIMIT_BYTES: usize = 1_048_588;
+
+/// What a dead letter has beyond its input, in bytes: headers with the reason and the place.
+const LETTER_BYTES: usize = 65_536;
+
+/// What the broker says of a topic, as far as it says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// `cleanup.policy`.
+    pub(super) policy: Option<String>,
+    /// `max.message.bytes`.
+    pub(super) limit_bytes: Option<usize>,
+    /// `min.insync.replicas`.
+    pub(super) min_insync: Option<usize>,
+}
+
+/// Asks for the settings of all topics. Where the broker does not tell, the check is left out.
+pub(super) fn settings(
+    admin: &AdminClient<DefaultClientContext>,
+    config: &KafkaConfig,
+) -> Result<BTreeMap<Topic, Settings>, LogError> {
+    let names = Topic::ALL.map(|topic| ResourceSpecifier::Topic(config.topics.name(topic)));
+    let described = match wait_for(admin.describe_configs(&names, &options())) {
+        Ok(described) => described,
+        Err(source) if is_forbidden(&source) => Vec::new(),
+        Err(source) => {
+            let doing = format!("asking {} for the settings of topics", config.bootstrap_servers);
+            return Err(failed(&doing, source));
+        }
+    };
+    let mut settings = BTreeMap::new();
+    for resource in described.into_iter().flatten() {
+        let OwnedResourceSpecifier::Topic(name) = &resource.specifier else { continue };
+        if let Some(topic) = Topic::ALL.into_iter().find(|of| config.topics.name(*of) == name) {
+            settings.insert(topic, read(&resource));
+        }
+    }
+    for topic in Topic::ALL {
+        // The client library does not tell that a single topic was forbidden: it is empty.
+        if settings.get(&topic).is_none_or(|found| found.policy.is_none()) {
+            tracing::warn!(
+                topic = config.topics.name(topic),
+                "the broker does not tell the topic's settings (permission DESCRIBE_CONFIGS), so \
+                 its cleanup.policy and max.message.bytes are not checked"
+            );
+        }
+    }
+    Ok(settings)
+}
+
+fn is_forbidden(source: &KafkaError) -> bool {
+    matches!(
+        code_of(source),
+        Some(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)
+    )
+}
+
+fn read(resource: &ConfigResource) -> Settings {
+    let value = |name| resource.get(name).and_then(|entry| entry.value.clone());
+    let number = |name| value(name).and_then(|value| value.parse().ok());
+    Settings {
+        policy: value("cleanup.policy"),
+        limit_bytes: number("max.message.bytes"),
+        min_insync: number("min.insync.replicas"),
+    }
+}
+
+/// Refuses what would lose histories or stop the process later. Gives the largest record that a
+/// topic of outcomes accepts.
+pub(super) fn check(
+    config: &KafkaConfig,
+    settings: &BTreeMap<Topic, Settings>,
+) -> Result<Option<usize>, LogError> {
+    for (topic, found) in settings {
+        check_policy(config.topics.name(*topic), *topic, found)?;
+    }
+    let outcomes = [Topic::Responses, Topic::Recorded, Topic::DeadLetters, Topic::History];
+    let limit = |topic| settings.get(&topic).and_then(|found| found.limit_bytes);
+    let sent = config.sent_bytes();
+    for topic in outcomes {
+        let Some(accepted) = limit(topic).filter(|accepted| *accepted < sent) else { continue };
+        let name = config.topics.name(topic);
+        return Err(LogError::Refused(format!(
+            "topic `{name}` accepts records and batches of {accepted} bytes (`max.message.bytes`), \
+             and the client sends up to {sent} (`{MESSAGE_LIMIT}`): an outcome in between would \
+             stop the process; raise the first to {sent} (`deploy/kafka/topics` creates it so), or \
+             lower `kafka.client.\"{MESSAGE_LIMIT}\"`"
+        )));
+    }
+    if let (Some(turns), Some(letters)) = (limit(Topic::Turns), limit(Topic::DeadLetters)) {
+        let names = (config.topics.name(Topic::Turns), config.topics.name(Topic::DeadLetters));
+        if letters < turns {
+            return Err(LogError::Refused(format!(
+                "topic `{}` accepts records of {letters} bytes (`max.message.bytes`) and `{}` of \
+                 {turns}: a large record that is no turn could not become a dead letter, and would \
+                 stop the process; raise the first to {}",
+                names.1,
+                names.0,
+                turns + LETTER_BYTES
+            )));
+        }
+        let client = config.message_limit_bytes().unwrap_or(usize::MAX);
+        if letters.min(client) < turns + LETTER_BYTES {
+            tracing::warn!(
+                turns,
+                letters,
+                client = config.message_limit_bytes(),
+                wanted = turns + LETTER_BYTES,
+                "a record that is no turn and nearly as large as its topic allows could not become \
+                 a dead letter, which has headers besides, and would stop the process; raise \
+                 max.message.bytes of topic `{}`, and message.max.bytes where it is set",
+                names.1
+            );
+        }
+    }
+    Ok(outcomes.into_iter().filter_map(limit).max())
+}
+
+fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogError> {
+    let Some(policy) = &found.policy else { return Ok(()) };
+    let has = |wanted| policy.split(',').any(|it| it.trim() == wanted);
+    if topic == Topic::History && (!has("compact") || has("delete")) {
+        return Err(LogError::Refused(format!(
+            "topic `{name}` has cleanup.policy={policy}, and the topic of histories must have \
+             compact alone: deleted by age, conversations would lose what they remember; set \
+             cleanup.policy=compact, or create it with `deploy/kafka/topics` or \
+             `kafka.create_topics`"
+        )));
+    }
+    if topic != Topic::History && has("compact") {
+        tracing::warn!(
+            topic = name,
+            policy,
+            "records of the same key replace each other on this topic, so some are lost to readers \
+             that come late; cleanup.policy=delete is meant"
+        );
+    }
+    Ok(())
+}
+
+/// `max.message.bytes` of a topic that is created, where Kafka's default is not enough.
+pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize> {
+    let client = config.sent_bytes();
+    let needed = match topic {
+        // What a dead letter must hold; said, so that another default of the broker is no
+        // matter.
+        Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
+        Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
+        Topic::Responses | Topic::Recorded | Topic::History => client,
+    };
+    (needed > TOPIC_LIMIT_BYTES).then_some(needed)
+}
+
+#[cfg(test)]
+mod tests;

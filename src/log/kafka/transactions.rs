@@ -1,0 +1,137 @@
+//! Transactions that somebody left open on our topics: where they hold readers back, and how to
+//! end those of a dead process of ours.
+//!
+//! Readers of committed records see nothing at or above the first record of the oldest open
+//! transaction of a partition, its stable end. Where that lies below the high watermark a
+//! transaction is open. librdkafka cannot ask a broker whose it is; what can be done is to take
+//! the transactional id that a process had, which aborts what it left open.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::Message as _;
+use rdkafka::producer::{BaseProducer, DefaultProducerContext};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use serde::Serialize;
+
+use super::super::{LogError, Topic};
+use super::errors::failed;
+use super::membership::Membership;
+use super::producer::take_id;
+use super::topics::find;
+use super::{KafkaConfig, REQUEST_TIMEOUT};
+
+/// How long one wait for a record takes.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// How long to look for the record at a stable end: it may be gone by then.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A partition whose readers of committed records are held back by an open transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// The topic's name on the broker.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The first offset that those readers do not see.
+    pub stable_end: i64,
+    /// One above the last offset.
+    pub high_watermark: i64,
+    /// The log's time of the record at the stable end, in milliseconds since 1970: the first
+    /// record of the transaction. `None` where it could not be read.
+    pub since_ms: Option<i64>,
+}
+
+/// Every partition of our topics that an open transaction holds back, by topic and partition. A
+/// process at work has one open for milliseconds at a time, which may be among them.
+///
+/// # Errors
+///
+/// [`LogError::Refused`] where a topic is not there or the broker refuses; [`LogError::Kafka`]
+/// where it does not answer.
+pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
+    let config = KafkaConfig { create_topics: false, ..config.clone() };
+    config.check()?;
+    let turns = config.topics.name(Topic::Turns);
+    let make = |settings: ClientConfig| -> Result<BaseConsumer<Membership>, LogError> {
+        settings
+            .create_with_context(Membership::new(turns))
+            .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))
+    };
+    let committed = make(config.changelog_settings())?;
+    let all = make(config.uncommitted_settings())?;
+    let mut found = Vec::new();
+    for topic in Topic::ALL {
+        let partitions = find(&all, &config, topic, false)?.map_or(0, |topic| topic.partitions);
+        let topic = config.topics.name(topic);
+        for partition in 0..partitions {
+            // In this order: what is stable may only have grown since.
+            let high_watermark = end(&all, topic, partition)?;
+            let stable_end = end(&committed, topic, partition)?;
+            if stable_end < high_watermark {
+                let since_ms = time_of(&all, topic, partition, stable_end)?;
+                let topic = topic.to_owned();
+                found.push(HeldBack { topic, partition, stable_end, high_watermark, since_ms });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Takes the transactional id of the configuration: a process that has it is fenced, and what it
+/// or a dead one left open is aborted when this returns.
+///
+/// # Errors
+///
+/// As [`held_back`].
+pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
+    config.check()?;
+    let client: BaseProducer<DefaultProducerContext> = config
+        .producer_settings(None)
+        .create()
+        .map_err(|source| failed("making a Kafka producer from `kafka.client`", source))?;
+    take_id(&client, config)
+}
+
+/// The end of a partition as this client is told it.
+fn end(client: &BaseConsumer<Membership>, topic: &str, partition: i32) -> Result<i64, LogError> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        match client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT) {
+            Ok((_, end)) => return Ok(end),
+            Err(source) if Instant::now() >= deadline => {
+                let doing = format!("asking for the end of `{topic}`, partition {partition}");
+                return Err(failed(&doing, source));
+            }
+            // A partition may be between two leaders.
+            Err(_) => std::thread::sleep(SLICE),
+        }
+    }
+}
+
+/// The log's time of the first record at or above an offset, committed or not.
+fn time_of(
+    client: &BaseConsumer<Membership>,
+    topic: &str,
+    partition: i32,
+    offset: i64,
+) -> Result<Option<i64>, LogError> {
+    let doing = format!("reading `{topic}`, partition {partition}, offset {offset}");
+    let failed = |source| failed(&doing, source);
+    let mut list = TopicPartitionList::with_capacity(1);
+    list.add_partition_offset(topic, partition, Offset::Offset(offset)).map_err(failed)?;
+    client.assign(&list).map_err(failed)?;
+    let deadline = Instant::now() + LOOK;
+    let mut time = None;
+    while time.is_none() && Instant::now() < deadline {
+        if let Some(Ok(message)) = client.poll(SLICE)
+            && (message.topic(), message.partition()) == (topic, partition)
+        {
+            time = message.timestamp().to_millis();
+            break;
+        }
+    }
+    client.unassign().map_err(failed)?;
+    Ok(time)
+}

@@ -76,6 +76,11 @@ impl FlowControl {
         self.state().in_all
     }
 
+    /// Inputs in flight of each partition that has had any since it was assigned.
+    pub fn in_flight_per_partition(&self) -> BTreeMap<i32, usize> {
+        self.state().per_partition.clone()
+    }
+
     /// Waits until something settles, at most `wait`.
     pub fn wait_for_settled(&self, wait: Duration) {
         // Whether it was the time or an outcome that ended the wait makes no difference.
@@ -103,6 +108,7 @@ mod tests {
         flow.admit(0, 4);
         assert!(flow.is_full(0) && !flow.is_full(1));
         flow.admit(1, 2);
+        assert_eq!(flow.in_flight_per_partition(), [(0, 4), (1, 2)].into());
         assert!(flow.is_full(1), "six in all");
         flow.settle(0, 2);
         assert!(!flow.is_full(1) && !flow.has_room(1), "room comes at half of the bound");

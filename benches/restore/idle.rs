@@ -33,6 +33,7 @@ pub(crate) fn parts() -> Parts {
         graph: Arc::new(Graph::from_facts(nothing)),
         lexicon: Lexicon::english(),
         generate: None,
+        metrics: Default::default(),
         cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,
         publish_changes: true,

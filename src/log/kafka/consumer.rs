@@ -11,7 +11,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
-use super::super::{Consumer, Event, LogError, Record, Restored, TakeChangelog};
+use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog};
 use super::membership::Membership;
 use super::restore::Restorer;
 use super::{KafkaConfig, failed};
@@ -194,6 +194,10 @@ impl Consumer for KafkaConsumer {
         self.client
             .incremental_unassign(&membership.list(&revoked))
             .map_err(|source| failed(&format!("releasing partitions {revoked:?}"), source))
+    }
+
+    fn standing(&self) -> Standing {
+        self.client.context().standing()
     }
 }
 

@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{Assignment, Event, Position};
+use super::super::{Assignment, Event, Position, Standing};
 
 /// The partitions held, and the events not yet polled.
 pub(super) struct Membership {
@@ -30,6 +31,8 @@ struct State {
     assigned: BTreeMap<i32, u32>,
     /// What went wrong in a rebalance.
     error: Option<KafkaError>,
+    /// As the client's latest statistics tell it.
+    standing: Standing,
 }
 
 #[derive(Clone, Copy)]
@@ -73,6 +76,10 @@ impl Membership {
             .collect();
         stale.sort_unstable();
         stale
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.state().standing.clone()
     }
 
     /// From now on nothing waits for a release.
@@ -151,6 +158,20 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
     partitions
 }
 
+/// Where the member stands by the client's statistics. Offsets that the client does not know are
+/// negative. What it fetched ahead is not read.
+fn standing_of(statistics: &Statistics, topic: &str) -> Standing {
+    let group = statistics.cgrp.as_ref();
+    let is_member = group.map(|group| group.state == "up" && group.join_state == "steady");
+    let partitions = statistics.topics.get(topic).map(|topic| &topic.partitions);
+    let lag = partitions.into_iter().flatten().filter_map(|(at, of)| {
+        let read = if of.app_offset >= 0 { of.app_offset } else { of.next_offset };
+        let known = *at >= 0 && of.hi_offset >= 0 && read >= 0;
+        known.then(|| (*at, of.hi_offset.saturating_sub(read).try_into().unwrap_or_default()))
+    });
+    Standing { is_member, lag: lag.collect() }
+}
+
 /// Where reading begins, as the client wants it.
 pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offset {
     match (position, start) {
@@ -164,6 +185,11 @@ impl ClientContext for Membership {
     /// The client mends these by itself; fatal ones come through polling as well.
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "Kafka consumer");
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let standing = standing_of(&statistics, &self.topic);
+        self.state().standing = standing;
     }
 }
 

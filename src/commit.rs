@@ -307,7 +307,6 @@ impl Committer {
         self.counts.tally.inputs -= (pending + lost) as u64;
         self.metrics.given_back.inc_by((pending + lost) as u64);
         self.ledger.drop_partition(partition);
-        self.flow.forget(partition);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::log::{
 };
 
 /// How often the consumer is asked how it stands.
-const STANDING_EVERY_MS: u64 = 1_000;
+const STANDING_EVERY_MS: u64 = 200;
 
 const RESTORE_BUCKETS_SECONDS: [f64; 12] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0];

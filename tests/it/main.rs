@@ -8,6 +8,7 @@ mod demo;
 mod documents;
 mod invariants;
 mod kafka;
+mod metrics;
 mod replay;
 mod schemas;
 

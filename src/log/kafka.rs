@@ -29,6 +29,7 @@ use super::{LogError, Topic};
 
 mod config;
 mod consumer;
+mod ends;
 mod membership;
 mod producer;
 mod restore;

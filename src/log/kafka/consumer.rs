@@ -1,8 +1,8 @@
 //! The member of the group that reads the inputs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -12,6 +12,7 @@ use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
 use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog};
+use super::ends::Ends;
 use super::membership::Membership;
 use super::restore::Restorer;
 use super::{KafkaConfig, failed};
@@ -26,6 +27,8 @@ pub struct KafkaConsumer {
     flowing: BTreeSet<i32>,
     /// Those of them that the engine paused.
     paused: BTreeSet<i32>,
+    /// Made when somebody asks how far behind they are.
+    ends: OnceLock<Ends>,
 }
 
 impl KafkaConsumer {
@@ -36,6 +39,7 @@ impl KafkaConsumer {
             restorer: None,
             flowing: BTreeSet::new(),
             paused: BTreeSet::new(),
+            ends: OnceLock::new(),
         }
     }
 
@@ -197,7 +201,11 @@ impl Consumer for KafkaConsumer {
     }
 
     fn standing(&self) -> Standing {
-        self.client.context().standing()
+        let ends = match self.paused.is_empty() && self.ends.get().is_none() {
+            true => BTreeMap::new(),
+            false => self.ends.get_or_init(|| Ends::start(&self.config)).of(&self.paused),
+        };
+        self.client.context().standing(&ends)
     }
 }
 

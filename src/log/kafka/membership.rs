@@ -32,7 +32,15 @@ struct State {
     /// What went wrong in a rebalance.
     error: Option<KafkaError>,
     /// As the client's latest statistics tell it.
-    standing: Standing,
+    told: Told,
+}
+
+/// What the client tells of its group and its partitions.
+#[derive(Default)]
+struct Told {
+    is_member: Option<bool>,
+    /// The next offset to read, and the end when something was fetched last.
+    read: BTreeMap<i32, (i64, i64)>,
 }
 
 #[derive(Clone, Copy)]
@@ -78,8 +86,15 @@ impl Membership {
         stale
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        self.state().standing.clone()
+    /// Where the member stands; of these partitions the end is known better.
+    pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
+        let state = self.state();
+        let held = state.told.read.iter().filter(|(at, _)| state.held.contains_key(at));
+        let lag = held.map(|(at, (read, end))| {
+            let end = ends.get(at).copied().unwrap_or_default().max(*end);
+            (*at, u64::try_from(end.saturating_sub(*read)).unwrap_or_default())
+        });
+        Standing { is_member: state.told.is_member, lag: lag.collect() }
     }
 
     /// From now on nothing waits for a release.
@@ -158,18 +173,18 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
     partitions
 }
 
-/// Where the member stands by the client's statistics. Offsets that the client does not know are
-/// negative. What it fetched ahead is not read.
-fn standing_of(statistics: &Statistics, topic: &str) -> Standing {
+/// What the client's statistics tell. Offsets that it does not know are negative. What it fetched
+/// ahead is not read.
+fn told(statistics: &Statistics, topic: &str) -> Told {
     let group = statistics.cgrp.as_ref();
     let is_member = group.map(|group| group.state == "up" && group.join_state == "steady");
     let partitions = statistics.topics.get(topic).map(|topic| &topic.partitions);
-    let lag = partitions.into_iter().flatten().filter_map(|(at, of)| {
+    let read = partitions.into_iter().flatten().filter_map(|(at, of)| {
         let read = if of.app_offset >= 0 { of.app_offset } else { of.next_offset };
         let known = *at >= 0 && of.hi_offset >= 0 && read >= 0;
-        known.then(|| (*at, of.hi_offset.saturating_sub(read).try_into().unwrap_or_default()))
+        known.then_some((*at, (read, of.hi_offset)))
     });
-    Standing { is_member, lag: lag.collect() }
+    Told { is_member, read: read.collect() }
 }
 
 /// Where reading begins, as the client wants it.
@@ -188,8 +203,8 @@ impl ClientContext for Membership {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let standing = standing_of(&statistics, &self.topic);
-        self.state().standing = standing;
+        let told = told(&statistics, &self.topic);
+        self.state().told = told;
     }
 }
 

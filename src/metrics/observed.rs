@@ -91,7 +91,7 @@ impl ObservedConsumer {
             }
             Event::End => {}
         }
-        if now_ms >= self.ask_ms {
+        if now_ms >= self.ask_ms && self.vitals.is_watched() {
             self.ask_ms = now_ms + STANDING_EVERY_MS;
             health.stands(self.inner.standing());
         }
@@ -174,5 +174,160 @@ impl Producer for ObservedProducer {
 
     fn keeps_every_change(&self) -> bool {
         self.inner.keeps_every_change()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::log::{Assignment, Position, Record};
+    use crate::metrics::Metrics;
+
+    /// Gives what it was told to give.
+    #[derive(Default)]
+    struct Told {
+        events: VecDeque<Event>,
+        restorations: VecDeque<Result<Restored, LogError>>,
+        commits: VecDeque<Result<(), LogError>>,
+    }
+
+    impl Consumer for Told {
+        fn poll(&mut self, _: Duration) -> Result<Event, LogError> {
+            Ok(self.events.pop_front().unwrap_or(Event::Records(Vec::new())))
+        }
+
+        fn pause(&mut self, _: i32) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn resume(&mut self, _: i32) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn restore(&mut self, _: i32) -> Result<Restored, LogError> {
+            self.restorations.pop_front().unwrap()
+        }
+
+        fn release(&mut self) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn standing(&self) -> Standing {
+            Standing { is_member: Some(true), lag: [(0, 7)].into() }
+        }
+    }
+
+    impl Producer for Told {
+        fn commit(&mut self, _: &Transaction) -> Result<(), LogError> {
+            self.commits.pop_front().unwrap()
+        }
+
+        fn keeps_every_change(&self) -> bool {
+            true
+        }
+    }
+
+    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> crate::engine::Ends {
+        let ends =
+            crate::engine::Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+        metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
+    }
+
+    fn has(metrics: &Metrics, samples: &[&str]) {
+        let text = metrics.scrape().unwrap();
+        for sample in samples {
+            assert!(text.lines().any(|line| line == *sample), "{sample} in {text}");
+        }
+    }
+
+    fn failing(metrics: &Metrics) -> Vec<&'static str> {
+        let checks = metrics.vitals().ready().into_iter();
+        checks.filter(|check| !check.ok).map(|check| check.name).collect()
+    }
+
+    #[test]
+    fn partitions_are_followed_through_their_life() {
+        let metrics = Metrics::default();
+        let assigned = |partition| Assignment { partition, generation: 1 };
+        let unsettled = || Err(LogError::Unsettled { what: "history".to_owned() });
+        let changelog = vec![Record::default(); 3];
+        let told = Told {
+            events: [
+                Event::Assigned(vec![assigned(0), assigned(1)]),
+                Event::Revoked(vec![1]),
+                Event::Lost(vec![0]),
+            ]
+            .into(),
+            restorations: [
+                unsettled(),
+                Ok(Restored { changelog, ..Restored::default() }),
+                Ok(Restored::default()),
+            ]
+            .into(),
+            ..Told::default()
+        };
+        let mut consumer = observed(&metrics, told, Told::default()).consumer;
+        assert_eq!(failing(&metrics), ["assigned"]);
+        consumer.poll(Duration::ZERO).unwrap();
+        assert_eq!(failing(&metrics), ["restored"]);
+        has(&metrics, &["turnstream_partitions_held 2", "turnstream_partitions_restoring 2"]);
+        assert!(consumer.restore(0).is_err() && consumer.restore(0).is_ok());
+        has(
+            &metrics,
+            &["turnstream_partitions_restoring 1", "turnstream_restored_records_total 3"],
+        );
+        assert_eq!(failing(&metrics), ["restored"]);
+        consumer.restore(1).unwrap();
+        assert_eq!(failing(&metrics), [""; 0]);
+        consumer.pause(1).unwrap();
+        has(
+            &metrics,
+            &[
+                "turnstream_partitions_paused 1",
+                "turnstream_partition_lag{partition=\"0\"} 7",
+                "turnstream_restore_duration_seconds_count 2",
+                "turnstream_partition_events_total{event=\"assigned\"} 2",
+            ],
+        );
+        consumer.resume(1).unwrap();
+        has(&metrics, &["turnstream_partitions_paused 0"]);
+        consumer.poll(Duration::ZERO).unwrap();
+        consumer.poll(Duration::ZERO).unwrap();
+        has(
+            &metrics,
+            &[
+                "turnstream_partitions_held 0",
+                "turnstream_partition_events_total{event=\"revoked\"} 1",
+                "turnstream_partition_events_total{event=\"lost\"} 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn transactions_are_timed_and_their_errors_told_apart() {
+        let metrics = Metrics::default();
+        let stale = LogError::Stale { partitions: vec![0] };
+        let aborted = LogError::Unsettled { what: "a transaction".to_owned() };
+        let fatal = LogError::Refused("no".to_owned());
+        assert!(fatal.is_fatal() && !aborted.is_fatal());
+        let commits = [Err(stale), Err(aborted), Ok(()), Err(fatal)].into();
+        let told = Told { commits, ..Told::default() };
+        let mut producer = observed(&metrics, Told::default(), told).producer;
+        let position = Position { partition: 0, generation: 1, offset: 1, metadata: String::new() };
+        let transaction = Transaction { outputs: Vec::new(), positions: vec![position] };
+        let done = [(); 4].map(|()| producer.commit(&transaction).is_ok());
+        assert_eq!(done, [false, false, true, false]);
+        has(
+            &metrics,
+            &[
+                "turnstream_commit_errors_total{reason=\"stale\"} 1",
+                "turnstream_commit_errors_total{reason=\"aborted\"} 1",
+                "turnstream_commit_errors_total{reason=\"fatal\"} 1",
+                "turnstream_commit_duration_seconds_count 1",
+            ],
+        );
+        assert!(producer.keeps_every_change());
     }
 }

@@ -2,6 +2,7 @@
 //! state that the engine keeps anyway.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -22,6 +23,8 @@ pub struct Vitals {
     health: Mutex<Health>,
     /// Of the engine that runs now.
     flow: Mutex<Option<Arc<FlowControl>>>,
+    /// Whether anybody ever looked: only then the log is asked how its consumer stands.
+    watched: AtomicBool,
 }
 
 impl Vitals {
@@ -31,7 +34,8 @@ impl Vitals {
             ready_stall_ms: config.ready_stall_seconds.saturating_mul(1_000),
         };
         let (health, flow) = (Mutex::default(), Mutex::default());
-        Self { started: Instant::now(), limits, health, flow }
+        let watched = AtomicBool::new(false);
+        Self { started: Instant::now(), limits, health, flow, watched }
     }
 
     /// Milliseconds since the start.
@@ -49,6 +53,10 @@ impl Vitals {
         self.health().serving(self.now_ms());
     }
 
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
     /// Whether the process is alive.
     pub fn live(&self) -> Check {
         self.health().live(self.limits, self.now_ms())
@@ -56,6 +64,7 @@ impl Vitals {
 
     /// What makes the process ready; it is when all of it is well.
     pub fn ready(&self) -> Vec<Check> {
+        self.watched.store(true, Ordering::Relaxed);
         let in_flight = self.in_flight();
         self.health().ready(&in_flight, self.limits, self.now_ms())
     }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",
     "src/pack/README.md",

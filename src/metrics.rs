@@ -1,7 +1,7 @@
 //! Metrics and health of one process: what is counted, and whether it is alive and ready.
 //!
 //! Stands beside the flow and changes nothing in it. The stages tell a
-//! [`StageObserver`](turnstream_operators::stage::StageObserver), the committer counts its
+//! [`StageObserver`], the committer counts its
 //! outcomes, and the two ends of the log are [observed](Metrics::observe); everything else is
 //! read when somebody asks. Counting is an atomic addition. `docs/metrics.md` lists every metric
 //! with what to alert on; [`server`] serves them.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
@@ -137,7 +137,7 @@ pub fn resident_bytes(line: &str) -> Option<u64> {
 fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
-    value: impl EncodeGaugeValue,
+    value: i64,
 ) -> fmt::Result {
     let mut metric =
         encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;

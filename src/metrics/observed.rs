@@ -189,7 +189,8 @@ mod tests {
     #[derive(Default)]
     struct Told {
         events: VecDeque<Event>,
-        restorations: VecDeque<Result<Restored, LogError>>,
+        /// Each gives so many records and then ends as it says.
+        restorations: VecDeque<(usize, Result<Restored, LogError>)>,
         commits: VecDeque<Result<(), LogError>>,
     }
 
@@ -206,8 +207,12 @@ mod tests {
             Ok(())
         }
 
-        fn restore(&mut self, _: i32) -> Result<Restored, LogError> {
-            self.restorations.pop_front().unwrap()
+        fn restore(&mut self, _: i32, changelog: TakeChangelog<'_>) -> Result<Restored, LogError> {
+            let (records, ends) = self.restorations.pop_front().unwrap();
+            for _ in 0..records {
+                changelog(Record::default())?;
+            }
+            ends
         }
 
         fn release(&mut self) -> Result<(), LogError> {
@@ -251,8 +256,8 @@ mod tests {
     fn partitions_are_followed_through_their_life() {
         let metrics = Metrics::default();
         let assigned = |partition| Assignment { partition, generation: 1 };
-        let unsettled = || Err(LogError::Unsettled { what: "history".to_owned() });
-        let changelog = vec![Record::default(); 3];
+        let unsettled = Err(LogError::Unsettled { what: "history".to_owned() });
+        let restored = || Ok(Restored::default());
         let told = Told {
             events: [
                 Event::Assigned(vec![assigned(0), assigned(1)]),
@@ -260,12 +265,7 @@ mod tests {
                 Event::Lost(vec![0]),
             ]
             .into(),
-            restorations: [
-                unsettled(),
-                Ok(Restored { changelog, ..Restored::default() }),
-                Ok(Restored::default()),
-            ]
-            .into(),
+            restorations: [(1, unsettled), (3, restored()), (0, restored())].into(),
             ..Told::default()
         };
         let mut consumer = observed(&metrics, told, Told::default()).consumer;
@@ -273,15 +273,21 @@ mod tests {
         consumer.poll(Duration::ZERO).unwrap();
         assert_eq!(failing(&metrics), ["restored"]);
         has(&metrics, &["turnstream_partitions_held 2", "turnstream_partitions_restoring 2"]);
-        assert!(consumer.restore(0).is_err());
+        let mut given = 0;
+        let mut take = |_| {
+            given += 1;
+            Ok(())
+        };
+        assert!(consumer.restore(0, &mut take).is_err());
         has(&metrics, &["turnstream_partitions_restoring 2"]);
-        assert!(consumer.restore(0).is_ok());
+        assert!(consumer.restore(0, &mut take).is_ok());
         has(
             &metrics,
-            &["turnstream_partitions_restoring 1", "turnstream_restored_records_total 3"],
+            &["turnstream_partitions_restoring 1", "turnstream_restored_records_total 4"],
         );
         assert_eq!(failing(&metrics), ["restored"]);
-        consumer.restore(1).unwrap();
+        consumer.restore(1, &mut take).unwrap();
+        assert_eq!(given, 4);
         assert_eq!(failing(&metrics), [""; 0]);
         consumer.pause(1).unwrap();
         has(

@@ -25,7 +25,7 @@ use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight};
 use crate::model::{Answer, Busy, CallError, Model, Reply};
-use crate::stage::{Shell, settle};
+use crate::stage::Shell;
 use crate::timers::Timers;
 
 /// How long a stage waits for a model, and how often it asks again.
@@ -120,12 +120,8 @@ where
             for (pending, answer) in calls.answered(&question.ask) {
                 let Pending { mut turn, capabilities, started, .. } = pending;
                 let decided = answer.and_then(|answer| (question.read)(&turn, answer));
-                let clock = &calls.shell.shell.clock;
-                if let (Some(started), Some(now)) = (started, clock.micros()) {
-                    turn.progress().timings_us.insert(stage, now.saturating_sub(started));
-                }
-                let on_failure = calls.shell.shell.on_failure;
-                match settle(&mut turn, stage, on_failure, decided, &question.fallback) {
+                let shell = &calls.shell.shell;
+                match shell.settle(&mut turn, (stage, started), decided, &question.fallback) {
                     Ok(decided) => {
                         let value = (question.join)(turn, decided);
                         values.session(&capabilities.0).give(value);
@@ -200,7 +196,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         capabilities: (Capability<Epoch>, Capability<Epoch>),
         ask: &impl Fn(&I) -> Q,
     ) {
-        let started = self.shell.shell.clock.micros();
+        let started = self.shell.shell.begin(self.stage);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let request = ask(&turn);
@@ -302,6 +298,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
 
     fn ask_again(&mut self, ticket: u64, ask: &impl Fn(&I) -> Q) {
         let Some(mut pending) = self.pending.remove(&ticket) else { return };
+        self.shell.shell.observer.tell(|observer| observer.asked_again(self.stage));
         pending.attempt += 1;
         pending.waiting = false;
         pending.abandoned = Arc::new(AtomicBool::new(false));

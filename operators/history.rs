@@ -27,6 +27,7 @@ use turnstream_schemas::Stage;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::language::Lexicon;
+use crate::stage::Observer;
 use crate::timers::Timers;
 
 pub mod cache;
@@ -129,6 +130,8 @@ pub struct Rules {
     pub publish_changes: bool,
     /// The words of the language.
     pub lexicon: &'static Lexicon,
+    /// Is told how many scopes are in memory.
+    pub observer: Observer,
 }
 
 /// Where scopes stay that are idle.
@@ -170,7 +173,9 @@ pub fn history<'scope>(
 
     builder.build(move |_| {
         let timers = keeping.timers.clone();
+        let observer = rules.observer.clone();
         let mut scopes = Scopes::new(rules, keeping, workers);
+        let mut in_memory = 0;
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());
             answers.for_each(|capability, answers| {
@@ -204,6 +209,11 @@ pub fn history<'scope>(
                 Next::Never => {}
                 Next::At(at_ms) => timers.wake_at(at_ms, Rc::clone(&activator)),
                 Next::Now => activator.activate(),
+            }
+            let now = scopes.in_memory() as i64;
+            if now != in_memory {
+                observer.tell(|observer| observer.scopes_changed(now - in_memory));
+                in_memory = now;
             }
         }
     });

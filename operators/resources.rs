@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::knowledge::Graph;
 use crate::language::Lexicon;
 use crate::model::Generate;
-use crate::stage::{Clock, OnFailure, Shell};
+use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
 
 /// The read-only means of the deciding stages of one worker. Cheap to clone.
@@ -18,6 +18,8 @@ pub struct Resources {
     pub lexicon: &'static Lexicon,
     /// Measures the stages, where they are measured.
     pub clock: Clock,
+    /// Is told of every turn in every stage.
+    pub observer: Observer,
     /// Wakes stages that wait for a model.
     pub timers: Timers,
     /// The language model that responses are asked of, where there is one.
@@ -27,6 +29,6 @@ pub struct Resources {
 impl Resources {
     /// The shell of a stage with this failure policy.
     pub fn shell(&self, on_failure: OnFailure) -> Shell {
-        Shell { clock: self.clock.clone(), on_failure }
+        Shell { clock: self.clock.clone(), observer: self.observer.clone(), on_failure }
     }
 }

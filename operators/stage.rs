@@ -1,6 +1,6 @@
 //! The shell that every deciding stage runs in: it moves turns and capabilities, contains
-//! panics, measures time and applies the failure policy, so that a stage itself is a plain
-//! function on plain values.
+//! panics, measures time, tells who observes, and applies the failure policy, so that a stage
+//! itself is a plain function on plain values.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -50,11 +50,66 @@ impl Clock {
     }
 }
 
+/// How a turn went through a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Microseconds that it took, where they are measured.
+    pub micros: Option<u64>,
+    /// What went wrong, where something did.
+    pub fault: Option<FaultKind>,
+    /// Whether the turn goes on without this stage. False where it is a dead letter.
+    pub degraded: bool,
+}
+
+/// Is told what happens in the stages, for metrics. Called on the workers once or twice per turn
+/// and stage, so it must be quick and must not block. Nothing in the flow depends on it.
+pub trait StageObserver: Send + Sync {
+    /// A turn came to the stage.
+    fn entered(&self, stage: Stage);
+    /// A turn left the stage: to the next one, or as a fault.
+    fn left(&self, stage: Stage, passage: Passage);
+    /// A stage asks its model once more for a turn.
+    fn asked_again(&self, stage: Stage);
+    /// So many scopes more (or fewer) are in the memory of a worker.
+    fn scopes_changed(&self, by: i64);
+}
+
+/// Who observes the stages, if anybody. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Observer(Option<Arc<dyn StageObserver>>);
+
+impl Observer {
+    /// Nobody.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// This one.
+    pub fn new(observer: Arc<dyn StageObserver>) -> Self {
+        Self(Some(observer))
+    }
+
+    /// Tells it something.
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn StageObserver)) {
+        if let Some(observer) = &self.0 {
+            what(&**observer);
+        }
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
+}
+
 /// How a stage is run.
 #[derive(Clone)]
 pub struct Shell {
     /// Measures the stage.
     pub clock: Clock,
+    /// Is told of every turn.
+    pub observer: Observer,
     /// What becomes of a turn it cannot serve.
     pub on_failure: OnFailure,
 }
@@ -124,18 +179,43 @@ where
     F: Fn(&I) -> T,
     J: Fn(I, T) -> O,
 {
-    let started = shell.clock.micros();
+    let started = shell.begin(stage);
     let decided = catch_unwind(AssertUnwindSafe(|| work(&turn)))
         .unwrap_or_else(|panic| Err(Fault::new(stage, FaultKind::Panic, panic_message(&*panic))));
-    let decided = settle(&mut turn, stage, shell.on_failure, decided, fallback)?;
-    if let (Some(started), Some(now)) = (started, shell.clock.micros()) {
-        turn.progress().timings_us.insert(stage, now.saturating_sub(started));
-    }
+    let decided = shell.settle(&mut turn, (stage, started), decided, fallback)?;
     Ok(join(turn, decided))
 }
 
-/// Applies the failure policy to a decision.
-pub(crate) fn settle<I: InFlight, T>(
+impl Shell {
+    /// A turn comes to the stage. Gives the microseconds now, where they are measured.
+    pub(crate) fn begin(&self, stage: Stage) -> Option<u64> {
+        self.observer.tell(|observer| observer.entered(stage));
+        self.clock.micros()
+    }
+
+    /// A turn that began at `started` leaves the stage: notes its time and applies the failure
+    /// policy to what was decided.
+    pub(crate) fn settle<I: InFlight, T>(
+        &self,
+        turn: &mut I,
+        (stage, started): (Stage, Option<u64>),
+        decided: Result<T, Fault>,
+        fallback: impl Fn(&I) -> T,
+    ) -> Result<T, Failed> {
+        let fault = decided.as_ref().err().map(|fault| fault.kind);
+        let decided = apply_policy(turn, stage, self.on_failure, decided, fallback);
+        let now = self.clock.micros();
+        let micros = started.zip(now).map(|(started, now)| now.saturating_sub(started));
+        if let Some(micros) = micros {
+            turn.progress().timings_us.insert(stage, micros);
+        }
+        let degraded = fault.is_some() && decided.is_ok();
+        self.observer.tell(|observer| observer.left(stage, Passage { micros, fault, degraded }));
+        decided
+    }
+}
+
+fn apply_policy<I: InFlight, T>(
     turn: &mut I,
     stage: Stage,
     on_failure: OnFailure,

@@ -14,7 +14,7 @@ use crate::knowledge::{Graph, ImportedFact};
 use crate::language::Lexicon;
 use crate::linking::link;
 use crate::resources::Resources;
-use crate::stage::Clock;
+use crate::stage::{Clock, Observer};
 use crate::timers::Timers;
 
 /// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`.
@@ -105,6 +105,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         graph: Arc::clone(graph),
         lexicon: Lexicon::english(),
         clock: Clock::none(),
+        observer: Observer::none(),
         timers: Timers::default(),
         generate: None,
     }

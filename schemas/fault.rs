@@ -69,7 +69,9 @@ impl fmt::Display for Stage {
 }
 
 /// The kind of a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// The input itself cannot be served.
@@ -80,6 +82,21 @@ pub enum FaultKind {
     Timeout,
     /// The stage or the model panicked; the panic was contained.
     Panic,
+}
+
+impl FaultKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Invalid, Self::Error, Self::Timeout, Self::Panic];
+
+    /// The kind's name in records and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Panic => "panic",
+        }
+    }
 }
 
 /// Why a stage could not do its work.
@@ -118,5 +135,12 @@ mod tests {
             assert_eq!(serde_json::to_value(stage).unwrap(), stage.name());
         }
         assert!(Stage::ALL.is_sorted(), "the stages stand in flow order");
+    }
+
+    #[test]
+    fn a_kind_is_written_by_its_name() {
+        for kind in FaultKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
     }
 }

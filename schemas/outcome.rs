@@ -30,6 +30,10 @@ pub enum RecordedReason {
 }
 
 impl RecordedReason {
+    /// The names of all reasons.
+    pub const NAMES: [&'static str; 5] =
+        ["system", "echo", "superseded_by", "duplicate_of", "forgotten"];
+
     /// The reason's name in records and metrics.
     pub fn name(&self) -> &'static str {
         match self {

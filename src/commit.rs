@@ -18,6 +18,7 @@ use turnstream_schemas::Stage;
 
 use crate::flow_control::FlowControl;
 use crate::log::{Assignment, LogError, Output, Producer, Topic, Transaction};
+use crate::metrics::OutcomeMetrics;
 use crate::tally::Tally;
 
 pub mod encode;
@@ -103,6 +104,7 @@ pub struct Committer {
     /// When what waits must be committed at the latest.
     due_ms: Option<u64>,
     counts: Counts,
+    metrics: OutcomeMetrics,
 }
 
 /// What the committer counts.
@@ -120,7 +122,22 @@ impl Committer {
     /// A committer that has seen nothing.
     pub fn new(config: CommitConfig, producer: Box<dyn Producer>, flow: Arc<FlowControl>) -> Self {
         let (ledger, waiting, counts) = (Ledger::default(), Vec::new(), Counts::default());
-        Self { config, producer, flow, ledger, waiting, due_ms: None, counts }
+        Self {
+            config,
+            producer,
+            flow,
+            ledger,
+            waiting,
+            due_ms: None,
+            counts,
+            metrics: OutcomeMetrics::default(),
+        }
+    }
+
+    /// Counts there what it counts itself.
+    #[must_use]
+    pub fn counted_by(self, metrics: &OutcomeMetrics) -> Self {
+        Self { metrics: metrics.clone(), ..self }
     }
 
     /// Takes note of what happened, and commits where that is due.
@@ -177,8 +194,14 @@ impl Committer {
         let Assignment { partition, generation } = assignment;
         for offset in offsets {
             match self.ledger.polled(partition, generation, *offset) {
-                Polled::Pending => self.counts.tally.inputs += 1,
-                Polled::AlreadyFinished => self.counts.skipped += 1,
+                Polled::Pending => {
+                    self.counts.tally.inputs += 1;
+                    self.metrics.inputs.inc();
+                }
+                Polled::AlreadyFinished => {
+                    self.counts.skipped += 1;
+                    self.metrics.skipped.inc();
+                }
                 Polled::Unexpected => {}
             }
         }
@@ -196,6 +219,7 @@ impl Committer {
             self.waiting.push(ended);
         } else {
             self.counts.stale += ended.offsets.len() as u64;
+            self.metrics.stale.inc_by(ended.offsets.len() as u64);
         }
     }
 
@@ -235,6 +259,7 @@ impl Committer {
                 std::thread::sleep(Duration::from_millis(self.config.retry_backoff_ms));
             }
         }
+        self.metrics.committed(ended.iter().map(|ended| &ended.tally));
         for ended in ended {
             self.counts.tally.add(&ended.tally);
             self.flow.settle(ended.partition, ended.offsets.len());
@@ -280,8 +305,8 @@ impl Committer {
         let lost = of_it.map(|ended| ended.offsets.len()).sum::<usize>();
         let pending = self.ledger.pending_count(partition);
         self.counts.tally.inputs -= (pending + lost) as u64;
+        self.metrics.given_back.inc_by((pending + lost) as u64);
         self.ledger.drop_partition(partition);
-        self.flow.forget(partition);
     }
 }
 

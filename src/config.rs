@@ -27,6 +27,7 @@ use turnstream_operators::topic_planning::TopicPlanningConfig;
 use crate::commit::CommitConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::KafkaConfig;
+use crate::metrics::MetricsConfig;
 
 mod checks;
 mod document;
@@ -80,6 +81,8 @@ pub struct Config {
     pub commit: CommitConfig,
     /// How the process runs.
     pub run: RunConfig,
+    /// Where metrics and health are served.
+    pub metrics: MetricsConfig,
 }
 
 /// Which graph of facts is asked.

@@ -49,7 +49,9 @@ pub fn serve(
     let turns = &parts.config.turns;
     let flow = Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
     let commit: CommitConfig = parts.config.commit.clone();
+    let ends = parts.metrics.observe(ends, &flow);
     let committer = Committer::new(commit, ends.producer, Arc::clone(&flow));
+    let committer = committer.counted_by(parts.metrics.outcomes());
     let (reports, reported) = crossbeam_channel::unbounded();
 
     std::thread::scope(|threads| {
@@ -97,6 +99,7 @@ fn take_in(
             Err(error) => break Err(error),
         }
     };
+    parts.metrics.stopping();
     let consumer = intake.stop();
     // A worker that panicked is the reason why polling failed, so it is told first.
     workers.drain()?;

@@ -76,6 +76,11 @@ impl FlowControl {
         self.state().in_all
     }
 
+    /// Inputs in flight of each partition that has had any since it was assigned.
+    pub fn in_flight_per_partition(&self) -> BTreeMap<i32, usize> {
+        self.state().per_partition.clone()
+    }
+
     /// Waits until something settles, at most `wait`.
     pub fn wait_for_settled(&self, wait: Duration) {
         // Whether it was the time or an outcome that ended the wait makes no difference.
@@ -95,7 +100,29 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::commit::{CommitConfig, Committer, Report};
+    use crate::log::embedded::{EmbeddedConfig, EmbeddedLog};
+    use crate::log::{Assignment, Topic};
+
+    /// The committer hears of an assignment some time after the first inputs were admitted.
+    #[test]
+    fn a_committer_that_lags_behind_forgets_no_input_in_flight() {
+        let log = EmbeddedLog::in_memory(&EmbeddedConfig::default()).unwrap();
+        let consumer = log.consumer("group", Topic::Turns).unwrap();
+        let producer = Box::new(log.producer(&consumer, "id").unwrap());
+        let flow = Arc::new(FlowControl::new(4, 6));
+        let mut committer = Committer::new(CommitConfig::default(), producer, Arc::clone(&flow));
+        flow.admit(0, 3);
+        let assignment = Assignment { partition: 0, generation: 1 };
+        let metadata = String::new();
+        committer.take(Report::Assigned { assignment, position: None, metadata }, 0).unwrap();
+        assert_eq!(flow.in_flight(), 3);
+        committer.take(Report::Lost { partitions: vec![0] }, 0).unwrap();
+        assert_eq!(flow.in_flight(), 3, "they may be those of the next assignment");
+    }
 
     #[test]
     fn a_full_partition_pauses_itself_and_a_full_process_everybody() {
@@ -103,6 +130,7 @@ mod tests {
         flow.admit(0, 4);
         assert!(flow.is_full(0) && !flow.is_full(1));
         flow.admit(1, 2);
+        assert_eq!(flow.in_flight_per_partition(), [(0, 4), (1, 2)].into());
         assert!(flow.is_full(1), "six in all");
         flow.settle(0, 2);
         assert!(!flow.is_full(1) && !flow.has_room(1), "room comes at half of the bound");

@@ -239,6 +239,9 @@ impl<W: Inlets> Intake<W> {
         self.assigned.retain(|assigned| !partitions.contains(&assigned.partition));
         for partition in partitions {
             self.partitions.remove(partition);
+            // Here and not in the committer, which hears of it later: by then the partition may
+            // be ours again, with inputs in flight.
+            self.flow.forget(*partition);
             self.workers.send(*partition, vec![Input::Revoked { partition: *partition }])?;
             // Turns that would need it from here on are dropped: they are another's to do.
             self.cache.end(*partition);

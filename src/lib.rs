@@ -13,8 +13,9 @@
 //!    changelogs are restored to, and idle scopes lie.
 //! 5. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
-//! 7. [`knowledge`]: opens the graph; the shipped pack.
-//! 8. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
+//! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
+//! 8. [`knowledge`]: opens the graph; the shipped pack.
+//! 9. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
 //!    as conversation logs.
 //!
 //! # Invariants
@@ -35,5 +36,6 @@ pub mod formats;
 pub mod intake;
 pub mod knowledge;
 pub mod log;
+pub mod metrics;
 pub mod tally;
 pub mod worker;

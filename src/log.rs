@@ -24,7 +24,7 @@
 //!                             └─────────┘
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
@@ -136,6 +136,17 @@ pub enum Event {
     End,
 }
 
+/// What a consumer knows of its own standing without asking anybody, for metrics and health.
+/// May be some seconds old.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether it is a member of its group and no rebalance is going on; `None` where that is
+    /// not known.
+    pub is_member: Option<bool>,
+    /// For each partition where both are known: records between what was read of it and its end.
+    pub lag: BTreeMap<i32, u64>,
+}
+
 /// Where a partition stands, after its changelog was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
@@ -201,6 +212,11 @@ pub trait Consumer: Send {
     /// Gives back every partition that was revoked and not yet given back. Does nothing where
     /// there is none.
     fn release(&mut self) -> Result<(), LogError>;
+
+    /// Where it stands, as far as it knows. Never waits.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
 }
 
 /// A record to write.

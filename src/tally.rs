@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_schemas::{EvidenceSet, Outcome, Response, Stage};
+use turnstream_schemas::{EvidenceSet, FaultKind, Outcome, Response, Stage};
 
 /// Counts of outcomes. `inputs` is counted where inputs are polled, the rest where outcomes are
 /// committed; with everything drained, `inputs = responses + recorded + dead_letters`.
@@ -21,6 +21,9 @@ pub struct Tally {
     pub recorded_by_reason: BTreeMap<&'static str, u64>,
     /// Dead letters by stage.
     pub dead_letters_by_stage: BTreeMap<Stage, u64>,
+    /// Dead letters by stage and kind of fault, for metrics.
+    #[serde(skip)]
+    pub dead_letters_by_fault: BTreeMap<(Stage, FaultKind), u64>,
     /// The gate's decisions among responses.
     pub gate: GateTally,
     /// Responses with at least one foreseen fact among their evidence.
@@ -51,7 +54,9 @@ impl Tally {
             }
             Outcome::DeadLetter(letter) => {
                 self.dead_letters += 1;
-                *self.dead_letters_by_stage.entry(letter.fault.stage).or_default() += 1;
+                let fault = &letter.fault;
+                *self.dead_letters_by_stage.entry(fault.stage).or_default() += 1;
+                *self.dead_letters_by_fault.entry((fault.stage, fault.kind)).or_default() += 1;
             }
         }
     }
@@ -71,6 +76,9 @@ impl Tally {
         }
         for (stage, count) in &other.dead_letters_by_stage {
             *self.dead_letters_by_stage.entry(*stage).or_default() += count;
+        }
+        for (fault, count) in &other.dead_letters_by_fault {
+            *self.dead_letters_by_fault.entry(*fault).or_default() += count;
         }
         for (stage, count) in &other.degraded {
             *self.degraded.entry(*stage).or_default() += count;

@@ -39,6 +39,7 @@ use crate::config::Config;
 use crate::dataflow::dialogue;
 use crate::knowledge::{self, KnowledgeError};
 use crate::log::Topic;
+use crate::metrics::Metrics;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
 /// gains nothing (measured with 10,000 conversations of 10 turns).
@@ -73,6 +74,8 @@ pub struct Parts {
     pub topic: InputTopic,
     /// Answers that came for turns that had ended otherwise.
     pub late_answers: Arc<AtomicU64>,
+    /// What is counted and observed, for who watches the process.
+    pub metrics: Metrics,
 }
 
 impl Parts {
@@ -83,6 +86,7 @@ impl Parts {
     /// The graph cannot be opened.
     pub fn new(config: Config) -> Result<Self, KnowledgeError> {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
+        let metrics = Metrics::new(&config.metrics);
         Ok(Self {
             config: Arc::new(config),
             graph,
@@ -94,6 +98,7 @@ impl Parts {
             timings: true,
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
+            metrics,
         })
     }
 
@@ -109,6 +114,7 @@ impl Parts {
             source: self.source,
             publish_changes: self.publish_changes,
             lexicon: self.lexicon,
+            observer: self.metrics.stage_observer(),
         }
     }
 
@@ -123,6 +129,7 @@ impl Parts {
             graph: Arc::clone(&self.graph),
             lexicon: self.lexicon,
             clock,
+            observer: self.metrics.stage_observer(),
             timers,
             generate: self.generate.clone(),
         }
@@ -131,8 +138,10 @@ impl Parts {
     /// Counts a late answer.
     pub fn count_late_answers(&self) -> impl Fn() + 'static {
         let late = Arc::clone(&self.late_answers);
+        let counted = self.metrics.outcomes().late_answers.clone();
         move || {
             late.fetch_add(1, Ordering::Relaxed);
+            counted.inc();
         }
     }
 }
@@ -403,6 +412,7 @@ mod tests {
             timings: false,
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
+            metrics: Metrics::default(),
         }
     }
 

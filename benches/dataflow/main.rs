@@ -28,6 +28,7 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
+use turnstream::metrics::Metrics;
 use turnstream::worker::{Inlets, Parts, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
@@ -108,6 +109,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         lexicon: scenes::lexicon(),
         generate: None,
         cache: Arc::<MemoryCache>::default(),
+        metrics: Metrics::default(),
         source: ResponseSource::Live,
         publish_changes: true,
         timings: false,

@@ -8,6 +8,7 @@ use turnstream::cache::DiskCache;
 use turnstream::commit::Report;
 use turnstream::config::Config;
 use turnstream::log::Topic;
+use turnstream::metrics::Metrics;
 use turnstream::worker::{Inlets, Parts, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
@@ -33,6 +34,7 @@ pub(crate) fn parts() -> Parts {
         graph: Arc::new(Graph::from_facts(nothing)),
         lexicon: Lexicon::english(),
         generate: None,
+        metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,
         publish_changes: true,

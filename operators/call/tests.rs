@@ -20,7 +20,7 @@ use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
 use crate::language::Lexicon;
 use crate::model::scripted::{Act, Line, Scripted};
-use crate::stage::{Clock, OnFailure};
+use crate::stage::{Clock, Observer, OnFailure};
 
 type Words = Scripted<String, String>;
 
@@ -50,7 +50,7 @@ fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<Words> {
 
 fn shell(timers: &Timers, on_failure: OnFailure, attempts: u32) -> CallShell {
     CallShell {
-        shell: Shell { clock: Clock::none(), on_failure },
+        shell: Shell { clock: Clock::none(), observer: Observer::none(), on_failure },
         call: CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 },
         timers: timers.clone(),
     }
@@ -65,6 +65,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
     let generate = unreliable("generate", seed.wrapping_add(1), capacity);
     let models: [Arc<Words>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
     let rules = Rules {
+        observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,
         source: ResponseSource::Live,

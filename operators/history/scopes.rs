@@ -280,7 +280,6 @@ impl Scopes {
     }
 
     /// How many scopes are in memory.
-    #[cfg(test)]
     pub(super) fn in_memory(&self) -> usize {
         self.open.len()
     }

@@ -14,6 +14,7 @@ use crate::ingest::{ArrivedTurn, Original};
 
 fn rules() -> Rules {
     Rules {
+        observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,
         source: ResponseSource::Live,

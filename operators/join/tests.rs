@@ -4,7 +4,7 @@ use turnstream_schemas::{Queries, Topics};
 
 use super::*;
 use crate::flow::Gated;
-use crate::stage::{Clock, OnFailure, Shell, Work, stage};
+use crate::stage::{Clock, Observer, OnFailure, Shell, Work, stage};
 use crate::testing::{context_of, gated, graph, run_dataflow};
 
 /// What becomes of a turn in one half.
@@ -33,7 +33,7 @@ fn flow<'s>(
     fates: &Arc<Vec<(Fate, Fate)>>,
     on_failure: OnFailure,
 ) -> (StreamVec<'s, Epoch, Pair>, StreamVec<'s, Epoch, Failed>) {
-    let shell = Shell { clock: Clock::none(), on_failure };
+    let shell = Shell { clock: Clock::none(), observer: Observer::none(), on_failure };
     let of = |turn: &Gated| turn.context.request.offset as usize;
     let (one, other) = (Arc::clone(fates), Arc::clone(fates));
     let queries = Work {

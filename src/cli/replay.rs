@@ -17,6 +17,7 @@ use crate::engine::{Ends, Summary, serve};
 use crate::formats::{self, Format, FormatError, LoggedItem};
 use crate::log::jsonl::{self, Records, Sinks, Written};
 use crate::log::{LogError, Record};
+use crate::metrics::resident_bytes;
 use crate::tally::Tally;
 use crate::worker::Parts;
 
@@ -145,7 +146,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         resumed_from: resume.map_or(0, |written| written.offset),
         seconds,
         turns_per_second: tally.inputs as f64 / seconds.max(f64::EPSILON),
-        peak_rss_bytes: peak_rss_bytes(),
+        peak_rss_bytes: resident_bytes("VmHWM:"),
         tally,
     };
     if args.json {
@@ -256,12 +257,4 @@ fn written(sinks: &Sinks) -> Result<Option<Written>, LogError> {
 /// name their inputs alike.
 fn topic(log: &Path) -> Arc<str> {
     log.file_name().map_or("stdin".into(), |name| name.to_string_lossy().into())
-}
-
-/// The most memory the process held, where the system says (Linux).
-fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1_024)
 }

@@ -16,6 +16,8 @@ use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Topic, kafka};
+use crate::metrics::server::{Server, ServerError};
+use crate::metrics::{Metrics, MetricsConfig};
 use crate::worker::Parts;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
@@ -69,6 +71,9 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     }
     let workers = config.run.workers as usize;
     let stop = signals::stop_on_signals()?;
+    let metrics = Metrics::new(&config.metrics);
+    // Before the log is reached, so that who watches sees the start. Serves until this returns.
+    let _server = serve_metrics(&config.metrics, &metrics)?;
     let summary = match config.log.kind {
         LogKind::Kafka => {
             check_room(&config)?;
@@ -77,11 +82,11 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let parts = Parts { topic, cache, ..Parts::new(config)? };
+            let parts = Parts { topic, cache, metrics, ..Parts::new(config)? };
             tracing::info!(workers, "serving");
             serve(ends, &parts, workers, &stop)?
         }
-        LogKind::Embedded => serve_embedded(config, workers, &stop, out)?,
+        LogKind::Embedded => serve_embedded(config, metrics, &stop, out)?,
     };
     report(&summary);
     Ok(())
@@ -121,6 +126,14 @@ fn check_room(config: &Config) -> Result<(), Usage> {
     ))
 }
 
+/// Serves metrics and health where an address is set.
+fn serve_metrics(config: &MetricsConfig, metrics: &Metrics) -> Result<Option<Server>, ServerError> {
+    let Some(address) = config.socket_address() else { return Ok(None) };
+    let server = Server::start(address, metrics.clone())?;
+    tracing::info!(address = %server.address(), "serving metrics");
+    Ok(Some(server))
+}
+
 fn report(summary: &Summary) {
     let Summary { tally, skipped, late_answers, stale } = summary;
     tracing::info!(
@@ -138,7 +151,7 @@ fn report(summary: &Summary) {
 /// Serves standard input through an embedded log in a directory.
 fn serve_embedded(
     config: Config,
-    workers: usize,
+    metrics: Metrics,
     stop: &AtomicBool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Summary> {
@@ -150,8 +163,9 @@ fn serve_embedded(
     let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
     let topic =
         InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
+    let workers = config.run.workers as usize;
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let parts = Parts { topic, cache, ..Parts::new(config)? };
+    let parts = Parts { topic, cache, metrics, ..Parts::new(config)? };
     let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
 
     let feeding = log.clone();

@@ -13,6 +13,7 @@ use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snap
 use crate::commit::CommitConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
+use crate::metrics::MetricsConfig;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ impl Validate for Config {
         checks.within("log", |checks| self.log.validate(checks));
         checks.within("commit", |checks| self.commit.validate(checks));
         checks.within("run", |checks| self.run.validate(checks));
+        checks.within("metrics", |checks| self.metrics.validate(checks));
     }
 }
 
@@ -122,6 +124,24 @@ impl Validate for RunConfig {
             "one worker per core that the process may use is most",
         );
         at_least_one(checks, &[("cache_map_size_mib", self.cache_map_size_mib)]);
+    }
+}
+
+impl Validate for MetricsConfig {
+    fn validate(&self, checks: &mut Checks) {
+        checks.ensure(
+            self.address.is_none() || self.socket_address().is_some(),
+            "address",
+            "expected an IP address and a port",
+            "write it as \"127.0.0.1:9464\" or \"[::1]:9464\"",
+        );
+        for (key, seconds, least) in [
+            ("live_stall_seconds", self.live_stall_seconds, 10),
+            ("ready_stall_seconds", self.ready_stall_seconds, 1),
+        ] {
+            let message = format!("expected an integer of at least {least}");
+            checks.ensure(seconds >= least, key, &message, "");
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use super::{LogError, Topic};
 
 mod config;
 mod consumer;
+mod ends;
 mod errors;
 mod features;
 mod membership;

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",
+    "docs/exactly-once.md",
     "docs/kafka.md",
     "src/pack/README.md",
 ];

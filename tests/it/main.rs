@@ -8,6 +8,7 @@ mod demo;
 mod documents;
 mod invariants;
 mod kafka;
+mod metrics;
 mod operations;
 mod replay;
 mod schemas;

@@ -489,6 +489,7 @@ pub(crate) fn parts(config: Config) -> Parts {
         graph: Arc::new(Graph::from_facts(facts)),
         lexicon: Lexicon::english(),
         generate: None,
+        metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,
         publish_changes: true,

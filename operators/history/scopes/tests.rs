@@ -14,6 +14,7 @@ use super::*;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
 use crate::ingest::Original;
 use crate::language::Lexicon;
+use crate::stage::Observer;
 use crate::timers::Timers;
 
 /// A cache that can be made to fail.
@@ -85,6 +86,7 @@ fn config(idle_after_seconds: u64, max_scopes_in_memory: usize) -> HistoryConfig
 impl Worker {
     fn new(config: HistoryConfig) -> Self {
         let rules = Rules {
+            observer: Observer::none(),
             config,
             on_agent_reply: OnAgentReply::Supersede,
             source: ResponseSource::Live,

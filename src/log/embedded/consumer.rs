@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use super::super::{Consumer, Event, LogError, Restored, TakeChangelog, Topic};
+use super::super::{Consumer, Event, LogError, Restored, Standing, TakeChangelog, Topic};
 use super::EmbeddedLog;
 use super::group::Membership;
 
@@ -99,5 +99,9 @@ impl Consumer for EmbeddedConsumer {
         self.log.state().release(&self.membership());
         self.log.shared.changed.notify_all();
         Ok(())
+    }
+
+    fn standing(&self) -> Standing {
+        self.log.state().standing(&self.membership())
     }
 }

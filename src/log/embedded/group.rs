@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use turnstream_operators::broken::Broken;
 
 use super::super::{
-    Assignment, Event, LogError, Passing, Position, Record, Restored, Start, TakeChangelog, Topic,
+    Assignment, Event, LogError, Passing, Position, Record, Restored, Standing, Start,
+    TakeChangelog, Topic,
 };
 use super::Isolation;
 use super::state::State;
@@ -276,6 +277,21 @@ impl State {
             (None, Start::Earliest) => 0,
             (None, Start::Latest) => self.end(place),
         })
+    }
+
+    /// Whether it is a member, and how far behind the end its partitions are read.
+    pub(super) fn standing(&self, at: &Membership<'_>) -> Standing {
+        let group = self.groups.get(at.group);
+        let member = group.and_then(|group| group.members.get(&at.member));
+        let Some(member) = member.filter(|member| member.active) else {
+            return Standing { is_member: Some(false), ..Standing::default() };
+        };
+        let read = member.held.iter().filter_map(|(at, held)| Some((*at, held.position?)));
+        let lag = read.map(|(at, next)| {
+            let behind = self.end((member.topic, at)).saturating_sub(next);
+            (at, u64::try_from(behind).unwrap_or_default())
+        });
+        Standing { is_member: Some(true), lag: lag.collect() }
     }
 
     pub(super) fn restore(

@@ -297,6 +297,10 @@ impl KafkaConfig {
                     Start::Latest => "latest",
                 },
             );
+        // They tell the lag and the standing in the group, at no request to the broker.
+        if !self.client.0.contains_key("statistics.interval.ms") {
+            settings.set("statistics.interval.ms", "5000");
+        }
         if !self.group_instance_id.is_empty() {
             settings.set("group.instance.id", &self.group_instance_id);
         }

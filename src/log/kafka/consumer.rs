@@ -1,8 +1,8 @@
 //! The member of the group that reads the inputs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -11,8 +11,9 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
-use super::super::{Consumer, Event, LogError, Record, Restored, TakeChangelog};
+use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog};
 use super::KafkaConfig;
+use super::ends::Ends;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::Restorer;
@@ -28,6 +29,8 @@ pub struct KafkaConsumer {
     flowing: BTreeSet<i32>,
     /// Those of them that the engine paused.
     paused: BTreeSet<i32>,
+    /// Made when somebody asks how far behind they are.
+    ends: OnceLock<Ends>,
 }
 
 impl KafkaConsumer {
@@ -43,6 +46,7 @@ impl KafkaConsumer {
             restorer: None,
             flowing: BTreeSet::new(),
             paused: BTreeSet::new(),
+            ends: OnceLock::new(),
         }
     }
 
@@ -203,6 +207,14 @@ impl Consumer for KafkaConsumer {
         self.client
             .incremental_unassign(&membership.list(&revoked))
             .map_err(|source| failed(&format!("releasing partitions {revoked:?}"), source))
+    }
+
+    fn standing(&self) -> Standing {
+        let ends = match self.paused.is_empty() && self.ends.get().is_none() {
+            true => BTreeMap::new(),
+            false => self.ends.get_or_init(|| Ends::start(&self.config)).of(&self.paused),
+        };
+        self.client.context().standing(&ends)
     }
 }
 

@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{Assignment, Event, Position};
+use super::super::{Assignment, Event, Position, Standing};
 
 /// The partitions held, and the events not yet polled.
 pub(super) struct Membership {
@@ -32,6 +33,16 @@ struct State {
     assigned: BTreeMap<i32, u32>,
     /// What went wrong in a rebalance.
     error: Option<KafkaError>,
+    /// As the client's latest statistics tell it.
+    told: Told,
+}
+
+/// What the client tells of its group and its partitions.
+#[derive(Default)]
+struct Told {
+    is_member: Option<bool>,
+    /// The next offset to read, and the end when something was fetched last.
+    read: BTreeMap<i32, (i64, i64)>,
 }
 
 #[derive(Clone, Copy)]
@@ -87,6 +98,17 @@ impl Membership {
             .collect();
         stale.sort_unstable();
         stale
+    }
+
+    /// Where the member stands; of these partitions the end is known better.
+    pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
+        let state = self.state();
+        let held = state.told.read.iter().filter(|(at, _)| state.held.contains_key(at));
+        let lag = held.map(|(at, (read, end))| {
+            let end = ends.get(at).copied().unwrap_or_default().max(*end);
+            (*at, u64::try_from(end.saturating_sub(*read)).unwrap_or_default())
+        });
+        Standing { is_member: state.told.is_member, lag: lag.collect() }
     }
 
     /// From now on nothing waits for a release.
@@ -171,6 +193,20 @@ fn is_refusal(reason: &str) -> bool {
     !reason.contains("handshake failed: Local: ") && !reason.contains("Disconnected")
 }
 
+/// What the client's statistics tell. Offsets that it does not know are negative. What it fetched
+/// ahead is not read.
+fn told(statistics: &Statistics, topic: &str) -> Told {
+    let group = statistics.cgrp.as_ref();
+    let is_member = group.map(|group| group.state == "up" && group.join_state == "steady");
+    let partitions = statistics.topics.get(topic).map(|topic| &topic.partitions);
+    let read = partitions.into_iter().flatten().filter_map(|(at, of)| {
+        let read = if of.app_offset >= 0 { of.app_offset } else { of.next_offset };
+        let known = *at >= 0 && of.hi_offset >= 0 && read >= 0;
+        known.then_some((*at, (read, of.hi_offset)))
+    });
+    Told { is_member, read: read.collect() }
+}
+
 /// Where reading begins, as the client wants it.
 pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offset {
     match (position, start) {
@@ -196,6 +232,11 @@ impl ClientContext for Membership {
             _ => {}
         }
         tracing::warn!(%error, reason, "Kafka consumer");
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let told = told(&statistics, &self.topic);
+        self.state().told = told;
     }
 }
 

@@ -203,7 +203,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 13] = [
+    let own: [(&str, Property<Broker>); 14] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -220,6 +220,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         ("a_lost_group_is_noticed", a_lost_group_is_noticed),
         ("strange_headers_are_survived", strange_headers_are_survived),
         ("a_commit_takes_milliseconds", a_commit_takes_milliseconds),
+        ("a_member_knows_how_far_behind_it_is", a_member_knows_how_far_behind_it_is),
     ];
     for (name, property) in own {
         let begun = Instant::now();
@@ -382,4 +383,21 @@ fn a_commit_takes_milliseconds(broker: &mut Broker) {
     let at = |share: usize| took[took.len() * share / 100].as_micros();
     eprintln!("commit of 12 outputs, 4 partitions: p50 {} us, p99 {} us", at(50), at(99));
     assert_eq!(bed.committed(Topic::Responses, 0).len(), 200);
+}
+
+fn a_member_knows_how_far_behind_it_is(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.client.0.insert("statistics.interval.ms".to_owned(), "100".to_owned());
+    let (mut member, _producer) = bed.member("a");
+    (0..3).for_each(|at| bed.append(0, "k", &at.to_string()));
+    let stands = |member: &Member<KafkaConsumer>, lag: u64| {
+        let standing = member.consumer.standing();
+        standing.is_member == Some(true) && standing.lag.get(&0) == Some(&lag)
+    };
+    member.until("all is read", |member| member.records.len() == 3 && stands(member, 0));
+    member.consumer.pause(0).unwrap();
+    (0..5).for_each(|at| bed.append(0, "k", &at.to_string()));
+    member.until("it lags behind", |member| stands(member, 5));
+    member.consumer.resume(0).unwrap();
+    member.until("it has caught up", |member| member.records.len() == 8 && stands(member, 0));
 }

@@ -1,0 +1,95 @@
+//! The ends of paused partitions: nobody fetches from those, so the client is not told how far
+//! they grow, and theirs is the lag that matters.
+//!
+//! A thread with a client of its own asks now and then, so that a broker that does not answer
+//! holds nobody up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::Topic;
+use super::KafkaConfig;
+
+/// How often they are asked for while some partition is paused.
+const EVERY: Duration = Duration::from_secs(2);
+/// How long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks for the ends of partitions until it is dropped; then the thread ends by itself.
+pub(super) struct Ends {
+    shared: Arc<Mutex<Shared>>,
+    _stop: Sender<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    wanted: BTreeSet<i32>,
+    ends: BTreeMap<i32, i64>,
+}
+
+impl Ends {
+    pub(super) fn start(config: &KafkaConfig) -> Self {
+        let (stop, stopped) = crossbeam_channel::bounded(0);
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let (asking, config) = (Arc::clone(&shared), config.clone());
+        let thread = std::thread::Builder::new().name("partition-ends".to_owned());
+        if let Err(error) = thread.spawn(move || ask_until(&stopped, &config, &asking)) {
+            tracing::warn!(%error, "the lag of paused partitions will not be known");
+        }
+        Self { shared, _stop: stop }
+    }
+
+    /// The ends that are known of these partitions; from now on those are asked for.
+    pub(super) fn of(&self, partitions: &BTreeSet<i32>) -> BTreeMap<i32, i64> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.ends.retain(|partition, _| partitions.contains(partition));
+        shared.wanted.clone_from(partitions);
+        shared.ends.clone()
+    }
+}
+
+fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<Shared>) {
+    let mut client = None;
+    loop {
+        let wanted = shared.lock().unwrap_or_else(PoisonError::into_inner).wanted.clone();
+        if !wanted.is_empty() {
+            match ask(&mut client, config, &wanted) {
+                Ok(ends) => shared.lock().unwrap_or_else(PoisonError::into_inner).ends = ends,
+                Err(error) => tracing::debug!(%error, "asking for the ends of paused partitions"),
+            }
+        }
+        if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn ask(
+    client: &mut Option<BaseConsumer<DefaultConsumerContext>>,
+    config: &KafkaConfig,
+    wanted: &BTreeSet<i32>,
+) -> Result<BTreeMap<i32, i64>, KafkaError> {
+    let client = match client {
+        Some(client) => client,
+        none => {
+            none.insert(config.watermark_settings().create_with_context(DefaultConsumerContext)?)
+        }
+    };
+    let mut list = TopicPartitionList::with_capacity(wanted.len());
+    for partition in wanted {
+        let topic = config.topics.name(Topic::Turns);
+        list.add_partition_offset(topic, *partition, Offset::End)?;
+    }
+    let found = client.offsets_for_times(list, TIMEOUT)?;
+    let known = found.elements().into_iter().filter_map(|element| match element.offset() {
+        Offset::Offset(end) => Some((element.partition(), end)),
+        _ => None,
+    });
+    Ok(known.collect())
+}

@@ -1,0 +1,370 @@
+//! Whether a process is alive and whether it is ready, from what was seen of it. Pure: whoever
+//! calls says what time it is.
+//!
+//! Alive means that its consumer thread goes round: a process of which that is not true can only
+//! be mended by a restart. Everything else, a slow model above all, makes it not *ready*: a
+//! restart would lose the work in flight and mend nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::log::Standing;
+
+/// Partitions that a reason names at most.
+const NAMED_PARTITIONS: usize = 8;
+
+/// What was seen of a process so far.
+#[derive(Debug, Default)]
+pub struct Health {
+    phase: Phase,
+    /// When the log was polled last.
+    polled_ms: u64,
+    /// When something finished last, or something came where nothing was in flight.
+    moved_ms: u64,
+    standing: Standing,
+    partitions: BTreeMap<i32, Partition>,
+}
+
+/// How far the process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It opens its knowledge and connects to the log.
+    #[default]
+    Starting,
+    /// It polls.
+    Serving,
+    /// It polls no more; what is in flight ends.
+    Stopping,
+}
+
+/// What was seen of a partition that is ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Partition {
+    restored: bool,
+    restoring: bool,
+    /// Since when it has been paused.
+    paused_ms: Option<u64>,
+    /// When an outcome of it was committed last.
+    finished_ms: u64,
+}
+
+/// Inputs in flight, as flow control counts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// In the whole process.
+    pub in_all: usize,
+    /// By partition.
+    pub per_partition: BTreeMap<i32, usize>,
+}
+
+/// From when on something counts as stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Milliseconds without a poll after which the process is not alive.
+    pub live_stall_ms: u64,
+    /// Milliseconds without an outcome after which it is not ready.
+    pub ready_stall_ms: u64,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// Whether it is well.
+    pub ok: bool,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+impl Check {
+    fn new(name: &'static str, ok: bool, reason: impl Into<String>) -> Self {
+        Self { name, ok, reason: reason.into() }
+    }
+}
+
+impl Health {
+    /// It polls from now on, and holds nothing.
+    pub fn serving(&mut self, now_ms: u64) {
+        let phase = Phase::Serving;
+        *self = Self { phase, polled_ms: now_ms, moved_ms: now_ms, ..Self::default() };
+    }
+
+    /// It polls no more.
+    pub fn stopping(&mut self) {
+        self.phase = Phase::Stopping;
+    }
+
+    /// The log was polled.
+    pub fn polled(&mut self, now_ms: u64) {
+        self.polled_ms = now_ms;
+    }
+
+    /// Inputs came where nothing was in flight.
+    pub fn busy(&mut self, now_ms: u64) {
+        self.moved_ms = now_ms;
+    }
+
+    /// Outcomes of these partitions were committed.
+    pub fn finished(&mut self, partitions: impl IntoIterator<Item = i32>, now_ms: u64) {
+        self.moved_ms = now_ms;
+        for partition in partitions {
+            if let Some(partition) = self.partitions.get_mut(&partition) {
+                partition.finished_ms = now_ms;
+            }
+        }
+    }
+
+    /// The partition is ours, and not restored.
+    pub fn assigned(&mut self, partition: i32) {
+        self.partitions.insert(partition, Partition::default());
+    }
+
+    /// The partition is being restored, or was.
+    pub fn restoring(&mut self, partition: i32, restoring: bool, restored: bool) {
+        if let Some(partition) = self.partitions.get_mut(&partition) {
+            (partition.restoring, partition.restored) = (restoring, restored);
+        }
+    }
+
+    /// The partition is another's.
+    pub fn gone(&mut self, partition: i32) {
+        self.partitions.remove(&partition);
+    }
+
+    /// The partition was paused, or goes on.
+    pub fn paused(&mut self, partition: i32, paused: bool, now_ms: u64) {
+        if let Some(partition) = self.partitions.get_mut(&partition) {
+            partition.paused_ms = paused.then(|| partition.paused_ms.unwrap_or(now_ms));
+        }
+    }
+
+    /// What the consumer knows of its standing.
+    pub fn stands(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    /// The partitions that are ours, whether each is paused, and how far behind it is read.
+    pub fn partitions(&self) -> impl Iterator<Item = (i32, bool, Option<u64>)> {
+        self.partitions.iter().map(|(at, partition)| {
+            (*at, partition.paused_ms.is_some(), self.standing.lag.get(at).copied())
+        })
+    }
+
+    /// Partitions that are being restored or wait for it.
+    pub fn unrestored(&self) -> usize {
+        self.partitions.values().filter(|partition| !partition.restored).count()
+    }
+
+    /// Whether the process is alive. While a partition is restored it is: a restoration that
+    /// makes no progress ends by itself, with an error.
+    pub fn live(&self, limits: Limits, now_ms: u64) -> Check {
+        let silent_ms = now_ms.saturating_sub(self.polled_ms);
+        let restoring = self.partitions.values().any(|partition| partition.restoring);
+        let (ok, reason) = match self.phase {
+            Phase::Starting => (true, "starting".to_owned()),
+            Phase::Stopping => (true, "stopping".to_owned()),
+            Phase::Serving if restoring => (true, "restoring a partition".to_owned()),
+            Phase::Serving => {
+                let ok = silent_ms <= limits.live_stall_ms;
+                (ok, format!("the log was polled {} ago", seconds(silent_ms)))
+            }
+        };
+        Check::new("polling", ok, reason)
+    }
+
+    /// What makes the process ready; it is when all of it is well.
+    pub fn ready(&self, in_flight: &InFlight, limits: Limits, now_ms: u64) -> Vec<Check> {
+        let serving = match self.phase {
+            Phase::Starting => Check::new("serving", false, "starting"),
+            Phase::Serving => Check::new("serving", true, "serving"),
+            Phase::Stopping => Check::new("serving", false, "stopping"),
+        };
+        vec![
+            serving,
+            self.live(limits, now_ms),
+            self.is_assigned(),
+            self.is_restored(),
+            self.moves(in_flight.in_all, limits, now_ms),
+            self.partitions_move(in_flight, limits, now_ms),
+        ]
+    }
+
+    fn is_assigned(&self) -> Check {
+        let (ok, reason) = match (self.partitions.len(), self.standing.is_member) {
+            (0, Some(true)) => (true, "a member of the group, which gave it no partition"),
+            (0, Some(false)) => (false, "not a member of the group, or it is rebalancing"),
+            (0, None) => (false, "no partition was assigned yet"),
+            (held, _) => return Check::new("assigned", true, format!("{held} partitions")),
+        };
+        Check::new("assigned", ok, reason)
+    }
+
+    fn is_restored(&self) -> Check {
+        let waiting = self.partitions.iter().filter(|(_, partition)| !partition.restored);
+        let waiting = named(waiting.map(|(at, _)| *at));
+        match waiting {
+            None => Check::new("restored", true, "nothing is left to restore"),
+            Some(which) => Check::new("restored", false, format!("to be restored: {which}")),
+        }
+    }
+
+    /// Whether anything finishes while something is in flight.
+    fn moves(&self, in_flight: usize, limits: Limits, now_ms: u64) -> Check {
+        let still_ms = now_ms.saturating_sub(self.moved_ms);
+        if in_flight == 0 {
+            return Check::new("progress", true, "nothing is in flight");
+        }
+        let ok = still_ms < limits.ready_stall_ms;
+        let reason = format!("{in_flight} in flight; nothing finished for {}", seconds(still_ms));
+        Check::new("progress", ok, reason)
+    }
+
+    /// Whether partitions that are paused still finish something. One that waits for others, as
+    /// the whole process is full, has nothing in flight and is not stalled.
+    fn partitions_move(&self, in_flight: &InFlight, limits: Limits, now_ms: u64) -> Check {
+        let stalled = self.partitions.iter().filter(|(at, partition)| {
+            let waits = in_flight.per_partition.get(at).is_some_and(|inputs| *inputs > 0);
+            let since = partition.paused_ms.map(|paused| paused.max(partition.finished_ms));
+            let still_ms = since.map(|since| now_ms.saturating_sub(since));
+            waits && still_ms.is_some_and(|still_ms| still_ms >= limits.ready_stall_ms)
+        });
+        match named(stalled.map(|(at, _)| *at)) {
+            None => Check::new("partitions", true, "none is stalled at its bound"),
+            Some(which) => {
+                let limit = seconds(limits.ready_stall_ms);
+                let reason = format!("paused, and nothing finished for {limit} or more: {which}");
+                Check::new("partitions", false, reason)
+            }
+        }
+    }
+}
+
+/// `partition 3`, `partitions 1, 2, 4 and 5 more`; nothing of none.
+fn named(partitions: impl Iterator<Item = i32>) -> Option<String> {
+    let all: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
+    let more = all.len().saturating_sub(NAMED_PARTITIONS);
+    let some = all[..all.len() - more].join(", ");
+    match (all.len(), more) {
+        (0, _) => None,
+        (1, _) => Some(format!("partition {some}")),
+        (_, 0) => Some(format!("partitions {some}")),
+        _ => Some(format!("partitions {some} and {more} more")),
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{:.1} s", ms as f64 / 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { live_stall_ms: 60_000, ready_stall_ms: 30_000 };
+
+    /// A process that serves partitions 0 and 1 since `now_ms`.
+    fn serving(now_ms: u64) -> Health {
+        let mut health = Health::default();
+        health.serving(now_ms);
+        for partition in [0, 1] {
+            health.assigned(partition);
+            health.restoring(partition, false, true);
+        }
+        health
+    }
+
+    fn in_flight(inputs: [usize; 2]) -> InFlight {
+        let per_partition = (0..).zip(inputs).collect();
+        InFlight { in_all: inputs.iter().sum(), per_partition }
+    }
+
+    /// The names of the checks that fail; polled just now, so that only they are looked at.
+    fn unready(health: &mut Health, inputs: [usize; 2], now_ms: u64) -> Vec<&'static str> {
+        health.polled(now_ms);
+        let checks = health.ready(&in_flight(inputs), LIMITS, now_ms);
+        assert_eq!(checks.len(), 6);
+        checks.into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
+    }
+
+    #[test]
+    fn a_process_becomes_ready_and_stops_being_so() {
+        let mut health = Health::default();
+        assert!(health.live(LIMITS, 900_000).ok, "starting takes what it takes");
+        assert_eq!(unready(&mut health, [0, 0], 0), ["serving", "assigned"]);
+        health.serving(1_000);
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["assigned"]);
+        health.assigned(0);
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["restored"]);
+        health.restoring(0, true, false);
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["restored"]);
+        health.restoring(0, false, true);
+        assert_eq!(unready(&mut health, [0, 0], 1_000), [""; 0]);
+        health.gone(0);
+        health.stands(Standing { is_member: Some(false), ..Standing::default() });
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["assigned"]);
+        health.stands(Standing { is_member: Some(true), ..Standing::default() });
+        assert_eq!(unready(&mut health, [0, 0], 1_000), [""; 0], "it has no partition to serve");
+        health.stopping();
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["serving"]);
+        assert!(health.live(LIMITS, 900_000).ok, "draining takes what it takes");
+    }
+
+    #[test]
+    fn only_polling_and_restoring_are_life() {
+        let mut health = serving(0);
+        health.polled(5_000);
+        assert!(health.live(LIMITS, 65_000).ok);
+        assert!(!health.live(LIMITS, 65_001).ok);
+        health.restoring(1, true, false);
+        assert!(health.live(LIMITS, 900_000).ok);
+        health.restoring(1, false, true);
+        assert!(!health.live(LIMITS, 900_000).ok);
+        health.polled(900_000);
+        health.busy(0);
+        assert_eq!(unready(&mut health, [9, 0], 900_000), ["progress"]);
+        assert!(health.live(LIMITS, 900_000).ok, "a stage that stalls is no reason to restart");
+    }
+
+    #[test]
+    fn a_stall_is_something_in_flight_and_nothing_finished() {
+        let mut health = serving(0);
+        assert_eq!(unready(&mut health, [0, 0], 500_000), [""; 0], "idle");
+        health.busy(500_000);
+        assert_eq!(unready(&mut health, [1, 0], 529_999), [""; 0]);
+        assert_eq!(unready(&mut health, [1, 0], 530_000), ["progress"]);
+        health.finished([0], 530_001);
+        assert_eq!(unready(&mut health, [1, 0], 560_000), [""; 0]);
+    }
+
+    #[test]
+    fn a_partition_stalls_at_its_bound_while_others_go_on() {
+        let mut health = serving(0);
+        health.busy(0);
+        health.paused(0, true, 10_000);
+        health.paused(1, true, 10_000);
+        for now_ms in [20_000, 39_999, 45_000, 60_000] {
+            health.paused(0, true, now_ms);
+            health.finished([1], now_ms);
+            let stalled: &[&str] = if now_ms < 40_000 { &[] } else { &["partitions"] };
+            assert_eq!(unready(&mut health, [400, 400], now_ms), stalled, "{now_ms}");
+        }
+        let checks = health.ready(&in_flight([400, 400]), LIMITS, 60_000);
+        assert!(checks[5].reason.ends_with("partition 0"), "{}", checks[5].reason);
+        assert_eq!(unready(&mut health, [0, 400], 60_000), [""; 0], "it waits for the other");
+        health.finished([0], 60_000);
+        assert_eq!(unready(&mut health, [399, 400], 60_000), [""; 0]);
+        health.paused(0, false, 60_000);
+        health.finished([1], 100_000);
+        assert_eq!(unready(&mut health, [399, 400], 100_000), [""; 0], "it was resumed");
+    }
+
+    #[test]
+    fn reasons_name_a_few_partitions() {
+        assert_eq!(named(0..0), None);
+        assert_eq!(named(3..4).unwrap(), "partition 3");
+        assert_eq!(named(0..3).unwrap(), "partitions 0, 1, 2");
+        assert_eq!(named(0..20).unwrap(), "partitions 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
+    }
+}

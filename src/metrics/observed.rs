@@ -1,0 +1,341 @@
+//! The two ends of a log with an observer between them and the engine: what the engine asks of
+//! the log, and what the log tells it, is all that health and most gauges need.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::outcomes::CommitMetrics;
+use super::vitals::Vitals;
+use crate::flow_control::FlowControl;
+use crate::log::{
+    Consumer, Event, LogError, Producer, Restored, Standing, TakeChangelog, Transaction,
+};
+
+/// How often the consumer is asked how it stands.
+const STANDING_EVERY_MS: u64 = 200;
+
+const RESTORE_BUCKETS_SECONDS: [f64; 12] =
+    [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0];
+
+/// What becomes of partitions. Cheap to clone; clones count the same.
+#[derive(Clone, Debug)]
+pub(super) struct PartitionMetrics {
+    events: Family<[(&'static str, &'static str); 1], Counter>,
+    restored_records: Counter,
+    restore_seconds: Histogram,
+}
+
+impl PartitionMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let it = Self {
+            events: Family::default(),
+            restored_records: Counter::default(),
+            restore_seconds: Histogram::new(RESTORE_BUCKETS_SECONDS),
+        };
+        for event in ["assigned", "revoked", "lost"] {
+            it.events.get_or_create_owned(&[("event", event)]);
+        }
+        let help = "Partitions that became this process's, or another's";
+        registry.register("partition_events", help, it.events.clone());
+        let help = "Records of changelogs that were read to restore partitions";
+        registry.register("restored_records", help, it.restored_records.clone());
+        let help = "Time that restoring a partition took";
+        let seconds = it.restore_seconds.clone();
+        registry.register_with_unit("restore_duration", help, Unit::Seconds, seconds);
+        it
+    }
+
+    fn happened(&self, event: &'static str, partitions: usize) {
+        self.events.get_or_create_owned(&[("event", event)]).inc_by(partitions as u64);
+    }
+}
+
+/// A consumer that is observed.
+pub(super) struct ObservedConsumer {
+    pub(super) inner: Box<dyn Consumer>,
+    pub(super) vitals: Arc<Vitals>,
+    pub(super) partitions: PartitionMetrics,
+    pub(super) flow: Arc<FlowControl>,
+    /// When it must be asked how it stands.
+    pub(super) ask_ms: u64,
+}
+
+impl ObservedConsumer {
+    fn note(&mut self, event: &Event, now_ms: u64) {
+        let mut health = self.vitals.health();
+        health.polled(now_ms);
+        match event {
+            Event::Records(records) => {
+                if !records.is_empty() && self.flow.in_flight() == 0 {
+                    health.busy(now_ms);
+                }
+            }
+            Event::Assigned(assignments) => {
+                self.partitions.happened("assigned", assignments.len());
+                for assignment in assignments {
+                    health.assigned(assignment.partition);
+                }
+            }
+            Event::Revoked(partitions) => {
+                self.partitions.happened("revoked", partitions.len());
+                partitions.iter().for_each(|partition| health.gone(*partition));
+            }
+            Event::Lost(partitions) => {
+                self.partitions.happened("lost", partitions.len());
+                partitions.iter().for_each(|partition| health.gone(*partition));
+            }
+            Event::End => {}
+        }
+        if now_ms >= self.ask_ms && self.vitals.is_watched() {
+            self.ask_ms = now_ms + STANDING_EVERY_MS;
+            health.stands(self.inner.standing());
+        }
+    }
+}
+
+impl Consumer for ObservedConsumer {
+    fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
+        let polled = self.inner.poll(wait);
+        let now_ms = self.vitals.now_ms();
+        if let Ok(event) = &polled {
+            self.note(event, now_ms);
+        }
+        polled
+    }
+
+    fn pause(&mut self, partition: i32) -> Result<(), LogError> {
+        self.vitals.health().paused(partition, true, self.vitals.now_ms());
+        self.inner.pause(partition)
+    }
+
+    fn resume(&mut self, partition: i32) -> Result<(), LogError> {
+        self.vitals.health().paused(partition, false, self.vitals.now_ms());
+        self.inner.resume(partition)
+    }
+
+    fn restore(
+        &mut self,
+        partition: i32,
+        changelog: TakeChangelog<'_>,
+    ) -> Result<Restored, LogError> {
+        let began = Instant::now();
+        self.vitals.health().restoring(partition, true, false);
+        let records = &self.partitions.restored_records;
+        let restored = self.inner.restore(partition, &mut |record| {
+            records.inc();
+            changelog(record)
+        });
+        if restored.is_ok() {
+            self.partitions.restore_seconds.observe(began.elapsed().as_secs_f64());
+        }
+        let mut health = self.vitals.health();
+        health.restoring(partition, false, restored.is_ok());
+        health.polled(self.vitals.now_ms());
+        restored
+    }
+
+    fn release(&mut self) -> Result<(), LogError> {
+        self.inner.release()
+    }
+
+    fn standing(&self) -> Standing {
+        self.inner.standing()
+    }
+}
+
+/// A producer that is observed.
+pub(super) struct ObservedProducer {
+    pub(super) inner: Box<dyn Producer>,
+    pub(super) vitals: Arc<Vitals>,
+    pub(super) commits: CommitMetrics,
+}
+
+impl Producer for ObservedProducer {
+    fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
+        let began = Instant::now();
+        let committed = self.inner.commit(transaction);
+        match &committed {
+            Ok(()) => {
+                self.commits.seconds.observe(began.elapsed().as_secs_f64());
+                let partitions = transaction.positions.iter().map(|position| position.partition);
+                self.vitals.health().finished(partitions, self.vitals.now_ms());
+            }
+            Err(LogError::Stale { .. }) => self.commits.failed("stale"),
+            Err(error) if error.is_fatal() => self.commits.failed("fatal"),
+            Err(_) => self.commits.failed("aborted"),
+        }
+        committed
+    }
+
+    fn keeps_every_change(&self) -> bool {
+        self.inner.keeps_every_change()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::log::{Assignment, Position, Record};
+    use crate::metrics::Metrics;
+
+    /// Gives what it was told to give.
+    #[derive(Default)]
+    struct Told {
+        events: VecDeque<Event>,
+        /// Each gives so many records and then ends as it says.
+        restorations: VecDeque<(usize, Result<Restored, LogError>)>,
+        commits: VecDeque<Result<(), LogError>>,
+    }
+
+    impl Consumer for Told {
+        fn poll(&mut self, _: Duration) -> Result<Event, LogError> {
+            Ok(self.events.pop_front().unwrap_or(Event::Records(Vec::new())))
+        }
+
+        fn pause(&mut self, _: i32) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn resume(&mut self, _: i32) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn restore(&mut self, _: i32, changelog: TakeChangelog<'_>) -> Result<Restored, LogError> {
+            let (records, ends) = self.restorations.pop_front().unwrap();
+            for _ in 0..records {
+                changelog(Record::default())?;
+            }
+            ends
+        }
+
+        fn release(&mut self) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn standing(&self) -> Standing {
+            Standing { is_member: Some(true), lag: [(0, 7)].into() }
+        }
+    }
+
+    impl Producer for Told {
+        fn commit(&mut self, _: &Transaction) -> Result<(), LogError> {
+            self.commits.pop_front().unwrap()
+        }
+
+        fn keeps_every_change(&self) -> bool {
+            true
+        }
+    }
+
+    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> crate::engine::Ends {
+        let ends =
+            crate::engine::Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+        metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
+    }
+
+    fn has(metrics: &Metrics, samples: &[&str]) {
+        let text = metrics.scrape().unwrap();
+        for sample in samples {
+            assert!(text.lines().any(|line| line == *sample), "{sample} in {text}");
+        }
+    }
+
+    fn failing(metrics: &Metrics) -> Vec<&'static str> {
+        let checks = metrics.vitals().ready().into_iter();
+        checks.filter(|check| !check.ok).map(|check| check.name).collect()
+    }
+
+    #[test]
+    fn partitions_are_followed_through_their_life() {
+        let metrics = Metrics::default();
+        let assigned = |partition| Assignment { partition, generation: 1 };
+        let unsettled = Err(LogError::Unsettled { what: "history".to_owned() });
+        let restored = || Ok(Restored::default());
+        let told = Told {
+            events: [
+                Event::Assigned(vec![assigned(0), assigned(1)]),
+                Event::Revoked(vec![1]),
+                Event::Lost(vec![0]),
+            ]
+            .into(),
+            restorations: [(1, unsettled), (3, restored()), (0, restored())].into(),
+            ..Told::default()
+        };
+        let mut consumer = observed(&metrics, told, Told::default()).consumer;
+        assert_eq!(failing(&metrics), ["assigned"]);
+        consumer.poll(Duration::ZERO).unwrap();
+        assert_eq!(failing(&metrics), ["restored"]);
+        has(&metrics, &["turnstream_partitions_held 2", "turnstream_partitions_restoring 2"]);
+        let mut given = 0;
+        let mut take = |_| {
+            given += 1;
+            Ok(())
+        };
+        assert!(consumer.restore(0, &mut take).is_err());
+        has(&metrics, &["turnstream_partitions_restoring 2"]);
+        assert!(consumer.restore(0, &mut take).is_ok());
+        has(
+            &metrics,
+            &["turnstream_partitions_restoring 1", "turnstream_restored_records_total 4"],
+        );
+        assert_eq!(failing(&metrics), ["restored"]);
+        consumer.restore(1, &mut take).unwrap();
+        assert_eq!(given, 4);
+        assert_eq!(failing(&metrics), [""; 0]);
+        consumer.pause(1).unwrap();
+        has(
+            &metrics,
+            &[
+                "turnstream_partitions_paused 1",
+                "turnstream_partition_lag{partition=\"0\"} 7",
+                "turnstream_restore_duration_seconds_count 2",
+                "turnstream_partition_events_total{event=\"assigned\"} 2",
+            ],
+        );
+        consumer.resume(1).unwrap();
+        has(&metrics, &["turnstream_partitions_paused 0"]);
+        consumer.poll(Duration::ZERO).unwrap();
+        consumer.poll(Duration::ZERO).unwrap();
+        has(
+            &metrics,
+            &[
+                "turnstream_partitions_held 0",
+                "turnstream_partition_events_total{event=\"revoked\"} 1",
+                "turnstream_partition_events_total{event=\"lost\"} 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn transactions_are_timed_and_their_errors_told_apart() {
+        let metrics = Metrics::default();
+        let stale = LogError::Stale { partitions: vec![0] };
+        let aborted = LogError::Unsettled { what: "a transaction".to_owned() };
+        let fatal = LogError::Refused("no".to_owned());
+        assert!(fatal.is_fatal() && !aborted.is_fatal());
+        let commits = [Err(stale), Err(aborted), Ok(()), Err(fatal)].into();
+        let told = Told { commits, ..Told::default() };
+        let mut producer = observed(&metrics, Told::default(), told).producer;
+        let position = Position { partition: 0, generation: 1, offset: 1, metadata: String::new() };
+        let transaction = Transaction { outputs: Vec::new(), positions: vec![position] };
+        let done = [(); 4].map(|()| producer.commit(&transaction).is_ok());
+        assert_eq!(done, [false, false, true, false]);
+        has(
+            &metrics,
+            &[
+                "turnstream_commit_errors_total{reason=\"stale\"} 1",
+                "turnstream_commit_errors_total{reason=\"aborted\"} 1",
+                "turnstream_commit_errors_total{reason=\"fatal\"} 1",
+                "turnstream_commit_duration_seconds_count 1",
+            ],
+        );
+        assert!(producer.keeps_every_change());
+    }
+}

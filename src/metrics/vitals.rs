@@ -1,0 +1,159 @@
+//! What is read at a scrape and nowhere else: the process's health and its partitions, from the
+//! state that the engine keeps anyway.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::MetricsConfig;
+use super::health::{Check, Health, InFlight, Limits};
+use crate::flow_control::FlowControl;
+
+/// A process as it is seen from outside.
+#[derive(Debug)]
+pub struct Vitals {
+    started: Instant,
+    limits: Limits,
+    health: Mutex<Health>,
+    /// Of the engine that runs now.
+    flow: Mutex<Option<Arc<FlowControl>>>,
+    /// Whether anybody ever looked: only then the log is asked how its consumer stands.
+    watched: AtomicBool,
+}
+
+impl Vitals {
+    pub(super) fn new(config: &MetricsConfig) -> Self {
+        let limits = Limits {
+            live_stall_ms: config.live_stall_seconds.saturating_mul(1_000),
+            ready_stall_ms: config.ready_stall_seconds.saturating_mul(1_000),
+        };
+        let (health, flow) = (Mutex::default(), Mutex::default());
+        let watched = AtomicBool::new(false);
+        Self { started: Instant::now(), limits, health, flow, watched }
+    }
+
+    /// Milliseconds since the start.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An engine begins to serve under this flow control.
+    pub(super) fn serving(&self, flow: Arc<FlowControl>) {
+        *self.flow.lock().unwrap_or_else(PoisonError::into_inner) = Some(flow);
+        self.health().serving(self.now_ms());
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Whether the process is alive.
+    pub fn live(&self) -> Check {
+        self.health().live(self.limits, self.now_ms())
+    }
+
+    /// What makes the process ready; it is when all of it is well.
+    pub fn ready(&self) -> Vec<Check> {
+        self.watched.store(true, Ordering::Relaxed);
+        let in_flight = self.in_flight();
+        self.health().ready(&in_flight, self.limits, self.now_ms())
+    }
+
+    fn in_flight(&self) -> InFlight {
+        let flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        flow.map_or_else(InFlight::default, |flow| InFlight {
+            in_all: flow.in_flight(),
+            per_partition: flow.in_flight_per_partition(),
+        })
+    }
+}
+
+/// Writes gauges of what is known at this moment.
+#[derive(Debug)]
+pub(super) struct AtScrape(pub(super) Arc<Vitals>);
+
+impl Collector for AtScrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let in_flight = self.0.in_flight();
+        let partitions: Vec<_> = self.0.health().partitions().collect();
+        let unrestored = self.0.health().unrestored();
+        let ready = self.0.ready().iter().all(|check| check.ok);
+
+        let help = "Inputs that were polled and have no committed outcome yet";
+        gauge(&mut encoder, ("inputs_in_flight", help), in_flight.in_all as i64)?;
+        let help = "Partitions that are this process's";
+        gauge(&mut encoder, ("partitions_held", help), partitions.len() as i64)?;
+        let paused = partitions.iter().filter(|(_, paused, _)| *paused).count();
+        let help = "Partitions that are paused because their bound, or the process's, is reached";
+        gauge(&mut encoder, ("partitions_paused", help), paused as i64)?;
+        let help = "Partitions whose history is being restored, or waits for that";
+        gauge(&mut encoder, ("partitions_restoring", help), unrestored as i64)?;
+        let help = "Whether the process is ready, as /ready says";
+        gauge(&mut encoder, ("ready", help), i64::from(ready))?;
+
+        let help = "Inputs in flight of a partition";
+        let flying = in_flight.per_partition.iter().map(|(at, inputs)| (*at, *inputs as i64));
+        by_partition(&mut encoder, ("partition_in_flight", help), flying)?;
+        let help = "Records between what was read of a partition and its end";
+        let lag =
+            partitions.iter().filter_map(|(at, _, lag)| Some((*at, i64::try_from((*lag)?).ok()?)));
+        by_partition(&mut encoder, ("partition_lag", help), lag)
+    }
+}
+
+/// Writes what the system says of the process, under the names that all exporters use.
+#[derive(Debug)]
+pub(super) struct OfProcess;
+
+impl Collector for OfProcess {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Resident memory of the process";
+        match resident_bytes("VmRSS:").and_then(|bytes| i64::try_from(bytes).ok()) {
+            Some(bytes) => gauge(&mut encoder, ("process_resident_memory_bytes", help), bytes),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A line of memory of this process, where the system tells (Linux), in bytes: `VmRSS:` is what it
+/// holds and `VmHWM:` the most it held.
+pub fn resident_bytes(line: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let found = status.lines().find_map(|of| of.strip_prefix(line))?;
+    let kilobytes: u64 = found.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024)
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    value: i64,
+) -> fmt::Result {
+    let mut metric =
+        encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+    metric.encode_gauge(&value)
+}
+
+fn by_partition(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    values: impl Iterator<Item = (i32, i64)>,
+) -> fmt::Result {
+    let mut metric =
+        encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+    for (partition, value) in values {
+        let labels = [("partition", partition)];
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

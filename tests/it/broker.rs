@@ -54,11 +54,21 @@ impl Broker {
         &self.bootstrap
     }
 
-    /// Creates turnstream's topics with so many partitions each.
-    pub(crate) fn create_topics(&self, partitions: i32) {
+    /// Creates turnstream's topics, their names behind a prefix, with so many partitions each.
+    pub(crate) fn create_topics(&self, prefix: &str, partitions: i32) {
         let mut topics = script("topics");
+        topics.args(["--prefix", prefix]);
         topics.args(["--bootstrap", &self.bootstrap, "--partitions", &partitions.to_string()]);
         said(&topics.output().expect("deploy/kafka/topics runs"), "deploy/kafka/topics");
+    }
+
+    /// Kafka's own console consumer, which reads all committed records of a topic as they come,
+    /// one a line.
+    pub(crate) fn console_consumer(&self, topic: &str) -> Command {
+        let mut consumer = script("console-consumer");
+        consumer.args(["--bootstrap-server", &self.bootstrap, "--topic", topic]);
+        consumer.args(["--from-beginning", "--isolation-level", "read_committed"]);
+        consumer
     }
 
     /// `kcat`, pointed at this broker.

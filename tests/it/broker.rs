@@ -12,7 +12,7 @@ pub(crate) struct Broker {
     bootstrap: String,
     // Dropped before the folder.
     _stops: Afterwards,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Broker {
@@ -46,7 +46,12 @@ impl Broker {
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
-        Some(Self { bootstrap, _stops: stops, _data: data })
+        Some(Self { bootstrap, _stops: stops, data })
+    }
+
+    /// The file it logs to.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.data.path().join("broker.log")
     }
 
     /// Where clients find it: `host:port`.

@@ -1,0 +1,133 @@
+//! The processes of a service: two places in one consumer group, of which one or both are taken.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+
+use super::service::Service;
+use crate::kafka::engine::Engine;
+
+/// How long a group may take to agree, a dead member's session included.
+const SETTLE: Duration = Duration::from_secs(60);
+/// How long a clean stop may take.
+const DRAIN: Duration = Duration::from_secs(90);
+
+/// Up to two processes, each with a transactional id that it keeps.
+pub(crate) struct Group {
+    service: &'static Service,
+    configs: [PathBuf; 2],
+    engines: [Option<Engine>; 2],
+    folder: PathBuf,
+    starts: usize,
+    /// Asks the broker about the group.
+    admin: BaseConsumer,
+}
+
+impl Group {
+    pub(crate) fn new(service: &'static Service, bootstrap: &str, folder: &Path) -> Self {
+        let mut admin = ClientConfig::new();
+        let admin = admin.set("bootstrap.servers", bootstrap).create().expect("a client");
+        Self {
+            service,
+            configs: [0, 1].map(|slot| service.write_config(bootstrap, slot, folder)),
+            engines: [None, None],
+            folder: folder.to_owned(),
+            starts: 0,
+            admin,
+        }
+    }
+
+    /// The places that are taken.
+    pub(crate) fn running(&self) -> Vec<usize> {
+        (0..2).filter(|slot| self.engines[*slot].is_some()).collect()
+    }
+
+    /// Starts a process in a place that is free.
+    pub(crate) fn start(&mut self, slot: usize) {
+        assert!(self.engines[slot].is_none(), "place {slot} is taken");
+        self.starts += 1;
+        let log = format!("{}-{slot}-{}.log", self.service.name, self.starts);
+        let engine = Engine::start(&self.configs[slot], &self.folder.join(log));
+        self.engines[slot] = Some(engine);
+    }
+
+    /// Kills a process.
+    pub(crate) fn kill(&mut self, slot: usize) {
+        self.take(slot).kill();
+    }
+
+    /// Stops a process cleanly.
+    pub(crate) fn stop(&mut self, slot: usize) -> Duration {
+        self.take(slot).stop()
+    }
+
+    /// Asks a process to leave. It does not count any more, and is given away.
+    pub(crate) fn ask_to_leave(&mut self, slot: usize) -> Leaver {
+        let mut engine = self.take(slot);
+        engine.assert_running();
+        engine.ask_to_stop();
+        Leaver(engine)
+    }
+
+    fn take(&mut self, slot: usize) -> Engine {
+        self.engines[slot].take().expect("a process in this place")
+    }
+
+    /// Panics, with the end of its log, where a process has ended by itself.
+    pub(crate) fn assert_running(&mut self) {
+        self.engines.iter_mut().flatten().for_each(Engine::assert_running);
+    }
+
+    /// The ends of the logs of those that run.
+    pub(crate) fn log_ends(&self) -> String {
+        let ends = self.engines.iter().flatten().map(Engine::log_end);
+        ends.collect::<Vec<_>>().join("\n----\n")
+    }
+
+    /// Waits until the broker says that the group is stable with those that run.
+    pub(crate) fn settle(&mut self) {
+        let (wanted, since) = (self.running().len(), Instant::now());
+        let name = self.service.group();
+        loop {
+            self.assert_running();
+            let asked = self.admin.fetch_group_list(Some(&name), Duration::from_secs(10));
+            let stable = asked.is_ok_and(|list| {
+                let mut groups = list.groups().iter().filter(|group| group.name() == name);
+                groups.any(|group| group.state() == "Stable" && group.members().len() == wanted)
+            });
+            if stable {
+                return;
+            }
+            assert!(since.elapsed() < SETTLE, "no stable group\n{}", self.log_ends());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A process that was asked to leave.
+pub(crate) struct Leaver(Engine);
+
+impl Leaver {
+    /// Kills it, unless it has ended well already; whether it had not.
+    pub(crate) fn kill(mut self) -> bool {
+        match self.0.status() {
+            Some(status) => {
+                assert_eq!(status.code(), Some(0), "after SIGTERM\n{}", self.0.log_end());
+                false
+            }
+            None => {
+                self.0.signal("KILL");
+                // It may have ended in between.
+                self.0.ended(DRAIN).code().is_none()
+            }
+        }
+    }
+
+    /// Waits until it ends well.
+    pub(crate) fn leave(mut self) {
+        let status = self.0.ended(DRAIN);
+        assert_eq!(status.code(), Some(0), "after SIGTERM\n{}", self.0.log_end());
+    }
+}

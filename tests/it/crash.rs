@@ -57,7 +57,7 @@ fn killed_processes_lose_and_double_nothing() {
     let mut tally = Tally::default();
     for (nth, service) in SERVICES.iter().enumerate() {
         let kills = (asked.kills + nth) / SERVICES.len();
-        let crashes = plan::crashes(kills, 3 * nth, &mut random);
+        let crashes = plan::crashes(kills, 2 * nth, &mut random);
         let run = Run::start(service, &broker, evidence.folder(), &mut random);
         run.crash(&crashes, &mut tally);
     }
@@ -112,6 +112,7 @@ impl<'test> Run<'test> {
                 now - before
             );
             *tally.kills.entry(crash.kind).or_default() += 1;
+            tally.halts += usize::from(crash.halt.is_some());
         }
         self.both_run();
         let Self { service, broker, mut group, readers, console, feed, progress } = self;
@@ -132,11 +133,19 @@ impl<'test> Run<'test> {
         let twice: Vec<_> = seen.iter().filter(|(_, count)| **count != 1).collect();
         assert!(twice.is_empty(), "the console consumer saw more than once: {twice:?}");
         assert_eq!(seen.len(), verdict.responses, "responses that the console consumer saw");
+        tally.gave_up += group.gave_up();
         tally.add(&verdict, aborted, seen.len());
     }
 
     /// Brings the situation about, kills at the moment, and starts again. Gives who was killed.
     fn fail(&mut self, crash: Crash) -> String {
+        if let Some(time) = crash.halt {
+            self.both_run();
+            let robbed = usize::from(crash.leaver);
+            self.group.halt(robbed, true);
+            self.wait(Moment::Time(time));
+            self.group.halt(robbed, false);
+        }
         let killed = match crash.kind {
             Kind::Alone | Kind::AtJoin => {
                 let one = self.one_runs();
@@ -168,10 +177,10 @@ impl<'test> Run<'test> {
             let stays = 1 - leaver;
             self.group.kill(stays);
             self.come_back(stays, crash.away);
-            leaving.leave();
+            leaving.leave(&mut self.group);
             return format!("{stays}, which stayed,");
         }
-        if leaving.kill() {
+        if leaving.kill(&mut self.group) {
             return format!("{leaver}, which was leaving,");
         }
         // It had left already: then the other.
@@ -220,7 +229,7 @@ impl<'test> Run<'test> {
             Moment::Time(time) => time,
         };
         std::thread::sleep(rest);
-        self.group.assert_running();
+        self.group.supervise();
     }
 }
 
@@ -228,7 +237,7 @@ impl<'test> Run<'test> {
 fn wait_for(count: usize, progress: &Progress, group: &mut Group, readers: &Readers) {
     let (mut seen, mut moved) = (progress.count(), Instant::now());
     while progress.count() < count {
-        group.assert_running();
+        group.supervise();
         readers.assert_reading();
         std::thread::sleep(Duration::from_millis(5));
         if progress.count() > seen {
@@ -257,6 +266,10 @@ fn aborted(service: &Service, broker: &Broker, verdict: &Verdict) -> usize {
 #[derive(Default)]
 struct Tally {
     kills: BTreeMap<Kind, usize>,
+    /// How often a process was halted for longer than its session.
+    halts: usize,
+    /// How often one ended by itself.
+    gave_up: usize,
     verdicts: Vec<Verdict>,
     aborted: usize,
     console: usize,
@@ -272,6 +285,11 @@ impl Tally {
     fn print(&self, asked: Asked, took: Duration) {
         let sum = |of: fn(&Verdict) -> usize| self.verdicts.iter().map(of).sum::<usize>();
         eprintln!("{} kills by seed {}: {:?}", asked.kills, asked.seed, self.kills);
+        eprintln!(
+            "{} processes were halted for longer than a session; {} ended by themselves and were \
+             started again",
+            self.halts, self.gave_up
+        );
         eprintln!(
             "{} inputs: {} responses, {} recorded, {} dead letters",
             sum(|of| of.inputs),

@@ -54,11 +54,28 @@ impl Restorer {
         partition: i32,
     ) -> Result<Restored, LogError> {
         let begun = Instant::now();
-        let (position, metadata) = self.committed(client, partition)?;
         let mut alive =
             KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
-        let end = self.settled_end(partition, &mut alive)?;
-        let changelog = self.read_changelog(partition, end, &mut alive)?;
+        let ((position, metadata), changelog) = loop {
+            let committed = self.committed(client, partition)?;
+            let end = self.settled_end(partition, &mut alive)?;
+            let changelog = self.read_changelog(partition, end, &mut alive)?;
+            // A process that was halted meanwhile may have lost the partition, and its next owner
+            // committed: then the changelog lies ahead of the offset.
+            if self.committed(client, partition)? == committed {
+                break (committed, changelog);
+            }
+            alive.keep_now()?;
+            if !client.context().is_held(partition) {
+                return Err(LogError::Stale { partitions: vec![partition] });
+            }
+            if begun.elapsed() > self.timeout() {
+                let group = &self.config.group_id;
+                let what = format!("the offset of partition {partition} of group `{group}`");
+                return Err(LogError::Unsettled { what });
+            }
+            tracing::info!(partition, "another committed while restoring; beginning anew");
+        };
         let records = changelog.len();
         let restored = Restored { position, metadata, changelog };
         let restored = restored.checked(partition, &self.config.group_id)?;
@@ -254,6 +271,10 @@ impl KeepAlive<'_> {
         if self.last.elapsed() < KEEP_ALIVE {
             return Ok(());
         }
+        self.keep_now()
+    }
+
+    fn keep_now(&mut self) -> Result<(), LogError> {
         self.last = Instant::now();
         match self.client.poll(Duration::ZERO) {
             Some(Err(source @ KafkaError::MessageConsumptionFatal(_))) => {

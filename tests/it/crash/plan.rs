@@ -76,6 +76,9 @@ pub(crate) struct Crash {
     pub(crate) leaver: bool,
     /// How long until it is started again.
     pub(crate) away: Duration,
+    /// Before that one of two is halted for so long, and then goes on: it is robbed of its
+    /// partitions, and perhaps of its transaction, without a notion of it.
+    pub(crate) halt: Option<Duration>,
 }
 
 /// The crashes of a service: every kind as often as any other, in a random order. `turn` says
@@ -91,7 +94,12 @@ pub(crate) fn crashes(count: usize, turn: usize, random: &mut Random) -> Vec<Cra
         }
         kinds.extend(round.into_iter().take(count - kinds.len()));
     }
-    kinds.into_iter().map(|kind| crash(kind, random)).collect()
+    let mut crashes: Vec<_> = kinds.into_iter().map(|kind| crash(kind, random)).collect();
+    // Once at least.
+    if let Some(first) = crashes.first_mut() {
+        first.halt.get_or_insert(Duration::from_millis(5_000));
+    }
+    crashes
 }
 
 fn crash(kind: Kind, random: &mut Random) -> Crash {
@@ -108,5 +116,8 @@ fn crash(kind: Kind, random: &mut Random) -> Crash {
     // left open has expired.
     let away = if random.percent(15) { away + Duration::from_secs(8) } else { away };
     let (first, leaver) = (random.percent(50), random.percent(50));
-    Crash { kind, moment, first, leaver, away }
+    // From a little longer than a session to a little longer than a transaction may take.
+    let halt = Duration::from_millis(3_500 + random.below(4_000) as u64);
+    let halt = random.percent(10).then_some(halt);
+    Crash { kind, moment, first, leaver, away, halt }
 }

@@ -135,28 +135,28 @@ impl Script {
                 turn["response_id"] = json!(id);
                 turn
             }
-            14..22 => talk.agent_turn(service, &agent),
-            22..24 => {
+            14..18 => talk.agent_turn(service, &agent),
+            18..20 => {
                 let mut turn = talk.agent_turn(service, &agent);
                 // Another bot's: to us it is an agent.
                 turn["response_id"] = json!(format!("elsewhere-0-{seed}"));
                 turn
             }
-            24..28 if !talk.ids.is_empty() => {
+            20..24 if !talk.ids.is_empty() => {
                 let id = random.pick(&talk.ids).clone();
                 talk.again(service, "user", &user, &id)
             }
-            28..29 if !talk.agent_ids.is_empty() => {
+            24..26 if !talk.agent_ids.is_empty() => {
                 let id = random.pick(&talk.agent_ids).clone();
                 talk.again(service, "system", &agent, &id)
             }
-            29..32 => {
+            26..29 => {
                 let mut turn = talk.turn(service, "user", &user);
                 turn.as_object_mut().expect("an object").remove("turn_id");
                 talk.ids.pop();
                 turn
             }
-            32..33 if service.by_user => {
+            29..31 if service.by_user => {
                 let mut turn = talk.turn(service, "user", &user);
                 turn.as_object_mut().expect("an object").remove("user_id");
                 talk.ids.pop();

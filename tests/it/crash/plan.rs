@@ -81,23 +81,23 @@ pub(crate) struct Crash {
     pub(crate) halt: Option<Duration>,
 }
 
-/// The crashes of a service: every kind as often as any other, in a random order. `turn` says
-/// with which kind the first round begins, so that short runs of several services see all.
-pub(crate) fn crashes(count: usize, turn: usize, random: &mut Random) -> Vec<Crash> {
+/// The crashes of a service: every kind as often as any other, in a random order. The first
+/// round begins with the kind of number `begin`, so that short runs of several services see all;
+/// with `halts` the first crash begins with a halt.
+pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Random) -> Vec<Crash> {
     let mut kinds = Vec::with_capacity(count);
     while kinds.len() < count {
         let mut round = KINDS;
         if kinds.is_empty() {
-            round.rotate_left(turn % KINDS.len());
+            round.rotate_left(begin % KINDS.len());
         } else {
             random.shuffle(&mut round);
         }
         kinds.extend(round.into_iter().take(count - kinds.len()));
     }
     let mut crashes: Vec<_> = kinds.into_iter().map(|kind| crash(kind, random)).collect();
-    // Once at least.
-    if let Some(first) = crashes.first_mut() {
-        first.halt.get_or_insert(Duration::from_millis(5_000));
+    if let Some(first) = crashes.first_mut().filter(|_| halts) {
+        first.halt = Some(Duration::from_secs(5));
     }
     crashes
 }

@@ -1,5 +1,6 @@
 //! The processes of a service: two places in one consumer group, of which one or both are taken.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use crate::kafka::engine::Engine;
 
 /// How long a group may take to agree, a dead member's session included.
 const SETTLE: Duration = Duration::from_secs(60);
+const SIGTERM: i32 = 15;
 /// How long a clean stop may take.
 const DRAIN: Duration = Duration::from_secs(90);
 
@@ -129,10 +131,11 @@ impl Group {
 
     fn note_end(&mut self, status: ExitStatus, engine: &Engine) {
         let log = engine.log_end();
-        eprintln!("{}: a process ended by itself: {status}\n{log}", self.service.name);
         // Whether a transaction took effect cannot be known, or another has its id now.
         let may = status.code() == Some(1) && log.contains("the process must start again");
-        assert!(may && !log.contains("panicked"), "{status}\n{log}");
+        let name = self.service.name;
+        assert!(may && !log.contains("panicked"), "{name}: ended by itself: {status}\n{log}");
+        eprintln!("{name}: a process ended by itself: {status}\n{log}");
         self.gave_up += 1;
     }
 
@@ -182,7 +185,8 @@ impl Leaver {
     /// Waits until it has ended.
     pub(crate) fn leave(mut self, group: &mut Group) {
         let status = self.0.ended(DRAIN);
-        if !status.success() {
+        // It may have been asked before it could listen.
+        if !status.success() && status.signal() != Some(SIGTERM) {
             group.note_end(status, &self.0);
         }
     }

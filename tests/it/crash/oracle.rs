@@ -32,8 +32,12 @@ pub(crate) fn count(service: &Service, sent: &Sent, found: &Found) -> Verdict {
     let ended = || found.outcomes.iter().flat_map(|(_, ended)| ended);
     let conservation = Conservation::of(sent.keys().copied(), ended().map(|ended| ended.place));
     let scope = |outcome| scope(service, outcome);
-    let wrong: Vec<String> =
-        found.outcomes.iter().flat_map(|(_, ended)| out_of_order(ended.iter(), scope)).collect();
+    let wrong: Vec<String> = found
+        .outcomes
+        .iter()
+        .flat_map(|(_, ended)| out_of_order(ended.iter(), scope))
+        .chain(found.history.out_of_order().iter().cloned())
+        .collect();
     let many = |topic: &str| {
         let of_it = found.outcomes.iter().filter(|(plain, _)| *plain == topic);
         of_it.map(|(_, ended)| ended.len()).sum()

@@ -109,6 +109,7 @@ impl Histories {
 
     /// The changelog as compaction leaves it holds just these.
     pub(crate) fn check(&self, changelog: &Changelog) {
+        assert!(changelog.wrong.is_empty(), "{:?}", changelog.wrong);
         let found = changelog.histories();
         assert_eq!(found.0.len(), self.0.len(), "scopes on the history topic");
         for (scope, expected) in &self.0 {
@@ -286,30 +287,43 @@ impl Played<'_> {
 
 /// The history topic, folded to the last record of each key as compaction does.
 #[derive(Default)]
-pub(crate) struct Changelog(BTreeMap<EntryKey, Read>);
+pub(crate) struct Changelog {
+    last: BTreeMap<EntryKey, Read>,
+    /// Records that cannot follow the one before of their key.
+    wrong: Vec<String>,
+}
 
 impl Changelog {
-    /// Takes the next record of the topic. Panics where it is on another partition than the one
-    /// before of its key, or goes back behind it.
+    /// Takes the next record of the topic.
     pub(crate) fn add(&mut self, read: Read) {
         let key = serde_json::from_slice(read.key.as_deref().unwrap_or_default());
         let key: EntryKey = key.unwrap_or_else(|error| panic!("{error}: {read:?}"));
-        let is_scope = key.entry.is_none();
-        let now = (read.partition, read.offset);
-        let applied = |read: &Read| parse::<ScopeRecord>(read).last_applied_offset;
-        let later = is_scope.then(|| applied(&read));
-        let Some(before) = self.0.insert(key, read) else { return };
-        let same = before.partition == now.0 && before.offset < now.1;
-        assert!(same, "a key is on two partitions: {before:?} and {now:?}");
-        if let Some(later) = later {
-            let earlier = applied(&before);
-            assert!(earlier < later, "input {later} was applied after {earlier}: {before:?}");
+        let applied = |read: &Read| match key.entry {
+            None => parse::<ScopeRecord>(read).last_applied_offset,
+            Some(_) => 0,
+        };
+        if let Some(before) = self.last.get(&key) {
+            let (earlier, later) = (applied(before), applied(&read));
+            let same = before.partition == read.partition && before.offset < read.offset;
+            if !same || (key.entry.is_none() && earlier >= later) {
+                let (at, offset) = (read.partition, read.offset);
+                let scope = &key.scope;
+                self.wrong.push(format!(
+                    "history {at}-{offset}: {scope}: input {later} was applied after {earlier}"
+                ));
+            }
         }
+        self.last.insert(key, read);
+    }
+
+    /// Where a key is on two partitions, or a scope's record goes back behind an earlier one.
+    pub(crate) fn out_of_order(&self) -> &[String] {
+        &self.wrong
     }
 
     fn histories(&self) -> Histories {
         let mut histories: BTreeMap<String, History> = BTreeMap::new();
-        for (key, read) in self.0.iter().filter(|(_, read)| read.value.is_some()) {
+        for (key, read) in self.last.iter().filter(|(_, read)| read.value.is_some()) {
             let scope = key.scope.as_str();
             let name = scope.strip_prefix("default/").expect("nobody names a tenant");
             let history = histories.entry(name.to_owned()).or_default();

@@ -131,8 +131,10 @@ impl Group {
 
     fn note_end(&mut self, status: ExitStatus, engine: &Engine) {
         let log = engine.log_end();
-        // Whether a transaction took effect cannot be known, or another has its id now.
-        let may = status.code() == Some(1) && log.contains("the process must start again");
+        // Whether a transaction took effect cannot be known; or it was halted for longer than one
+        // may take.
+        let reasons = ["the process must start again", "fenced by a newer instance"];
+        let may = status.code().is_some() && reasons.iter().any(|reason| log.contains(reason));
         let name = self.service.name;
         assert!(may && !log.contains("panicked"), "{name}: ended by itself: {status}\n{log}");
         eprintln!("{name}: a process ended by itself: {status}\n{log}");

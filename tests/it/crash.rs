@@ -142,11 +142,7 @@ impl<'test> Run<'test> {
     /// Brings the situation about, kills at the moment, and starts again. Gives who was killed.
     fn fail(&mut self, crash: Crash) -> String {
         if let Some(time) = crash.halt {
-            self.both_run();
-            let robbed = usize::from(crash.leaver);
-            self.group.halt(robbed, true);
-            self.wait(Moment::Time(time));
-            self.group.halt(robbed, false);
+            self.halt(time, crash.first);
         }
         let killed = match crash.kind {
             Kind::Alone | Kind::AtJoin => {
@@ -167,6 +163,27 @@ impl<'test> Run<'test> {
         };
         self.kill(killed, crash.away);
         format!("{killed}")
+    }
+
+    /// Halts the first of two while it gives partitions to the second, or the second once they
+    /// agree, and lets it go on.
+    fn halt(&mut self, time: Duration, first: bool) {
+        let one = self.one_runs();
+        self.moves_on();
+        let given = self.group.given_away(one);
+        self.group.start(1 - one);
+        let halted = if first { one } else { 1 - one };
+        if first {
+            while self.group.given_away(one) == given {
+                self.group.supervise();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            self.group.settle();
+        }
+        self.group.halt(halted, true);
+        self.wait(Moment::Time(time));
+        self.group.halt(halted, false);
     }
 
     fn fail_at_leave(&mut self, crash: Crash) -> String {

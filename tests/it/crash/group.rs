@@ -106,6 +106,12 @@ impl Group {
         engine.signal(if halt { "STOP" } else { "CONT" });
     }
 
+    /// How often a process began to give partitions away, as it says itself.
+    pub(crate) fn given_away(&self, slot: usize) -> usize {
+        let engine = self.engines[slot].as_ref().expect("a process in this place");
+        engine.log().matches("revoked partitions").count()
+    }
+
     /// How often a process ended by itself.
     pub(crate) fn gave_up(&self) -> usize {
         self.gave_up

@@ -77,7 +77,8 @@ pub(crate) struct Crash {
     /// How long until it is started again.
     pub(crate) away: Duration,
     /// Before that one of two is halted for so long, and then goes on: it is robbed of its
-    /// partitions, and perhaps of its transaction, without a notion of it.
+    /// partitions, and perhaps of its transaction, without a notion of it. Where the first of
+    /// them is, it is in the middle of giving partitions to the second.
     pub(crate) halt: Option<Duration>,
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Rand
     }
     let mut crashes: Vec<_> = kinds.into_iter().map(|kind| crash(kind, random)).collect();
     if let Some(first) = crashes.first_mut().filter(|_| halts) {
-        first.halt = Some(Duration::from_secs(5));
+        (first.halt, first.first) = (Some(Duration::from_secs(5)), true);
     }
     crashes
 }

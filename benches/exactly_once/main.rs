@@ -53,7 +53,7 @@ fn main() {
     {
         if all || wanted.iter().any(|arg| arg == name) {
             let Some(broker) = broker::Broker::start_or_skip(name) else { return };
-            broker.create_topics(turns::PARTITIONS);
+            broker.create_topics("", turns::PARTITIONS);
             measure(broker.bootstrap());
         }
     }

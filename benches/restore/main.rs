@@ -44,7 +44,7 @@ fn main() {
         return;
     }
     if let Some(broker) = broker::Broker::start_or_skip("restoring a history") {
-        broker.create_topics(topic::PARTITIONS);
+        broker.create_topics("", topic::PARTITIONS);
         topic::fill(broker.bootstrap());
         for phase in ["bare", "engine", "bare", "engine"] {
             run(phase, broker.bootstrap());

@@ -12,7 +12,7 @@ pub(crate) struct Broker {
     bootstrap: String,
     // Dropped before the folder.
     _stops: Afterwards,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Broker {
@@ -55,7 +55,12 @@ impl Broker {
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
-        Some(Self { bootstrap, _stops: stops, _data: data })
+        Some(Self { bootstrap, _stops: stops, data })
+    }
+
+    /// The file it logs to.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.data.path().join("broker.log")
     }
 
     /// Where clients find it: `host:port`.
@@ -63,11 +68,21 @@ impl Broker {
         &self.bootstrap
     }
 
-    /// Creates turnstream's topics with so many partitions each.
-    pub(crate) fn create_topics(&self, partitions: i32) {
+    /// Creates turnstream's topics, their names behind a prefix, with so many partitions each.
+    pub(crate) fn create_topics(&self, prefix: &str, partitions: i32) {
         let mut topics = script("topics");
+        topics.args(["--prefix", prefix]);
         topics.args(["--bootstrap", &self.bootstrap, "--partitions", &partitions.to_string()]);
         said(&topics.output().expect("deploy/kafka/topics runs"), "deploy/kafka/topics");
+    }
+
+    /// Kafka's own console consumer, which reads all committed records of a topic as they come,
+    /// one a line.
+    pub(crate) fn console_consumer(&self, topic: &str) -> Command {
+        let mut consumer = script("console-consumer");
+        consumer.args(["--bootstrap-server", &self.bootstrap, "--topic", topic]);
+        consumer.args(["--from-beginning", "--isolation-level", "read_committed"]);
+        consumer
     }
 
     /// `kcat`, pointed at this broker.

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::broker::Broker;
 
 mod checks;
-mod engine;
-mod histories;
-mod kcat;
-mod workload;
+pub(crate) mod engine;
+pub(crate) mod histories;
+pub(crate) mod kcat;
+pub(crate) mod outcomes;
+pub(crate) mod workload;
 
 use checks::Outputs;
 use engine::Engine;
 use kcat::{Counter, KEY_END, send_files, send_lines};
+use outcomes::OUTCOMES;
 use workload::{ALL_ROUNDS, INVALID, Invalid, Sent, TURNS, conversation, invalid, turns};
 
 /// Partitions of every topic.
@@ -26,14 +28,11 @@ const PARTITIONS: i32 = 6;
 /// How long nothing may happen at all before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where every outcome is.
-const OUTCOMES: [&str; 3] = ["responses", "recorded", "dead-letters"];
-
 #[test]
 fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
     let test = "ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes";
     let Some(broker) = Broker::start_or_skip(test) else { return };
-    broker.create_topics(PARTITIONS);
+    broker.create_topics("", PARTITIONS);
     let folder = tempfile::tempdir().expect("a folder");
     let config = write_config(&broker, folder.path());
     let invalid = invalid();

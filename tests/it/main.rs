@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 mod broker;
+mod crash;
 mod demo;
 mod documents;
 mod invariants;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rdkafka::bindings as native;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -45,10 +46,39 @@ struct Told {
     read: BTreeMap<i32, (i64, i64)>,
 }
 
-#[derive(Clone, Copy)]
 struct Held {
     generation: u32,
     revoked: bool,
+    /// Who we were in the group when it was given to us; empty where we had forgotten that.
+    member: Vec<u8>,
+}
+
+/// Who the consumer is in its group, as the broker checks it.
+#[derive(PartialEq, Eq)]
+pub(super) struct Identity {
+    member: Vec<u8>,
+    generation: i32,
+}
+
+/// Who the consumer is, unless it has forgotten that.
+#[allow(unsafe_code)]
+pub(super) fn identity(consumer: &BaseConsumer<Membership>) -> Option<Identity> {
+    // SAFETY: the client outlives the call, the metadata is ours until it is destroyed, and the
+    // member id is a string that lives as long as the metadata.
+    let identity = unsafe {
+        let metadata = native::rd_kafka_consumer_group_metadata(consumer.client().native_ptr());
+        if metadata.is_null() {
+            return None;
+        }
+        let member = native::rd_kafka_consumer_group_metadata_member_id(metadata);
+        let identity = Identity {
+            member: std::ffi::CStr::from_ptr(member).to_bytes().to_vec(),
+            generation: native::rd_kafka_consumer_group_metadata_generation_id(metadata),
+        };
+        native::rd_kafka_consumer_group_metadata_destroy(metadata);
+        identity
+    };
+    (!identity.member.is_empty() && identity.generation >= 0).then_some(identity)
 }
 
 impl Membership {
@@ -111,6 +141,19 @@ impl Membership {
         Standing { is_member: state.told.is_member, lag: lag.collect() }
     }
 
+    /// Of the positions, the partitions that were given to us when we were another member.
+    pub(super) fn assigned_to_another(
+        &self,
+        identity: &Identity,
+        positions: &[Position],
+    ) -> Vec<i32> {
+        let state = self.state();
+        let of_another = |partition: &i32| {
+            state.held.get(partition).is_some_and(|held| held.member != identity.member)
+        };
+        positions.iter().map(|position| position.partition).filter(of_another).collect()
+    }
+
     /// From now on nothing waits for a release.
     pub(super) fn leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
@@ -134,6 +177,8 @@ impl Membership {
     }
 
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        // Before anything is ours: after it we may be expelled, and taken in as another.
+        let member = identity(consumer).map(|identity| identity.member).unwrap_or_default();
         let done = consumer.incremental_assign(list).and_then(|()| consumer.pause(list));
         let mut state = self.state();
         if let Err(error) = done {
@@ -146,7 +191,8 @@ impl Membership {
             let generation = state.assigned.entry(partition).or_insert(0);
             *generation += 1;
             let generation = *generation;
-            state.held.insert(partition, Held { generation, revoked: false });
+            let member = member.clone();
+            state.held.insert(partition, Held { generation, revoked: false, member });
             assignments.push(Assignment { partition, generation });
         }
         if !assignments.is_empty() {

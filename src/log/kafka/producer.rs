@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::bindings as native;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -13,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Output, Position, Producer, Topic, Transaction};
 use super::errors::{self, failed, refused, remedy_of};
-use super::membership::Membership;
+use super::membership::{Identity, Membership, identity};
 use super::{KafkaConfig, REQUEST_TIMEOUT};
 
 /// How long the client is waited for at once. It always takes the whole of it.
@@ -89,13 +88,6 @@ pub(super) fn take_id<C: ProducerContext>(
             }
         }
     }
-}
-
-/// Who the consumer is in its group, as the broker checks it.
-#[derive(PartialEq, Eq)]
-struct Identity {
-    member: Vec<u8>,
-    generation: i32,
 }
 
 impl KafkaProducer {
@@ -194,13 +186,14 @@ impl KafkaProducer {
         deadline: Instant,
     ) -> Result<ConsumerGroupMetadata, LogError> {
         loop {
-            let before = self.identity();
+            let before = identity(&self.consumer);
             let group = self.consumer.group_metadata().ok_or_else(|| {
                 LogError::Refused("the Kafka consumer has no group; set `kafka.group_id`".into())
             })?;
-            let same = before.is_some() && before == self.identity();
+            let same = before.filter(|before| identity(&self.consumer).as_ref() == Some(before));
             self.check_held(positions)?;
-            if same {
+            if let Some(identity) = same {
+                self.check_assigned_to(&identity, positions)?;
                 return Ok(group);
             }
             if Instant::now() >= deadline {
@@ -213,6 +206,29 @@ impl KafkaProducer {
         }
     }
 
+    /// The broker expelled us, and we joined again, while a rebalance was in progress: then the
+    /// client says of no partition that it is lost, and holds what may be another's for long. The
+    /// broker would take our commits, since it knows us again.
+    fn check_assigned_to(
+        &self,
+        identity: &Identity,
+        positions: &[Position],
+    ) -> Result<(), LogError> {
+        let partitions = self.consumer.context().assigned_to_another(identity, positions);
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let group = &self.config.group_id;
+        Err(LogError::Kafka {
+            doing: format!(
+                "committing for partitions {partitions:?}, which group `{group}` gave us before it \
+                 expelled us and took us in again; the process must start again"
+            ),
+            source: KafkaError::Rebalance(RDKafkaErrorCode::AssignmentLost),
+            fatal: true,
+        })
+    }
+
     fn check_held(&self, positions: &[Position]) -> Result<(), LogError> {
         let mut partitions = self.consumer.context().stale(positions);
         if self.consumer.assignment_lost() {
@@ -221,28 +237,6 @@ impl KafkaProducer {
             partitions.sort_unstable();
         }
         if partitions.is_empty() { Ok(()) } else { Err(LogError::Stale { partitions }) }
-    }
-
-    /// Who the consumer is, unless it has forgotten that.
-    #[allow(unsafe_code)]
-    fn identity(&self) -> Option<Identity> {
-        // SAFETY: the client outlives the call, the metadata is ours until it is destroyed, and
-        // the member id is a string that lives as long as the metadata.
-        let identity = unsafe {
-            let metadata =
-                native::rd_kafka_consumer_group_metadata(self.consumer.client().native_ptr());
-            if metadata.is_null() {
-                return None;
-            }
-            let member = native::rd_kafka_consumer_group_metadata_member_id(metadata);
-            let identity = Identity {
-                member: std::ffi::CStr::from_ptr(member).to_bytes().to_vec(),
-                generation: native::rd_kafka_consumer_group_metadata_generation_id(metadata),
-            };
-            native::rd_kafka_consumer_group_metadata_destroy(metadata);
-            identity
-        };
-        (!identity.member.is_empty() && identity.generation >= 0).then_some(identity)
     }
 
     fn offsets(&self, positions: &[Position]) -> Result<TopicPartitionList, LogError> {

@@ -56,12 +56,24 @@ impl Restorer {
         changelog: TakeChangelog<'_>,
     ) -> Result<Restored, LogError> {
         let begun = Instant::now();
-        let (position, metadata) = self.committed(client, partition)?;
         let mut alive =
             KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
+        let committed = self.committed(client, partition)?;
         let end = self.settled_end(partition, &mut alive)?;
-        let mut passing = Passing::new(partition, position, changelog);
+        let mut passing = Passing::new(partition, committed.0, changelog);
         self.read_changelog((partition, end), &mut passing, &mut alive)?;
+        // A process that was halted meanwhile may have lost the partition, and its next owner
+        // committed: then the changelog lies ahead of the offset.
+        if self.committed(client, partition)? != committed {
+            alive.keep_now()?;
+            if !client.context().is_held(partition) {
+                return Err(LogError::Stale { partitions: vec![partition] });
+            }
+            let group = &self.config.group_id;
+            let what = format!("the offset of partition {partition} of group `{group}`");
+            return Err(LogError::Unsettled { what });
+        }
+        let (position, metadata) = committed;
         let restored = passing.finish(metadata, &self.config.group_id)?;
         self.seek(client, partition, position, &mut alive)?;
         let Restored { records, bytes, .. } = restored;
@@ -269,6 +281,10 @@ impl KeepAlive<'_> {
         if self.last.elapsed() < KEEP_ALIVE {
             return Ok(());
         }
+        self.keep_now()
+    }
+
+    fn keep_now(&mut self) -> Result<(), LogError> {
         self.last = Instant::now();
         match self.client.poll(Duration::ZERO) {
             Some(Err(source @ KafkaError::MessageConsumptionFatal(_))) => {

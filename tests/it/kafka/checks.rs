@@ -3,35 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use turnstream_schemas::{Recorded, Response};
 
-use super::histories::Histories;
+use super::histories::{Changelog, Histories, Rules};
 use super::kcat::{Read, read_all};
+use super::outcomes::{Conservation, Ended, OUTCOMES, Outcome, Place, out_of_order, parse};
 use super::workload::Invalid;
 use crate::broker::Broker;
 
-/// Partition and offset of an input.
-pub(crate) type Place = (i32, i64);
-
 /// Responses that are validated against the published schema.
 const VALIDATED: usize = 200;
-
-/// An outcome and its input.
-pub(crate) enum Outcome {
-    Response(Box<Response>),
-    Recorded(Box<Recorded>),
-    DeadLetter,
-}
-
-/// An input that ended.
-pub(crate) struct Ended {
-    /// Of the input.
-    pub(crate) place: Place,
-    /// The record that says so.
-    pub(crate) read: Read,
-    /// What it says.
-    pub(crate) outcome: Outcome,
-}
 
 /// Every topic as kcat reads it.
 pub(crate) struct Outputs {
@@ -46,24 +26,9 @@ impl Outputs {
     pub(crate) fn read(broker: &Broker) -> Self {
         let inputs = read_all(broker, "turns");
         let inputs = inputs.into_iter().map(|read| ((read.partition, read.offset), read)).collect();
-        let response = |read: &Read| {
-            let response: Response = parse(read);
-            (place(&response.input), Outcome::Response(Box::new(response)))
-        };
-        let recorded = |read: &Read| {
-            let recorded: Recorded = parse(read);
-            (place(&recorded.input), Outcome::Recorded(Box::new(recorded)))
-        };
-        let dead_letter = |read: &Read| (place_in_headers(read), Outcome::DeadLetter);
-        type Reader<'a> = &'a dyn Fn(&Read) -> (Place, Outcome);
-        let readers: [(&str, Reader<'_>); 3] =
-            [("responses", &response), ("recorded", &recorded), ("dead-letters", &dead_letter)];
-        let outcomes = readers.map(|(topic, outcome)| {
-            let ended = read_all(broker, topic).into_iter().map(|read| {
-                let (place, outcome) = outcome(&read);
-                Ended { place, read, outcome }
-            });
-            (topic, ended.collect())
+        let outcomes = OUTCOMES.map(|topic| {
+            let read = read_all(broker, topic).into_iter();
+            (topic, read.map(|read| Ended::of(topic, read)).collect())
         });
         Self { inputs, outcomes: outcomes.into(), history: read_all(broker, "history") }
     }
@@ -82,12 +47,12 @@ impl Outputs {
         self.check_dead_letters(invalid, unfit);
         self.check_carried();
         self.check_records();
-        Histories::expected(self).check(&self.history);
-    }
-
-    /// The record of an input.
-    pub(crate) fn input(&self, place: Place) -> &Read {
-        &self.inputs[&place]
+        let mut changelog = Changelog::default();
+        for read in &self.history {
+            changelog.add(read.clone());
+        }
+        let rules = Rules { by_user: false, max_entries: 64, topic: "turns" };
+        Histories::expected(self.all(), &self.inputs, &rules).check(&changelog);
     }
 
     /// Every outcome with its input's place.
@@ -97,30 +62,21 @@ impl Outputs {
 
     /// Each input has exactly one outcome, on the partition of its number.
     fn check_conservation(&self) {
-        let mut ended: BTreeMap<Place, usize> = BTreeMap::new();
         for Ended { place, read, .. } in self.all() {
-            *ended.entry(*place).or_default() += 1;
             assert_eq!(place.0, read.partition, "an outcome is on its input's partition number");
         }
-        let twice: Vec<_> = ended.iter().filter(|(_, count)| **count != 1).collect();
-        assert!(twice.is_empty(), "inputs with more than one outcome: {twice:?}");
-        let without: Vec<_> =
-            self.inputs.keys().filter(|place| !ended.contains_key(place)).collect();
-        assert!(without.is_empty(), "inputs without an outcome: {without:?}");
-        assert_eq!(ended.len(), self.inputs.len(), "outcomes of inputs that never were");
+        let ended = self.all().map(|ended| ended.place);
+        let found = Conservation::of(self.inputs.keys().copied(), ended);
+        assert!(found.doubled.is_empty(), "inputs with more than one outcome: {found:?}");
+        assert!(found.lost.is_empty(), "inputs without an outcome: {found:?}");
+        assert!(found.unknown.is_empty(), "outcomes of inputs that never were: {found:?}");
     }
 
     /// In each topic the outcomes of a conversation stand in the order of its inputs.
     fn check_order(&self) {
         for (topic, ended) in &self.outcomes {
-            let mut last: BTreeMap<(&str, i32), (i64, i64)> = BTreeMap::new();
-            for Ended { place: (partition, offset), read, outcome } in ended {
-                let Some(conversation) = outcome.conversation() else { continue };
-                let now = (*offset, read.offset);
-                let before = last.insert((conversation, *partition), now);
-                let rises = before.is_none_or(|(input, at)| input < *offset && at < read.offset);
-                assert!(rises, "{topic}: {conversation}: {now:?} after {before:?}");
-            }
+            let wrong = out_of_order(ended.iter(), Outcome::conversation);
+            assert!(wrong.is_empty(), "{topic}: {wrong:?}");
         }
     }
 
@@ -251,59 +207,4 @@ impl Outputs {
             eprintln!("  {topic}: {}", ended.len());
         }
     }
-}
-
-impl Outcome {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Response(_) => "response",
-            Self::Recorded(_) => "recorded",
-            Self::DeadLetter => "dead letter",
-        }
-    }
-
-    /// The conversation, where the input had one.
-    pub(crate) fn conversation(&self) -> Option<&str> {
-        match self {
-            Self::Response(response) => Some(response.conversation_id.as_str()),
-            Self::Recorded(recorded) => Some(recorded.conversation_id.as_str()),
-            Self::DeadLetter => None,
-        }
-    }
-
-    fn turn_id(&self) -> Option<&str> {
-        match self {
-            Self::Response(response) => Some(response.turn_id.as_str()),
-            Self::Recorded(recorded) => Some(recorded.turn_id.as_str()),
-            Self::DeadLetter => None,
-        }
-    }
-
-    fn json(&self) -> Option<Value> {
-        match self {
-            Self::Response(response) => serde_json::to_value(response).ok(),
-            Self::Recorded(recorded) => serde_json::to_value(recorded).ok(),
-            Self::DeadLetter => None,
-        }
-    }
-}
-
-fn place(input: &turnstream_schemas::InputId) -> Place {
-    (input.partition, input.offset)
-}
-
-fn place_in_headers(read: &Read) -> Place {
-    let number = |name: &str| {
-        let text = read.headers.get(name).unwrap_or_else(|| panic!("no header {name}: {read:?}"));
-        text.parse::<i64>().expect("a number")
-    };
-    let partition = number("turnstream.partition");
-    (i32::try_from(partition).expect("a partition"), number("turnstream.offset"))
-}
-
-/// Reads a record of ours.
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(read: &Read) -> T {
-    let value = read.value.as_deref().unwrap_or_default();
-    serde_json::from_slice(value)
-        .unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(value)))
 }

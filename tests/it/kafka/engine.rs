@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::broker::Afterwards;
@@ -35,7 +35,7 @@ impl Engine {
 
     /// Panics, with the end of the log, where the engine has ended by itself.
     pub(crate) fn assert_running(&mut self) {
-        if let Some(status) = self.process.try_wait().expect("a child") {
+        if let Some(status) = self.status() {
             panic!("turnstream run ended by itself: {status}\n{}", self.log_end());
         }
     }
@@ -43,24 +43,57 @@ impl Engine {
     /// Asks for a clean stop with SIGTERM, and waits for exit code 0. Gives the time it took.
     pub(crate) fn stop(mut self) -> Duration {
         self.assert_running();
+        self.ask_to_stop();
         let asked = Instant::now();
-        let signalled =
-            Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
-        assert!(signalled.expect("kill runs").success());
-        let status = loop {
-            if let Some(status) = self.process.try_wait().expect("a child") {
-                break status;
-            }
-            assert!(asked.elapsed() < DRAIN, "no end after SIGTERM\n{}", self.log_end());
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let status = self.ended(DRAIN);
         assert_eq!(status.code(), Some(0), "after SIGTERM\n{}", self.log_end());
         asked.elapsed()
     }
 
+    /// Sends SIGTERM.
+    pub(crate) fn ask_to_stop(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status();
+        assert!(sent.expect("kill runs").success(), "SIG{name}");
+    }
+
+    /// Kills it at once, as a crash would.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().expect("a process of ours");
+        let status = self.process.wait().expect("a child");
+        assert!(status.code().is_none(), "it had ended by itself: {status}\n{}", self.log_end());
+    }
+
+    /// Its exit status, where it has ended.
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().expect("a child")
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self, within: Duration) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.status() {
+                return status;
+            }
+            assert!(since.elapsed() < within, "no end within {within:?}\n{}", self.log_end());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Its log so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// The last lines of its log.
     pub(crate) fn log_end(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }

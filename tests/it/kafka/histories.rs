@@ -1,121 +1,339 @@
 //! The histories that the inputs and their outcomes imply, beside those on the compacted topic.
+//!
+//! Worked out by the plain rules, scope by scope in the order of the log, and without the
+//! engine's code. Where a rule leaves a choice (whether an agent was quick enough to overtake an
+//! answer, which entry weighs least), the committed outcomes say how it fell, and only whether
+//! it could fall so is checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-use turnstream_schemas::{EntryKey, HistoryEntry, RecordedReason, ScopeRecord};
+use serde::Deserialize;
+use turnstream_schemas::{
+    EntryKey, Evicted, HistoryEntry, RecalledVia, RecordedReason, Response, ScopeRecord,
+};
 
-use super::checks::{Ended, Outcome, Outputs, Place, parse};
 use super::kcat::Read;
+use super::outcomes::{Ended, Outcome, Place, parse};
+
+/// Turn ids that a scope remembers.
+const REMEMBERED: usize = 256;
+
+/// Entries that are recalled for being the latest: those of the eight latest utterances.
+const RECENT: usize = 4;
+
+/// How the engine was set.
+pub(crate) struct Rules {
+    /// Whether a scope is a user, else a conversation.
+    pub(crate) by_user: bool,
+    /// Entries of a scope at most.
+    pub(crate) max_entries: usize,
+    /// The topic of turns.
+    pub(crate) topic: &'static str,
+}
+
+/// A turn as its sender wrote it.
+#[derive(Deserialize)]
+struct Said {
+    conversation_id: String,
+    user_id: Option<String>,
+    turn_id: Option<String>,
+    speaker: String,
+    text: String,
+    timestamp: Option<i64>,
+    response_id: Option<String>,
+}
+
+/// A turn of a scope, and what became of it.
+struct Played<'a> {
+    ended: &'a Ended,
+    said: Said,
+    id: String,
+    event_time: i64,
+    /// Its id was an earlier turn's.
+    repeats: bool,
+    /// An agent says it, and it is no echo.
+    of_agent: bool,
+}
 
 /// One expected entry: what was said, the answer and whose turn the answer is.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Entry {
     query: Option<String>,
     turn_id: String,
+    event_time: i64,
     response: Option<String>,
     response_turn_id: Option<String>,
     passages: Vec<String>,
 }
 
-/// What a conversation is expected to have left.
+/// What a scope is expected to have left.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct History {
     entries: BTreeMap<Place, Entry>,
     turn_ids: Vec<String>,
+    turns: u64,
+    evictions: u64,
+    latest_event_time: i64,
     last_offset: i64,
 }
 
-/// Histories by conversation.
+/// Histories by scope.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Histories(BTreeMap<String, History>);
 
 impl Histories {
     /// Plays the outcomes through in the order of their inputs, by the rules as they are written
     /// down: an answer makes an entry with it, a superseded turn one without; an agent's words
-    /// complete the latest entry without an answer, else make their own; a repeat changes nothing.
-    pub(crate) fn expected(outputs: &Outputs) -> Self {
-        let mut in_order: Vec<_> = outputs.all().collect();
+    /// complete the latest entry without an answer, else make their own; a repeat and an echo
+    /// change no entry. Panics where an outcome is not one that its input may have.
+    pub(crate) fn expected<'a>(
+        outcomes: impl Iterator<Item = &'a Ended>,
+        inputs: &BTreeMap<Place, Read>,
+        rules: &Rules,
+    ) -> Self {
+        let mut in_order: Vec<_> = outcomes.collect();
         in_order.sort_by_key(|ended| ended.place);
-        let mut histories: BTreeMap<String, History> = BTreeMap::new();
-        for (at, Ended { place, outcome, .. }) in in_order.iter().copied().enumerate() {
-            let Some(conversation) = outcome.conversation() else { continue };
-            let turn: Value = parse(outputs.input(*place));
-            let said = turn["text"].as_str().expect("a text").to_owned();
-            let id = turn["turn_id"].as_str().expect("a turn id").to_owned();
-            let history = histories.entry(conversation.to_owned()).or_default();
-            history.last_offset = place.1;
-            let repeats = history.turn_ids.contains(&id);
-            let of_user = turn["speaker"] == "user";
-            let asked =
-                Entry { query: Some(said.clone()), turn_id: id.clone(), ..Entry::default() };
-            match outcome {
-                Outcome::Response(response) => {
-                    assert!(of_user && !repeats, "{place:?} was answered");
-                    let used = response.evidence.iter().filter(|evidence| evidence.selected);
-                    let entry = Entry {
-                        response: Some(response.text.clone()),
-                        response_turn_id: Some(format!("turns-{}-{}", place.0, place.1)),
-                        passages: used.map(|evidence| evidence.id.to_string()).collect(),
-                        ..asked
-                    };
-                    history.entries.insert(*place, entry);
-                }
-                Outcome::Recorded(recorded) => match &recorded.reason {
-                    RecordedReason::System => {
-                        assert!(!of_user && !repeats, "{place:?} was recorded as an agent's");
-                        history.agent_speaks(*place, said, &id);
-                    }
-                    RecordedReason::SupersededBy(agent) => {
-                        assert!(of_user && !repeats, "{place:?} was superseded");
-                        let next = next_agent_turn(outputs, conversation, &in_order[at + 1..]);
-                        assert_eq!(Some(agent.as_str()), next.as_deref(), "{place:?}");
-                        history.entries.insert(*place, asked);
-                    }
-                    RecordedReason::DuplicateOf(earlier) => {
-                        assert!(repeats && earlier.as_str() == id, "{place:?} repeats {earlier}");
-                        continue;
-                    }
-                    reason => panic!("{place:?}: nobody sent what ends as {reason:?}"),
-                },
-                Outcome::DeadLetter => {}
+        let mut scopes: BTreeMap<String, Vec<Played<'_>>> = BTreeMap::new();
+        for ended in in_order {
+            if matches!(ended.outcome, Outcome::DeadLetter) {
+                continue;
             }
-            history.turn_ids.push(id);
+            let input = &inputs[&ended.place];
+            let said: Said = parse(input);
+            let scope = if rules.by_user { said.user_id.clone() } else { None };
+            let scope = scope.unwrap_or_else(|| said.conversation_id.clone());
+            scopes.entry(scope).or_default().push(Played::of(ended, said, input, rules));
         }
-        Self(histories)
+        Self(scopes.into_iter().map(|(scope, turns)| (scope, History::of(turns, rules))).collect())
     }
 
-    /// The topic, folded to the last record of each key as compaction does, holds just these.
-    pub(crate) fn check(&self, topic: &[Read]) {
-        let found = Self::folded(topic);
-        assert_eq!(found.0.len(), self.0.len(), "conversations on the history topic");
-        for (conversation, expected) in &self.0 {
-            let found = found.0.get(conversation);
-            assert_eq!(found, Some(expected), "the history of {conversation}");
+    /// The changelog as compaction leaves it holds just these.
+    pub(crate) fn check(&self, changelog: &Changelog) {
+        assert!(changelog.wrong.is_empty(), "{:?}", changelog.wrong);
+        let found = changelog.histories();
+        assert_eq!(found.0.len(), self.0.len(), "scopes on the history topic");
+        for (scope, expected) in &self.0 {
+            assert_eq!(found.0.get(scope), Some(expected), "the history of {scope}");
         }
     }
 
-    fn folded(topic: &[Read]) -> Self {
-        let mut last: BTreeMap<EntryKey, &Read> = BTreeMap::new();
-        for read in topic {
-            let key = serde_json::from_slice(read.key.as_deref().unwrap_or_default());
-            let key: EntryKey = key.unwrap_or_else(|error| panic!("{error}: {read:?}"));
-            let before = last.insert(key, read);
-            let same = before.is_none_or(|before| {
-                before.partition == read.partition && before.offset < read.offset
-            });
-            assert!(same, "a key is on two partitions: {before:?} and {read:?}");
+    /// Entries, and entries evicted, over all scopes.
+    pub(crate) fn sizes(&self) -> (usize, u64) {
+        let entries = self.0.values().map(|history| history.entries.len()).sum();
+        (entries, self.0.values().map(|history| history.evictions).sum())
+    }
+}
+
+impl<'a> Played<'a> {
+    fn of(ended: &'a Ended, said: Said, input: &Read, rules: &Rules) -> Self {
+        let (partition, offset) = ended.place;
+        let id = said.turn_id.clone().unwrap_or_else(|| format!("{partition}-{offset}"));
+        let of_agent = said.speaker == "system" && !echoes(&said, ended.place, rules);
+        let event_time = said.timestamp.unwrap_or(input.time_ms);
+        Self { ended, said, id, event_time, repeats: false, of_agent }
+    }
+}
+
+/// Whether a turn names a response of ours to an earlier input of its partition.
+fn echoes(said: &Said, (partition, offset): Place, rules: &Rules) -> bool {
+    let named = said.response_id.as_deref().unwrap_or_default();
+    let ours = named.strip_prefix(&format!("{}-{partition}-", rules.topic));
+    ours.is_some_and(|at| at.parse::<i64>().is_ok_and(|at| at < offset))
+}
+
+impl History {
+    fn of(mut turns: Vec<Played<'_>>, rules: &Rules) -> Self {
+        let mut ids = BTreeSet::new();
+        for turn in &mut turns {
+            turn.repeats = !ids.insert(turn.id.clone());
         }
+        assert!(ids.len() <= REMEMBERED, "a scope of this test is too long to remember its ids");
+        let mut history = Self::default();
+        let mut overtaken = None;
+        for (at, turn) in turns.iter().enumerate() {
+            let mut later = turns[at + 1..].iter();
+            let agent = later.find(|turn| turn.of_agent && !turn.repeats);
+            history.apply(turn, agent.map(|agent| agent.id.as_str()), &mut overtaken, rules);
+        }
+        assert_eq!(overtaken, None, "an agent overtook, and then did not speak");
+        history
+    }
+
+    /// `agent` is the next one to speak; `overtaken` holds from the first turn that an agent
+    /// overtook until that agent's own.
+    fn apply(
+        &mut self,
+        turn: &Played<'_>,
+        agent: Option<&str>,
+        overtaken: &mut Option<String>,
+        rules: &Rules,
+    ) {
+        let Played { ended: Ended { place, outcome, .. }, said, id, .. } = turn;
+        self.last_offset = place.1;
+        let of_user = said.speaker == "user";
+        assert_eq!(outcome.turn_id(), Some(id.as_str()), "{place:?}");
+        match outcome {
+            Outcome::Response(response) => {
+                assert!(of_user && !turn.repeats, "{place:?} was answered");
+                assert_eq!(*overtaken, None, "{place:?} was answered behind one overtaken");
+                self.answer(turn, response, rules);
+            }
+            Outcome::Recorded(recorded) => match &recorded.reason {
+                RecordedReason::System => {
+                    assert!(turn.of_agent && !turn.repeats, "{place:?} was recorded as an agent's");
+                    assert!(overtaken.take().is_none_or(|by| by == *id), "{place:?}");
+                    self.agent_speaks(turn, &recorded.evicted, rules);
+                }
+                RecordedReason::Echo(response) => {
+                    let may = !of_user && !turn.of_agent && !turn.repeats;
+                    assert!(may, "{place:?} was recorded as an echo");
+                    assert_eq!(said.response_id.as_deref(), Some(response.as_str()), "{place:?}");
+                }
+                RecordedReason::SupersededBy(by) => {
+                    assert!(of_user && !turn.repeats, "{place:?} was superseded");
+                    assert_eq!(Some(by.as_str()), agent, "{place:?} was overtaken by");
+                    *overtaken = Some(by.0.clone());
+                    self.insert(*place, turn.asked(), &recorded.evicted, rules);
+                }
+                RecordedReason::DuplicateOf(earlier) => {
+                    let may = turn.repeats && earlier.as_str() == id;
+                    assert!(may, "{place:?} repeats {earlier}");
+                    return;
+                }
+                reason => panic!("{place:?}: nobody sent what ends as {reason:?}"),
+            },
+            Outcome::DeadLetter => unreachable!("dead letters are in no scope"),
+        }
+        self.turn_ids.push(id.clone());
+        self.turns += 1;
+        self.latest_event_time = self.latest_event_time.max(turn.event_time);
+    }
+
+    fn answer(&mut self, turn: &Played<'_>, response: &Response, rules: &Rules) {
+        let place = turn.ended.place;
+        self.check_recall(place, response);
+        let used = response.evidence.iter().filter(|evidence| evidence.selected);
+        let entry = Entry {
+            response: Some(response.text.clone()),
+            response_turn_id: Some(format!("{}-{}-{}", rules.topic, place.0, place.1)),
+            passages: used.map(|evidence| evidence.id.to_string()).collect(),
+            ..turn.asked()
+        };
+        self.insert(place, entry, &response.evicted, rules);
+    }
+
+    /// A response recalls the latest entries of this very history, and of the others only such
+    /// as are in it.
+    fn check_recall(&self, place: Place, response: &Response) {
+        let held: Vec<&str> = self.entries.values().map(|entry| entry.turn_id.as_str()).collect();
+        let (older, recent) = held.split_at(held.len().saturating_sub(RECENT));
+        let mut found = BTreeSet::new();
+        for recalled in &response.history {
+            let id = recalled.turn_id.as_str();
+            if recalled.via == RecalledVia::Recent {
+                found.insert(id);
+            } else {
+                assert!(older.contains(&id), "{place:?} recalls {id}, which its history lacks");
+            }
+        }
+        let recent: BTreeSet<&str> = recent.iter().copied().collect();
+        assert_eq!(found, recent, "{place:?}: the latest entries");
+    }
+
+    fn agent_speaks(&mut self, turn: &Played<'_>, evicted: &[Evicted], rules: &Rules) {
+        let words = Some(turn.said.text.clone());
+        let waiting = self.entries.values_mut().rev().find(|entry| entry.response.is_none());
+        if let Some(entry) = waiting {
+            entry.response = words;
+            entry.response_turn_id = Some(turn.id.clone());
+            assert!(evicted.is_empty(), "{:?} pushed something out", turn.ended.place);
+            return;
+        }
+        let response_turn_id = Some(turn.id.clone());
+        let entry = Entry { query: None, response: words, response_turn_id, ..turn.asked() };
+        self.insert(turn.ended.place, entry, evicted, rules);
+    }
+
+    /// Adds an entry; what the outcome says was pushed out leaves, which is as many as there are
+    /// too many, and never the new one.
+    fn insert(&mut self, place: Place, entry: Entry, evicted: &[Evicted], rules: &Rules) {
+        self.entries.insert(place, entry);
+        let too_many = self.entries.len().saturating_sub(rules.max_entries);
+        assert_eq!(evicted.len(), too_many, "{place:?}: entries pushed out");
+        for gone in evicted {
+            let of_turn = |(_, entry): &(&Place, &Entry)| entry.turn_id == gone.turn_id.as_str();
+            let found = self.entries.iter().find(of_turn).map(|(at, _)| *at);
+            let found = found.filter(|at| *at != place);
+            let Some(at) = found else {
+                panic!("{place:?} pushed out {}, which its history lacks", gone.turn_id)
+            };
+            self.entries.remove(&at);
+            self.evictions += 1;
+        }
+    }
+}
+
+impl Played<'_> {
+    /// The entry of its words without an answer.
+    fn asked(&self) -> Entry {
+        Entry {
+            query: Some(self.said.text.clone()),
+            turn_id: self.id.clone(),
+            event_time: self.event_time,
+            ..Entry::default()
+        }
+    }
+}
+
+/// The history topic, folded to the last record of each key as compaction does.
+#[derive(Default)]
+pub(crate) struct Changelog {
+    last: BTreeMap<EntryKey, Read>,
+    /// Records that cannot follow the one before of their key.
+    wrong: Vec<String>,
+}
+
+impl Changelog {
+    /// Takes the next record of the topic.
+    pub(crate) fn add(&mut self, read: Read) {
+        let key = serde_json::from_slice(read.key.as_deref().unwrap_or_default());
+        let key: EntryKey = key.unwrap_or_else(|error| panic!("{error}: {read:?}"));
+        let applied = |read: &Read| match key.entry {
+            None => parse::<ScopeRecord>(read).last_applied_offset,
+            Some(_) => 0,
+        };
+        if let Some(before) = self.last.get(&key) {
+            let (earlier, later) = (applied(before), applied(&read));
+            let same = before.partition == read.partition && before.offset < read.offset;
+            if !same || (key.entry.is_none() && earlier >= later) {
+                let (at, offset) = (read.partition, read.offset);
+                let scope = &key.scope;
+                self.wrong.push(format!(
+                    "history {at}-{offset}: {scope}: input {later} was applied after {earlier}"
+                ));
+            }
+        }
+        self.last.insert(key, read);
+    }
+
+    /// Where a key is on two partitions, or a scope's record goes back behind an earlier one.
+    pub(crate) fn out_of_order(&self) -> &[String] {
+        &self.wrong
+    }
+
+    fn histories(&self) -> Histories {
         let mut histories: BTreeMap<String, History> = BTreeMap::new();
-        for (key, read) in last.into_iter().filter(|(_, read)| read.value.is_some()) {
+        for (key, read) in self.last.iter().filter(|(_, read)| read.value.is_some()) {
             let scope = key.scope.as_str();
-            let conversation = scope.strip_prefix("default/").expect("nobody names a tenant");
-            let history = histories.entry(conversation.to_owned()).or_default();
+            let name = scope.strip_prefix("default/").expect("nobody names a tenant");
+            let history = histories.entry(name.to_owned()).or_default();
             match key.entry {
                 None => {
                     let record: ScopeRecord = parse(read);
-                    assert_eq!(record.turns, record.recent_turn_ids.len() as u64, "{scope}");
                     history.last_offset = record.last_applied_offset;
+                    history.turns = record.turns;
+                    history.evictions = record.evictions;
+                    history.latest_event_time = record.latest_event_time.millis();
                     history.turn_ids = record.recent_turn_ids.into_iter().map(|id| id.0).collect();
                 }
                 Some(id) => {
@@ -125,20 +343,7 @@ impl Histories {
                 }
             }
         }
-        Self(histories)
-    }
-}
-
-impl History {
-    fn agent_speaks(&mut self, place: Place, said: String, id: &str) {
-        let waiting = self.entries.values_mut().rev().find(|entry| entry.response.is_none());
-        let own = Entry { turn_id: id.to_owned(), ..Entry::default() };
-        let entry = match waiting {
-            Some(entry) => entry,
-            None => self.entries.entry(place).or_insert(own),
-        };
-        entry.response = Some(said);
-        entry.response_turn_id = Some(id.to_owned());
+        Histories(histories)
     }
 }
 
@@ -147,18 +352,10 @@ impl Entry {
         Self {
             query: entry.query,
             turn_id: entry.turn_id.0,
+            event_time: entry.event_time.millis(),
             response: entry.response,
             response_turn_id: entry.response_turn_id.map(|id| id.0),
             passages: entry.passages.into_iter().map(|passage| passage.id.0).collect(),
         }
     }
-}
-
-/// The id of the conversation's next turn of an agent that is no repeat.
-fn next_agent_turn(outputs: &Outputs, conversation: &str, later: &[&Ended]) -> Option<String> {
-    let of_it = later.iter().filter(|ended| ended.outcome.conversation() == Some(conversation));
-    let turns = of_it.map(|ended| parse::<Value>(outputs.input(ended.place)));
-    turns
-        .filter(|turn| turn["speaker"] == "system")
-        .find_map(|turn| turn["turn_id"].as_str().map(str::to_owned))
 }

@@ -44,7 +44,8 @@ const THINGS: [&str; 24] = [
     "snow",
 ];
 
-const SAYINGS: [&str; 12] = [
+/// What users say; `{}` stands for a thing.
+pub(crate) const SAYINGS: [&str; 12] = [
     "What do people use {} for?",
     "I have been thinking about {} all day.",
     "Where would I find {}?",
@@ -59,9 +60,11 @@ const SAYINGS: [&str; 12] = [
     "We went to see {} and came back late.",
 ];
 
-const MOODS: [&str; 3] = ["calm", "curious", "tired"];
+/// A field that nobody knows.
+pub(crate) const MOODS: [&str; 3] = ["calm", "curious", "tired"];
 
-const AGENT_SAYINGS: [&str; 3] = [
+/// What agents say.
+pub(crate) const AGENT_SAYINGS: [&str; 3] = [
     "Hello, a person here: I can help you with {}.",
     "Let me look up {} for you, one moment.",
     "I have noted down {}; is there anything else?",
@@ -114,7 +117,8 @@ fn turn(number: usize, round: usize, now_ms: u64) -> Value {
     turn
 }
 
-fn say(saying: &str, seed: usize) -> String {
+/// A saying with things in it.
+pub(crate) fn say(saying: &str, seed: usize) -> String {
     let mut words = (0..).map(|place| THINGS[(seed + 7 * place) % THINGS.len()]);
     let mut said = String::new();
     for (place, part) in saying.split("{}").enumerate() {

@@ -1,0 +1,367 @@
+//! `turnstream run` on a real Apache Kafka, killed again and again.
+//!
+//! Two services in turn (conversations and users; members with and without a place that they
+//! keep) are given turns without end, and their processes are killed with SIGKILL at moments that
+//! a seed draws: alone, beside a second process, while that joins, while one leaves. Each is
+//! started again under its own transactional id. Readers of committed records that have nothing
+//! to do with the engine read all along, Kafka's own console consumer among them, and in the end
+//! `oracle` holds what they saw against what was sent: every input has one outcome, in the order
+//! of its scope, and the history topic folds to the histories that those outcomes imply.
+//!
+//! `cargo test` affords a few kills. Many:
+//!
+//! ```sh
+//! TURNSTREAM_CRASH_KILLS=100 cargo test --test it crash:: -- --nocapture
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::broker::Broker;
+use crate::kafka::outcomes::OUTCOMES;
+
+mod console;
+mod feed;
+mod group;
+mod oracle;
+mod plan;
+mod random;
+mod reader;
+mod service;
+mod turns;
+
+use console::Console;
+use feed::{Feed, Sender};
+use group::Group;
+use oracle::Verdict;
+use plan::{Asked, Crash, Kind, Moment};
+use random::Random;
+use reader::{Isolation, Progress, Readers};
+use service::{PARTITIONS, SERVICES, Service};
+use turns::{Answered, Script};
+
+/// How long nothing may happen at all before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+fn killed_processes_lose_and_double_nothing() {
+    let asked = Asked::from_environment();
+    let test = "killed_processes_lose_and_double_nothing";
+    let Some(broker) = Broker::start_or_skip(test) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let evidence = Evidence { asked, broker_log: broker.log(), folder: Some(folder) };
+    let since = Instant::now();
+    let mut random = Random::new(asked.seed);
+    let mut tally = Tally::default();
+    for (nth, service) in SERVICES.iter().enumerate() {
+        let kills = (asked.kills + nth) / SERVICES.len();
+        let crashes = plan::crashes(kills, 2 * nth, nth > 0, &mut random);
+        let run = Run::start(service, &broker, evidence.folder(), &mut random);
+        run.crash(&crashes, &mut tally);
+    }
+    tally.print(asked, since.elapsed());
+    assert_eq!(tally.kills.values().sum::<usize>(), asked.kills, "kills");
+}
+
+/// A service under fire.
+struct Run<'test> {
+    service: &'static Service,
+    broker: &'test Broker,
+    group: Group,
+    readers: Readers,
+    console: Console,
+    feed: Feed,
+    progress: Progress,
+}
+
+impl<'test> Run<'test> {
+    /// Makes its topics; readers read, turns come, one process runs.
+    fn start(
+        service: &'static Service,
+        broker: &'test Broker,
+        folder: &Path,
+        random: &mut Random,
+    ) -> Self {
+        broker.create_topics(service.prefix, PARTITIONS);
+        let (progress, answered) = (Progress::default(), Answered::default());
+        let readers = Readers::start(service, broker.bootstrap(), &progress, &answered);
+        let console = Console::start(broker, &service.topic("responses"));
+        let script = Script::new(service, random.split(), answered);
+        let sender = Sender::new(service, script, broker.bootstrap());
+        let feed = Feed::start(sender, progress.counter());
+        let mut group = Group::new(service, broker.bootstrap(), folder);
+        group.start(0);
+        Self { service, broker, group, readers, console, feed, progress }
+    }
+
+    /// All the crashes, then the end: everything owed, a fresh turn on every partition, and the
+    /// oracle.
+    fn crash(mut self, crashes: &[Crash], tally: &mut Tally) {
+        let since = Instant::now();
+        for crash in crashes {
+            let before = self.progress.count();
+            let killed = self.fail(*crash);
+            let (at, now) = (since.elapsed().as_secs_f32(), self.progress.count());
+            eprintln!(
+                "{} {at:6.1} s: killed {killed} {:?} at {:?}, {now} outcomes ({} since the last)",
+                self.service.name,
+                crash.kind,
+                crash.moment,
+                now - before
+            );
+            *tally.kills.entry(crash.kind).or_default() += 1;
+            tally.halts += usize::from(crash.halt.is_some());
+        }
+        self.both_run();
+        let Self { service, broker, mut group, readers, console, feed, progress } = self;
+        let mut sender = feed.stop();
+        // What is lost never comes; the oracle names it.
+        let all = comes(sender.count(), &progress, &mut group, &readers);
+        let last_words = sender.send_last_words();
+        let _ = all && comes(sender.count(), &progress, &mut group, &readers);
+        for slot in group.running() {
+            group.stop(slot);
+        }
+        let (found, sent) = (readers.finish(), sender.sent());
+        let mut verdict = oracle::count(service, &sent, &found);
+        let aborted = aborted(service, broker, &verdict);
+        eprintln!("{}: {verdict:?}, {aborted} records aborted", service.name);
+        oracle::check(service, &sent, &found, &mut verdict);
+        oracle::check_last_words(&last_words, &found);
+        let seen = console.finish(verdict.responses);
+        let twice: Vec<_> = seen.iter().filter(|(_, count)| **count != 1).collect();
+        assert!(twice.is_empty(), "the console consumer saw more than once: {twice:?}");
+        assert_eq!(seen.len(), verdict.responses, "responses that the console consumer saw");
+        tally.gave_up += group.gave_up();
+        tally.above += group.above();
+        tally.add(&verdict, aborted, seen.len());
+    }
+
+    /// Brings the situation about, kills at the moment, and starts again. Gives who was killed.
+    fn fail(&mut self, crash: Crash) -> String {
+        if let Some(time) = crash.halt {
+            self.halt(time, crash.first);
+        }
+        let killed = match crash.kind {
+            Kind::Alone | Kind::AtJoin => {
+                let one = self.one_runs();
+                if crash.kind == Kind::AtJoin {
+                    self.moves_on();
+                    self.group.start(1 - one);
+                }
+                self.wait(crash.moment);
+                if crash.kind == Kind::AtJoin && !crash.first { 1 - one } else { one }
+            }
+            Kind::Together => {
+                self.both_run();
+                self.wait(crash.moment);
+                usize::from(crash.first)
+            }
+            Kind::AtLeave => return self.fail_at_leave(crash),
+        };
+        self.kill(killed, crash.away);
+        format!("{killed}")
+    }
+
+    /// Halts the first of two while it gives partitions to the second, or the second once they
+    /// agree, and lets it go on.
+    fn halt(&mut self, time: Duration, first: bool) {
+        let one = self.one_runs();
+        self.moves_on();
+        let given = self.group.given_away(one);
+        self.group.start(1 - one);
+        let halted = if first { one } else { 1 - one };
+        if first {
+            while self.group.given_away(one) == given {
+                self.group.supervise();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            self.group.settle();
+        }
+        self.group.halt(halted, true);
+        self.wait(Moment::Time(time));
+        self.group.halt(halted, false);
+    }
+
+    fn fail_at_leave(&mut self, crash: Crash) -> String {
+        self.both_run();
+        let leaver = usize::from(crash.leaver);
+        let leaving = self.group.ask_to_leave(leaver);
+        self.wait(crash.moment);
+        if !crash.first {
+            let stays = 1 - leaver;
+            self.kill(stays, crash.away);
+            leaving.leave(&mut self.group);
+            return format!("{stays}, which stayed,");
+        }
+        if leaving.kill(&mut self.group) {
+            return format!("{leaver}, which was leaving,");
+        }
+        // It had left already: then the other.
+        self.kill(1 - leaver, crash.away);
+        format!("{}, left alone,", 1 - leaver)
+    }
+
+    /// Kills a process, and starts it again after a while. The others go on meanwhile.
+    fn kill(&mut self, slot: usize, away: Duration) {
+        self.group.kill(slot);
+        self.wait(Moment::Time(away));
+        self.group.start(slot);
+    }
+
+    /// One process runs, and which.
+    fn one_runs(&mut self) -> usize {
+        while let [_, second] = self.group.running()[..] {
+            self.group.settle();
+            self.group.stop(second);
+        }
+        self.group.running()[0]
+    }
+
+    /// Two run, and the group agrees on it.
+    fn both_run(&mut self) {
+        for slot in 0..2 {
+            if !self.group.running().contains(&slot) {
+                self.group.start(slot);
+            }
+        }
+        self.group.settle();
+    }
+
+    /// Waits for an outcome.
+    fn moves_on(&mut self) {
+        self.wait(Moment::Outcomes(1, Duration::ZERO));
+    }
+
+    fn wait(&mut self, moment: Moment) {
+        let rest = match moment {
+            Moment::Outcomes(count, rest) => {
+                let count = self.progress.count() + count;
+                let came = comes(count, &self.progress, &mut self.group, &self.readers);
+                assert!(came, "nothing moves any more");
+                rest
+            }
+            Moment::Time(time) => time,
+        };
+        std::thread::sleep(rest);
+        self.group.supervise();
+    }
+}
+
+/// Waits until so many inputs have an outcome, as long as more come; whether they came.
+fn comes(count: usize, progress: &Progress, group: &mut Group, readers: &Readers) -> bool {
+    let (mut seen, mut moved) = (progress.count(), Instant::now());
+    while progress.count() < count {
+        group.supervise();
+        readers.assert_reading();
+        std::thread::sleep(Duration::from_millis(5));
+        if progress.count() > seen {
+            (seen, moved) = (progress.count(), Instant::now());
+        }
+        if moved.elapsed() > PATIENCE {
+            let ends = group.log_ends();
+            eprintln!("{seen} of {count} outcomes, and nothing for {PATIENCE:?}\n{ends}");
+            return false;
+        }
+    }
+    true
+}
+
+/// Outcomes that were written and never committed.
+fn aborted(service: &Service, broker: &Broker, verdict: &Verdict) -> usize {
+    let mut written = 0;
+    for plain in OUTCOMES {
+        let topic = service.topic(plain);
+        let all = (broker.bootstrap(), topic.as_str(), Isolation::Uncommitted);
+        reader::read(all, &AtomicBool::new(true), |_| written += 1);
+    }
+    written - (verdict.responses + verdict.recorded + verdict.dead_letters)
+}
+
+/// What the whole run came to.
+#[derive(Default)]
+struct Tally {
+    kills: BTreeMap<Kind, usize>,
+    /// How often a process was halted for longer than its session.
+    halts: usize,
+    /// How often one ended by itself.
+    gave_up: usize,
+    /// How many partitions stood, at a kill, below inputs that had their outcome already.
+    above: usize,
+    verdicts: Vec<Verdict>,
+    aborted: usize,
+    console: usize,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: &Verdict, aborted: usize, console: usize) {
+        self.verdicts.push(*verdict);
+        self.aborted += aborted;
+        self.console += console;
+    }
+
+    fn print(&self, asked: Asked, took: Duration) {
+        let sum = |of: fn(&Verdict) -> usize| self.verdicts.iter().map(of).sum::<usize>();
+        eprintln!("{} kills by seed {}: {:?}", asked.kills, asked.seed, self.kills);
+        eprintln!(
+            "{} processes were halted for longer than a session; {} ended by themselves and were \
+             started again",
+            self.halts, self.gave_up
+        );
+        eprintln!(
+            "{} partitions stood, at a kill, below inputs that had their outcome already",
+            self.above
+        );
+        eprintln!(
+            "{} inputs: {} responses, {} recorded, {} dead letters",
+            sum(|of| of.inputs),
+            sum(|of| of.responses),
+            sum(|of| of.recorded),
+            sum(|of| of.dead_letters)
+        );
+        eprintln!(
+            "lost {}, doubled {}, unknown {}, out of order {}",
+            sum(|of| of.lost),
+            sum(|of| of.doubled),
+            sum(|of| of.unknown),
+            sum(|of| of.out_of_order)
+        );
+        eprintln!(
+            "histories as expected: {} entries held, {} evicted",
+            sum(|of| of.entries),
+            self.verdicts.iter().map(|of| of.evictions).sum::<u64>()
+        );
+        eprintln!(
+            "the console consumer saw {} responses, each once; {} records were aborted",
+            self.console, self.aborted
+        );
+        eprintln!("{:.0} s", took.as_secs_f32());
+    }
+}
+
+/// Where the test fails, what is needed to look into it is kept and told.
+struct Evidence {
+    asked: Asked,
+    broker_log: PathBuf,
+    folder: Option<tempfile::TempDir>,
+}
+
+impl Evidence {
+    fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("kept to the end").path()
+    }
+}
+
+impl Drop for Evidence {
+    fn drop(&mut self) {
+        let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) else { return };
+        let kept = folder.keep();
+        // What matters most is there without it.
+        let _ = std::fs::copy(&self.broker_log, kept.join("broker.log"));
+        eprintln!("seed {}; again with: {}", self.asked.seed, self.asked.command());
+        eprintln!("the logs of broker and processes are in {}", kept.display());
+    }
+}

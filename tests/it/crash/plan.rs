@@ -1,0 +1,124 @@
+//! What the crash test is asked for, and the crashes that follow from it.
+
+use std::time::Duration;
+
+use super::random::Random;
+
+/// Kills where nobody asks for more: what `cargo test` can afford.
+const KILLS: usize = 5;
+const SEED: u64 = 20_261_121;
+
+/// How many kills, and by which seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) kills: usize,
+    pub(crate) seed: u64,
+}
+
+impl Asked {
+    /// Reads `TURNSTREAM_CRASH_KILLS` and `TURNSTREAM_CRASH_SEED`.
+    pub(crate) fn from_environment() -> Self {
+        let number = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            let number = text.parse::<u64>();
+            Some(number.unwrap_or_else(|error| panic!("{name} = `{text}`: {error}")))
+        };
+        let kills = number("TURNSTREAM_CRASH_KILLS").map(|kills| kills as usize);
+        Self {
+            kills: kills.unwrap_or(KILLS),
+            seed: number("TURNSTREAM_CRASH_SEED").unwrap_or(SEED),
+        }
+    }
+
+    /// The command that asks for this again.
+    pub(crate) fn command(self) -> String {
+        let Self { kills, seed } = self;
+        format!(
+            "TURNSTREAM_CRASH_KILLS={kills} TURNSTREAM_CRASH_SEED={seed} cargo test --test it \
+             crash:: -- --nocapture"
+        )
+    }
+}
+
+/// Who runs when a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// It is alone.
+    Alone,
+    /// Another shares the group with it.
+    Together,
+    /// A second is joining: it, or the first.
+    AtJoin,
+    /// One was asked to leave: it, or the one that stays.
+    AtLeave,
+}
+
+/// All of them.
+pub(crate) const KINDS: [Kind; 4] = [Kind::Alone, Kind::Together, Kind::AtJoin, Kind::AtLeave];
+
+/// When it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// So many outcomes after the situation came about, and a little later.
+    Outcomes(usize, Duration),
+    /// So long after it came about: perhaps before anything was restored.
+    Time(Duration),
+}
+
+/// One crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crash {
+    pub(crate) kind: Kind,
+    pub(crate) moment: Moment,
+    /// Of two, the one that came (or asked to leave) first.
+    pub(crate) first: bool,
+    /// Which of two is asked to leave.
+    pub(crate) leaver: bool,
+    /// How long until it is started again.
+    pub(crate) away: Duration,
+    /// Before that one of two is halted for so long, and then goes on: it is robbed of its
+    /// partitions, and perhaps of its transaction, without a notion of it. Where the first of
+    /// them is, it is in the middle of giving partitions to the second.
+    pub(crate) halt: Option<Duration>,
+}
+
+/// The crashes of a service: every kind as often as any other, in a random order. The first
+/// round begins with the kind of number `begin`, so that short runs of several services see all;
+/// with `halts` the first crash begins with a halt.
+pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Random) -> Vec<Crash> {
+    let mut kinds = Vec::with_capacity(count);
+    while kinds.len() < count {
+        let mut round = KINDS;
+        if kinds.is_empty() {
+            round.rotate_left(begin % KINDS.len());
+        } else {
+            random.shuffle(&mut round);
+        }
+        kinds.extend(round.into_iter().take(count - kinds.len()));
+    }
+    let mut crashes: Vec<_> = kinds.into_iter().map(|kind| crash(kind, random)).collect();
+    if let Some(first) = crashes.first_mut().filter(|_| halts) {
+        (first.halt, first.first) = (Some(Duration::from_secs(5)), true);
+    }
+    crashes
+}
+
+fn crash(kind: Kind, random: &mut Random) -> Crash {
+    let mut milliseconds = |end| Duration::from_millis(random.below(end) as u64);
+    let (little, short, long) = (milliseconds(60), milliseconds(600), milliseconds(3_000));
+    let away = milliseconds(600);
+    let by_outcomes = Moment::Outcomes(20 + random.below(500), little);
+    let moment = match kind {
+        Kind::Alone | Kind::Together if random.percent(75) => by_outcomes,
+        Kind::Alone | Kind::Together | Kind::AtJoin => Moment::Time(long),
+        Kind::AtLeave => Moment::Time(short),
+    };
+    // Now and then it stays away until others own its partitions, and the transaction that it
+    // left open has expired.
+    let away = if random.percent(15) { away + Duration::from_secs(8) } else { away };
+    let (first, leaver) = (random.percent(50), random.percent(50));
+    // From a little longer than a session to a little longer than a transaction may take.
+    let halt = Duration::from_millis(3_500 + random.below(4_000) as u64);
+    let halt = random.percent(10).then_some(halt);
+    Crash { kind, moment, first, leaver, away, halt }
+}

@@ -1,0 +1,88 @@
+//! The two services that are crashed: how each is set, and what its topics are called.
+
+use std::path::{Path, PathBuf};
+
+use crate::kafka::histories::Rules;
+
+/// Partitions of every topic.
+pub(crate) const PARTITIONS: i32 = 4;
+/// Entries of a history at most: few, so that long talks push some out.
+const MAX_ENTRIES: usize = 10;
+
+/// A configuration under test, with topics and a group of its own.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) name: &'static str,
+    /// Before the name of each topic.
+    pub(crate) prefix: &'static str,
+    /// The topic of turns with that.
+    pub(crate) turns: &'static str,
+    /// Whether a scope is a user, else a conversation.
+    pub(crate) by_user: bool,
+    /// Whether each process keeps its place in the group while it is down.
+    pub(crate) keeps_place: bool,
+}
+
+/// Conversations, and members that are forgotten when their session ends; users, and members that
+/// keep their place.
+pub(crate) const SERVICES: [Service; 2] = [
+    Service {
+        name: "conversations",
+        prefix: "",
+        turns: "turns",
+        by_user: false,
+        keeps_place: false,
+    },
+    Service {
+        name: "users",
+        prefix: "by-user-",
+        turns: "by-user-turns",
+        by_user: true,
+        keeps_place: true,
+    },
+];
+
+impl Service {
+    /// The name of a topic on the broker.
+    pub(crate) fn topic(&self, plain: &str) -> String {
+        format!("{}{plain}", self.prefix)
+    }
+
+    /// The consumer group.
+    pub(crate) fn group(&self) -> String {
+        format!("crash-{}", self.name)
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { by_user: self.by_user, max_entries: MAX_ENTRIES, topic: self.turns }
+    }
+
+    /// Writes the configuration of one of its processes. Transactions are small and follow each
+    /// other at once, so that many a kill falls into one. A session is as short as a busy machine
+    /// allows; a dead process holds readers back for less than ten seconds.
+    pub(crate) fn write_config(&self, bootstrap: &str, slot: usize, folder: &Path) -> PathBuf {
+        let group = self.group();
+        let scope = if self.by_user { "user" } else { "conversation" };
+        let place = if self.keeps_place { format!("{group}-{slot}") } else { String::new() };
+        let topics: Vec<String> =
+            [("turns", "turns"), ("responses", "responses"), ("recorded", "recorded")]
+                .into_iter()
+                .chain([("dead_letters", "dead-letters"), ("history", "history")])
+                .map(|(key, plain)| format!("{key} = \"{}\"", self.topic(plain)))
+                .collect();
+        let text = format!(
+            "[run]\nworkers = 2\n\n[turns]\nscope = \"{scope}\"\n\n\
+             [history]\nmax_entries = {MAX_ENTRIES}\n\n\
+             [commit]\ninterval_ms = 2\nmax_outcomes = 40\n\n\
+             [log]\nkind = \"kafka\"\n\n[log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n\
+             group_id = \"{group}\"\ngroup_instance_id = \"{place}\"\n\
+             transactional_id = \"{group}-{slot}\"\n\
+             session_timeout_ms = 3000\ntransaction_timeout_ms = 6000\n\n\
+             [log.kafka.topics]\n{}\n",
+            topics.join("\n")
+        );
+        let path = folder.join(format!("{}-{slot}.toml", self.name));
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+}

@@ -117,7 +117,9 @@ impl<W: Inlets> Intake<W> {
         let all_paused = held.len() > 0 && held.all(|held| held.paused);
         let wait = match () {
             () if !self.revoked.is_empty() => wait.min(REVOKED_POLL),
-            () if !self.assigned.is_empty() => Duration::ZERO,
+            () if !self.assigned.is_empty() => {
+                wait.min(Duration::from_millis(self.restore_at_ms.saturating_sub(now_ms)))
+            }
             () if all_paused && !wait.is_zero() => {
                 self.flow.wait_for_settled(wait);
                 Duration::ZERO
@@ -185,6 +187,8 @@ impl<W: Inlets> Intake<W> {
             Err(IntakeError::Log(error @ LogError::Unsettled { .. })) => {
                 tracing::warn!(partition = assignment.partition, %error, "not restored yet");
                 self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
+                // Those behind it need not wait for it.
+                self.assigned.rotate_left(1);
                 return Ok(());
             }
             // A rebalance overtook us; the next poll tells.

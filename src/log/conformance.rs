@@ -86,7 +86,7 @@ impl<C: Consumer> Member<C> {
             Event::Assigned(assignments) => {
                 for &Assignment { partition, generation } in assignments {
                     self.held.insert(partition, generation);
-                    let (restored, changelog) = restore(&mut self.consumer, partition);
+                    let (restored, changelog) = restore_settled(&mut self.consumer, partition);
                     self.restored.insert(partition, restored.unwrap());
                     self.changelogs.insert(partition, changelog);
                     self.consumer.resume(partition).unwrap();
@@ -136,6 +136,20 @@ pub(super) fn restore(
         Ok(())
     });
     (restored, changelog)
+}
+
+/// The same, again and again while a transaction is open there, or the log is slow to say.
+pub(super) fn restore_settled(
+    consumer: &mut impl Consumer,
+    partition: i32,
+) -> (Result<Restored, LogError>, Vec<Record>) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match restore(consumer, partition) {
+            (Err(LogError::Unsettled { .. }), _) if Instant::now() < deadline => {}
+            restored => return restored,
+        }
+    }
 }
 
 pub(super) fn output(topic: Topic, partition: i32, key: &str, value: Option<&str>) -> Output {

@@ -28,13 +28,15 @@ mod directory;
 mod flow;
 mod history;
 mod instance;
+mod lived;
 mod oracle;
 mod protocol;
 mod workload;
 mod world;
 
+use lived::Lived;
 use protocol::Step;
-use world::{Lived, World};
+use world::World;
 
 /// Seeds that are run where nobody says otherwise.
 const SEEDS: u64 = 500;

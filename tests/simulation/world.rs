@@ -1,6 +1,5 @@
 //! The world of one run: time, faults, processes, and what became of it all.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use turnstream_operators::stage::OnFailure;
 use turnstream_schemas::{Outcome, ScopeKind};
 
 use crate::instance::{GROUP, Instance, Moved};
+use crate::lived::Lived;
 use crate::oracle::Oracle;
 use crate::protocol::{Fault, Step};
 use crate::workload::Workload;
@@ -32,73 +32,6 @@ const CALM_ROUNDS: usize = 4_000;
 
 /// Virtual milliseconds of one calm round.
 const ROUND_MS: u64 = 5;
-
-/// What happened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lived {
-    pub(crate) inputs: u64,
-    pub(crate) responses: u64,
-    pub(crate) recorded: u64,
-    pub(crate) dead_letters: u64,
-    pub(crate) commits: u64,
-    pub(crate) aborts: u64,
-    /// Crashes by step of the commit protocol.
-    pub(crate) crashes: BTreeMap<Step, u64>,
-    /// Crashes elsewhere.
-    pub(crate) other_crashes: u64,
-    pub(crate) expulsions: u64,
-    pub(crate) clean_stops: u64,
-    pub(crate) late_answers: u64,
-    pub(crate) stale: u64,
-    pub(crate) skipped: u64,
-}
-
-impl Lived {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.inputs += other.inputs;
-        self.responses += other.responses;
-        self.recorded += other.recorded;
-        self.dead_letters += other.dead_letters;
-        self.commits += other.commits;
-        self.aborts += other.aborts;
-        self.other_crashes += other.other_crashes;
-        self.expulsions += other.expulsions;
-        self.clean_stops += other.clean_stops;
-        self.late_answers += other.late_answers;
-        self.stale += other.stale;
-        self.skipped += other.skipped;
-        for (step, count) in &other.crashes {
-            *self.crashes.entry(*step).or_default() += count;
-        }
-    }
-}
-
-impl fmt::Display for Lived {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inputs, responses, recorded, dead_letters, .. } = self;
-        writeln!(
-            out,
-            "{inputs} inputs: {responses} responses, {recorded} recorded, {dead_letters} dead letters"
-        )?;
-        let Self { commits, aborts, expulsions, clean_stops, .. } = self;
-        writeln!(
-            out,
-            "{commits} commits, {aborts} aborted transactions, {expulsions} expulsions, \
-             {clean_stops} clean stops"
-        )?;
-        let Self { late_answers, stale, skipped, .. } = self;
-        writeln!(
-            out,
-            "{skipped} inputs read again and skipped, {late_answers} late answers and {stale} \
-             outcomes of older assignments dropped"
-        )?;
-        writeln!(out, "crashes: {} outside of commits", self.other_crashes)?;
-        for (step, count) in &self.crashes {
-            writeln!(out, "  {count:>7} {step:?}")?;
-        }
-        Ok(())
-    }
-}
 
 /// A place for a process: its name, and the process while it lives.
 struct Seat {

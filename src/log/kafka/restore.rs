@@ -15,6 +15,9 @@ use super::{KafkaConfig, failed};
 
 /// How long one wait inside a restoration takes at most.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long a transaction that somebody left open is waited for at once: other partitions are held
+/// back meanwhile, so it is rather tried again.
+const SETTLE: Duration = Duration::from_secs(2);
 /// How long to wait before asking again.
 const RETRY: Duration = Duration::from_millis(20);
 /// How often the membership is kept alive meanwhile.
@@ -93,7 +96,7 @@ impl Restorer {
         let doing = format!("fetching the offset of partition {partition} of group `{group}`");
         let wanted = client.context().list(&[partition]);
         let unsettled = || LogError::Unsettled { what: doing.clone() };
-        let found = match client.committed_offsets(wanted, self.timeout()) {
+        let found = match client.committed_offsets(wanted, self.timeout().min(SETTLE)) {
             Ok(found) => found,
             Err(error) if is_unstable(&error) => return Err(unsettled()),
             Err(source) => return Err(failed(&doing, source)),
@@ -124,10 +127,10 @@ impl Restorer {
     /// ended.
     fn settled_end(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let topic = self.config.topics.name(Topic::History);
-        let deadline = Instant::now() + self.timeout();
+        let (begun, deadline) = (Instant::now(), Instant::now() + self.timeout());
         let end = self.end(&self.watermarks, partition, deadline, alive)?;
         while self.end(&self.changelog, partition, deadline, alive)? < end {
-            if Instant::now() >= deadline {
+            if begun.elapsed() >= SETTLE.min(self.timeout()) {
                 return Err(LogError::Unsettled {
                     what: format!("`{topic}`, partition {partition}"),
                 });

@@ -15,7 +15,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::conformance::{
-    Bed, Member, PARTITIONS, Property, output, position, properties, restore,
+    Bed, Member, PARTITIONS, Property, output, position, properties, restore, restore_settled,
 };
 use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
@@ -250,7 +250,7 @@ fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
         std::thread::sleep(Duration::from_millis(1_500));
         stranger.abort_transaction(REQUEST_TIMEOUT).unwrap();
     });
-    let (restored, changelog) = restore(&mut member.consumer, 0);
+    let (restored, changelog) = restore_settled(&mut member.consumer, 0);
     settled.join().unwrap();
     assert_eq!(restored.unwrap().position, Some(3));
     assert_eq!(changelog.len(), 1);
@@ -329,8 +329,9 @@ fn a_lost_group_is_noticed(broker: &mut Broker) {
     let (mut consumer, _producer) = bed.join("b");
     let error = loop {
         if let Event::Assigned(_) = consumer.poll(bed.wait()).unwrap() {
-            assert!(restore(&mut consumer, 0).0.is_ok(), "nothing was ever written there");
-            break restore(&mut consumer, 1).0.unwrap_err();
+            let empty = restore_settled(&mut consumer, 0).0;
+            assert!(empty.is_ok(), "nothing was ever written there");
+            break restore_settled(&mut consumer, 1).0.unwrap_err();
         }
     };
     assert!(error.is_fatal() && error.to_string().contains("renamed"), "{error}");

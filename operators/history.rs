@@ -68,10 +68,11 @@ pub struct HistoryConfig {
     /// is in flight. Its records stay on the history topic.
     pub idle_after_seconds: u64,
     /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it
-    /// those leave whose last turn ended longest ago. Scopes with a turn in flight stay, and
-    /// `turns.max_in_flight` bounds them, so that both together bound the memory of histories,
-    /// however many scopes are idle: for each scope MEASURED. Pages of the cache's files are
-    /// counted as memory of the process too, and the system takes them back when it needs them.
+    /// those leave whose last turn ended longest ago, however short that is. Scopes with a turn
+    /// in flight stay, and `turns.max_in_flight` bounds those. Together they bound the memory that
+    /// histories take, however many scopes there are: about 2 KiB for a scope and 1 KiB for each
+    /// of its entries, and twice the text that they hold. What is mapped of the cache's files
+    /// counts as the process's memory too; the system takes it back when it needs room.
     pub max_scopes_in_memory: usize,
 }
 

@@ -7,22 +7,29 @@
 //! another's writes. Nothing is ever synced: after a crash of the machine the folder is only
 //! removed.
 //!
-//! LMDB's keys are short and scopes need not be, so a record lies under the keyed 128-bit hash of
-//! its scope, then its entry. The key of the hash is drawn anew by every process, so nobody can
-//! choose two scopes that meet; that any two of a billion meet by chance has a likelihood below
-//! 10⁻²⁰.
+//! A partition's scopes are numbered as they first appear, and a record lies under the number of
+//! its scope, then its entry. What is written at one time so lies together: a changelog tells of
+//! few conversations at once, and pages in random order would each be written again and again.
+//! LMDB's keys are short and scopes need not be, so the number is found under a keyed 128-bit hash
+//! of the scope. The key of the hash is drawn anew by every process, so nobody can choose two
+//! scopes that meet; that any two of a billion meet by chance has a likelihood below 10⁻²⁰.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls};
+use heed::{
+    AnyTls, CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn,
+    WithoutTls,
+};
+use rustc_hash::FxHashMap;
 use turnstream_operators::history::cache::{CacheChange, CacheError, Cached, ScopeCache};
-use turnstream_schemas::{EntryId, EntryKey, Scope};
+use turnstream_schemas::{EntryId, Scope};
 
 use crate::config::RunConfig;
 use crate::knowledge::cache_folder;
@@ -33,8 +40,8 @@ const FOLDER: &str = "histories";
 const FOLDERS_LOCK: &str = "folders.lock";
 /// Held by the process whose folder it is.
 const OWNER_LOCK: &str = "in-use.lock";
-/// Bytes of a scope's hash.
-const HASH_BYTES: usize = 16;
+/// Databases of a partition: numbers and records.
+const DATABASES: u32 = 2;
 /// Threads that may read at once: all workers that a process can have, and some.
 const READERS: u32 = 512;
 
@@ -53,8 +60,25 @@ struct Partition {
     generation: u32,
     folder: PathBuf,
     env: Env<WithoutTls>,
-    values: Database<'static, Bytes, Bytes>,
+    tables: Tables,
 }
+
+/// What a partition holds.
+struct Tables {
+    /// The hash of a scope: its number, which only rises.
+    numbers: Database<'static, Bytes, Bytes>,
+    /// A [`record_key`]: the value.
+    records: Database<'static, Bytes, Bytes>,
+    /// Above all numbers that were given.
+    next_number: AtomicU64,
+}
+
+/// The hash of a scope.
+type Hash = [u8; 16];
+/// The number of a scope, so that bytes are ordered as numbers are.
+type Number = [u8; 8];
+/// The number of the scope; then 0 for its own record, or 1, partition and offset of the entry.
+type RecordKey = [u8; 21];
 
 impl DiskCache {
     /// The cache that the configuration asks for.
@@ -105,29 +129,89 @@ impl DiskCache {
         drop(gone);
     }
 
-    fn hash(&self, scope: &Scope) -> [u8; HASH_BYTES] {
-        let mut hash = [0; HASH_BYTES];
-        hash[..8].copy_from_slice(&self.hash.hash_one((0_u8, scope)).to_be_bytes());
-        hash[8..].copy_from_slice(&self.hash.hash_one((1_u8, scope)).to_be_bytes());
-        hash
-    }
-
-    fn key(&self, key: &EntryKey) -> Vec<u8> {
-        let mut bytes = self.hash(&key.scope).to_vec();
-        if let Some(EntryId { partition, offset }) = key.entry {
-            // With the sign turned over, bytes are ordered as numbers are.
-            bytes.extend((partition ^ i32::MIN).to_be_bytes());
-            bytes.extend((offset ^ i64::MIN).to_be_bytes());
-        }
-        bytes
+    fn hash(&self, scope: &Scope) -> Hash {
+        let half = |half: u8| self.hash.hash_one((half, scope));
+        (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes()
     }
 }
 
+fn record_key(number: Number, entry: Option<EntryId>) -> RecordKey {
+    let mut key = [0; 21];
+    key[..8].copy_from_slice(&number);
+    if let Some(EntryId { partition, offset }) = entry {
+        key[8] = 1;
+        // With the sign turned over, bytes are ordered as numbers are.
+        key[9..13].copy_from_slice(&(partition ^ i32::MIN).to_be_bytes());
+        key[13..].copy_from_slice(&(offset ^ i64::MIN).to_be_bytes());
+    }
+    key
+}
+
 fn entry_of(key: &[u8]) -> Option<EntryId> {
-    let (partition, offset) = key.get(HASH_BYTES..)?.split_first_chunk::<4>()?;
+    let (partition, offset) = key.get(8..)?.strip_prefix(&[1])?.split_first_chunk::<4>()?;
     let partition = i32::from_be_bytes(*partition) ^ i32::MIN;
     let offset = i64::from_be_bytes(*offset.first_chunk::<8>()?) ^ i64::MIN;
     Some(EntryId { partition, offset })
+}
+
+impl Tables {
+    fn make(env: &Env<WithoutTls>) -> heed::Result<Self> {
+        let txn = env.write_txn()?;
+        let made = env.create_databases_and_commit(txn, |databases, txn| {
+            let numbers = databases.create_database::<Bytes, Bytes>(txn, Some("numbers"))?;
+            let records = databases.create_database::<Bytes, Bytes>(txn, Some("records"))?;
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((numbers, records)))
+        })?;
+        match made {
+            CommitOrAbort::Commit((numbers, records)) => {
+                Ok(Self { numbers, records, next_number: AtomicU64::new(0) })
+            }
+            CommitOrAbort::Abort(()) => unreachable!("it commits"),
+        }
+    }
+
+    fn number(&self, txn: &RoTxn<'_, AnyTls>, hash: &Hash) -> heed::Result<Option<Number>> {
+        let number = self.numbers.get(txn, hash)?;
+        Ok(number.and_then(|number| number.try_into().ok()))
+    }
+
+    /// Writes changes, later ones over earlier ones.
+    fn put(
+        &self,
+        txn: &mut RwTxn<'_>,
+        changes: Vec<(Hash, Option<EntryId>, Option<Vec<u8>>)>,
+    ) -> heed::Result<()> {
+        let mut numbers: FxHashMap<Hash, Number> = FxHashMap::default();
+        let mut sorted = Vec::with_capacity(changes.len());
+        for (hash, entry, value) in changes {
+            let known = match numbers.get(&hash) {
+                Some(number) => Some(*number),
+                None => self.number(txn, &hash)?,
+            };
+            let number = match known {
+                Some(number) => number,
+                // Of a scope that is not there, nothing has to be removed.
+                None if value.is_none() => continue,
+                None => {
+                    // Where the write fails the number is lost, and nobody misses it.
+                    let number = self.next_number.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+                    self.numbers.put(txn, &hash, &number)?;
+                    number
+                }
+            };
+            numbers.insert(hash, number);
+            sorted.push((record_key(number, entry), value));
+        }
+        // Stable: of equal keys the last is written last.
+        sorted.sort_by_key(|(key, _)| *key);
+        for (key, value) in sorted {
+            match value {
+                Some(value) => self.records.put(txn, &key, &value)?,
+                None => drop(self.records.delete(txn, &key)?),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl ScopeCache for DiskCache {
@@ -148,19 +232,11 @@ impl ScopeCache for DiskCache {
         let Some(held) = self.held(partition, generation).filter(|_| !changes.is_empty()) else {
             return Ok(());
         };
-        let mut sorted = BTreeMap::new();
-        for CacheChange { key, value } in changes {
-            sorted.insert(self.key(&key), value);
-        }
-        held.write(|values, txn| {
-            for (key, value) in &sorted {
-                match value {
-                    Some(value) => values.put(txn, key, value)?,
-                    None => drop(values.delete(txn, key)?),
-                }
-            }
-            Ok(())
-        })
+        let changes = changes
+            .into_iter()
+            .map(|CacheChange { key, value }| (self.hash(&key.scope), key.entry, value));
+        let changes: Vec<_> = changes.collect();
+        held.write(|tables, txn| tables.put(txn, changes))
     }
 
     fn load(
@@ -173,7 +249,8 @@ impl ScopeCache for DiskCache {
         let hash = self.hash(scope);
         let read = || {
             let txn = held.env.read_txn()?;
-            let records = held.values.prefix_iter(&txn, &hash)?;
+            let Some(number) = held.tables.number(&txn, &hash)? else { return Ok(Vec::new()) };
+            let records = held.tables.records.prefix_iter(&txn, &number)?;
             records
                 .map(|record| {
                     let (key, value) = record?;
@@ -187,12 +264,13 @@ impl ScopeCache for DiskCache {
     fn forget(&self, partition: i32, generation: u32, scope: &Scope) -> Result<(), CacheError> {
         let Some(held) = self.held(partition, generation) else { return Ok(()) };
         let hash = self.hash(scope);
-        held.write(|values, txn| {
-            let keys = values.prefix_iter(txn, &hash)?.map(|record| Ok(record?.0.to_vec()));
+        held.write(|tables, txn| {
+            let Some(number) = tables.number(txn, &hash)? else { return Ok(()) };
+            let keys = tables.records.prefix_iter(txn, &number)?.map(|of| Ok(of?.0.to_vec()));
             for key in keys.collect::<heed::Result<Vec<_>>>()? {
-                values.delete(txn, &key)?;
+                tables.records.delete(txn, &key)?;
             }
-            Ok(())
+            tables.numbers.delete(txn, &hash).map(drop)
         })
     }
 
@@ -219,29 +297,22 @@ impl Partition {
             }
             std::fs::create_dir_all(&folder)?;
             let env = open_environment(&folder, map_size)?;
-            let txn = env.write_txn()?;
-            let values = env.create_databases_and_commit(txn, |databases, txn| {
-                let values = databases.create_database::<Bytes, Bytes>(txn, None)?;
-                Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(values))
-            })?;
-            match values {
-                CommitOrAbort::Commit(values) => Ok((env, values)),
-                CommitOrAbort::Abort(()) => unreachable!("it commits"),
-            }
+            let tables = Tables::make(&env)?;
+            Ok((env, tables))
         };
         match make() {
-            Ok((env, values)) => Ok(Self { generation, folder, env, values }),
+            Ok((env, tables)) => Ok(Self { generation, folder, env, tables }),
             Err(source) => Err(storage_error(&folder, source)),
         }
     }
 
     fn write(
         &self,
-        change: impl FnOnce(&Database<'static, Bytes, Bytes>, &mut RwTxn<'_>) -> heed::Result<()>,
+        change: impl FnOnce(&Tables, &mut RwTxn<'_>) -> heed::Result<()>,
     ) -> Result<(), CacheError> {
         let write = || {
             let mut txn = self.env.write_txn()?;
-            change(&self.values, &mut txn)?;
+            change(&self.tables, &mut txn)?;
             txn.commit()
         };
         write().map_err(|source| storage_error(&self.folder, source))
@@ -258,7 +329,7 @@ impl Drop for Partition {
 #[allow(unsafe_code)]
 fn open_environment(folder: &Path, map_size: usize) -> heed::Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(map_size).max_readers(READERS);
+    options.map_size(map_size).max_readers(READERS).max_dbs(DATABASES);
     // SAFETY: without syncs a crash of the machine may leave the file damaged, and nobody opens it
     // again: the next process removes it. Scopes are read at random, so reading ahead would only
     // fill memory.

@@ -7,8 +7,8 @@ use crate::log::{Assignment, LogError, Record};
 
 /// Records, and bytes of their values, that one write of the cache takes at most. More of them
 /// cost fewer writes of the same pages, and more memory.
-const RECORDS: usize = 16_384;
-const BYTES: usize = 8 << 20;
+const RECORDS: usize = 4_096;
+const BYTES: usize = 4 << 20;
 
 /// Puts a changelog into the cache, some records at a time.
 pub(super) struct Restoring<'a> {
@@ -76,15 +76,15 @@ mod tests {
             Restoring::begin(&cache, Assignment { partition: 3, generation: 2 }).unwrap();
         let count = 2 * RECORDS as i64 + 5;
         for offset in 0..count {
-            let key = format!(r#"{{"scope":"default/c{}"}}"#, offset % 20_000);
+            let key = format!(r#"{{"scope":"default/c{}"}}"#, offset % 5_000);
             let value = offset.to_string();
             restoring.take(record(offset, &key, Some(&value))).unwrap();
         }
         restoring.take(record(count, r#"{"scope":"default/c7"}"#, None)).unwrap();
         restoring.finish().unwrap();
-        assert_eq!(cache.len(3), 19_999);
+        assert_eq!(cache.len(3), 4_999);
         let of = |scope: &str| cache.load(3, 2, &Scope::new(None, scope)).unwrap().unwrap();
-        assert_eq!(of("c9")[0].value, b"20009", "the last one");
+        assert_eq!(of("c9")[0].value, b"5009", "the last one");
         assert!(of("c7").is_empty());
     }
 

@@ -16,7 +16,7 @@ use super::Isolation;
 use super::state::State;
 
 /// Records of a changelog that are in memory at once while it is given.
-const RESTORE_RECORDS: usize = 1_024;
+const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
 
 /// The members of a group, by the order they joined in.
 #[derive(Default)]

@@ -274,6 +274,9 @@ impl KafkaConfig {
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("queued.max.messages.kbytes", self.fetch_queue_kib.to_string())
+            // The client's own second would let a reader that is slower than the broker wait for
+            // nothing, each time the queue has been full.
+            .set("fetch.queue.backoff.ms", "10")
             .set(
                 "max.partition.fetch.bytes",
                 self.fetch_partition_kib.saturating_mul(1024).to_string(),

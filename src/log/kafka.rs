@@ -10,8 +10,11 @@
 //!   (after some errors librdkafka has neither a member id nor a generation, and then the broker
 //!   checks nothing). So the committer reads its identity before and after it fetches the
 //!   metadata and goes on only where it is whole and the same, and only with partitions that the
-//!   consumer still holds under the same generation.
-//! - A partition is restored up to the high watermark as it stood after the committed offset was
+//!   consumer still holds under the same generation. Expelled in the middle of a rebalance, the
+//!   client also joins again as a new member that the broker trusts, and still holds what it was
+//!   given before; so a partition counts only for the member that it was assigned to.
+//! - A partition is restored as of one moment: the committed offset is the same before and after
+//!   its changelog is read, up to the high watermark as it stood after the committed offset was
 //!   stable. A transaction still open there is waited for: a dead process may have left it open
 //!   below records that a later owner committed.
 //! - A rebalance only assigns and pauses. Revoked partitions stay assigned until the engine

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::Topic;
 use super::KafkaConfig;
+use super::restore::OutsideGroup;
 
 /// How often they are asked for while some partition is paused.
 const EVERY: Duration = Duration::from_secs(2);
@@ -71,15 +72,13 @@ fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<Shared
 }
 
 fn ask(
-    client: &mut Option<BaseConsumer<DefaultConsumerContext>>,
+    client: &mut Option<BaseConsumer<OutsideGroup>>,
     config: &KafkaConfig,
     wanted: &BTreeSet<i32>,
 ) -> Result<BTreeMap<i32, i64>, KafkaError> {
     let client = match client {
         Some(client) => client,
-        none => {
-            none.insert(config.watermark_settings().create_with_context(DefaultConsumerContext)?)
-        }
+        none => none.insert(config.watermark_settings().create_with_context(OutsideGroup)?),
     };
     let mut list = TopicPartitionList::with_capacity(wanted.len());
     for partition in wanted {

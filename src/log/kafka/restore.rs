@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _, DefaultConsumerContext};
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
@@ -25,18 +26,31 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How often a long restoration tells how far it is.
 const TELL: Duration = Duration::from_secs(5);
 
+/// What clients outside of the group tell: that a partition ended is no error.
+pub(super) struct OutsideGroup;
+
+impl ClientContext for OutsideGroup {
+    fn error(&self, error: KafkaError, reason: &str) {
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
+            tracing::warn!(%error, reason, "Kafka client");
+        }
+    }
+}
+
+impl ConsumerContext for OutsideGroup {}
+
 /// Reads changelogs, with clients of its own that never join a group.
 pub(super) struct Restorer {
     config: KafkaConfig,
-    changelog: BaseConsumer<DefaultConsumerContext>,
-    watermarks: BaseConsumer<DefaultConsumerContext>,
+    changelog: BaseConsumer<OutsideGroup>,
+    watermarks: BaseConsumer<OutsideGroup>,
 }
 
 impl Restorer {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, LogError> {
         let make = |settings: rdkafka::ClientConfig| {
             settings
-                .create_with_context(DefaultConsumerContext)
+                .create_with_context(OutsideGroup)
                 .map_err(|source| failed("making the reader of the changelog", source))
         };
         Ok(Self {
@@ -146,7 +160,7 @@ impl Restorer {
     /// partition has no leader.
     fn end(
         &self,
-        client: &BaseConsumer<DefaultConsumerContext>,
+        client: &BaseConsumer<OutsideGroup>,
         partition: i32,
         deadline: Instant,
         alive: &mut KeepAlive<'_>,

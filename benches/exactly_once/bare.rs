@@ -68,8 +68,8 @@ pub(crate) fn serve(bootstrap: &str, what: Outputs) {
             };
             send("responses", RESPONSE_BYTES);
             if what == Outputs::Three {
-                send("history", ENTRY_BYTES);
-                send("history", SCOPE_BYTES);
+                send("recorded", ENTRY_BYTES);
+                send("recorded", SCOPE_BYTES);
             }
             let next = Offset::Offset(message.offset() + 1);
             match offsets.find_partition("turns", message.partition()) {

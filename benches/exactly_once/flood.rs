@@ -12,6 +12,7 @@ use turnstream::worker::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::model::{Busy, GenerateRequest, Generated, Model, Reply};
 
+use crate::broker::Broker;
 use crate::memory::Resident;
 
 /// How long the flood lasts.
@@ -25,7 +26,8 @@ const LOOK: Duration = Duration::from_secs(10);
 /// How long the model answers again at the end.
 const CALM: Duration = Duration::from_secs(20);
 
-pub(crate) fn measure(bootstrap: &str) {
+pub(crate) fn measure(broker: &Broker) {
+    let bootstrap = broker.bootstrap();
     println!("a flood of {} s, with a model that never answers", seconds());
     let mut engine = crate::start("flood-engine", bootstrap);
     crate::run("flood-clients", bootstrap);

@@ -49,12 +49,12 @@ fn main() {
         std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     let all = wanted.is_empty();
     for (name, measure) in
-        [("throughput", throughput::measure as fn(&str)), ("flood", flood::measure)]
+        [("throughput", throughput::measure as fn(&broker::Broker)), ("flood", flood::measure)]
     {
         if all || wanted.iter().any(|arg| arg == name) {
             let Some(broker) = broker::Broker::start_or_skip(name) else { return };
             broker.create_topics("", turns::PARTITIONS);
-            measure(broker.bootstrap());
+            measure(&broker);
         }
     }
 }

@@ -6,22 +6,34 @@ use std::time::{Duration, Instant};
 
 use turnstream::config::Config;
 use turnstream::engine::{Ends, serve as serve_engine};
-use turnstream::log::kafka::{self, KafkaConfig};
+use turnstream::log::kafka::{self, KafkaConfig, KafkaTopics};
 use turnstream::log::{LogError, Producer, Topic, Transaction};
 use turnstream::worker::Parts;
 use turnstream_operators::generation::Generator;
+
+use crate::broker::Broker;
+use crate::turns::PARTITIONS;
 
 /// Turns that each process serves.
 pub(crate) fn turns() -> usize {
     crate::number("THROUGHPUT_TURNS", 60_000)
 }
 
-pub(crate) fn measure(bootstrap: &str) {
+pub(crate) fn measure(broker: &Broker) {
+    let bootstrap = broker.bootstrap();
     println!("{} turns of 10,000 conversations on 8 partitions", turns());
     crate::run("fill", bootstrap);
+    for open in [false, true] {
+        broker.create_topics(&prefix(open), PARTITIONS);
+    }
     for part in ["bare", "bare-three", "engine-gate-closed", "engine"] {
         crate::run(part, bootstrap);
     }
+}
+
+/// What the names of an engine's own topics begin with: two engines keep two histories.
+fn prefix(open: bool) -> String {
+    format!("open-{open}-")
 }
 
 /// One line of the result.
@@ -94,6 +106,13 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
         bootstrap_servers: bootstrap.to_owned(),
         group_id: format!("engine-{open}"),
         transactional_id: format!("engine-{open}"),
+        topics: KafkaTopics {
+            turns: Topic::Turns.name().to_owned(),
+            responses: prefix(open) + Topic::Responses.name(),
+            recorded: prefix(open) + Topic::Recorded.name(),
+            dead_letters: prefix(open) + Topic::DeadLetters.name(),
+            history: prefix(open) + Topic::History.name(),
+        },
         ..KafkaConfig::default()
     };
     let (consumer, producer) = kafka::connect(&log).expect("a broker");

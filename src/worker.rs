@@ -438,6 +438,33 @@ mod tests {
         assert!(matches!(workers.drain(), Err(WorkerError::Panicked)));
     }
 
+    /// The core is woken when a scope has been idle for long, and not before.
+    #[test]
+    fn idle_scopes_leave_memory_when_their_time_has_come() {
+        timely::execute_directly(|worker| {
+            let (inlet, inputs) = crossbeam_channel::unbounded();
+            let (outlet, _outcomes) = crossbeam_channel::unbounded();
+            let cache = Arc::new(MemoryCache::default());
+            let parts = Parts { cache: cache.clone(), ..parts() };
+            let core = Core::install(worker, &parts, inputs, outlet, Clock::none());
+            cache.begin(0, 1).unwrap();
+            inlet.send(Input::Assigned { partition: 0, generation: 1 }).unwrap();
+            inlet.send(turn(0)).unwrap();
+            core.waker().activate().unwrap();
+            let mut step = |now_ms| (0..20).for_each(|_| core.step(worker, now_ms));
+            step(1);
+            let due_ms = core.next_deadline_ms().unwrap();
+            assert_eq!(due_ms, 901_000, "the next whole second");
+            step(due_ms - 1);
+            assert_eq!(cache.len(0), 0);
+            step(due_ms);
+            assert_eq!(cache.len(0), 2, "the entry and the scope's own record");
+            assert_eq!(core.next_deadline_ms(), None, "nobody else is idle");
+            drop(inlet);
+            core.waker().activate().unwrap();
+        });
+    }
+
     /// However the last step of a worker falls, it ends and does not park for ever.
     #[test]
     fn workers_end_with_their_last_turn() {

@@ -17,6 +17,8 @@
 //!
 //! Asserts only that what was measured is what was meant. Numbers are in benches/README.md.
 
+#![allow(clippy::print_stdout)] // Printing is what it does.
+
 use std::process::Command;
 
 #[allow(dead_code)] // The tests' broker can do more than is needed here.

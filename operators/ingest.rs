@@ -59,7 +59,9 @@ pub struct TurnsConfig {
     /// turns two kinds of clients write would be cut in two. Replays check nothing.
     pub partitioner: Partitioner,
     /// Inputs of one partition in flight at most, waiting ones included, from 1; then the
-    /// partition pauses. It also bounds the set of finished offsets that a commit carries.
+    /// partition pauses. One poll may go beyond it. It also bounds the set of finished offsets that
+    /// a commit carries, in 4 KB: from about 1,500 on the set may not fit, and what finished then
+    /// waits until the lowest input in flight has ended.
     pub max_in_flight_per_partition: usize,
     /// Inputs of the whole process in flight at most, from 1; then all partitions pause.
     pub max_in_flight: usize,

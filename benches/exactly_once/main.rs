@@ -13,6 +13,8 @@
 //! memory every ten seconds. Asserts only that what was measured is what was meant. Numbers are
 //! in benches/README.md.
 
+#![allow(clippy::print_stdout)] // Numbers are what it is for.
+
 use std::process::{Child, Command};
 
 mod bare;

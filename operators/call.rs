@@ -3,7 +3,8 @@
 //!
 //! Per request it keeps one capability for each output, sends the request, is woken by the
 //! answer, and emits at the request's time. An answer always comes: a value, an error, a
-//! contained panic, or the timeout. What is asked is a recorded fact from then on: nobody asks
+//! contained panic, or the timeout. A turn that nobody waits for any more is given up, and its
+//! request abandoned. What is asked is a recorded fact from then on: nobody asks
 //! twice for one turn, but for the retries configured here.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use timely::progress::operate::FrontierInterest;
 use timely::scheduling::Activator;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
+use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, InFlight};
 use crate::model::{Answer, Busy, CallError, Model, Reply};
 use crate::stage::Shell;
@@ -69,6 +71,8 @@ pub struct CallShell {
     pub call: CallConfig,
     /// Wakes it at its deadlines.
     pub timers: Timers,
+    /// The turns that somebody still waits for; the others are given up.
+    pub awaited: Awaited,
 }
 
 /// Asks `model` once for every turn: turns in, (turns with the answer, faults) out. Turns of
@@ -117,6 +121,12 @@ where
                     calls.begin(turn, capabilities, &question.ask);
                 }
             });
+            for Pending { turn, capabilities, started, .. } in calls.given_up() {
+                calls.shell.shell.give_up(stage, started);
+                let fault = Fault::new(stage, FaultKind::Error, "nobody waits for it any more");
+                let failed = Failed { context: Arc::clone(turn.context()), fault };
+                faults.session(&capabilities.1).give(failed);
+            }
             for (pending, answer) in calls.answered(&question.ask) {
                 let Pending { mut turn, capabilities, started, .. } = pending;
                 let decided = answer.and_then(|answer| (question.read)(&turn, answer));
@@ -154,6 +164,10 @@ struct Calls<I, Q, A> {
     wake: Arc<dyn Fn() + Send + Sync>,
     activator: Rc<Activator>,
     armed_ms: Option<u64>,
+    /// How many turns had been given up when it was looked at last.
+    given_up: u64,
+    /// Turns that came when nobody waited for them any more.
+    gone: Vec<Pending<I>>,
     next_ticket: u64,
     pending: BTreeMap<u64, Pending<I>>,
     /// Requests that a full queue handed back, in order.
@@ -173,7 +187,9 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         // Unbounded, and yet bounded: one answer per attempt of a turn in flight.
         let (send, answers) = crossbeam_channel::unbounded();
         let (pending, busy) = (BTreeMap::new(), VecDeque::new());
+        shell.awaited.watch(Rc::clone(&activator));
         let (armed_ms, next_ticket) = (None, 0);
+        let given_up = shell.awaited.given_up();
         Self {
             stage,
             model,
@@ -181,6 +197,8 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             wake,
             activator,
             armed_ms,
+            given_up,
+            gone: Vec::new(),
             next_ticket,
             pending,
             busy,
@@ -199,7 +217,8 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         let started = self.shell.shell.begin(self.stage);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let request = ask(&turn);
+        let is_awaited = self.shell.awaited.contains(turn.context().request);
+        let request = is_awaited.then(|| ask(&turn));
         let abandoned = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             turn,
@@ -210,8 +229,13 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             abandoned,
             started,
         };
-        self.send(ticket, &pending, request);
-        self.pending.insert(ticket, pending);
+        match request {
+            Some(request) => {
+                self.send(ticket, &pending, request);
+                self.pending.insert(ticket, pending);
+            }
+            None => self.gone.push(pending),
+        }
     }
 
     fn send(&mut self, ticket: u64, pending: &Pending<I>, request: Q) {
@@ -229,6 +253,23 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         } else if let Err(busy) = self.model.ask(request, reply) {
             self.busy.push_back(busy);
         }
+    }
+
+    /// Every turn that nobody waits for any more. Its request is abandoned, and what comes for it
+    /// is not heard.
+    fn given_up(&mut self) -> Vec<Pending<I>> {
+        let mut gone = std::mem::take(&mut self.gone);
+        let given_up = self.shell.awaited.given_up();
+        if std::mem::replace(&mut self.given_up, given_up) != given_up {
+            let awaited = &self.shell.awaited;
+            let unwanted = |pending: &Pending<I>| !awaited.contains(pending.turn.context().request);
+            let unwanted = self.pending.extract_if(.., |_, pending| unwanted(pending));
+            gone.extend(unwanted.map(|(_, pending)| pending));
+        }
+        for pending in &gone {
+            pending.abandoned.store(true, Ordering::Relaxed);
+        }
+        gone
     }
 
     /// Every turn whose answer is final now.

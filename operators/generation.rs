@@ -119,6 +119,7 @@ pub fn generation<'scope>(
                 shell: resources.shell(config.on_failure),
                 call: config.call.clone(),
                 timers: resources.timers.clone(),
+                awaited: resources.awaited.clone(),
             };
             prompted(turns, config, shell, Arc::clone(model))
         }

@@ -24,6 +24,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::Stage;
 
+use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::language::Lexicon;
@@ -142,6 +143,8 @@ pub struct Keeping {
     pub cache: Arc<dyn ScopeCache>,
     /// Says how long a scope has been idle.
     pub timers: Timers,
+    /// Told of every turn that goes down the flow, and when nobody waits for it any more.
+    pub awaited: Awaited,
 }
 
 /// What comes back on the feedback edge: a draft, or the fault of any stage.

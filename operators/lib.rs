@@ -51,6 +51,7 @@ pub mod fact_selection;
 
 pub mod generation;
 
+pub mod awaited;
 pub mod broken;
 pub mod call;
 pub mod flow;

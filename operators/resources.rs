@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::awaited::Awaited;
 use crate::knowledge::Graph;
 use crate::language::Lexicon;
 use crate::model::Generate;
@@ -22,6 +23,8 @@ pub struct Resources {
     pub observer: Observer,
     /// Wakes stages that wait for a model.
     pub timers: Timers,
+    /// The turns that somebody still waits for.
+    pub awaited: Awaited,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
 }

@@ -213,6 +213,14 @@ impl Shell {
         self.observer.tell(|observer| observer.left(stage, Passage { micros, fault, degraded }));
         decided
     }
+
+    /// A turn that began at `started` leaves the stage because nobody waits for it any more.
+    pub(crate) fn give_up(&self, stage: Stage, started: Option<u64>) {
+        let micros = started.zip(self.clock.micros());
+        let micros = micros.map(|(started, now)| now.saturating_sub(started));
+        let passage = Passage { micros, fault: None, degraded: false };
+        self.observer.tell(|observer| observer.left(stage, passage));
+    }
 }
 
 fn apply_policy<I: InFlight, T>(

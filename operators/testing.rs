@@ -8,6 +8,7 @@ use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
 use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId};
 
+use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Gated, Progress, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
 use crate::knowledge::{Graph, ImportedFact};
@@ -107,6 +108,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         clock: Clock::none(),
         observer: Observer::none(),
         timers: Timers::default(),
+        awaited: Awaited::default(),
         generate: None,
     }
 }

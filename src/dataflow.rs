@@ -39,7 +39,7 @@ pub fn dialogue<'scope>(
 ) -> StreamVec<'scope, Epoch, Finished> {
     let config = parts.config.as_ref().clone();
     let (rules, late) = (parts.rules(), parts.count_late_answers());
-    let keeping = parts.keeping(means.timers.clone());
+    let keeping = parts.keeping(means);
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
 

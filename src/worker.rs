@@ -23,6 +23,7 @@ use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
+use turnstream_operators::awaited::Awaited;
 use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
@@ -119,8 +120,9 @@ impl Parts {
     }
 
     /// Where scopes stay that are idle.
-    pub fn keeping(&self, timers: Timers) -> Keeping {
-        Keeping { cache: Arc::clone(&self.cache), timers }
+    pub fn keeping(&self, means: &Resources) -> Keeping {
+        let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
+        Keeping { cache: Arc::clone(&self.cache), timers, awaited }
     }
 
     /// What the deciding stages of one worker share.
@@ -131,6 +133,7 @@ impl Parts {
             clock,
             observer: self.metrics.stage_observer(),
             timers,
+            awaited: Awaited::default(),
             generate: self.generate.clone(),
         }
     }

@@ -48,11 +48,12 @@ fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<Words> {
     Arc::new(Scripted::new(name, capacity, script))
 }
 
-fn shell(timers: &Timers, on_failure: OnFailure, attempts: u32) -> CallShell {
+fn shell(timers: &Timers, awaited: &Awaited, on_failure: OnFailure, attempts: u32) -> CallShell {
     CallShell {
         shell: Shell { clock: Clock::none(), observer: Observer::none(), on_failure },
         call: CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 },
         timers: timers.clone(),
+        awaited: awaited.clone(),
     }
 }
 
@@ -73,7 +74,12 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         lexicon: Lexicon::english(),
     };
 
-    let keeping = Keeping { cache: Arc::<MemoryCache>::default(), timers: timers.clone() };
+    let awaited = Awaited::default();
+    let keeping = Keeping {
+        cache: Arc::<MemoryCache>::default(),
+        timers: timers.clone(),
+        awaited: awaited.clone(),
+    };
 
     let (mut input, probe, captured) = worker.dataflow::<Epoch, _, _>(|scope| {
         let (input, inputs) = scope.new_input::<Input>();
@@ -84,7 +90,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
             asked.map(Gated::undecided),
             Stage::Gate,
             gate as Arc<dyn Model<String, String>>,
-            shell(&timers, OnFailure::Degrade, 1),
+            shell(&timers, &awaited, OnFailure::Degrade, 1),
             Question {
                 ask: |turn: &Gated| turn.context.query().to_owned(),
                 read: |_: &Gated, _: String| Ok(true),
@@ -99,7 +105,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
             gated,
             Stage::Generation,
             generate as Arc<dyn Model<String, String>>,
-            shell(&timers, OnFailure::DeadLetter, 2),
+            shell(&timers, &awaited, OnFailure::DeadLetter, 2),
             Question {
                 ask: |turn: &Gated| turn.context.query().to_owned(),
                 read: |_: &Gated, text: String| Ok(text),

@@ -6,6 +6,7 @@ use turnstream_schemas::{
 };
 
 use super::*;
+use crate::flow::RequestId;
 use crate::model::{Busy, GenerateRequest, Model, Reply};
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
 
@@ -203,7 +204,10 @@ fn prompted(
     run_dataflow(vec![grounded], move |turns| {
         let config = GenerationConfig { form: Form::Prompted, ..Default::default() };
         let generate: Arc<Generate> = Arc::new(Immediate(answer.clone()));
-        generation(turns, config, &Resources { generate: Some(generate), ..resources(&graph) })
+        let resources = Resources { generate: Some(generate), ..resources(&graph) };
+        // As `history` does when it hands a turn down.
+        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+        generation(turns, config, &resources)
     })
 }
 

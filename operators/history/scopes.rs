@@ -114,6 +114,10 @@ impl Scopes {
         let key = (context.request.partition, context.scope.clone());
         let open = self.open.get_mut(&key)?;
         let steps = open.sequence.answered(context.request, answer, &self.rules)?;
+        self.keeping.awaited.answered(context.request);
+        if let Some(next) = open.sequence.asked() {
+            self.keeping.awaited.ask(next);
+        }
         self.settle(key);
         Some(steps)
     }
@@ -133,7 +137,14 @@ impl Scopes {
         if let Some(place) = open.idle.take() {
             self.idle.remove(&place);
         }
+        let before = open.sequence.asked();
         let steps = open.sequence.arrive(turn, &self.rules);
+        let now = open.sequence.asked();
+        if now != before {
+            // An agent overtook the one before.
+            before.into_iter().for_each(|request| self.keeping.awaited.give_up(request));
+            now.into_iter().for_each(|request| self.keeping.awaited.ask(request));
+        }
         self.settle(key);
         steps
     }
@@ -200,7 +211,9 @@ impl Scopes {
     }
 
     fn drop_partition(&mut self, partition: i32) {
-        self.open.retain(|(of, _), _| *of != partition);
+        for (_, gone) in self.open.extract_if(|(of, _), _| *of == partition) {
+            gone.sequence.asked().into_iter().for_each(|of| self.keeping.awaited.give_up(of));
+        }
         self.idle.retain(|_, idle| idle.key.0 != partition);
     }
 

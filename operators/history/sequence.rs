@@ -79,6 +79,11 @@ impl Sequence {
         self.is_retired()
     }
 
+    /// The turn whose answer is awaited.
+    pub fn asked(&self) -> Option<RequestId> {
+        self.asked.as_ref().map(|turn| turn.request)
+    }
+
     /// Takes a turn in.
     pub fn arrive(&mut self, turn: Box<ArrivedTurn>, rules: &Rules) -> Vec<Step> {
         let mut steps = Vec::new();

@@ -35,7 +35,11 @@ struct Talk {
 impl Talk {
     fn new(rules: Rules) -> Self {
         let cache = Arc::new(MemoryCache::default());
-        let keeping = Keeping { cache: cache.clone(), timers: Timers::default() };
+        let keeping = Keeping {
+            cache: cache.clone(),
+            timers: Timers::default(),
+            awaited: Awaited::default(),
+        };
         let scopes = Scopes::new(rules, keeping, 1);
         Self { scopes, cache, next_offset: AtomicI64::new(1), asked: Vec::new(), ended: Vec::new() }
     }

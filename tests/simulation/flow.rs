@@ -8,7 +8,7 @@ use turnstream::config::Config;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream_operators::form::Form;
 
-use crate::instance::{Instance, Moved, NEVER};
+use crate::instance::{GROUP, Instance, Moved, NEVER};
 use crate::oracle::Oracle;
 use crate::workload::Workload;
 use crate::world::parts;
@@ -75,6 +75,45 @@ fn an_endless_conversation_pauses_its_own_partition_only() {
             break;
         }
     }
+    oracle.check(&log, &workload, &config);
+}
+
+/// While a model is stalled, an instance that loses its partitions again and again holds the
+/// turns of its last assignment only; and all of them are served once the model is well.
+#[test]
+fn turns_of_older_assignments_do_not_pile_up_at_a_stalled_model() {
+    const LOSSES: u64 = 10;
+    let config = config();
+    let parts = parts(config.clone());
+    let log =
+        EmbeddedLog::in_memory(&EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() });
+    let log = log.expect("a log in memory");
+    let mut workload = Workload::new(&mut Rng::with_seed(1), 1, false);
+    for at in 0..BOUND as u64 {
+        workload.send_of(&log, (0, &format!("stalled-{at}")), NEVER, at);
+    }
+    let calm: Arc<AtomicBool> = Arc::default();
+    let mut instance = Instance::start(&log, "process", &parts, |_| (9, 0), &calm);
+    let mut oracle = Oracle::default();
+    let mut rounds = |count: u64, now_ms: u64| {
+        for round in 0..count {
+            instance.poll(now_ms + round);
+            instance.work(now_ms + round);
+            assert_eq!(instance.take_reports(usize::MAX, now_ms + round), Moved::On);
+        }
+        instance.member
+    };
+    for loss in 0..LOSSES {
+        let member = rounds(20, loss * 20);
+        log.expel(GROUP, member);
+    }
+    rounds(20, LOSSES * 20);
+    let given_up = parts.late_answers.load(Ordering::Relaxed);
+    assert_eq!(given_up, LOSSES * BOUND as u64, "of each loss all, and no answer came");
+    calm.store(true, Ordering::Relaxed);
+    rounds(1, PATIENCE_MS * 2);
+    rounds(200, PATIENCE_MS * 2 + 1_000);
+    oracle.observe(&log, &workload);
     oracle.check(&log, &workload, &config);
 }
 

@@ -44,7 +44,6 @@ const SEEDS: u64 = 500;
 /// Threads that share the seeds.
 const THREADS: usize = 2;
 
-#[cfg(not(feature = "broken"))]
 #[test]
 fn no_fault_loses_doubles_or_reorders_an_outcome() {
     let of = |name| std::env::var(name).ok().map(|text: String| text.parse().expect("a number"));

@@ -11,6 +11,7 @@ use turnstream_schemas::{
 use super::super::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
+use crate::awaited::Awaited;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
 use crate::ingest::Original;
 use crate::language::Lexicon;
@@ -94,7 +95,11 @@ impl Worker {
             lexicon: Lexicon::english(),
         };
         let (cache, timers) = (Arc::<Fallible>::default(), Timers::default());
-        let keeping = Keeping { cache: Arc::clone(&cache) as Arc<_>, timers: timers.clone() };
+        let keeping = Keeping {
+            cache: Arc::clone(&cache) as Arc<_>,
+            timers: timers.clone(),
+            awaited: Awaited::default(),
+        };
         let mut worker = Self {
             scopes: Scopes::new(rules, keeping, 1),
             cache,

@@ -193,6 +193,8 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
         Outcome::DeadLetter(letter) => {
             let degrades = config.generation.on_failure == OnFailure::Degrade;
             assert!(letter.fault.stage == Stage::Generation && !degrades, "{letter:?}");
+            let by_model = letter.fault.reason.starts_with("model `");
+            assert!(by_model, "nothing fails here but a model: {letter:?}");
             assert_eq!(record.value, sent.value, "as it came");
         }
     }

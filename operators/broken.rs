@@ -23,16 +23,6 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::NoSkip,
-        Self::SkipByLastApplied,
-        Self::CommitPastPending,
-        Self::RestoreByLastMessage,
-        Self::LateAnswers,
-        Self::SupersededAfterAgent,
-    ];
-
     /// Whether this thread runs with it broken.
     #[cfg(not(feature = "broken"))]
     #[inline]

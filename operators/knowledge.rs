@@ -32,7 +32,7 @@ pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,
 };
-pub use layout::FORMAT_VERSION;
+pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
 pub use live::{Knowledge, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
@@ -179,15 +179,21 @@ impl Graph {
         self.snapshot.find(normalised)
     }
 
-    /// The concepts whose lemmas, joined by single spaces, are `key`
-    /// ([`crate::language::Lexicon::key`]), by falling degree, then text.
-    pub fn concepts_with_lemmas(&self, key: &str) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
-        self.snapshot.concepts_with_lemmas(key)
+    /// The concepts of a language whose lemmas, joined as the language does, are `key`
+    /// ([`crate::language::Lexicon::key`]), by falling degree, then text. None for a language
+    /// that has no lexicon.
+    pub fn concepts_with_lemmas(
+        &self,
+        language: &str,
+        key: &str,
+    ) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
+        self.snapshot.concepts_with_lemmas(language, key)
     }
 
-    /// Begins a walk through the lemma index, word by word.
-    pub(crate) fn lemma_walk(&self) -> LemmaWalk<'_> {
-        self.snapshot.lemma_walk()
+    /// Begins a walk through the lemma index of a language, word by word. For a language that has
+    /// no lexicon it is over at once.
+    pub(crate) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {
+        self.snapshot.lemma_walk(language)
     }
 
     /// What a relation means and how it is spoken.

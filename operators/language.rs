@@ -99,6 +99,19 @@ impl Lexicon {
         }
     }
 
+    /// The lexicon of a language by its code, such as `en`; `None` where there is none.
+    pub fn for_language(code: &str) -> Option<&'static Self> {
+        match code {
+            "en" => Some(Self::english()),
+            _ => None,
+        }
+    }
+
+    /// What stands between the lemmas of a [`Self::key`]: a space where the language writes one.
+    pub fn joint(&self) -> &'static str {
+        " "
+    }
+
     /// The language's code, `en`.
     pub fn language(&self) -> &'static str {
         self.language

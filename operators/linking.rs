@@ -107,7 +107,7 @@ fn longest(
     words: &[Word<'_>],
     config: &LinkingConfig,
 ) -> Option<(ConceptId, usize)> {
-    let mut walk = graph.lemma_walk();
+    let mut walk = graph.lemma_walk(lexicon.language());
     let mut best = None;
     let longest = words.len().min(usize::from(config.max_words.clamp(1, 5)));
     for count in 1..=longest {

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use turnstream_operators::knowledge::{
     Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, ImportReport, SnapshotError,
-    import, write_whole,
+    import, lexicon_fingerprint, write_whole,
 };
-use turnstream_operators::language::Lexicon;
 
 pub mod lookup;
 pub mod progress;
@@ -145,7 +144,7 @@ pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
 
 /// The name of the pack's snapshot: another pack, format or lexicon is another file.
 fn pack_snapshot_name() -> String {
-    let (pack, lexicon) = (crc32fast::hash(PACK), Lexicon::english().fingerprint());
+    let (pack, lexicon) = (crc32fast::hash(PACK), lexicon_fingerprint(["en"]));
     format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
 }
 

@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 
 use super::import::{ImportedFact, normalise};
 use super::layout::{
-    CHECKED_FROM, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section, encode, pack,
+    CHECKED_FROM, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section, encode, lemma_key,
+    lexicon_fingerprint, pack,
 };
 use super::relation::positive_name;
 use super::snapshot::{Backing, Snapshot};
@@ -217,10 +218,11 @@ impl Builder {
         let degrees = adjacency(&facts, texts.len(), &mut sections);
         dictionary(&texts, &mut sections);
         lemma_index(&texts, &languages, &degrees, &mut sections);
-        let names = [languages, relations, sources].map(|names| names.join("\t"));
+        let names = [&languages, &relations, &sources].map(|names| names.join("\t"));
         sections[Section::Names as usize] = names.join("\n").into_bytes();
         let largest = degrees.iter().copied().max().unwrap_or(0);
-        assemble(&sections, [texts.len() as u32, facts.len() as u32, largest])
+        let fingerprint = lexicon_fingerprint(languages);
+        assemble(&sections, [fingerprint, texts.len() as u32, facts.len() as u32, largest])
     }
 
     fn sorted_concepts(&self, language_places: &[usize]) -> Vec<Concept<'_>> {
@@ -317,22 +319,23 @@ fn adjacency(facts: &[Fact], concepts: usize, sections: &mut [Vec<u8>; SECTIONS]
     degrees
 }
 
-/// The lemma index covers the concepts of the lexicon's language.
+/// The lemma index covers the concepts of every language that has a lexicon.
 fn lemma_index(
     texts: &[Concept<'_>],
     languages: &[&str],
     degrees: &[u32],
     sections: &mut [Vec<u8>; SECTIONS],
 ) {
-    let lexicon = Lexicon::english();
-    let indexed =
-        |concept: &Concept<'_>| languages[usize::from(concept.language)] == lexicon.language();
+    let lexicons: Vec<_> = languages.iter().map(|code| Lexicon::for_language(code)).collect();
+    let key = |concept: &Concept<'_>| {
+        let language = usize::from(concept.language);
+        let key = lexicons[language]?.key(concept.text);
+        (!key.is_empty()).then(|| lemma_key(languages[language], &key))
+    };
     let mut keys: Vec<(String, Reverse<u32>, usize)> = texts
         .iter()
         .enumerate()
-        .filter(|(_, concept)| indexed(concept))
-        .map(|(id, concept)| (lexicon.key(concept.text), Reverse(degrees[id]), id))
-        .filter(|(key, ..)| !key.is_empty())
+        .filter_map(|(id, concept)| Some((key(concept)?, Reverse(degrees[id]), id)))
         .collect();
     keys.sort_unstable();
     let mut map = MapBuilder::memory();
@@ -348,7 +351,8 @@ fn lemma_index(
     sections[Section::Lemmas as usize] = map.into_inner().unwrap_or_default();
 }
 
-fn assemble(sections: &[Vec<u8>; SECTIONS], [concepts, facts, largest]: [u32; 3]) -> Vec<u8> {
+/// `counts`: lexicon fingerprint, concepts, facts, largest degree.
+fn assemble(sections: &[Vec<u8>; SECTIONS], counts: [u32; 4]) -> Vec<u8> {
     let size = sections.iter().map(Vec::len).sum::<usize>() + HEADER_BYTES + 8 * SECTIONS;
     let mut bytes = Vec::with_capacity(size);
     bytes.resize(HEADER_BYTES, 0);
@@ -359,15 +363,10 @@ fn assemble(sections: &[Vec<u8>; SECTIONS], [concepts, facts, largest]: [u32; 3]
         bytes.extend_from_slice(section);
     }
     bytes[..8].copy_from_slice(&MAGIC);
-    let fingerprint = Lexicon::english().fingerprint();
-    let mut number = |at: usize, number: u32| {
-        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
-    };
-    number(8, FORMAT_VERSION);
-    number(16, fingerprint);
-    number(20, concepts);
-    number(24, facts);
-    number(28, largest);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    for (at, count) in (16..).step_by(4).zip(counts) {
+        bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
+    }
     let checksum = crc32fast::hash(&bytes[CHECKED_FROM..]);
     bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
     bytes

@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use super::{ConceptId, Fact, RelationId};
+use crate::language::Lexicon;
 
 /// Version of this layout. Part of the name under which a built pack is cached.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 pub(super) const MAGIC: [u8; 8] = *b"TURNKNOW";
 /// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4.
@@ -30,7 +31,7 @@ pub(super) enum Section {
     Languages,
     /// Names of languages, relations and sources, three lines of tab-separated text.
     Names,
-    /// Finite-state map from lemmas to a packed range of `LemmaConcepts`.
+    /// Finite-state map from [`lemma_key`]s to a packed range of `LemmaConcepts`.
     Lemmas,
     /// u32 each: concepts that share their lemmas.
     LemmaConcepts,
@@ -47,6 +48,27 @@ pub(super) enum Section {
 }
 
 pub(super) const SECTIONS: usize = Section::ToRanked as usize + 1;
+
+/// Checksum over the lexicons of the languages, given in order; a language without one counts as
+/// such. A lemma index is only good with the lexicons that it was built with.
+pub fn lexicon_fingerprint<'l>(languages: impl IntoIterator<Item = &'l str>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for language in languages {
+        let lexicon = Lexicon::for_language(language).map_or(0, Lexicon::fingerprint);
+        hasher.update(language.as_bytes());
+        hasher.update(&[b'\t']);
+        hasher.update(&lexicon.to_le_bytes());
+    }
+    hasher.finalize()
+}
+
+/// Between the language and the lemmas of an index key; lemmas have none.
+pub(super) const LEMMA_KEY_SEPARATOR: &str = "\t";
+
+/// Under which key the lemma index has a key of a language's lexicon.
+pub(super) fn lemma_key(language: &str, key: &str) -> String {
+    [language, LEMMA_KEY_SEPARATOR, key].concat()
+}
 
 /// The value of a lemma key: where its concepts begin, and how many there are.
 pub(super) fn pack(start: usize, count: usize) -> u64 {

@@ -10,8 +10,9 @@ use fst::raw::{Fst, Node};
 use memmap2::Mmap;
 
 use super::layout::{
-    CHECKED_FROM, FACT_BYTES, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section, check,
-    check_names, decode, names, range, read_u32, sections, unpack,
+    CHECKED_FROM, FACT_BYTES, FORMAT_VERSION, HEADER_BYTES, LEMMA_KEY_SEPARATOR, MAGIC, SECTIONS,
+    Section, check, check_names, decode, lemma_key, lexicon_fingerprint, names, range, read_u32,
+    sections, unpack,
 };
 use super::relation::RelationEntry;
 use super::{ConceptId, Fact};
@@ -152,16 +153,16 @@ impl Snapshot {
         if crc32fast::hash(&bytes[CHECKED_FROM..]) != checksum {
             return Err(damaged("its checksum differs from its content"));
         }
-        let expected = Lexicon::english().fingerprint();
-        if lexicon != expected {
-            let found = lexicon;
-            return Err(SnapshotError::Lexicon { path: path.to_owned(), found, expected });
-        }
         let (concepts, facts) = (concepts as usize, facts as usize);
         let sections = sections(bytes).ok_or_else(|| damaged("a section leaves the file"))?;
         check(bytes, &sections, concepts, facts).map_err(damaged)?;
         let [languages, relations, sources] = names(&bytes[range(&sections, Section::Names)])
             .ok_or_else(|| damaged("its names are not text"))?;
+        let expected = lexicon_fingerprint(languages.iter().map(String::as_str));
+        if lexicon != expected {
+            let found = lexicon;
+            return Err(SnapshotError::Lexicon { path: path.to_owned(), found, expected });
+        }
         check_names(bytes, &sections, [&languages, &relations, &sources]).map_err(damaged)?;
         let backing = Arc::new(backing);
         let lemmas =
@@ -282,15 +283,21 @@ impl Snapshot {
 
     pub(super) fn concepts_with_lemmas(
         &self,
+        language: &str,
         key: &str,
     ) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
-        let found = self.lemmas.get(key).map_or(0..0, |output| unpack(output.value()));
+        let found =
+            self.lemmas.get(lemma_key(language, key)).map_or(0..0, |output| unpack(output.value()));
         found.map(|at| ConceptId(self.number(Section::LemmaConcepts, at)))
     }
 
-    pub(super) fn lemma_walk(&self) -> LemmaWalk<'_> {
+    pub(super) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {
         let node = Some(self.lemmas.root());
-        LemmaWalk { snapshot: self, node, output: 0, begun: false }
+        let joint = Lexicon::for_language(language).map_or("", Lexicon::joint);
+        let mut walk = LemmaWalk { snapshot: self, node, output: 0, begun: false, joint };
+        walk.advance(language);
+        walk.advance(LEMMA_KEY_SEPARATOR);
+        walk
     }
 }
 
@@ -303,27 +310,29 @@ pub(crate) struct LemmaWalk<'g> {
     node: Option<Node<'g>>,
     output: u64,
     begun: bool,
+    /// What stands between two lemmas.
+    joint: &'static str,
 }
 
 impl<'g> LemmaWalk<'g> {
     /// One word further. `false` where no concept goes on like this: then the walk is over.
     pub(crate) fn step(&mut self, lemma: &str) -> bool {
         if self.begun {
-            self.advance(b' ');
+            self.advance(self.joint);
         }
         self.begun = true;
-        for &byte in lemma.as_bytes() {
-            self.advance(byte);
-        }
+        self.advance(lemma);
         self.node.is_some()
     }
 
-    fn advance(&mut self, byte: u8) {
-        let Some(node) = self.node.take() else { return };
-        let Some(index) = node.find_input(byte) else { return };
-        let transition = node.transition(index);
-        self.output += transition.out.value();
-        self.node = Some(self.snapshot.lemmas.node(transition.addr));
+    fn advance(&mut self, text: &str) {
+        for &byte in text.as_bytes() {
+            let Some(node) = self.node.take() else { return };
+            let Some(index) = node.find_input(byte) else { return };
+            let transition = node.transition(index);
+            self.output += transition.out.value();
+            self.node = Some(self.snapshot.lemmas.node(transition.addr));
+        }
     }
 
     /// The concepts with exactly the lemmas so far, by falling degree, then text.

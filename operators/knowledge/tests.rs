@@ -115,7 +115,7 @@ fn conceptnet_assertions_are_read() {
     assert_eq!(graph.stats().languages, ["en", "fr"]);
     let cafe = graph.find("café").expect("kept");
     assert_eq!((graph.language(cafe), graph.source(0)), ("fr", "ours"));
-    assert_eq!(graph.concepts_with_lemmas("café").count(), 0, "lemmas are of English alone");
+    assert_eq!(graph.concepts_with_lemmas("fr", "café").count(), 0, "French has no lexicon");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn an_empty_graph_is_a_graph() {
     let graph = Graph::from_facts([]);
     assert_eq!((graph.stats().facts, graph.stats().concepts), (0, 0));
     assert_eq!(graph.find("dog"), None);
-    assert_eq!(graph.concepts_with_lemmas("dog").count(), 0);
+    assert_eq!(graph.concepts_with_lemmas("en", "dog").count(), 0);
 }
 
 #[test]
@@ -346,12 +346,14 @@ proptest! {
                 .collect();
             expected.sort_unstable();
             let found: Vec<&str> =
-                graph.concepts_with_lemmas(&key).map(|id| graph.concept(id)).collect();
+                graph.concepts_with_lemmas("en", &key).map(|id| graph.concept(id)).collect();
             prop_assert_eq!(&found, &expected, "equal degrees are ordered by text");
-            let mut walk = graph.lemma_walk();
+            let mut walk = graph.lemma_walk("en");
             prop_assert!(key.split(' ').all(|lemma| walk.step(lemma)));
             let walked: Vec<&str> = walk.concepts().map(|id| graph.concept(id)).collect();
             prop_assert_eq!(walked, expected);
+            let mut elsewhere = graph.lemma_walk("fr");
+            prop_assert!(!elsewhere.step(key.split(' ').next().expect("a word")));
         }
     }
 }

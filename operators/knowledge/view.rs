@@ -45,8 +45,8 @@ impl<'k> View<'k> {
     }
 
     /// Begins a walk through the lemma index, word by word.
-    pub(crate) fn lemma_walk(self) -> LemmaWalk<'k> {
-        self.graph.lemma_walk()
+    pub(crate) fn lemma_walk(self, language: &str) -> LemmaWalk<'k> {
+        self.graph.lemma_walk(language)
     }
 
     /// What a relation means and how it is spoken.

@@ -78,8 +78,11 @@ pub fn lookup(graph: &Graph, queries: &[String], topics: &[String], limit: usize
 }
 
 fn concept(graph: &Graph, name: &str) -> Option<ConceptId> {
-    let lemmas = || Lexicon::english().key(name);
-    graph.find(&normalise(name)).or_else(|| graph.concepts_with_lemmas(&lemmas()).next())
+    let by_lemmas = |language: &String| {
+        let key = Lexicon::for_language(language)?.key(name);
+        graph.concepts_with_lemmas(language, &key).next()
+    };
+    graph.find(&normalise(name)).or_else(|| graph.stats().languages.iter().find_map(by_lemmas))
 }
 
 /// Each fact once, by falling weight, then ids.

@@ -118,7 +118,7 @@ impl KafkaConsumer {
     }
 
     /// Leaves the group and joins again where nothing else would have it give on partitions that
-    /// are nobody's. What is held is revoked first, as in any rebalance.
+    /// are nobody's.
     fn look_after_group(&mut self) -> Result<(), LogError> {
         let Some(mending) = &mut self.mending else { return Ok(()) };
         let membership = self.client.context();
@@ -130,17 +130,31 @@ impl KafkaConsumer {
                 "the group stands still and gave these partitions to nobody; leaving it to join \
                  again, so that it shares them out"
             );
-            self.client.unsubscribe();
+            self.leave_to_join_again();
         }
-        // Once everything is released the client leaves, and forgets who it was.
+        self.join_again()
+    }
+
+    /// Has everything that is held revoked, as in any rebalance. Once it is released the client
+    /// leaves; polling goes on meanwhile, and joins again.
+    pub(super) fn leave_to_join_again(&mut self) {
+        let Some(mending) = &mut self.mending else { return };
+        mending.leaving();
+        self.client.unsubscribe();
+    }
+
+    fn join_again(&mut self) -> Result<(), LogError> {
+        let Some(mending) = &mut self.mending else { return Ok(()) };
+        // Who has left forgets who it was.
+        let membership = self.client.context();
         let has_left = || membership.held().is_empty() && identity(&self.client).is_none();
-        if mending.joins(has_left) {
-            let turns = &self.config.topics.turns;
-            let joined = self.client.subscribe(&[turns]);
-            joined.map_err(|source| failed(&format!("subscribing to `{turns}` again"), source))?;
-            tracing::info!(group = self.config.group_id, "joining the group again");
+        if !mending.joins(has_left) {
+            return Ok(());
         }
-        Ok(())
+        let turns = &self.config.topics.turns;
+        tracing::info!(group = self.config.group_id, "joining the group again");
+        let joined = self.client.subscribe(&[turns]);
+        joined.map_err(|source| failed(&format!("subscribing to topic `{turns}` again"), source))
     }
 
     fn next_event(&mut self) -> Option<Event> {

@@ -66,10 +66,13 @@ impl Mending {
         if self.leaving.is_some() {
             return None;
         }
-        let nobodys = self.vigil.acts(self.looks.take()?, &held())?;
+        self.vigil.acts(self.looks.take()?, &held())
+    }
+
+    /// It is on its way out.
+    pub(super) fn leaving(&mut self) {
         self.leaving = Some(Instant::now());
         self.times += 1;
-        Some(nobodys)
     }
 
     /// Whether this member is to join again now.

@@ -145,10 +145,9 @@ impl KafkaConsumer {
 
     fn join_again(&mut self) -> Result<(), LogError> {
         let Some(mending) = &mut self.mending else { return Ok(()) };
+        let holds = || !self.client.context().held().is_empty();
         // Who has left forgets who it was.
-        let membership = self.client.context();
-        let has_left = || membership.held().is_empty() && identity(&self.client).is_none();
-        if !mending.joins(has_left) {
+        if !mending.joins(holds, || identity(&self.client).is_none()) {
             return Ok(());
         }
         let turns = &self.config.topics.turns;

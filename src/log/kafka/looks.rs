@@ -100,9 +100,9 @@ impl Description {
         let deadline = Instant::now() + TIMEOUT;
         let timeout_ms = i32::try_from(TIMEOUT.as_millis()).unwrap_or(i32::MAX);
         let mut groups = [group.as_ptr()];
-        // SAFETY: the client and the group's name outlive the calls; the client copies the name and
-        // the options, and may take no text of an error where none is offered. Queue and options
-        // are ours until they are destroyed; an answer that comes later is freed with the queue.
+        // SAFETY: the client and the group's name outlive the calls, and the client copies name and
+        // options. No room is offered for the text of an error. Queue and options are ours until
+        // they are destroyed; an answer that comes later is freed by the client.
         let event = unsafe {
             let queue = native::rd_kafka_queue_new(client);
             let options = native::rd_kafka_AdminOptions_new(client, DESCRIBE);

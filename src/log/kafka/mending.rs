@@ -33,7 +33,8 @@ const ALIKE: u32 = 2;
 /// How often, where it did not help, the number of looks doubles at most.
 const DOUBLINGS: u32 = 4;
 
-/// How long a member may take to leave. Then it joins again without having left.
+/// How long a member that holds nothing any more may take to leave. Then it joins again without
+/// having left.
 const LEAVING: Duration = Duration::from_secs(30);
 
 /// What a static member does about its group.
@@ -75,9 +76,17 @@ impl Mending {
         self.times += 1;
     }
 
-    /// Whether this member is to join again now.
-    pub(super) fn joins(&mut self, has_left: impl FnOnce() -> bool) -> bool {
+    /// Whether this member is to join again now, once nothing is held any more.
+    pub(super) fn joins(
+        &mut self,
+        holds: impl FnOnce() -> bool,
+        has_left: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(since) = self.leaving else { return false };
+        if holds() {
+            self.leaving = Some(Instant::now());
+            return false;
+        }
         let joins = has_left() || since.elapsed() >= LEAVING;
         if joins {
             self.leaving = None;
@@ -149,7 +158,7 @@ impl Look {
             |name: &str| (self.static_members.get(name).map(BTreeSet::len), name.to_owned());
         let ours = place(name);
         let before = self.static_members.keys().filter(|other| place(other) < ours).count();
-        u32::try_from(before).unwrap_or(u32::MAX / 4).min(1_000)
+        u32::try_from(before).unwrap_or(u32::MAX).min(1_000)
     }
 }
 
@@ -195,7 +204,7 @@ mod tests {
         for (what, look) in [
             ("all is held", look(&[("a", &[2, 3]), ("b", &[0, 1])], &[])),
             ("a dynamic member holds the rest", look(&[("a", &[2, 3]), ("b", &[])], &[0, 1])),
-            ("a rebalance goes on", Look { stable: false, ..stuck.clone() }),
+            ("a rebalance goes on", Look { stable: false, ..stuck }),
             ("b is no member", look(&[("a", &[2, 3])], &[])),
         ] {
             assert_eq!(acts_after(&mut Vigil::new("b", 4), &look, 20), None, "{what}");

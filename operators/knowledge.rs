@@ -11,11 +11,13 @@
 
 mod build;
 mod compile;
+mod external;
 mod import;
 mod layout;
 mod packed;
 mod relation;
 mod snapshot;
+mod sorter;
 mod verbalise;
 
 #[cfg(test)]
@@ -28,9 +30,10 @@ use serde::Serialize;
 
 pub use build::{BuildError, Builder};
 pub use compile::write_whole;
+pub use external::{CollectError, ExternalBuilder};
 pub use import::{
-    BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
-    import, normalise,
+    BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
+    MAX_CONCEPT_BYTES, import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
 pub use relation::{Relation, RelationKind};

@@ -166,6 +166,9 @@ impl Builder {
         let [language, relation, source] = self.names.intern(fact)?;
         let (relation, source) = (relation as u16, source as u8);
         let (head, tail) = (self.concept(language, &head)?, self.concept(language, &tail)?);
+        if self.facts.len() == u32::MAX as usize {
+            return Err(BuildError::TooMany { what: "facts", limit: u32::MAX as usize });
+        }
         let weight = self.facts.entry((head, tail, relation, source)).or_insert(fact.weight);
         let strength = |weight: f32| (weight.abs(), weight < 0.0);
         if strength(fact.weight) > strength(*weight) {

@@ -60,6 +60,12 @@ impl Names {
         Self { languages, relations, sources, denies }
     }
 
+    /// The place of a language.
+    pub(super) fn language(&self, code: &str) -> io::Result<u8> {
+        let place = self.languages.binary_search_by(|name| name.as_str().cmp(code));
+        place.map(|place| place as u8).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
     /// A fact with an imported weight.
     pub(super) fn fact(
         &self,
@@ -156,6 +162,19 @@ impl Compiler {
         &self.names
     }
 
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    pub(super) fn concepts(&self) -> usize {
+        self.counts.concepts
+    }
+
+    pub(super) fn facts(&self) -> usize {
+        self.counts.facts
+    }
+
+    /// By concept: how many facts it is in.
     pub(super) fn degrees(&self) -> &[u32] {
         &self.degrees
     }

@@ -109,7 +109,7 @@ fn conceptnet_assertions_are_read() {
         ]
     );
     let options =
-        ImportOptions { language: None, source: Some("ours".into()), ..Default::default() };
+        ImportOptions { languages: Vec::new(), source: Some("ours".into()), ..Default::default() };
     let (report, graph) = imported(CONCEPTNET, &options);
     assert_eq!((report.facts, report.skipped), (3, 2), "pairs of two languages are left out");
     assert_eq!(graph.stats().languages, ["en", "fr"]);

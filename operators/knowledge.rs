@@ -10,15 +10,18 @@
 //! are summed with what the snapshot says.
 
 mod build;
+mod change;
 mod compile;
 mod external;
 mod import;
 mod layout;
+mod live;
 mod packed;
 mod relation;
 mod snapshot;
 mod sorter;
 mod verbalise;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +32,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 pub use build::{BuildError, Builder};
+pub use change::{Change, ChangeError, Changes, Upsert};
 pub use compile::write_whole;
 pub use external::{CollectError, ExternalBuilder};
 pub use import::{
@@ -36,9 +40,11 @@ pub use import::{
     MAX_CONCEPT_BYTES, import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
+pub use live::{Knowledge, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
+pub use view::View;
 
 pub(crate) use snapshot::LemmaWalk;
 
@@ -130,6 +136,11 @@ impl Graph {
         builder.into_graph()
     }
 
+    /// This graph, as the stages look things up in it.
+    pub fn view(&self) -> View<'_> {
+        View::from(self)
+    }
+
     /// The checksum of the content, as text: `crc32-facts`. Goes into every response.
     pub fn version(&self) -> &str {
         self.snapshot.version()
@@ -144,6 +155,11 @@ impl Graph {
             languages: self.snapshot.languages().to_vec(),
             snapshot_bytes: self.snapshot.bytes() as u64,
         }
+    }
+
+    /// The size of each part of the snapshot in bytes.
+    pub fn parts(&self) -> Vec<(&'static str, u64)> {
+        self.snapshot.parts()
     }
 
     /// All concepts, in order of their texts.

@@ -157,6 +157,11 @@ impl Graph {
         }
     }
 
+    /// The size of each part of the snapshot in bytes.
+    pub fn parts(&self) -> Vec<(&'static str, u64)> {
+        self.snapshot.parts()
+    }
+
     /// All concepts, in order of their texts.
     pub fn concepts(&self) -> impl ExactSizeIterator<Item = ConceptId> + use<> {
         (0..self.snapshot.concept_count() as u32).map(ConceptId)

@@ -58,6 +58,8 @@ pub enum Format {
     ConceptNetCsv,
     /// Tab-separated relation, head, tail, weight and, if known, source.
     Tsv,
+    /// Tab-separated head, relation, tail; every weight is 1.
+    Triples,
 }
 
 /// What to import and under which name.
@@ -277,6 +279,7 @@ fn parse(
     match format {
         Format::ConceptNetCsv => parse_conceptnet(line, options),
         Format::Tsv | Format::Auto => parse_tsv(line, options, first),
+        Format::Triples => parse_triple(line, options).map(Some),
     }
 }
 
@@ -302,6 +305,21 @@ fn parse_tsv(
         source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
         language: options.languages.first().map_or("en", String::as_str).to_owned(),
     }))
+}
+
+fn parse_triple(line: &str, options: &ImportOptions) -> Result<ImportedFact, LineError> {
+    let columns: Vec<&str> = line.split('\t').collect();
+    let [head, relation, tail] = columns[..] else {
+        return Err(LineError::Columns { found: columns.len(), expected: "3" });
+    };
+    Ok(ImportedFact {
+        relation: relation.trim().to_owned(),
+        head: head.to_owned(),
+        tail: tail.to_owned(),
+        weight: 1.0,
+        source: options.source.as_deref().unwrap_or("triples").to_owned(),
+        language: options.languages.first().map_or("en", String::as_str).to_owned(),
+    })
 }
 
 /// What is read of the last column of ConceptNet's CSV.

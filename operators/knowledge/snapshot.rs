@@ -212,6 +212,21 @@ impl Snapshot {
         self.backing.bytes().len()
     }
 
+    /// Sections under the name of what they are for.
+    pub(super) fn parts(&self) -> Vec<(&'static str, u64)> {
+        let size = |sections: &[Section]| -> u64 {
+            sections.iter().map(|&section| self.section(section).len() as u64).sum()
+        };
+        vec![
+            ("texts", size(&[Section::Texts, Section::TextOffsets, Section::Languages])),
+            ("labels", size(&[Section::Labels, Section::Names])),
+            ("facts by head", size(&[Section::From, Section::FromOffsets])),
+            ("rankings of heads", size(&[Section::Ranks, Section::RankOffsets])),
+            ("facts by tail", size(&[Section::To, Section::ToOffsets])),
+            ("lemma index", size(&[Section::Lemmas, Section::LemmaConcepts])),
+        ]
+    }
+
     pub(super) fn concept_count(&self) -> usize {
         self.counts.concepts
     }

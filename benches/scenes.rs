@@ -13,14 +13,12 @@ use turnstream_operators::flow::{
 };
 use turnstream_operators::gate::{GateConfig, decide};
 use turnstream_operators::join::Pair;
-use turnstream_operators::knowledge::Graph;
+use turnstream_operators::knowledge::{Graph, Moment};
 use turnstream_operators::language::Lexicon;
 use turnstream_operators::linking::{LinkingConfig, Mention, link};
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
-use turnstream_schemas::{
-    EventTime, GateDecision, InputId, KnowledgeState, Plan, Scope, Speaker, Turn,
-};
+use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, Scope, Speaker, Turn};
 
 /// The dialogues, in the shape of the log's turns.
 pub(crate) const DIALOGUES: &str = include_str!("dialogues.jsonl");
@@ -78,7 +76,7 @@ fn context(dialogue: &[Turn]) -> TurnContext {
 /// What a turn's dialogue names.
 pub(crate) fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
     let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
-    link(&GRAPH, lexicon(), utterances, config)
+    link(GRAPH.view(), lexicon(), utterances, config)
 }
 
 /// The gate's work on one turn.
@@ -94,6 +92,7 @@ pub(crate) fn gated() -> Vec<Gated> {
     let gated = |context: TurnContext| {
         let (mentions, gate) = gate(&context, &config);
         Gated {
+            knowledge: Moment::default(),
             context: Arc::new(context),
             mentions: mentions.into(),
             gate,
@@ -107,9 +106,9 @@ pub(crate) fn gated() -> Vec<Gated> {
 pub(crate) fn pairs() -> Vec<Pair> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
     let pair = |turn: Gated| {
-        let (queries, thought) = produce(&turn, &GRAPH, lexicon(), &queries);
+        let (queries, thought) = produce(&turn, GRAPH.view(), lexicon(), &queries);
         let queried = Queried { turn: turn.clone(), queries, thought };
-        let (topics, thought) = plan(&turn, &GRAPH, lexicon(), &topics);
+        let (topics, thought) = plan(&turn, GRAPH.view(), lexicon(), &topics);
         Pair { queried, planned: Planned { turn, topics, thought } }
     };
     gated().into_iter().map(pair).collect()
@@ -119,7 +118,7 @@ pub(crate) fn pairs() -> Vec<Pair> {
 pub(crate) fn demanded() -> Vec<Demanded> {
     let config = CrossRevisionConfig::default();
     let demanded = |pair: Pair| {
-        let demand = revise(&pair, &GRAPH, lexicon(), &config);
+        let demand = revise(&pair, GRAPH.view(), lexicon(), &config);
         Demanded { turn: pair.queried.turn, demand }
     };
     pairs().into_iter().map(demanded).collect()
@@ -129,8 +128,8 @@ pub(crate) fn demanded() -> Vec<Demanded> {
 pub(crate) fn retrieved() -> Vec<Retrieved> {
     let config = FactRetrievalConfig::default();
     let retrieved = |Demanded { turn, demand }: Demanded| {
-        let candidates = retrieve(&turn, &demand, (&GRAPH, lexicon()), &config);
-        Retrieved { turn, demand, candidates, knowledge: KnowledgeState::default() }
+        let candidates = retrieve(&turn, &demand, (GRAPH.view(), lexicon()), &config);
+        Retrieved { turn, demand, candidates }
     };
     demanded().into_iter().map(retrieved).collect()
 }
@@ -143,7 +142,6 @@ pub(crate) fn grounded() -> Vec<Grounded> {
         turn: turn.turn,
         demand: turn.demand,
         plan: Plan::default(),
-        knowledge: turn.knowledge,
     };
     retrieved().into_iter().map(grounded).collect()
 }

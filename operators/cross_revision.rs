@@ -21,7 +21,7 @@ use turnstream_schemas::{Demand, Stage, Thoughts};
 use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
-use crate::knowledge::Graph;
+use crate::knowledge::View;
 use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
@@ -85,10 +85,13 @@ pub fn cross_revision<'scope>(
     config: CrossRevisionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Demanded>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { graph, lexicon, .. } = resources.clone();
+    let Resources { knowledge, lexicon, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
-        work: move |pair: &Pair| Ok(revise(pair, &graph, lexicon, &config)),
+        work: move |pair: &Pair| {
+            let moment = &pair.queried.turn.knowledge;
+            Ok(knowledge.at(moment, |view| revise(pair, view, lexicon, &config)))
+        },
         fallback: unrevised,
         join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
     };
@@ -113,7 +116,7 @@ pub fn unrevised(pair: &Pair) -> Demand {
 /// The demand after revision.
 pub fn revise(
     pair: &Pair,
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     config: &CrossRevisionConfig,
 ) -> Demand {

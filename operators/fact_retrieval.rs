@@ -16,13 +16,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{
-    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, KnowledgeState, Score, Stage,
-};
+use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Score, Stage};
 
 use crate::flow::{Candidates, Demanded, Epoch, Failed, Gated, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
-use crate::knowledge::{ConceptId, Fact, Graph, RelationId, verbalise};
+use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
 use crate::language::Lexicon;
 use crate::ranking::Vocabulary;
 use crate::resources::Resources;
@@ -98,21 +96,16 @@ pub fn fact_retrieval<'scope>(
     config: FactRetrievalConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { graph, lexicon, .. } = resources.clone();
+    let Resources { knowledge, lexicon, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
-    let knowledge =
-        KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
     let work = Work {
         work: move |turn: &Demanded| {
-            Ok(retrieve(&turn.turn, &turn.demand, (&graph, lexicon), &config))
+            Ok(knowledge.at(&turn.turn.knowledge, |view| {
+                retrieve(&turn.turn, &turn.demand, (view, lexicon), &config)
+            }))
         },
         fallback: |_: &Demanded| Candidates::default(),
-        join: move |Demanded { turn, demand }, candidates| Retrieved {
-            turn,
-            demand,
-            candidates,
-            knowledge: knowledge.clone(),
-        },
+        join: |Demanded { turn, demand }, candidates| Retrieved { turn, demand, candidates },
     };
     stage(turns, Stage::FactRetrieval, shell, work)
 }
@@ -121,7 +114,7 @@ pub fn fact_retrieval<'scope>(
 pub fn retrieve(
     turn: &Gated,
     demand: &Demand,
-    (graph, lexicon): (&Graph, &Lexicon),
+    (graph, lexicon): (View<'_>, &Lexicon),
     config: &FactRetrievalConfig,
 ) -> Candidates {
     let demanded = DemandedConcepts::find(demand, graph);
@@ -150,7 +143,7 @@ pub struct DemandedConcepts {
 
 impl DemandedConcepts {
     /// Looks the concepts of a demand up.
-    pub fn find(demand: &Demand, graph: &Graph) -> Self {
+    pub fn find(demand: &Demand, graph: View<'_>) -> Self {
         let mut found = Self::default();
         let enter = |into: &mut BTreeMap<ConceptId, f64>, concept: &str, weight: Score| {
             if let Some(concept) = graph.find(concept) {
@@ -188,7 +181,7 @@ impl DemandedConcepts {
 /// each fact once.
 pub fn retrieval_sets(
     demanded: &DemandedConcepts,
-    graph: &Graph,
+    graph: View<'_>,
     max_neighbours: usize,
 ) -> (Vec<Fact>, Vec<Fact>) {
     let mut foreseen = Vec::new();
@@ -264,7 +257,7 @@ fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
 }
 
 /// A fact as evidence.
-fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: &Graph) -> Evidence {
+fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> Evidence {
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
     let relation = graph.relation(fact.relation).name;
     let source = graph.source(fact.source);

@@ -99,7 +99,6 @@ pub fn fact_selection<'scope>(
             turn: turn.turn,
             demand: turn.demand,
             evidence,
-            knowledge: turn.knowledge,
         },
     };
     stage(turns, Stage::FactSelection, shell, work)

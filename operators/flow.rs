@@ -11,11 +11,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
-    InputId, KnowledgeState, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score, Speaker,
-    Stage, Topics, Turn, TurnId,
+    InputId, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage, Topics,
+    Turn, TurnId,
 };
 
 use crate::ingest::Original;
+use crate::knowledge::Moment;
 use crate::linking::Mention;
 
 /// The time of the dataflow: coarse epochs.
@@ -98,6 +99,8 @@ pub struct Progress {
 pub struct Gated {
     /// The turn and its history.
     pub context: Arc<TurnContext>,
+    /// The moment of the knowledge that all its stages look facts up in.
+    pub knowledge: Moment,
     /// Concepts of the graph that the dialogue names, in order of utterance and place.
     pub mentions: Arc<[Mention]>,
     /// Does the turn need knowledge?
@@ -108,9 +111,14 @@ pub struct Gated {
 
 impl Gated {
     /// A turn as it leaves `history`: nothing linked, nothing decided.
-    pub fn undecided(context: Arc<TurnContext>) -> Self {
-        let mentions = Arc::from(Vec::new());
-        Self { context, mentions, gate: GateDecision::default(), progress: Progress::default() }
+    pub fn undecided(context: Arc<TurnContext>, knowledge: Moment) -> Self {
+        Self {
+            context,
+            knowledge,
+            mentions: Arc::default(),
+            gate: GateDecision::default(),
+            progress: Progress::default(),
+        }
     }
 }
 
@@ -163,8 +171,6 @@ pub struct Retrieved {
     pub demand: Demand,
     /// The facts.
     pub candidates: Candidates,
-    /// The state of the knowledge they were found in.
-    pub knowledge: KnowledgeState,
 }
 
 /// A turn with everything its response is made from. A turn that the gate sends past retrieval
@@ -179,20 +185,12 @@ pub struct Grounded {
     pub plan: Plan,
     /// What they gave, selected evidence first in its order.
     pub evidence: Vec<Evidence>,
-    /// The state of the knowledge.
-    pub knowledge: KnowledgeState,
 }
 
 impl Grounded {
     /// A turn that the gate sends past retrieval.
     pub fn without_knowledge(turn: Gated) -> Self {
-        Self {
-            turn,
-            demand: Demand::default(),
-            plan: Plan::default(),
-            evidence: Vec::new(),
-            knowledge: KnowledgeState::default(),
-        }
+        Self { turn, demand: Demand::default(), plan: Plan::default(), evidence: Vec::new() }
     }
 }
 

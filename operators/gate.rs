@@ -20,7 +20,7 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::{GateDecision, Score, Stage};
 
-use crate::flow::{Epoch, Failed, Gated, Progress, TurnContext};
+use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
 use crate::language::Lexicon;
 use crate::linking::{LinkingConfig, Mention, link};
@@ -117,12 +117,14 @@ pub fn gate<'scope>(
     config: GateConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { graph, lexicon, .. } = resources.clone();
+    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let now = knowledge.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
             let utterances = turn.context.dialogue.iter().map(|utterance| &*utterance.text);
-            let mentions = link(&graph, lexicon, utterances, &config.linking);
+            let mentions = knowledge
+                .at(&turn.knowledge, |view| link(view, lexicon, utterances, &config.linking));
             let decision = decide(&turn.context, &mentions, lexicon, &config);
             Ok((mentions, decision))
         },
@@ -133,17 +135,8 @@ pub fn gate<'scope>(
             ..turn
         },
     };
-    stage(turns.map(ungated), Stage::Gate, shell, work)
-}
-
-/// A turn that the gate has not seen yet.
-fn ungated(context: Arc<TurnContext>) -> Gated {
-    Gated {
-        context,
-        mentions: Arc::default(),
-        gate: GateDecision::default(),
-        progress: Progress::default(),
-    }
+    let turns = turns.map(move |context| Gated::undecided(context, now.now()));
+    stage(turns, Stage::Gate, shell, work)
 }
 
 /// Decides about one turn whose concepts are linked.

@@ -26,7 +26,7 @@ use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::form::{Form, Refused, check_bound};
-use crate::knowledge::Graph;
+use crate::knowledge::View;
 use crate::model::{Generate, Generated};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
@@ -132,11 +132,13 @@ fn lexical<'scope>(
     config: GenerationConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
-    let graph = resources.graph.clone();
+    let knowledge = resources.knowledge.clone();
     let shell = resources.shell(config.on_failure);
     let generator = config.generator;
     let work = Work {
-        work: move |turn: &Grounded| Ok(generate(turn, &graph, &config)),
+        work: move |turn: &Grounded| {
+            Ok(knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &config)))
+        },
         fallback: move |_: &Grounded| admitted(generator.name()),
         join: |grounded, draft| Drafted { grounded, draft },
     };
@@ -178,7 +180,7 @@ fn model_of(name: &str) -> ModelUsed {
 }
 
 /// The response to a turn.
-pub fn generate(turn: &Grounded, graph: &Graph, config: &GenerationConfig) -> Draft {
+pub fn generate(turn: &Grounded, graph: View<'_>, config: &GenerationConfig) -> Draft {
     let model = model_of(config.generator.name());
     match config.generator {
         Generator::None => Draft { text: String::new(), confidence: None, model },

@@ -11,9 +11,11 @@
 mod build;
 mod import;
 mod layout;
+mod live;
 mod relation;
 mod snapshot;
 mod verbalise;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +31,11 @@ pub use import::{
     import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
+pub use live::{Knowledge, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
+pub use view::View;
 
 pub(crate) use snapshot::LemmaWalk;
 
@@ -114,6 +118,11 @@ impl Graph {
             let _ = builder.add(&fact);
         }
         builder.into_graph()
+    }
+
+    /// This graph, as the stages look things up in it.
+    pub fn view(&self) -> View<'_> {
+        View::from(self)
     }
 
     /// The checksum of the content, as text: `crc32-facts`. Goes into every response.

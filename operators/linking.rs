@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::Span;
 
-use crate::knowledge::{ConceptId, Graph};
+use crate::knowledge::{ConceptId, View};
 use crate::language::{Lexicon, Word};
 
 /// A place in the dialogue that names a concept.
@@ -58,7 +58,7 @@ impl Default for LinkingConfig {
 /// The lemmas of every mention's span are the lemmas of its concept. Of several concepts with the
 /// same lemmas the one with the most facts is meant.
 pub fn link<'u>(
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     utterances: impl IntoIterator<Item = &'u str>,
     config: &LinkingConfig,
@@ -74,7 +74,7 @@ pub fn link<'u>(
 }
 
 fn link_utterance(
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     (utterance, text): (u32, &str),
     config: &LinkingConfig,
@@ -101,7 +101,7 @@ fn link_utterance(
 
 /// The longest beginning of `words` that names a concept.
 fn longest(
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     text: &str,
     words: &[Word<'_>],
@@ -139,7 +139,7 @@ fn joins(text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
 
 /// Does the mention say enough to be one?
 fn counts(
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     words: &[Word<'_>],
     concept: ConceptId,

@@ -99,7 +99,7 @@ fn check(drafted: &Drafted) {
     for ability in [" can sleep", " can walk", " can rain"] {
         assert!(!drafted.draft.text.contains(ability), "{}", drafted.draft.text);
     }
-    assert_ne!(grounded.knowledge, KnowledgeState::default());
+    assert_ne!(*grounded.turn.knowledge.state(), KnowledgeState::default());
 }
 
 proptest! {

@@ -19,7 +19,7 @@ use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, Score, Stage};
 use crate::flow::{Epoch, Gated, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
-use crate::knowledge::{ConceptId, Fact, Graph, RelationKind};
+use crate::knowledge::{ConceptId, Fact, RelationKind, View};
 use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::salience::{
@@ -99,10 +99,12 @@ pub fn query_production<'scope>(
     config: QueryProductionConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Queried>> {
-    let Resources { graph, lexicon, .. } = resources.clone();
+    let Resources { knowledge, lexicon, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
-        work: move |turn: &Gated| Ok(produce(turn, &graph, lexicon, &config)),
+        work: move |turn: &Gated| {
+            Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, lexicon, &config)))
+        },
         fallback: |_: &Gated| (Queries::default(), String::new()),
         join: |turn, (queries, thought)| Queried { turn, queries, thought },
     };
@@ -113,7 +115,7 @@ pub fn query_production<'scope>(
 /// The queries of a turn and the thought behind them.
 pub fn produce(
     turn: &Gated,
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     config: &QueryProductionConfig,
 ) -> (Queries, String) {
@@ -129,7 +131,7 @@ pub fn produce(
 /// The named concepts that become explicit queries: by falling weight, ties by text.
 fn most_wanted<'m>(
     turn: &'m Gated,
-    graph: &Graph,
+    graph: View<'_>,
     config: &QueryProductionConfig,
 ) -> Vec<Named<'m>> {
     let mut named = named_concepts(&turn.context, &turn.mentions, &config.recency);
@@ -142,7 +144,7 @@ fn most_wanted<'m>(
 }
 
 /// The query that a named concept makes.
-fn explicit_query(turn: &Gated, named: &Named<'_>, graph: &Graph) -> Option<ExplicitQuery> {
+fn explicit_query(turn: &Gated, named: &Named<'_>, graph: View<'_>) -> Option<ExplicitQuery> {
     let utterance = turn.context.dialogue.get(named.mention.utterance as usize)?;
     Some(ExplicitQuery {
         concept: graph.concept(named.concept()).to_owned(),
@@ -156,7 +158,7 @@ fn explicit_query(turn: &Gated, named: &Named<'_>, graph: &Graph) -> Option<Expl
 fn implicit_queries(
     named: &[Named<'_>],
     said: &Said,
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     config: &QueryProductionConfig,
 ) -> Vec<ImplicitQuery> {
@@ -198,7 +200,7 @@ struct Pointed {
 
 impl Pointed {
     /// The implicit query that it makes; the strongest reasons first, ties by text.
-    fn query(mut self, target: ConceptId, graph: &Graph) -> ImplicitQuery {
+    fn query(mut self, target: ConceptId, graph: View<'_>) -> ImplicitQuery {
         self.by.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         ImplicitQuery {
             concept: graph.concept(target).to_owned(),
@@ -210,7 +212,7 @@ impl Pointed {
 
 /// What one explicit concept points to, each target once, with how strongly it does: the
 /// concept's weight × the fact's strength × how directly the fact points.
-fn pointers(named: &Named<'_>, graph: &Graph, limit: usize) -> BTreeMap<ConceptId, f64> {
+fn pointers(named: &Named<'_>, graph: View<'_>, limit: usize) -> BTreeMap<ConceptId, f64> {
     let concept = named.concept();
     let ahead =
         graph.strongest_from(concept, limit).map(|fact| (fact.tail, fact, ahead(&fact, graph)));
@@ -227,7 +229,7 @@ fn pointers(named: &Named<'_>, graph: &Graph, limit: usize) -> BTreeMap<ConceptI
 }
 
 /// How directly a fact points from its head to its tail: to a goal, an effect, a need, a step.
-fn ahead(fact: &Fact, graph: &Graph) -> f64 {
+fn ahead(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Cause | RelationKind::Prerequisite => 1.0,
         RelationKind::Subevent => 0.8,
@@ -237,7 +239,7 @@ fn ahead(fact: &Fact, graph: &Graph) -> f64 {
 
 /// How directly a fact points from its tail to its head: to what needs, wants or contains what
 /// was named. Half as much: a named means has many possible ends.
-fn back(fact: &Fact, graph: &Graph) -> f64 {
+fn back(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Prerequisite | RelationKind::Subevent => 0.5,
         RelationKind::Cause => 0.3,

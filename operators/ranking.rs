@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use crate::flow::Gated;
-use crate::knowledge::{ConceptId, Graph};
+use crate::knowledge::{ConceptId, View};
 use crate::language::Lexicon;
 use crate::salience::{Recency, content_lemmas, named_concepts};
 
 /// The words of one turn's dialogue, each with its weight. A word is the 64-bit hash of a lemma:
 /// the same in every turn and on every worker, so that sums run in the same order everywhere.
 pub struct Vocabulary<'a> {
-    graph: &'a Graph,
+    graph: View<'a>,
     lexicon: &'a Lexicon,
     /// By rising word: the weight in the dialogue's vector of length 1. Words not said are left
     /// out.
@@ -25,7 +25,7 @@ pub struct Vocabulary<'a> {
 
 impl<'a> Vocabulary<'a> {
     /// Reads the dialogue of a turn.
-    pub fn read(turn: &Gated, graph: &'a Graph, lexicon: &'a Lexicon, recency: &Recency) -> Self {
+    pub fn read(turn: &Gated, graph: View<'a>, lexicon: &'a Lexicon, recency: &Recency) -> Self {
         let mut vocabulary = Self { graph, lexicon, weights: Vec::new() };
         let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
         for named in named_concepts(&turn.context, &turn.mentions, recency) {
@@ -43,7 +43,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// The graph whose concepts these are.
-    pub fn graph(&self) -> &'a Graph {
+    pub fn graph(&self) -> View<'a> {
         self.graph
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::awaited::Awaited;
-use crate::knowledge::Graph;
+use crate::knowledge::Knowledge;
 use crate::language::Lexicon;
 use crate::model::Generate;
 use crate::stage::{Clock, Observer, OnFailure, Shell};
@@ -14,7 +14,7 @@ use crate::timers::Timers;
 #[derive(Clone)]
 pub struct Resources {
     /// The facts.
-    pub graph: Arc<Graph>,
+    pub knowledge: Knowledge,
     /// The words.
     pub lexicon: &'static Lexicon,
     /// Measures the stages, where they are measured.

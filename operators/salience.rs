@@ -12,7 +12,7 @@ use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
 use crate::form::{Refused, check_fraction};
-use crate::knowledge::{ConceptId, Graph};
+use crate::knowledge::{ConceptId, View};
 use crate::language::Lexicon;
 use crate::linking::Mention;
 
@@ -110,7 +110,7 @@ pub fn strength(weight: f32) -> f64 {
 
 /// How well a graph knows a concept, 0..1: degree / (degree + 2). What hangs on a single fact is
 /// mostly a phrase that somebody wrote once, and leads nowhere.
-pub fn familiarity(graph: &Graph, concept: ConceptId) -> f64 {
+pub fn familiarity(graph: View<'_>, concept: ConceptId) -> f64 {
     let degree = f64::from(graph.degree(concept));
     degree / (degree + 2.0)
 }

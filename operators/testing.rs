@@ -9,9 +9,9 @@ use timely::dataflow::operators::vec::ToStream;
 use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId};
 
 use crate::awaited::Awaited;
-use crate::flow::{Epoch, Failed, Gated, Progress, Recalled, RequestId, TurnContext, Utterance};
+use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
-use crate::knowledge::{Graph, ImportedFact};
+use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
 use crate::language::Lexicon;
 use crate::linking::link;
 use crate::resources::Resources;
@@ -89,10 +89,10 @@ pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
     let lexicon = Lexicon::english();
     let config = GateConfig::default();
     let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
-    let mentions = link(graph, lexicon, utterances, &config.linking);
+    let mentions = link(graph.view(), lexicon, utterances, &config.linking);
     let gate = decide(&context, &mentions, lexicon, &config);
-    let progress = Progress::default();
-    Gated { context: Arc::new(context), mentions: mentions.into(), gate, progress }
+    let undecided = Gated::undecided(Arc::new(context), Moment::default());
+    Gated { mentions: mentions.into(), gate, ..undecided }
 }
 
 /// A turn of these lines as the gate gives it.
@@ -103,7 +103,7 @@ pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
 /// The means of the stages.
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
     Resources {
-        graph: Arc::clone(graph),
+        knowledge: Knowledge::new(Arc::clone(graph)),
         lexicon: Lexicon::english(),
         clock: Clock::none(),
         observer: Observer::none(),

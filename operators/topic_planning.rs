@@ -19,7 +19,7 @@ use turnstream_schemas::{Score, Stage, Topic, Topics};
 use crate::flow::{Epoch, Gated, Planned};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
-use crate::knowledge::{ConceptId, Graph};
+use crate::knowledge::{ConceptId, View};
 use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::salience::{
@@ -98,10 +98,12 @@ pub fn topic_planning<'scope>(
     config: TopicPlanningConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Planned>> {
-    let Resources { graph, lexicon, .. } = resources.clone();
+    let Resources { knowledge, lexicon, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
-        work: move |turn: &Gated| Ok(plan(turn, &graph, lexicon, &config)),
+        work: move |turn: &Gated| {
+            Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, lexicon, &config)))
+        },
         fallback: |_: &Gated| (Topics::default(), String::new()),
         join: |turn, (topics, thought)| Planned { turn, topics, thought },
     };
@@ -112,7 +114,7 @@ pub fn topic_planning<'scope>(
 /// The topics of a turn and the thought behind them.
 pub fn plan(
     turn: &Gated,
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     config: &TopicPlanningConfig,
 ) -> (Topics, String) {
@@ -127,7 +129,7 @@ pub fn plan(
 }
 
 /// Concepts named in the latest utterances, by falling salience, ties by text.
-fn salient<'m>(turn: &'m Gated, graph: &Graph, config: &TopicPlanningConfig) -> Vec<Named<'m>> {
+fn salient<'m>(turn: &'m Gated, graph: View<'_>, config: &TopicPlanningConfig) -> Vec<Named<'m>> {
     let first = turn.context.dialogue.len().saturating_sub(config.latest_utterances as usize);
     let mut named = named_concepts(&turn.context, &turn.mentions, &config.recency);
     named.retain(|named| named.latest as usize >= first);
@@ -139,7 +141,7 @@ fn salient<'m>(turn: &'m Gated, graph: &Graph, config: &TopicPlanningConfig) -> 
     named
 }
 
-fn maintained_topic(named: &Named<'_>, graph: &Graph) -> Topic {
+fn maintained_topic(named: &Named<'_>, graph: View<'_>) -> Topic {
     Topic {
         concept: graph.concept(named.concept()).to_owned(),
         weight: Score::new(saturate(named.salience)),
@@ -164,7 +166,7 @@ struct Reached {
 fn extended_topics(
     stays: &[Named<'_>],
     said: &Said,
-    graph: &Graph,
+    graph: View<'_>,
     lexicon: &Lexicon,
     config: &TopicPlanningConfig,
 ) -> Vec<Topic> {
@@ -202,7 +204,7 @@ fn extended_topics(
 /// The strongest neighbours of a concept, each once, over facts that hold.
 fn neighbours(
     concept: ConceptId,
-    graph: &Graph,
+    graph: View<'_>,
     config: &TopicPlanningConfig,
 ) -> BTreeMap<ConceptId, f64> {
     let limit = config.max_facts_per_concept as usize;

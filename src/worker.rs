@@ -28,7 +28,7 @@ use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
-use turnstream_operators::knowledge::Graph;
+use turnstream_operators::knowledge::{Graph, Knowledge};
 use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
@@ -128,7 +128,7 @@ impl Parts {
     /// What the deciding stages of one worker share.
     pub fn means(&self, clock: Clock, timers: Timers) -> Resources {
         Resources {
-            graph: Arc::clone(&self.graph),
+            knowledge: Knowledge::new(Arc::clone(&self.graph)),
             lexicon: self.lexicon,
             clock,
             observer: self.metrics.stage_observer(),

@@ -16,7 +16,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                let means = (&**scenes::GRAPH, lexicon);
+                let means = (scenes::GRAPH.view(), lexicon);
                 black_box(retrieve(&turn.turn, &turn.demand, means, &config));
             }
         });

@@ -19,7 +19,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         group.bench_with_input(id, &turns, |bench, turns| {
             bench.iter(|| {
                 for turn in turns {
-                    black_box(generate(turn, &scenes::GRAPH, &config));
+                    black_box(generate(turn, scenes::GRAPH.view(), &config));
                 }
             });
         });

@@ -18,6 +18,7 @@ use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
 use crate::history::cache::MemoryCache;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
+use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::model::scripted::{Act, Line, Scripted};
 use crate::stage::{Clock, Observer, OnFailure};
@@ -87,7 +88,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
         let (asked, finished) = history(turns, answers, rules, keeping, || {});
         let (gated, gate_faults) = call(
-            asked.map(Gated::undecided),
+            asked.map(|context| Gated::undecided(context, Moment::default())),
             Stage::Gate,
             gate as Arc<dyn Model<String, String>>,
             shell(&timers, &awaited, OnFailure::Degrade, 1),

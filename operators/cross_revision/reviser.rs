@@ -8,7 +8,7 @@ use turnstream_schemas::{
 
 use super::CrossRevisionConfig;
 use crate::flow::{Gated, Utterance};
-use crate::knowledge::{ConceptId, Graph};
+use crate::knowledge::{ConceptId, View};
 use crate::language::Lexicon;
 use crate::linking::Mention;
 use crate::salience::Said;
@@ -18,7 +18,7 @@ use RevisionKind::{Drop, Move, Prefer};
 /// One turn under revision.
 pub(super) struct Reviser<'a> {
     turn: &'a Gated,
-    graph: &'a Graph,
+    graph: View<'a>,
     lexicon: &'a Lexicon,
     config: &'a CrossRevisionConfig,
     said: Said,
@@ -56,7 +56,7 @@ demanded!(ExplicitQuery, ImplicitQuery, Topic);
 impl<'a> Reviser<'a> {
     pub(super) fn new(
         turn: &'a Gated,
-        graph: &'a Graph,
+        graph: View<'a>,
         lexicon: &'a Lexicon,
         config: &'a CrossRevisionConfig,
     ) -> Self {

@@ -73,7 +73,7 @@ fn the_contributions_make_the_score() {
 }
 
 #[test]
-fn the_stage_links_and_decides_every_turn() {
+fn the_stage_links_decides_and_names_the_knowledge_of_every_turn() {
     let graph = graph(FACTS);
     let turns = vec![Arc::new(context(&["u: Where is coffee?"])), Arc::new(context(&["u: Hi"]))];
     let resources_graph = Arc::clone(&graph);
@@ -84,6 +84,7 @@ fn the_stage_links_and_decides_every_turn() {
     let retrieve: Vec<bool> = passed.iter().map(|turn: &Gated| turn.gate.retrieve).collect();
     assert_eq!(retrieve, [true, false]);
     assert_eq!(graph.concept(passed[0].mentions[0].concept), "coffee");
+    assert!(passed.iter().all(|turn| turn.knowledge.state().snapshot == graph.version()));
 }
 
 proptest! {

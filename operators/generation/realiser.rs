@@ -6,7 +6,7 @@ use super::GenerationConfig;
 use super::grammar::{Grammar, Slot};
 use super::templates::Templates;
 use crate::flow::{Grounded, Recalled, Utterance};
-use crate::knowledge::Graph;
+use crate::knowledge::View;
 use crate::linking::Mention;
 use crate::salience::word_count;
 use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
@@ -33,7 +33,7 @@ pub(super) struct Realised {
 /// A turn on its way to words.
 struct Turn<'a> {
     grounded: &'a Grounded,
-    graph: &'a Graph,
+    graph: View<'a>,
     config: &'a GenerationConfig,
     grammar: &'static Grammar,
     words: Vec<String>,
@@ -41,7 +41,7 @@ struct Turn<'a> {
 }
 
 /// Answers a turn.
-pub(super) fn realise(grounded: &Grounded, graph: &Graph, config: &GenerationConfig) -> Realised {
+pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationConfig) -> Realised {
     let words = spoken_words(grounded.turn.context.query());
     let small_talk = read_small_talk(&words);
     let grammar = Grammar::english();

@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use turnstream_schemas::{
-    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, KnowledgeState, Plan, Score, Topic,
+    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Plan, Score, Topic,
 };
 
 use super::*;
 use crate::flow::RequestId;
+use crate::knowledge::Graph;
 use crate::model::{Busy, GenerateRequest, Model, Reply};
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
 
@@ -45,14 +46,13 @@ fn grounded(context: crate::flow::TurnContext, facts: &[&str]) -> (Grounded, Arc
         demand: Demand::default(),
         plan: Plan::default(),
         evidence: facts.iter().map(|fact| evidence(fact, 0.5)).collect(),
-        knowledge: KnowledgeState::default(),
     };
     (grounded, graph)
 }
 
 fn respond(lines: &[&str], facts: &[&str]) -> Draft {
     let (grounded, graph) = grounded(context(lines), facts);
-    generate(&grounded, &graph, &GenerationConfig::default())
+    generate(&grounded, graph.view(), &GenerationConfig::default())
 }
 
 /// Checks that the response holds a text, and is one to three sentences.
@@ -84,7 +84,7 @@ fn the_question_chooses_among_the_facts() {
     let first = |question: &str| {
         let config = GenerationConfig { max_facts_said: 1, ..Default::default() };
         let (grounded, graph) = grounded(context(&[question]), &facts);
-        generate(&grounded, &graph, &config).text
+        generate(&grounded, graph.view(), &config).text
     };
     assert!(first("u: Where is the coffee?").contains("in the kitchen"));
     assert!(first("u: What happens after coffee?").contains("insomnia"));
@@ -129,12 +129,12 @@ fn history_is_used() {
     again.recalled =
         vec![recalled("old", "Does coffee cause insomnia?", Some("It does, for many people."))];
     let (grounded, graph) = grounded(again.clone(), &[]);
-    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    let draft = generate(&grounded, graph.view(), &GenerationConfig::default());
     assert_eq!(draft.text, "We had this before: It does, for many people.");
 
     again.recalled = vec![recalled("old", "I like coffee", Some("Good."))];
     let (grounded, graph) = self::grounded(again, &["coffee Causes insomnia"]);
-    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    let draft = generate(&grounded, graph.view(), &GenerationConfig::default());
     assert!(draft.text.ends_with("Earlier you asked about coffee."), "{}", draft.text);
 }
 
@@ -147,7 +147,7 @@ fn it_asks_on_to_a_new_topic() {
         because: Vec::new(),
     };
     grounded.demand.topics.extended = vec![topic("insomnia"), topic("tea")];
-    let draft = generate(&grounded, &graph, &GenerationConfig::default());
+    let draft = generate(&grounded, graph.view(), &GenerationConfig::default());
     assert!(draft.text.ends_with("tea?"), "{}", draft.text);
 }
 

@@ -394,7 +394,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         evicted,
         query_reconstructed: None,
         confidence: draft.confidence,
-        knowledge: grounded.knowledge,
+        knowledge: grounded.turn.knowledge.state().clone(),
         model: draft.model,
         degraded: grounded.turn.progress.degraded,
         timings_us: grounded.turn.progress.timings_us,

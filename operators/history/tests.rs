@@ -11,6 +11,7 @@ use super::cache::{CacheChange, MemoryCache};
 use super::*;
 use crate::flow::{Draft, Gated, Grounded, RequestId};
 use crate::ingest::{ArrivedTurn, Original};
+use crate::knowledge::Moment;
 
 fn rules() -> Rules {
     Rules {
@@ -90,7 +91,7 @@ impl Talk {
     fn answer(&mut self, place: usize, text: &str) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
-        let grounded = Grounded::without_knowledge(Gated::undecided(context));
+        let grounded = Grounded::without_knowledge(Gated::undecided(context, Moment::default()));
         self.give(Ok(Box::new(Drafted { grounded, draft })))
     }
 

@@ -48,7 +48,7 @@ fn facts_are_spoken() {
     ] {
         let graph = Graph::from_facts([fact(head, relation, tail, weight)]);
         let only = graph.facts().next().expect("one fact");
-        assert_eq!(verbalise(&graph, &only), spoken);
+        assert_eq!(verbalise(graph.view(), &only), spoken);
         assert_eq!(only.negated, weight < 0.0 || relation.starts_with("Not"), "{spoken}");
         assert!(only.weight > 0.0);
     }

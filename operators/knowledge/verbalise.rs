@@ -1,13 +1,13 @@
 //! A fact in words, for ranking, for prompts and for the realiser.
 
 use super::relation::Form;
-use super::{Fact, Graph};
+use super::{Fact, View};
 use crate::language::Lexicon;
 
 /// Says a fact in a plain English clause: "coffee is used for waking up"; a denied one with its
 /// denial: "person does not want to pay". The graph's texts are lemmas, so there are no articles;
 /// a verb that begins an end of the fact is inflected as the relation needs it.
-pub fn verbalise(graph: &Graph, fact: &Fact) -> String {
+pub fn verbalise(graph: View<'_>, fact: &Fact) -> String {
     let relation = graph.relation(fact.relation);
     let link = if fact.negated { relation.denies } else { relation.affirms };
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::*;
-use crate::knowledge::ImportedFact;
+use crate::knowledge::{Graph, ImportedFact};
 
 fn graph_of(concepts: &[(&str, u32)]) -> Graph {
     let facts = concepts.iter().flat_map(|&(concept, facts)| {
@@ -17,7 +17,7 @@ fn graph_of(concepts: &[(&str, u32)]) -> Graph {
 
 /// What a text names, as `span=concept`.
 fn linked(graph: &Graph, texts: &[&str], config: &LinkingConfig) -> Vec<String> {
-    link(graph, Lexicon::english(), texts.iter().copied(), config)
+    link(graph.view(), Lexicon::english(), texts.iter().copied(), config)
         .into_iter()
         .map(|mention| {
             let text = texts[mention.utterance as usize];
@@ -231,7 +231,7 @@ proptest! {
         let config = LinkingConfig {
             max_words, min_informativeness, min_framed_phrase_facts, ..Default::default()
         };
-        let mentions = link(&graph, Lexicon::english(), [&*text], &config);
+        let mentions = link(graph.view(), Lexicon::english(), [&*text], &config);
         let found: Vec<(Span, String)> = mentions
             .iter()
             .map(|mention| (mention.span, graph.concept(mention.concept).to_owned()))
@@ -249,7 +249,7 @@ proptest! {
         // Part of the text itself is made a concept, so that there is something to find.
         let concept: Vec<&str> = text.unicode_words().skip(start).take(2).collect();
         let graph = graph_of(&[(&concept.join(" "), 2), (&words[0], 2)]);
-        for mention in link(&graph, lexicon, [&*text], &LinkingConfig::default()) {
+        for mention in link(graph.view(), lexicon, [&*text], &LinkingConfig::default()) {
             let span = mention.span.of(&text).expect("a span inside its text");
             prop_assert_eq!(lexicon.key(span), lexicon.key(graph.concept(mention.concept)));
             prop_assert_eq!(lexicon.words(span).len(), usize::from(mention.words));

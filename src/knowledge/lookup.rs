@@ -102,6 +102,6 @@ fn record(graph: &Graph, fact: &Fact) -> FactRecord {
         weight: fact.weight,
         negated: fact.negated,
         source: graph.source(fact.source).to_owned(),
-        text: verbalise(graph, fact),
+        text: verbalise(graph.view(), fact),
     }
 }

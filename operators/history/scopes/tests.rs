@@ -14,6 +14,7 @@ use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
 use crate::ingest::Original;
+use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -172,7 +173,8 @@ impl Worker {
         let context = self.asked.remove(0);
         let answer = if well {
             let draft = Draft { text: "it is on its way".to_owned(), ..Draft::default() };
-            let grounded = Grounded::without_knowledge(Gated::undecided(context));
+            let grounded =
+                Grounded::without_knowledge(Gated::undecided(context, Moment::default()));
             Ok(Box::new(Drafted { grounded, draft }))
         } else {
             let fault = Fault::new(Stage::Generation, FaultKind::Error, "no such luck");

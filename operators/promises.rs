@@ -77,10 +77,10 @@ fn check(drafted: &Drafted) {
     let Gated { context, gate, progress, .. } = &grounded.turn;
     let demand = &grounded.demand;
     assert!(gate.retrieve && progress.degraded.is_empty());
-    let lexicon = Lexicon::english();
     for query in &demand.queries.explicit {
         let said = context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
         let span = query.span.of(&said.text).unwrap();
+        let lexicon = Lexicon::of_text(&query.concept);
         assert_eq!(lexicon.key(span), lexicon.key(&query.concept), "{query:?}");
     }
     let demanded: BTreeSet<&str> = demand.query_concepts().chain(demand.topic_concepts()).collect();

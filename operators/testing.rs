@@ -12,7 +12,6 @@ use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
 use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
-use crate::language::Lexicon;
 use crate::linking::link;
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer};
@@ -86,11 +85,9 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
 
 /// The turn as the gate gives it.
 pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
-    let lexicon = Lexicon::english();
     let config = GateConfig::default();
-    let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
-    let mentions = link(graph.view(), lexicon, utterances, &config.linking);
-    let gate = decide(&context, &mentions, lexicon, &config);
+    let mentions = link(graph.view(), context.utterances(), &config.linking);
+    let gate = decide(&context, &mentions, &config);
     let undecided = Gated::undecided(Arc::new(context), Moment::default());
     Gated { mentions: mentions.into(), gate, ..undecided }
 }
@@ -104,7 +101,6 @@ pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
     Resources {
         knowledge: Knowledge::new(Arc::clone(graph)),
-        lexicon: Lexicon::english(),
         clock: Clock::none(),
         observer: Observer::none(),
         timers: Timers::default(),

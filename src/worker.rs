@@ -29,7 +29,6 @@ use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::{Graph, Knowledge};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
@@ -59,8 +58,6 @@ pub struct Parts {
     pub config: Arc<Config>,
     /// The graph.
     pub graph: Arc<Graph>,
-    /// The words of the language.
-    pub lexicon: &'static Lexicon,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
@@ -91,7 +88,6 @@ impl Parts {
         Ok(Self {
             config: Arc::new(config),
             graph,
-            lexicon: Lexicon::english(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -114,7 +110,6 @@ impl Parts {
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
-            lexicon: self.lexicon,
             observer: self.metrics.stage_observer(),
         }
     }
@@ -129,7 +124,6 @@ impl Parts {
     pub fn means(&self, clock: Clock, timers: Timers) -> Resources {
         Resources {
             knowledge: Knowledge::new(Arc::clone(&self.graph)),
-            lexicon: self.lexicon,
             clock,
             observer: self.metrics.stage_observer(),
             timers,
@@ -407,7 +401,6 @@ mod tests {
         Parts {
             config: Arc::default(),
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
-            lexicon: Lexicon::english(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,

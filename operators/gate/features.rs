@@ -136,7 +136,7 @@ const REQUESTS: &[&str] = &[
 
 impl Features {
     /// Reads the features of the current user turn.
-    pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
+    pub fn read(context: &TurnContext, mentions: &[Mention]) -> Self {
         let words = spoken_words(context.query());
         let current = context.dialogue.len().saturating_sub(1) as u32;
         let earlier: BTreeSet<_> = mentions
@@ -157,7 +157,7 @@ impl Features {
             request: f64::from(u8::from(requests(&words))),
             new_concepts: 1.0 - (-fresh).exp(),
             informativeness: most,
-            answered: answered(context, lexicon),
+            answered: answered(context),
             small_talk: read_small_talk(&words).share,
         }
     }
@@ -190,8 +190,8 @@ fn requests(words: &[String]) -> bool {
 }
 
 /// How far a recalled exchange already answers the query.
-fn answered(context: &TurnContext, lexicon: &Lexicon) -> f64 {
-    let asked = content_lemmas(context.query(), lexicon);
+fn answered(context: &TurnContext) -> f64 {
+    let asked = content_lemmas(context.query(), context.lexicon());
     if asked.is_empty() {
         return 0.0;
     }
@@ -202,7 +202,7 @@ fn answered(context: &TurnContext, lexicon: &Lexicon) -> f64 {
             return None;
         }
         let query = recalled.entry.query.as_deref()?;
-        let other = content_lemmas(query, lexicon);
+        let other = content_lemmas(query, Lexicon::of_text(query));
         let both = asked.intersection(&other).count() as f64;
         Some(both / ((asked.len() + other.len()) as f64 - both))
     });

@@ -36,7 +36,7 @@ fn each_feature_is_read_from_the_turn() {
     let graph = graph(FACTS);
     let read = |lines: &[&str]| {
         let turn = scene(lines, &graph);
-        Features::read(&turn.context, &turn.mentions, Lexicon::english())
+        Features::read(&turn.context, &turn.mentions)
     };
     assert_eq!(read(&["u: is there any coffee"]).question, 0.8);
     assert_eq!(read(&["u: And where is it"]).question, 1.0);
@@ -100,7 +100,7 @@ proptest! {
         let graph = graph(FACTS);
         let turn = scene(&["u: Where is coffee?"], &graph);
         let config = GateConfig { threshold, ..GateConfig::default() };
-        let decision = decide(&turn.context, &turn.mentions, Lexicon::english(), &config);
+        let decision = decide(&turn.context, &turn.mentions, &config);
         prop_assert_eq!(decision.retrieve, decision.score.get() >= threshold);
     }
 }

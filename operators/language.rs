@@ -295,7 +295,9 @@ impl Lexicon {
     /// Does a function word at the beginning or end of a phrase make it a framed one ("at home"),
     /// rather than a name that happens to begin or end so?
     pub fn frames(&self, lower: &str) -> bool {
-        !self.name_characters.contains(lower)
+        // The T of T恤 is no article.
+        let latin = self.writing == Writing::Chinese && lower.is_ascii();
+        !latin && !self.name_characters.contains(lower)
     }
 
     /// Is this the base form of a verb?

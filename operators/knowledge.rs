@@ -9,6 +9,7 @@
 //! are summed with what the snapshot says.
 
 mod build;
+mod change;
 mod import;
 mod layout;
 mod live;
@@ -26,6 +27,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 pub use build::{BuildError, Builder, write_whole};
+pub use change::{Change, ChangeError, Changes, Upsert};
 pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,

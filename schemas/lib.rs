@@ -14,7 +14,8 @@
 //! 5. [`evidence`]: what the sources gave;
 //! 6. [`response`]: what leaves on the `responses` topic;
 //! 7. [`outcome`]: the three ways an input can end;
-//! 8. [`fault`]: why a stage could not do its work.
+//! 8. [`fault`]: why a stage could not do its work;
+//! 9. [`knowledge`]: what changes in the knowledge while turns flow.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
 //! `schemas/json/` and are generated from the types (see [`published`]).
@@ -24,6 +25,7 @@ pub mod evidence;
 pub mod fault;
 pub mod history;
 pub mod ids;
+pub mod knowledge;
 pub mod outcome;
 pub mod plan;
 pub mod published;
@@ -44,6 +46,7 @@ pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,
     SourceName, TenantId, TurnId, UserId,
 };
+pub use knowledge::{FactKey, FactValue};
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::Plan;
 pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, ModelUsed, Response};

@@ -44,6 +44,8 @@ published! {
     "history-entry", crate::HistoryEntry, "an entry on the `history` topic";
     "history-scope", crate::ScopeRecord, "the scope record on the `history` topic";
     "history-change", crate::HistoryChange, "a line of `replay --out-history`";
+    "knowledge-key", crate::FactKey, "the key of a record on the `knowledge` topic";
+    "knowledge-value", crate::FactValue, "the value of a record on the `knowledge` topic";
     "queries", crate::Queries, "what query production gives";
     "topics", crate::Topics, "what topic planning gives";
     "demand", crate::Demand, "what cross revision gives";

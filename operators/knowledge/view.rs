@@ -44,7 +44,7 @@ impl<'k> View<'k> {
         self.graph.find(normalised)
     }
 
-    /// Begins a walk through the lemma index of a language, word by word.
+    /// Begins a walk through the lemma index, word by word.
     pub(crate) fn lemma_walk(self, language: &str) -> LemmaWalk<'k> {
         self.graph.lemma_walk(language)
     }

@@ -1,0 +1,170 @@
+//! A record of the `knowledge` topic, understood: what one source says of one statement from now
+//! on.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{FactKey, FactValue};
+
+use super::build::BuildError;
+use super::{MAX_CONCEPT_BYTES, normalise};
+
+/// How a statement stands from now on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Upsert {
+    /// Other than 0; below 0 the statement is denied.
+    pub weight: f32,
+    /// Language of head and tail.
+    pub language: String,
+}
+
+/// One change: an upsert, or the statement is taken back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Which statement, its texts normalised.
+    pub key: FactKey,
+    /// How it stands; `None` where it is taken back.
+    pub upsert: Option<Upsert>,
+}
+
+/// Changes that become visible together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// In the order of the log; of two with the same key the later one holds.
+    pub changes: Vec<Change>,
+    /// Per partition: the next offset that is not in these changes or earlier ones.
+    pub offsets: BTreeMap<i32, i64>,
+}
+
+/// Why a record is no change.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The key.
+    #[error(
+        "the key is not a statement: {0}; it must be JSON like \
+         {{\"source\":\"ours\",\"head\":\"coffee\",\"relation\":\"UsedFor\",\"tail\":\"wake up\"}}"
+    )]
+    Key(serde_json::Error),
+    /// The value.
+    #[error(
+        "the value does not say how the statement stands: {0}; it must be JSON like \
+         {{\"weight\":1.0,\"language\":\"en\"}} or {{\"retracted\":true}}, or absent"
+    )]
+    Value(serde_json::Error),
+    /// What no graph can hold.
+    #[error(transparent)]
+    Fact(#[from] BuildError),
+}
+
+impl Change {
+    /// Reads a record: texts are normalised, and checked as those of an import.
+    ///
+    /// # Errors
+    /// The record is no change; nothing of it can be applied.
+    pub fn read(key: &[u8], value: Option<&[u8]>) -> Result<Self, ChangeError> {
+        let key: FactKey = serde_json::from_slice(key).map_err(ChangeError::Key)?;
+        let value = value.map(serde_json::from_slice::<FactValue>).transpose();
+        Self::new(key, value.map_err(ChangeError::Value)?)
+    }
+
+    /// A change, normalised and checked.
+    ///
+    /// # Errors
+    /// [`ChangeError::Fact`] where no graph can hold it.
+    pub fn new(key: FactKey, value: Option<FactValue>) -> Result<Self, ChangeError> {
+        let FactKey { source, head, relation, tail } = key;
+        let (head, tail) = (normalise(&head), normalise(&tail));
+        let key = FactKey { source, head, relation, tail };
+        let texts = [
+            ("head", &key.head),
+            ("tail", &key.tail),
+            ("relation", &key.relation),
+            ("source", &key.source),
+        ];
+        for (field, text) in texts {
+            check_text(field, text)?;
+        }
+        let stands = value.filter(|value| !value.retracted);
+        let upsert = stands.map(|FactValue { weight, language, .. }| Upsert { weight, language });
+        if let Some(Upsert { weight, language }) = &upsert {
+            check_text("language", language)?;
+            if !weight.is_finite() || *weight == 0.0 {
+                return Err(BuildError::Weight(*weight).into());
+            }
+        }
+        Ok(Self { key, upsert })
+    }
+
+    /// The key and the value of the record that says this; taking back is said so that it lasts.
+    pub fn record(&self) -> (Vec<u8>, Vec<u8>) {
+        let value = match &self.upsert {
+            Some(Upsert { weight, language }) => {
+                FactValue { weight: *weight, language: language.clone(), retracted: false }
+            }
+            None => FactValue { retracted: true, ..FactValue::default() },
+        };
+        // Neither has a key that is no text, nor a number that is none.
+        let key = serde_json::to_vec(&self.key).unwrap_or_default();
+        (key, serde_json::to_vec(&value).unwrap_or_default())
+    }
+}
+
+fn check_text(field: &'static str, text: &str) -> Result<(), BuildError> {
+    if text.is_empty() || text.contains(['\t', '\n']) {
+        return Err(BuildError::Empty { field });
+    }
+    if text.len() > MAX_CONCEPT_BYTES {
+        return Err(BuildError::TooLong { field, bytes: text.len() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(key: &str, value: Option<&str>) -> Result<Change, String> {
+        Change::read(key.as_bytes(), value.map(str::as_bytes)).map_err(|error| error.to_string())
+    }
+
+    const KEY: &str =
+        r#"{"source":"ours","head":"Ice_Cream","relation":"HasProperty","tail":"cold"}"#;
+
+    #[test]
+    fn a_record_is_read_normalised_and_written_again() {
+        let change = read(KEY, Some(r#"{"weight":-2}"#)).unwrap();
+        assert_eq!(change.key.head, "ice cream");
+        let upsert = Upsert { weight: -2.0, language: "en".to_owned() };
+        assert_eq!(change.upsert, Some(upsert));
+        let (key, value) = change.record();
+        assert_eq!(Change::read(&key, Some(&value)).unwrap(), change);
+        assert_eq!(String::from_utf8(key).unwrap(), KEY.replace("Ice_Cream", "ice cream"));
+    }
+
+    #[test]
+    fn both_ways_of_taking_back_are_read_and_the_lasting_one_is_written() {
+        let taken = read(KEY, Some(r#"{"retracted":true}"#)).unwrap();
+        assert_eq!(taken, read(KEY, None).unwrap());
+        assert_eq!(taken.upsert, None);
+        let (key, value) = taken.record();
+        assert_eq!(Change::read(&key, Some(&value)).unwrap(), taken);
+        assert!(String::from_utf8(value).unwrap().contains(r#""retracted":true"#));
+    }
+
+    #[test]
+    fn what_no_graph_can_hold_is_refused_with_the_reason() {
+        for (key, value, reason) in [
+            ("dog", None, "the key is not a statement"),
+            (r#"{"head":"a","relation":"IsA","tail":"b"}"#, None, "source"),
+            (KEY, Some("1"), "the value does not say"),
+            (KEY, Some(r#"{"weight":0}"#), "the weight 0"),
+            (KEY, Some(r#"{"wieght":1}"#), "wieght"),
+            (r#"{"source":"s","head":" _ ","relation":"IsA","tail":"b"}"#, None, "head is empty"),
+        ] {
+            let error = read(key, value).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        let long = KEY.replace("cold", &"x".repeat(MAX_CONCEPT_BYTES + 1));
+        assert!(read(&long, None).unwrap_err().contains("more than the 1024"));
+    }
+}

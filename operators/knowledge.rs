@@ -10,11 +10,13 @@
 
 mod build;
 mod change;
+mod chinese;
 mod import;
 mod layout;
 mod live;
 mod relation;
 mod snapshot;
+mod triples;
 mod verbalise;
 mod view;
 
@@ -28,6 +30,7 @@ use serde::Serialize;
 
 pub use build::{BuildError, Builder, write_whole};
 pub use change::{Change, ChangeError, Changes, Upsert};
+pub use chinese::chinese_clause;
 pub use import::{
     BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
     import, normalise,

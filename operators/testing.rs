@@ -12,6 +12,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
 use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
+use crate::language::has_han;
 use crate::linking::link;
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer};
@@ -24,7 +25,9 @@ pub(crate) fn graph(facts: &str) -> Arc<Graph> {
         let parts: Vec<String> =
             line.split_whitespace().map(|part| part.replace('_', " ")).collect();
         let [head, relation, tail, weight] = &parts[..] else { panic!("not a fact: {line}") };
-        ImportedFact::new(head, relation, tail, weight.parse().unwrap())
+        let language = if has_han(line) { "zh" } else { "en" }.to_owned();
+        let fact = ImportedFact::new(head, relation, tail, weight.parse().unwrap());
+        ImportedFact { language, ..fact }
     });
     let filler =
         (0..300).map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0));

@@ -6,7 +6,7 @@ use std::io::{BufRead, Read};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use super::{BuildError, Builder};
+use super::{BuildError, Builder, triples};
 
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;
@@ -58,6 +58,8 @@ pub enum Format {
     ConceptNetCsv,
     /// Tab-separated relation, head, tail, weight and, if known, source.
     Tsv,
+    /// Tab-separated head, relation, tail; never decided by the first line.
+    Triples,
 }
 
 /// What to import and under which name.
@@ -65,8 +67,8 @@ pub enum Format {
 pub struct ImportOptions {
     /// What the lines are.
     pub format: Format,
-    /// Keep only this language (CSV), and the language of all facts (TSV). `None` keeps every
-    /// language of a CSV; a TSV is then English.
+    /// Keep only this language (CSV), and the language of all facts (TSV, triples). `None` keeps
+    /// every language of a CSV; a TSV is then English.
     pub language: Option<String>,
     /// Source of all facts; `None` takes what the lines say.
     pub source: Option<String>,
@@ -97,8 +99,12 @@ pub struct ImportReport {
     pub lines: u64,
     /// Lines that gave a fact, repeated ones included.
     pub facts: u64,
-    /// Lines left out on purpose: another language, a link to another site, a header, empty.
+    /// Lines left out on purpose: another language, a link to another site, a header, a document,
+    /// empty.
     pub skipped: u64,
+    /// Those of them that are triples whose tail is a text of several sentences.
+    #[serde(default)]
+    pub documents: u64,
     /// Lines that are no fact.
     pub bad: u64,
     /// The first of them.
@@ -120,7 +126,7 @@ pub enum ImportError {
 
 /// Why a line is no fact.
 #[derive(Debug, thiserror::Error)]
-enum LineError {
+pub(super) enum LineError {
     #[error("it is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error("it is not UTF-8")]
@@ -180,7 +186,11 @@ pub fn import(
         let parsed = parse(&line, format, options, report.lines == 1);
         match parsed.and_then(|fact| fact.map(|fact| Ok(builder.add(&fact)?)).transpose()) {
             Ok(Some(())) => report.facts += 1,
-            Ok(None) => report.skipped += 1,
+            Ok(None) => {
+                report.skipped += 1;
+                let triples = format == Format::Triples;
+                report.documents += u64::from(triples && triples::is_document(&line));
+            }
             Err(error) => {
                 report.bad += 1;
                 if report.bad_lines.len() < options.bad_lines_kept {
@@ -235,6 +245,7 @@ fn parse(
     }
     match format {
         Format::ConceptNetCsv => parse_conceptnet(line, options),
+        Format::Triples => triples::parse(line, options),
         Format::Tsv | Format::Auto => parse_tsv(line, options, first),
     }
 }

@@ -57,6 +57,8 @@ const IMPORT_EXAMPLES: &str = "\
 Examples:
   turnstream knowledge import conceptnet-assertions-5.7.0.csv.gz --out conceptnet.snapshot
   turnstream knowledge import facts.tsv more.tsv.gz --source ours --out facts.snapshot --json
+  turnstream knowledge import kb_travel.tsv --format triples --language zh --source kdconv \\
+    --out travel.snapshot
 
 TSV columns are relation, head, tail, weight and, optionally, source. A negative weight, or a
 relation named Not..., denies the fact. Bad lines are reported by number and left out.";
@@ -84,6 +86,8 @@ pub enum FormatArg {
     ConceptnetCsv,
     /// relation, head, tail, weight, and optionally source
     Tsv,
+    /// head, relation, tail; texts of several sentences are left out
+    Triples,
 }
 
 /// Which facts to read.
@@ -183,6 +187,7 @@ impl InputArgs {
                 FormatArg::Auto => Format::Auto,
                 FormatArg::ConceptnetCsv => Format::ConceptNetCsv,
                 FormatArg::Tsv => Format::Tsv,
+                FormatArg::Triples => Format::Triples,
             },
             language: Some(self.language.clone()).filter(|language| language != "all"),
             source: self.source.clone(),
@@ -255,7 +260,8 @@ fn summary(graph: &Graph, reports: &[FileReport]) -> serde_json::Value {
             let bad_lines: &[BadLine] = &report.bad_lines;
             json!({
                 "file": path.display().to_string(), "lines": report.lines,
-                "facts": report.facts, "skipped": report.skipped, "bad": report.bad,
+                "facts": report.facts, "skipped": report.skipped,
+                "documents": report.documents, "bad": report.bad,
                 "bad_lines": bad_lines,
             })
         })

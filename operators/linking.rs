@@ -158,7 +158,7 @@ impl Linker<'_> {
         for count in 1..=words.len().min(usize::from(u8::MAX)) {
             counted.add(&words[count - 1]);
             if counted.words > most
-                || count > 1 && !joins(text, &words[count - 2], &words[count - 1])
+                || count > 1 && !self.joins(text, &words[count - 2], &words[count - 1])
                 || !walk.step(&words[count - 1].lemma)
             {
                 break;
@@ -177,7 +177,7 @@ impl Linker<'_> {
         let content = |word: &Word<'_>| {
             !word.function_word
                 && !self.lexicon.is_stop_word(&word.lemma)
-                && (self.lexicon.joint() == " " || is_alphabetic(word))
+                && (!self.lexicon.joint().is_empty() || is_alphabetic(word))
         };
         match words {
             [word] => {
@@ -199,6 +199,18 @@ impl Linker<'_> {
         }
     }
 
+    /// Is there nothing but spaces, hyphens or an ampersand between two words? In a Chinese name
+    /// there may also be a dot or brackets: 鸟巢（国家体育场）.
+    fn joins(self, text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
+        let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
+        let chinese = self.lexicon.joint().is_empty();
+        gap.chars().all(|letter| match letter {
+            ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}' => true,
+            '·' | '（' | '）' | '(' | ')' | '\u{3000}' => chinese,
+            _ => false,
+        })
+    }
+
     /// A single letter is no mention; a single Chinese character is one that the graph knows well.
     fn is_long_enough(self, word: &Word<'_>, concept: ConceptId) -> bool {
         let mut letters = word.lemma.chars();
@@ -214,27 +226,6 @@ impl Linker<'_> {
 
 fn is_alphabetic(word: &Word<'_>) -> bool {
     word.lemma.chars().any(char::is_alphabetic)
-}
-
-/// Is there nothing but spaces, hyphens, an ampersand or the dot of foreign names between two
-/// words?
-fn joins(text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
-    let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
-    gap.chars().all(|letter| {
-        matches!(
-            letter,
-            ' ' | '\t'
-                | '\u{a0}'
-                | '-'
-                | '\u{2010}'
-                | '\u{2011}'
-                | '&'
-                | '\''
-                | '\u{2019}'
-                | '\u{b7}'
-                | '\u{3000}'
-        )
-    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 
 mod build;
 mod change;
+mod chinese;
 mod compile;
 mod external;
 mod import;
@@ -20,6 +21,7 @@ mod packed;
 mod relation;
 mod snapshot;
 mod sorter;
+mod triples;
 mod verbalise;
 mod view;
 
@@ -33,6 +35,7 @@ use serde::Serialize;
 
 pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
+pub use chinese::chinese_clause;
 pub use compile::write_whole;
 pub use external::{CollectError, ExternalBuilder};
 pub use import::{

@@ -29,7 +29,6 @@ use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::{Changes, Graph, Knowledge, LiveCounts, Moment};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
@@ -61,8 +60,6 @@ pub struct Parts {
     pub graph: Arc<Graph>,
     /// How far the live knowledge differs from the graph; counted by the first worker.
     pub live: Arc<LiveCounts>,
-    /// The words of the language.
-    pub lexicon: &'static Lexicon,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
@@ -94,7 +91,6 @@ impl Parts {
             config: Arc::new(config),
             graph,
             live: Arc::default(),
-            lexicon: Lexicon::english(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -117,7 +113,6 @@ impl Parts {
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
-            lexicon: self.lexicon,
             observer: self.metrics.stage_observer(),
         }
     }
@@ -132,7 +127,6 @@ impl Parts {
     pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
         Resources {
             knowledge,
-            lexicon: self.lexicon,
             clock,
             observer: self.metrics.stage_observer(),
             timers,
@@ -461,7 +455,6 @@ mod tests {
             config: Arc::default(),
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
             live: Arc::default(),
-            lexicon: Lexicon::english(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,

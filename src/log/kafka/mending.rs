@@ -10,9 +10,10 @@
 //!
 //! The coordinator's view cannot tell a step that never comes from one that takes its time. Hence
 //! only what two looks show alike counts, further apart than the engine takes to give partitions
-//! up ([`EVERY_MS`]). Where a long restoration holds a member up for longer, somebody joins again
-//! for nothing: then the group waits for that member, as it would have anyway, and nothing is lost
-//! or doubled.
+//! up ([`EVERY_MS`]), and than a session: a member that died in between would be waited for, with
+//! what the others gave up for it not served, and is expelled by then. Where a long restoration
+//! holds a member up for longer, somebody joins again for nothing: then the group waits for that
+//! member, as it would have anyway, and nothing is lost or doubled.
 //!
 //! To leave, a member gives everything up as in any rebalance, so it is best one that holds little.
 //! All members see the same, so all know who that is; the others wait for two looks more each.
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::KafkaConfig;
 use super::looks::{Look, Looks};
 
-/// Milliseconds between two looks at least, and no less than a session: a process has 5,000 to give
+/// Milliseconds between two looks at least, and no less than a session: the engine has 5,000 to give
 /// a partition up.
 const EVERY_MS: u32 = 6_000;
 

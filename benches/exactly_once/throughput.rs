@@ -112,6 +112,7 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
             recorded: prefix(open) + Topic::Recorded.name(),
             dead_letters: prefix(open) + Topic::DeadLetters.name(),
             history: prefix(open) + Topic::History.name(),
+            knowledge: Topic::Knowledge.name().to_owned(),
         },
         ..KafkaConfig::default()
     };

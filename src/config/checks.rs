@@ -210,6 +210,7 @@ impl Validate for KafkaTopics {
             ("recorded", &self.recorded),
             ("dead_letters", &self.dead_letters),
             ("history", &self.history),
+            ("knowledge", &self.knowledge),
         ];
         for (at, (key, name)) in names.iter().enumerate() {
             checks.ensure(!name.is_empty(), key, "expected a string that is not empty", "");

@@ -28,7 +28,7 @@ use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
-use turnstream_operators::knowledge::{Graph, Knowledge};
+use turnstream_operators::knowledge::{Changes, Graph, Knowledge};
 use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
@@ -39,6 +39,7 @@ use crate::commit::{Report, encode};
 use crate::config::Config;
 use crate::dataflow::dialogue;
 use crate::knowledge::{self, KnowledgeError};
+use crate::learning::Learners;
 use crate::log::Topic;
 use crate::metrics::Metrics;
 
@@ -87,8 +88,13 @@ impl Parts {
     /// The graph cannot be opened.
     pub fn new(config: Config) -> Result<Self, KnowledgeError> {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
+        Ok(Self::with_graph(config, graph))
+    }
+
+    /// The same with a graph that is there already.
+    pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
         let metrics = Metrics::new(&config.metrics);
-        Ok(Self {
+        Self {
             config: Arc::new(config),
             graph,
             lexicon: Lexicon::english(),
@@ -100,7 +106,7 @@ impl Parts {
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
             metrics,
-        })
+        }
     }
 
     /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
@@ -269,6 +275,8 @@ pub trait Inlets {
 /// The workers of a process, each with a thread of its own.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
+    /// Where each learns what changes in the knowledge.
+    knowledge: Vec<(Sender<Changes>, SyncActivator)>,
     guards: Option<WorkerGuards<()>>,
     panicked: Arc<AtomicBool>,
 }
@@ -328,7 +336,12 @@ impl Workers {
             wakers.insert(index, waker);
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
-        Ok(Self { inlets, guards: Some(guards), panicked })
+        Ok(Self { inlets, knowledge: Vec::new(), guards: Some(guards), panicked })
+    }
+
+    /// The workers, as whoever learns reaches them.
+    pub fn learners(&self) -> Learners {
+        Learners::new(self.knowledge.clone(), Arc::clone(&self.panicked))
     }
 
     /// Whether all workers are well.
@@ -404,19 +417,8 @@ mod tests {
     use turnstream_operators::knowledge::ImportedFact;
 
     fn parts() -> Parts {
-        Parts {
-            config: Arc::default(),
-            graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
-            lexicon: Lexicon::english(),
-            generate: None,
-            cache: Arc::<MemoryCache>::default(),
-            source: ResponseSource::Live,
-            publish_changes: true,
-            timings: false,
-            topic: Topic::Turns.name().into(),
-            late_answers: Arc::default(),
-            metrics: Metrics::default(),
-        }
+        let graph = Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)]);
+        Parts { timings: false, ..Parts::with_graph(Config::default(), Arc::new(graph)) }
     }
 
     fn turn(offset: i64) -> Input {

@@ -119,7 +119,7 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
     let (consumer, producer) = kafka::connect(&log).expect("a broker");
     let watch = Arc::new(Watch::default());
     let producer = Timed { inner: producer, watch: Arc::clone(&watch) };
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
     let parts = Parts::new(config).expect("the graph");
     let stop = Arc::clone(&watch);
     serve_engine(ends, &parts, 1, &stop.done).expect("served");

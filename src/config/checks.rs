@@ -112,6 +112,8 @@ impl Validate for KnowledgeConfig {
                  pack that the program carries",
             );
         }
+        let some = self.max_live_changes > 0;
+        checks.ensure(some, "max_live_changes", "expected an integer of at least 1", "");
     }
 }
 

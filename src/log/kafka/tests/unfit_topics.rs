@@ -3,6 +3,7 @@
 use rdkafka::admin::ResourceSpecifier;
 
 use super::*;
+use crate::log::Follower as _;
 
 fn refusal(config: &KafkaConfig) -> String {
     match connect(config) {

@@ -1,4 +1,5 @@
-//! `turnstream knowledge`: import facts, say what a graph holds, look facts up, make a pack.
+//! `turnstream knowledge`: import facts, say what a graph holds, look facts up, make a pack, and
+//! change what running engines know.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,12 +13,17 @@ use turnstream_operators::knowledge::{BadLine, Format, Graph, ImportOptions};
 use crate::knowledge::lookup::{FactRecord, Lookup, lookup};
 use crate::knowledge::{self, FileReport, PACK_LOCATION, Progress};
 
+mod change;
+
+use change::{DELETE_EXAMPLES, DeleteArgs, PUT_EXAMPLES, PutArgs};
+
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream knowledge stats
-  turnstream knowledge lookup --query coffee --topic morning")]
+  turnstream knowledge lookup --query coffee --topic morning
+  turnstream knowledge put --source ours --head coffee --relation UsedFor --tail \"wake up\"")]
 pub struct Args {
     /// What is done.
     #[command(subcommand)]
@@ -32,6 +38,8 @@ impl Args {
             KnowledgeCommand::Stats(args) => args.json,
             KnowledgeCommand::Lookup(args) => args.json,
             KnowledgeCommand::Pack(args) => args.json,
+            KnowledgeCommand::Put(args) => args.statements.json,
+            KnowledgeCommand::Delete(args) => args.statements.json,
         }
     }
 }
@@ -51,6 +59,12 @@ pub enum KnowledgeCommand {
     /// Make a pack: the compact source form that ships inside the program
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
+    /// Write facts to the log's topic of knowledge, for engines to learn while they serve
+    #[command(after_help = PUT_EXAMPLES)]
+    Put(PutArgs),
+    /// Take facts back on the log's topic of knowledge
+    #[command(after_help = DELETE_EXAMPLES)]
+    Delete(DeleteArgs),
 }
 
 const IMPORT_EXAMPLES: &str = "\
@@ -173,6 +187,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         KnowledgeCommand::Stats(args) => stats(args, out),
         KnowledgeCommand::Lookup(args) => look_up(args, out),
         KnowledgeCommand::Pack(args) => pack(args, out),
+        KnowledgeCommand::Put(args) => change::put(args, out),
+        KnowledgeCommand::Delete(args) => change::delete(args, out),
     }
 }
 

@@ -117,7 +117,7 @@ fn longest(
         if !walk.step(&words[count - 1].lemma) {
             break;
         }
-        if let Some(concept) = walk.concepts().next()
+        if let Some(concept) = walk.most_named()
             && counts(graph, lexicon, &words[..count], concept, config)
         {
             best = Some((concept, count));

@@ -106,8 +106,8 @@ fn take_in(
     let polled = std::thread::scope(|threads| {
         let learning = match knowledge {
             Some(follower) => {
-                let learners = workers.learners();
-                let mut learning = Learning::new(follower, &parts.config, &parts.metrics, learned);
+                let learners = workers.learners().ok_or(WorkerError::Panicked)?;
+                let mut learning = Learning::new(follower, parts, learned);
                 let ended = &ended;
                 let thread = std::thread::Builder::new().name("learning".to_owned());
                 let learn = move || learning.run(&learners, || ended.load(Ordering::Relaxed));

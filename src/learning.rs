@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{SendTimeoutError, Sender};
-use timely::scheduling::SyncActivator;
-use turnstream_operators::knowledge::{Change, ChangeError, Changes};
+use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 
-use crate::config::{Config, LogKind};
+use crate::config::LogKind;
 use crate::log::{Follower, LogError, Record, Topic};
 use crate::metrics::Metrics;
-use crate::worker::WorkerError;
+use crate::worker::{Parts, WorkerError};
 
+mod learners;
 #[cfg(test)]
 mod tests;
+
+pub use learners::{BATCHES_AHEAD, Learners, ReadBy, Reading};
 
 /// How long one poll waits, and so how soon the thread sees that it is to end.
 const POLL: Duration = Duration::from_millis(50);
@@ -33,53 +34,24 @@ const TELL: Duration = Duration::from_secs(5);
 /// Records that are no change, told within [`TELL`] one by one; of more only the number is.
 const TOLD_REFUSALS: u64 = 10;
 
-/// How often a worker that is busy is looked after.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long to wait for workers that are about to know what was there.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Where changes are handed to the core: the workers of a process, or the one of a simulation.
 pub trait Learn {
-    /// Hands changes to every worker, behind all that were handed on before. May wait for workers
-    /// that are behind.
+    /// Hands changes on, behind all that were handed on before. May wait for workers that are
+    /// behind.
     ///
     /// # Errors
     /// A worker is gone.
     fn learn(&self, changes: Changes) -> Result<(), WorkerError>;
-}
 
-/// The workers of a process, as whoever learns reaches them. Bounded channels hold back a topic
-/// that is read faster than it is learned.
-#[derive(Clone)]
-pub struct Learners {
-    inlets: Vec<(Sender<Changes>, SyncActivator)>,
-    panicked: Arc<AtomicBool>,
-}
-
-impl Learners {
-    /// For each worker its inlet, and what wakes it; set where one has panicked.
-    pub fn new(inlets: Vec<(Sender<Changes>, SyncActivator)>, panicked: Arc<AtomicBool>) -> Self {
-        Self { inlets, panicked }
-    }
-}
-
-impl Learn for Learners {
-    fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
-        for (inlet, waker) in &self.inlets {
-            let mut changes = changes.clone();
-            loop {
-                // One that panicked leaves others that take nothing any more.
-                if self.panicked.load(Ordering::Acquire) {
-                    return Err(WorkerError::Panicked);
-                }
-                match inlet.send_timeout(changes, LOOK) {
-                    Ok(()) => break,
-                    Err(SendTimeoutError::Timeout(back)) => changes = back,
-                    Err(SendTimeoutError::Disconnected(_)) => return Err(WorkerError::Panicked),
-                }
-            }
-            waker.activate().map_err(|_| WorkerError::Panicked)?;
-        }
-        Ok(())
-    }
+    /// Whether a turn that comes now is answered, by whichever worker, from a state that has
+    /// everything before these offsets.
+    ///
+    /// # Errors
+    /// A worker is gone.
+    fn knows(&self, offsets: &BTreeMap<i32, i64>) -> Result<bool, WorkerError>;
 }
 
 /// Whether everything was learned that was on the topic at the start. Clones are the same.
@@ -105,6 +77,7 @@ pub struct Learning {
     topic: String,
     max_live_changes: u64,
     metrics: Metrics,
+    counts: Arc<LiveCounts>,
     learned: Learned,
     /// The offsets that were handed on last.
     offsets: BTreeMap<i32, i64>,
@@ -116,23 +89,21 @@ pub struct Learning {
 
 impl Learning {
     /// Learning that has read nothing yet; `learned` is told when it has caught up.
-    pub fn new(
-        follower: Box<dyn Follower>,
-        config: &Config,
-        metrics: &Metrics,
-        learned: Learned,
-    ) -> Self {
+    pub fn new(follower: Box<dyn Follower>, parts: &Parts, learned: Learned) -> Self {
+        let Parts { config, metrics, live, .. } = parts;
         let topic = match config.log.kind {
             LogKind::Kafka => config.log.kafka.topics.name(Topic::Knowledge),
             LogKind::Embedded => Topic::Knowledge.name(),
         };
         let now = Instant::now();
         metrics.learns(false, follower.lag());
+        metrics.knowledge().counted_by(live);
         Self {
             follower,
             topic: topic.to_owned(),
             max_live_changes: config.knowledge.max_live_changes,
             metrics: metrics.clone(),
+            counts: Arc::clone(live),
             learned,
             offsets: BTreeMap::new(),
             begun: now,
@@ -163,7 +134,9 @@ impl Learning {
     /// # Errors
     /// What polling again cannot mend, and more live changes than allowed.
     pub fn poll(&mut self, workers: &impl Learn, wait: Duration) -> Result<(), LearningError> {
-        let records = self.follower.poll(wait)?;
+        // Workers that are about to know everything are not to wait for a whole poll.
+        let almost = !self.learned.is_done() && self.follower.has_caught_up();
+        let records = self.follower.poll(if almost { wait.min(LOOK) } else { wait })?;
         self.records += records.len() as u64;
         let changes: Vec<Change> =
             records.into_iter().filter_map(|record| self.read(record)).collect();
@@ -178,7 +151,7 @@ impl Learning {
             knowledge.learned(upserts as u64, retractions as u64);
         }
         self.check_bound()?;
-        self.note_progress();
+        self.note_progress(workers)?;
         Ok(())
     }
 
@@ -196,23 +169,23 @@ impl Learning {
     /// The one place where memory is bounded: what the workers hold beside the snapshot, as they
     /// tell it.
     fn check_bound(&self) -> Result<(), LearningError> {
-        let live = self.metrics.knowledge().live();
-        let (statements, limit) = (live.inserted + live.retracted, self.max_live_changes);
+        let statements = self.counts.differing.load(Ordering::Relaxed);
+        let limit = self.max_live_changes;
         if statements <= limit {
             return Ok(());
         }
         Err(LearningError::TooManyLiveChanges { topic: self.topic.clone(), statements, limit })
     }
 
-    fn note_progress(&mut self) {
+    fn note_progress(&mut self, workers: &impl Learn) -> Result<(), LearningError> {
         let lag = self.follower.lag();
-        let caught_up = self.follower.has_caught_up();
+        let mut caught_up = self.follower.has_caught_up();
         if !self.learned.is_done() {
             let (topic, records) = (&self.topic, self.records);
+            caught_up = caught_up && workers.knows(&self.offsets)?;
             if caught_up {
                 let milliseconds = self.begun.elapsed().as_millis() as u64;
                 tracing::info!(topic, records, offsets = ?self.offsets, milliseconds, "caught up");
-                // Behind what was handed on: a worker takes changes before turns.
                 self.learned.0.store(true, Ordering::Release);
             } else if self.told.elapsed() >= TELL {
                 self.told = Instant::now();
@@ -221,6 +194,7 @@ impl Learning {
             }
         }
         self.metrics.learns(caught_up, lag);
+        Ok(())
     }
 }
 
@@ -273,7 +247,7 @@ pub enum LearningError {
     TooManyLiveChanges {
         /// The topic.
         topic: String,
-        /// Statements that were put or taken back beside the snapshot.
+        /// Statements that differ from the snapshot.
         statements: u64,
         /// The bound.
         limit: u64,

@@ -31,7 +31,7 @@ pub mod server;
 mod stages;
 mod vitals;
 
-pub use knowledge::{KnowledgeMetrics, LiveKnowledge};
+pub use knowledge::KnowledgeMetrics;
 pub use outcomes::OutcomeMetrics;
 pub use vitals::{Vitals, resident_bytes};
 
@@ -154,6 +154,7 @@ impl Metrics {
             partitions: self.0.partitions.clone(),
             flow: Arc::clone(flow),
             ask_ms: 0,
+            rejoins: 0,
         };
         let producer = ObservedProducer {
             inner: ends.producer,

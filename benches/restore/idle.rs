@@ -32,6 +32,7 @@ pub(crate) fn parts() -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(nothing)),
+        live: Arc::default(),
         lexicon: Lexicon::english(),
         generate: None,
         metrics: Metrics::default(),

@@ -1,12 +1,12 @@
 //! Learning from a follower that gives what it was told to give.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 
 use super::*;
-use crate::metrics::LiveKnowledge;
+use crate::config::Config;
 
 /// What one poll does.
 type Polled = Result<Vec<Record>, LogError>;
@@ -41,21 +41,34 @@ impl Follower for Told {
     }
 }
 
-/// Remembers what it was taught.
+/// Remembers what it was taught; takes so many looks to know it.
 #[derive(Default)]
-struct Pupil(RefCell<Vec<Changes>>);
+struct Pupil(RefCell<Vec<Changes>>, Cell<usize>);
 
 impl Learn for Pupil {
     fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
         self.0.borrow_mut().push(changes);
         Ok(())
     }
+
+    fn knows(&self, offsets: &BTreeMap<i32, i64>) -> Result<bool, WorkerError> {
+        let last = self.0.borrow().last().map(|changes| changes.offsets.clone());
+        assert_eq!(last.as_ref(), Some(offsets), "asked for what was handed on");
+        let left = self.1.get();
+        self.1.set(left.saturating_sub(1));
+        Ok(left == 0)
+    }
 }
 
-fn learning(follower: Told, config: &Config) -> (Learning, Metrics, Learned) {
-    let (metrics, learned) = (Metrics::default(), Learned::default());
-    let learning = Learning::new(Box::new(follower), config, &metrics, learned.clone());
-    (learning, metrics, learned)
+fn parts(config: Config) -> Parts {
+    let graph = Graph::from_facts([ImportedFact::new("coffee", "IsA", "drink", 1.0)]);
+    Parts::with_graph(config, Arc::new(graph))
+}
+
+fn learning(follower: Told) -> (Learning, Metrics, Learned) {
+    let (parts, learned) = (parts(Config::default()), Learned::default());
+    let learning = Learning::new(Box::new(follower), &parts, learned.clone());
+    (learning, parts.metrics, learned)
 }
 
 fn record(partition: i32, offset: i64, head: &str, value: Option<&str>) -> Record {
@@ -82,8 +95,7 @@ fn one_poll_is_one_batch_with_the_offsets_behind_it() {
         Ok(Vec::new()),
         Ok(vec![record(0, 7, "coffee", None), record(0, 8, "milk", Some(r#"{"retracted":true}"#))]),
     ];
-    let (mut learning, metrics, _) =
-        learning(Told { polls: polls.into(), ..Told::default() }, &Config::default());
+    let (mut learning, metrics, _) = learning(Told { polls: polls.into(), ..Told::default() });
     let pupil = Pupil::default();
     (0..4).for_each(|_| learning.poll(&pupil, Duration::ZERO).unwrap());
     let stands = |head: &str, stands| (head.to_owned(), stands);
@@ -108,8 +120,7 @@ fn a_record_that_is_no_change_is_passed_over_and_counted() {
         Ok(vec![record(0, 0, "coffee", STANDS), no_key, record(0, 2, "tea", Some("not JSON"))]),
         Ok(vec![record(0, 3, "tea", Some(r#"{"weight":0}"#))]),
     ];
-    let (mut learning, metrics, _) =
-        learning(Told { polls: polls.into(), ..Told::default() }, &Config::default());
+    let (mut learning, metrics, _) = learning(Told { polls: polls.into(), ..Told::default() });
     let pupil = Pupil::default();
     (0..2).for_each(|_| learning.poll(&pupil, Duration::ZERO).unwrap());
     assert_eq!(metrics.knowledge().refused.get(), 3);
@@ -122,7 +133,7 @@ fn a_record_that_is_no_change_is_passed_over_and_counted() {
 fn turns_wait_until_it_has_caught_up() {
     let polls = (0..3).map(|offset| Ok(vec![record(0, offset, "coffee", STANDS)])).collect();
     let told = Told { polls, caught_up_with: 1, ..Told::default() };
-    let (mut learning, metrics, learned) = learning(told, &Config::default());
+    let (mut learning, metrics, learned) = learning(told);
     let unready = || {
         let checks = metrics.vitals().ready().into_iter();
         checks.filter(|check| !check.ok).any(|check| check.name == "knowledge")
@@ -134,9 +145,11 @@ fn turns_wait_until_it_has_caught_up() {
     let text = metrics.scrape().unwrap();
     assert!(text.contains("turnstream_knowledge_caught_up 0"), "{text}");
     assert!(text.contains("turnstream_knowledge_lag{partition=\"0\"} 2"), "{text}");
+    pupil.1.set(1);
     learning.poll(&pupil, Duration::ZERO).unwrap();
-    assert!(learned.is_done() && !unready(), "and the third is learned while turns flow");
-    assert_eq!(pupil.0.borrow().len(), 2, "handed on before it is said to be done");
+    assert!(unready() && !learned.is_done(), "handed on, and not known by every worker yet");
+    learning.poll(&pupil, Duration::ZERO).unwrap();
+    assert!(learned.is_done() && !unready());
     assert!(metrics.scrape().unwrap().contains("turnstream_knowledge_caught_up 1"));
 }
 
@@ -144,15 +157,13 @@ fn turns_wait_until_it_has_caught_up() {
 fn more_live_changes_than_allowed_are_an_error_with_the_remedy() {
     let mut config = Config::default();
     config.knowledge.max_live_changes = 3;
-    let (mut learning, metrics, _) = learning(Told::default(), &config);
+    let parts = parts(config);
+    let told = Told { caught_up_with: 9, positions: [(0, 0)].into(), ..Told::default() };
+    let mut learning = Learning::new(Box::new(told), &parts, Learned::default());
     let pupil = Pupil::default();
-    let holds = |inserted, retracted| {
-        let live = LiveKnowledge { inserted, retracted, ..LiveKnowledge::default() };
-        metrics.knowledge().holds(0, live);
-    };
-    holds(2, 1);
+    parts.live.differing.store(3, Ordering::Relaxed);
     learning.poll(&pupil, Duration::ZERO).unwrap();
-    holds(2, 2);
+    parts.live.differing.store(4, Ordering::Relaxed);
     let error = learning.poll(&pupil, Duration::ZERO).unwrap_err().to_string();
     for said in ["4 statements", "allows 3", "knowledge import", "max_live_changes"] {
         assert!(error.contains(said), "{said} is not in {error}");
@@ -162,8 +173,7 @@ fn more_live_changes_than_allowed_are_an_error_with_the_remedy() {
 #[test]
 fn learning_ends_when_it_is_told_or_the_log_fails() {
     let polls = [Ok(Vec::new()), Err(LogError::Refused("topic is gone".to_owned()))];
-    let (mut learning, ..) =
-        learning(Told { polls: polls.into(), ..Told::default() }, &Config::default());
+    let (mut learning, ..) = learning(Told { polls: polls.into(), ..Told::default() });
     let pupil = Pupil::default();
     learning.run(&pupil, || true).unwrap();
     let error = learning.run(&pupil, || false).unwrap_err();
@@ -178,7 +188,6 @@ mod in_an_engine {
     use super::*;
     use crate::engine::{Ends, EngineError, serve};
     use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
-    use crate::worker::Parts;
 
     /// Has caught up once it may, and fails once it is to.
     struct Gated {
@@ -210,11 +219,6 @@ mod in_an_engine {
         }
     }
 
-    fn parts() -> Parts {
-        let graph = Graph::from_facts([ImportedFact::new("coffee", "IsA", "drink", 1.0)]);
-        Parts::with_graph(Config::default(), Arc::new(graph))
-    }
-
     fn log() -> EmbeddedLog {
         let config = EmbeddedConfig { partitions: 2, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::in_memory(&config).unwrap();
@@ -240,7 +244,7 @@ mod in_an_engine {
         let (log, polls) = (log(), Arc::new(AtomicUsize::new(0)));
         let may = Arc::new(AtomicBool::new(false));
         let gated = Gated { may: Arc::clone(&may), fails: false, polls: Arc::clone(&polls) };
-        let (ends, parts) = (ends(&log, gated), parts());
+        let (ends, parts) = (ends(&log, gated), parts(Config::default()));
         let engine = std::thread::spawn(move || serve(ends, &parts, 1, &AtomicBool::new(false)));
         while polls.load(Ordering::SeqCst) < 200 {
             std::thread::yield_now();
@@ -257,7 +261,8 @@ mod in_an_engine {
         let (log, stop) = (log(), Arc::new(AtomicBool::new(false)));
         let polls = Arc::new(AtomicUsize::new(0));
         let gated = Gated { may: Arc::default(), fails: false, polls: Arc::clone(&polls) };
-        let (ends, parts, stopped) = (ends(&log, gated), parts(), Arc::clone(&stop));
+        let (ends, parts, stopped) =
+            (ends(&log, gated), parts(Config::default()), Arc::clone(&stop));
         let engine = std::thread::spawn(move || serve(ends, &parts, 2, &stopped));
         while polls.load(Ordering::SeqCst) < 3 {
             std::thread::yield_now();
@@ -270,7 +275,8 @@ mod in_an_engine {
     fn a_follower_that_fails_ends_the_engine() {
         let log = log();
         let gated = Gated { may: Arc::default(), fails: true, polls: Arc::default() };
-        let error = serve(ends(&log, gated), &parts(), 1, &AtomicBool::new(false)).unwrap_err();
+        let error = serve(ends(&log, gated), &parts(Config::default()), 1, &AtomicBool::new(false))
+            .unwrap_err();
         assert!(matches!(error, EngineError::Learning(LearningError::Log(_))), "{error}");
         assert!(error.to_string().contains("is gone"), "{error}");
         assert_eq!(answers(&log), 0);

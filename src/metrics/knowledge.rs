@@ -1,8 +1,8 @@
 //! What is counted about live knowledge: records of its topic, and what the workers hold beside
 //! the snapshot.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::collector::Collector;
@@ -12,21 +12,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use turnstream_operators::knowledge::LiveCounts;
 
 use super::vitals::gauge;
-
-/// What a worker holds beside the snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LiveKnowledge {
-    /// Statements that are not in the snapshot, or stand otherwise there.
-    pub inserted: u64,
-    /// Statements of the snapshot that do not stand any more, or stand otherwise.
-    pub retracted: u64,
-    /// Concepts that are not in the snapshot.
-    pub concepts: u64,
-    /// Moments that are held because turns look things up in them.
-    pub moments: u64,
-}
 
 /// Live knowledge. Cheap to clone; clones count the same.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +22,7 @@ pub struct KnowledgeMetrics {
     /// Records of the topic that are no change.
     pub refused: Counter,
     changes: Family<[(&'static str, &'static str); 1], Counter>,
-    workers: Arc<Mutex<BTreeMap<usize, LiveKnowledge>>>,
+    counts: Arc<Mutex<Arc<LiveCounts>>>,
 }
 
 impl KnowledgeMetrics {
@@ -59,24 +47,13 @@ impl KnowledgeMetrics {
         }
     }
 
-    fn workers(&self) -> MutexGuard<'_, BTreeMap<usize, LiveKnowledge>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is read at a scrape from now on.
+    pub fn counted_by(&self, counts: &Arc<LiveCounts>) {
+        *self.counts() = Arc::clone(counts);
     }
 
-    /// A worker tells what it holds now.
-    pub fn holds(&self, worker: usize, live: LiveKnowledge) {
-        self.workers().insert(worker, live);
-    }
-
-    /// What the process holds: every worker has the same statements and concepts, of which the
-    /// one that is ahead tells, and moments of its own.
-    pub fn live(&self) -> LiveKnowledge {
-        self.workers().values().fold(LiveKnowledge::default(), |all, of| LiveKnowledge {
-            inserted: all.inserted.max(of.inserted),
-            retracted: all.retracted.max(of.retracted),
-            concepts: all.concepts.max(of.concepts),
-            moments: all.moments + of.moments,
-        })
+    fn counts(&self) -> MutexGuard<'_, Arc<LiveCounts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,20 +63,26 @@ struct AtScrape(KnowledgeMetrics);
 
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let LiveKnowledge { inserted, retracted, concepts, moments } = self.0.live();
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let counts = Arc::clone(&self.0.counts());
+        let number =
+            |count: &AtomicU64| i64::try_from(count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         let help = "Statements that were put, or do not stand any more, beside the snapshot.";
         let name = "knowledge_live_statements";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (kind, count) in [("inserted", inserted), ("retracted", retracted)] {
+        for (kind, count) in [("inserted", &counts.inserted), ("retracted", &counts.retracted)] {
             let labels = [("kind", kind)];
             ConstGauge::new(number(count)).encode(metric.encode_family(&labels)?)?;
         }
-        let help = "Concepts that are not in the snapshot";
-        gauge(&mut encoder, ("knowledge_live_concepts", help), number(concepts))?;
-        let help =
-            "States of the knowledge that are held, over all workers, because turns use them";
-        gauge(&mut encoder, ("knowledge_moments", help), number(moments))
+        let help = "Keys of the topic whose statement differs from the snapshot";
+        gauge(&mut encoder, ("knowledge_live_changes", help), number(&counts.differing))?;
+        let help = "Concepts that only the topic names";
+        gauge(&mut encoder, ("knowledge_live_concepts", help), number(&counts.concepts))?;
+        let help = "States of the knowledge that a worker holds because turns read them";
+        gauge(&mut encoder, ("knowledge_moments", help), number(&counts.moments))?;
+        let help = "Updates in the arrangements of a worker, which compaction brings down";
+        gauge(&mut encoder, ("knowledge_updates", help), number(&counts.updates))?;
+        let help = "Changes left out because there are too many sources or relations";
+        gauge(&mut encoder, ("knowledge_changes_without_room", help), number(&counts.refused))
     }
 }
 
@@ -109,21 +92,33 @@ mod tests {
     use crate::metrics::Metrics;
 
     #[test]
-    fn workers_are_summed_up_once() {
+    fn what_is_held_is_read_at_a_scrape() {
         let metrics = Metrics::default();
         let knowledge = metrics.knowledge();
-        let of = |inserted, moments| LiveKnowledge { inserted, retracted: 2, concepts: 1, moments };
-        knowledge.holds(0, of(5, 3));
-        knowledge.holds(1, of(4, 2));
+        let counts = Arc::new(LiveCounts::default());
+        knowledge.counted_by(&counts);
+        for (count, value) in [
+            (&counts.inserted, 5),
+            (&counts.retracted, 2),
+            (&counts.differing, 6),
+            (&counts.concepts, 1),
+            (&counts.moments, 3),
+            (&counts.updates, 40),
+            (&counts.refused, 4),
+        ] {
+            count.store(value, Ordering::Relaxed);
+        }
         knowledge.learned(7, 2);
         knowledge.refused.inc();
-        assert_eq!(knowledge.live(), of(5, 5), "one worker is behind");
         let text = metrics.scrape().unwrap();
         for sample in [
             "turnstream_knowledge_live_statements{kind=\"inserted\"} 5",
             "turnstream_knowledge_live_statements{kind=\"retracted\"} 2",
             "turnstream_knowledge_live_concepts 1",
-            "turnstream_knowledge_moments 5",
+            "turnstream_knowledge_live_changes 6",
+            "turnstream_knowledge_moments 3",
+            "turnstream_knowledge_updates 40",
+            "turnstream_knowledge_changes_without_room 4",
             "turnstream_knowledge_changes_total{change=\"upsert\"} 7",
             "turnstream_knowledge_changes_total{change=\"retraction\"} 2",
             "turnstream_knowledge_refused_records_total 1",

@@ -420,6 +420,7 @@ pub(crate) fn parts(config: Config) -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(facts)),
+        live: Arc::default(),
         lexicon: Lexicon::english(),
         generate: None,
         metrics: turnstream::metrics::Metrics::default(),

@@ -29,7 +29,6 @@ use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::{Changes, Graph, Knowledge, LiveCounts, Moment};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
@@ -62,8 +61,6 @@ pub struct Parts {
     pub graph: Arc<Graph>,
     /// How far the live knowledge differs from the graph; counted by the first worker.
     pub live: Arc<LiveCounts>,
-    /// The words of the language.
-    pub lexicon: &'static Lexicon,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
@@ -100,7 +97,6 @@ impl Parts {
             config: Arc::new(config),
             graph,
             live: Arc::default(),
-            lexicon: Lexicon::english(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -123,7 +119,6 @@ impl Parts {
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
-            lexicon: self.lexicon,
             observer: self.metrics.stage_observer(),
         }
     }
@@ -138,7 +133,6 @@ impl Parts {
     pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
         Resources {
             knowledge,
-            lexicon: self.lexicon,
             clock,
             observer: self.metrics.stage_observer(),
             timers,

@@ -107,7 +107,6 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
         live: Arc::default(),
-        lexicon: scenes::lexicon(),
         generate: None,
         cache: Arc::<MemoryCache>::default(),
         metrics: Metrics::default(),

@@ -15,7 +15,6 @@ use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
-use turnstream_operators::language::Lexicon;
 use turnstream_schemas::Response;
 
 use crate::memory::{Peak, Resident};
@@ -33,7 +32,6 @@ pub(crate) fn parts() -> Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(nothing)),
         live: Arc::default(),
-        lexicon: Lexicon::english(),
         generate: None,
         metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

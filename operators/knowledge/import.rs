@@ -6,7 +6,7 @@ use std::io::{BufRead, Read};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use super::{BuildError, Builder};
+use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
 
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;
@@ -58,6 +58,8 @@ pub enum Format {
     ConceptNetCsv,
     /// Tab-separated relation, head, tail, weight and, if known, source.
     Tsv,
+    /// Tab-separated head, relation, tail, every weight 1; never decided by the first line.
+    Triples,
 }
 
 /// What to import and under which name.
@@ -65,9 +67,9 @@ pub enum Format {
 pub struct ImportOptions {
     /// What the lines are.
     pub format: Format,
-    /// Keep only this language (CSV), and the language of all facts (TSV). `None` keeps every
-    /// language of a CSV; a TSV is then English.
-    pub language: Option<String>,
+    /// Languages to keep of a CSV; without one, every language. The facts of a TSV or of
+    /// triples, which do not say their language, are of the first, without one English.
+    pub languages: Vec<String>,
     /// Source of all facts; `None` takes what the lines say.
     pub source: Option<String>,
     /// How many bad lines are kept for the report; all are counted.
@@ -76,8 +78,8 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        let language = Some("en".to_owned());
-        Self { format: Format::Auto, language, source: None, bad_lines_kept: 20 }
+        let languages = vec!["en".to_owned()];
+        Self { format: Format::Auto, languages, source: None, bad_lines_kept: 20 }
     }
 }
 
@@ -97,8 +99,12 @@ pub struct ImportReport {
     pub lines: u64,
     /// Lines that gave a fact, repeated ones included.
     pub facts: u64,
-    /// Lines left out on purpose: another language, a link to another site, a header, empty.
+    /// Lines left out on purpose: another language, a link to another site, a header, a document,
+    /// empty.
     pub skipped: u64,
+    /// Those of them that are triples whose tail is a text of several sentences.
+    #[serde(default)]
+    pub documents: u64,
     /// Lines that are no fact.
     pub bad: u64,
     /// The first of them.
@@ -116,11 +122,35 @@ pub enum ImportError {
         /// Why.
         source: std::io::Error,
     },
+    /// What was read so far cannot be kept.
+    #[error("cannot keep the facts that were read: {0}")]
+    Storage(std::io::Error),
+}
+
+/// What takes the facts of an import in.
+pub trait Collect {
+    /// Takes a fact in.
+    ///
+    /// # Errors
+    /// It is no fact that a snapshot can hold, or it cannot be kept.
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError>;
+}
+
+impl Collect for Builder {
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError> {
+        Ok(self.add(fact)?)
+    }
+}
+
+impl Collect for ExternalBuilder {
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError> {
+        self.add(fact)
+    }
 }
 
 /// Why a line is no fact.
 #[derive(Debug, thiserror::Error)]
-enum LineError {
+pub(super) enum LineError {
     #[error("it is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error("it is not UTF-8")]
@@ -160,11 +190,12 @@ pub fn normalise(text: &str) -> String {
 /// Reads facts into a builder. `progress` is told the number of lines from time to time.
 ///
 /// # Errors
-/// The input cannot be read. Bad lines are no error: they are in the report.
+/// The input cannot be read, or the facts cannot be kept. Bad lines are no error: they are in the
+/// report.
 pub fn import(
     mut input: impl BufRead,
     options: &ImportOptions,
-    builder: &mut Builder,
+    builder: &mut impl Collect,
     mut progress: impl FnMut(u64),
 ) -> Result<ImportReport, ImportError> {
     let mut report = ImportReport::default();
@@ -178,9 +209,22 @@ pub fn import(
             format = if line.starts_with(b"/a/") { Format::ConceptNetCsv } else { Format::Tsv };
         }
         let parsed = parse(&line, format, options, report.lines == 1);
-        match parsed.and_then(|fact| fact.map(|fact| Ok(builder.add(&fact)?)).transpose()) {
-            Ok(Some(())) => report.facts += 1,
-            Ok(None) => report.skipped += 1,
+        let taken = parsed.and_then(|fact| {
+            let Some(fact) = fact else { return Ok(Taken::Skipped) };
+            match builder.collect(&fact) {
+                Ok(()) => Ok(Taken::Fact),
+                Err(CollectError::Fact(error)) => Err(error.into()),
+                Err(CollectError::Storage(error)) => Ok(Taken::Failed(error)),
+            }
+        });
+        match taken {
+            Ok(Taken::Fact) => report.facts += 1,
+            Ok(Taken::Skipped) => {
+                report.skipped += 1;
+                let triples = format == Format::Triples;
+                report.documents += u64::from(triples && triples::is_document(&line));
+            }
+            Ok(Taken::Failed(error)) => return Err(ImportError::Storage(error)),
             Err(error) => {
                 report.bad += 1;
                 if report.bad_lines.len() < options.bad_lines_kept {
@@ -196,6 +240,13 @@ pub fn import(
     }
     progress(report.lines);
     Ok(report)
+}
+
+/// What became of a line that is not bad.
+enum Taken {
+    Fact,
+    Skipped,
+    Failed(std::io::Error),
 }
 
 /// Reads one line without its end; what exceeds the limit is passed over and leaves a line that
@@ -235,6 +286,7 @@ fn parse(
     }
     match format {
         Format::ConceptNetCsv => parse_conceptnet(line, options),
+        Format::Triples => triples::parse(line, options),
         Format::Tsv | Format::Auto => parse_tsv(line, options, first),
     }
 }
@@ -259,7 +311,7 @@ fn parse_tsv(
         tail: tail.to_owned(),
         weight: number.map_err(|_| LineError::Weight(weight.to_owned()))?,
         source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
-        language: options.language.clone().unwrap_or_else(|| "en".to_owned()),
+        language: options.languages.first().map_or("en", String::as_str).to_owned(),
     }))
 }
 
@@ -285,7 +337,8 @@ fn parse_conceptnet(
     }
     let (language, head) = concept(head)?;
     let (tail_language, tail) = concept(tail)?;
-    let wanted = options.language.as_deref().is_none_or(|wanted| wanted == language);
+    let wanted =
+        options.languages.is_empty() || options.languages.iter().any(|kept| kept == language);
     if !wanted || language != tail_language {
         return Ok(None);
     }

@@ -14,7 +14,6 @@ use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::stage::OnFailure;
 use turnstream_schemas::{Outcome, ScopeKind};
 
@@ -421,7 +420,6 @@ pub(crate) fn parts(config: Config) -> Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(facts)),
         live: Arc::default(),
-        lexicon: Lexicon::english(),
         generate: None,
         metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

@@ -9,7 +9,7 @@ use turnstream_operators::knowledge::Change;
 use turnstream_schemas::FactKey;
 
 use super::{Doing, LineFormat};
-use crate::knowledge::decompressed;
+use crate::knowledge::files::decompressed;
 
 /// Longest line, in bytes; what is longer is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;

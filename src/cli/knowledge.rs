@@ -83,7 +83,7 @@ Examples:
   turnstream knowledge import conceptnet-assertions-5.7.0.csv.gz --out conceptnet.snapshot
   turnstream knowledge import conceptnet-assertions-5.7.0.csv.gz --language en,zh --out two.snapshot
   turnstream knowledge import facts.tsv more.tsv.gz --source ours --out facts.snapshot --json
-  turnstream knowledge import cn.csv.gz kb.tsv,source=ours,language=zh,format=triples --out all.snapshot
+  turnstream knowledge import a.csv.gz b.tsv,source=ours,language=zh,format=triples --out g.snapshot
 
 TSV columns are relation, head, tail, weight and, optionally, source. A negative weight, or a
 relation named Not..., denies the fact. Bad lines are reported by number and left out. The order of

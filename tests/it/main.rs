@@ -9,6 +9,7 @@ mod demo;
 mod documents;
 mod invariants;
 mod kafka;
+mod knowledge_live;
 mod metrics;
 mod operations;
 mod replay;

@@ -197,7 +197,7 @@ pub fn retrieval_sets(
         unforeseen.extend(ahead.chain(back).filter(|fact| !demanded.foresee(fact)));
     }
     for set in [&mut foreseen, &mut unforeseen] {
-        set.sort_unstable_by_key(key);
+        set.sort_unstable_by(|one, other| graph.by_key(one, other));
         set.dedup_by_key(|fact| key(fact));
     }
     (foreseen, unforeseen)
@@ -235,8 +235,8 @@ fn rank(
             (relevance * substance(&fact, vocabulary), fact)
         })
         .collect();
-    // Ids of concepts and relations stand in the order of their texts within one snapshot.
-    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| key(&a.1).cmp(&key(&b.1))));
+    let graph = vocabulary.graph();
+    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| graph.by_key(&a.1, &b.1)));
     ranked
 }
 

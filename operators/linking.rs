@@ -163,7 +163,7 @@ impl Linker<'_> {
             {
                 break;
             }
-            if let Some(concept) = walk.concepts().next()
+            if let Some(concept) = walk.most_named()
                 && self.counts(&words[..count], concept)
             {
                 best = Some((concept, count));

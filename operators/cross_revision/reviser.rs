@@ -188,8 +188,8 @@ impl<'a> Reviser<'a> {
         let queries = self.found(demand.query_concepts());
         let topics = self.found(demand.topic_concepts());
         let mut met = BTreeMap::<String, String>::new();
-        for (query, query_text) in &queries {
-            for (topic, topic_text) in &topics {
+        for (query_text, query) in &queries {
+            for (topic_text, topic) in &topics {
                 if query != topic
                     && let Some(relation) = self.relation_between(*query, *topic)
                 {
@@ -251,10 +251,12 @@ impl<'a> Reviser<'a> {
     /// Those of the others that a fact that holds joins a concept to.
     fn joined_to(&self, concept: &str, others: impl Iterator<Item = ConceptId>) -> Vec<String> {
         let Some(concept) = self.graph.find(concept) else { return Vec::new() };
-        others
+        let mut joined: Vec<String> = others
             .filter(|other| *other != concept && self.relation_between(*other, concept).is_some())
             .map(|other| self.graph.concept(other).to_owned())
-            .collect()
+            .collect();
+        joined.sort_unstable();
+        joined
     }
 
     /// The name of a relation that holds between two concepts, in either direction.
@@ -265,9 +267,9 @@ impl<'a> Reviser<'a> {
         Some(self.graph.relation(fact.relation).name)
     }
 
-    /// Concepts of the graph with their texts.
-    fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<ConceptId, String> {
-        concepts.filter_map(|text| Some((self.graph.find(text)?, text.to_owned()))).collect()
+    /// Concepts of the graph by their texts.
+    fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<String, ConceptId> {
+        concepts.filter_map(|text| Some((text.to_owned(), self.graph.find(text)?))).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::language::Lexicon;
 
 /// Concepts whose other end has fewer facts than this rank behind those that have more: a
 /// concept that hardly anything is said about is more often a slip of the pen.
-const WELL_ATTESTED_DEGREE: u32 = 3;
+pub(super) const WELL_ATTESTED_DEGREE: u32 = 3;
 
 /// Why a fact cannot go into a snapshot.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -9,6 +9,7 @@ mod demo;
 mod documents;
 mod invariants;
 mod kafka;
+mod languages;
 mod metrics;
 mod operations;
 mod replay;

@@ -3,7 +3,8 @@
 //! A [`Graph`] is a compiled snapshot, mapped into memory and shared by all workers. Ids are
 //! small and `Copy`; no look-up allocates. Facts of a concept are kept twice: in order of the
 //! other end, so that the facts between two concepts are a binary search even at a hub with
-//! 80,000 neighbours, and as a ranking, so that the strongest few cost only what is taken.
+//! 80,000 neighbours, and as a ranking, so that the strongest few cost only what is taken. All
+//! numbers are packed into as few bits as they need; a fact takes about ten bytes.
 //!
 //! What it never does: change. Live changes come from the `knowledge` topic in a later part and
 //! are summed with what the snapshot says.
@@ -11,11 +12,15 @@
 mod build;
 mod change;
 mod chinese;
+mod compile;
+mod external;
 mod import;
 mod layout;
 mod live;
+mod packed;
 mod relation;
 mod snapshot;
+mod sorter;
 mod triples;
 mod verbalise;
 mod view;
@@ -28,12 +33,14 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-pub use build::{BuildError, Builder, write_whole};
+pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
 pub use chinese::chinese_clause;
+pub use compile::write_whole;
+pub use external::{CollectError, ExternalBuilder};
 pub use import::{
-    BadLine, Format, ImportError, ImportOptions, ImportReport, ImportedFact, MAX_CONCEPT_BYTES,
-    import, normalise,
+    BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
+    MAX_CONCEPT_BYTES, import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
 pub use live::{Knowledge, LiveCounts, Moment};
@@ -95,13 +102,20 @@ pub struct Stats {
 /// is out of this graph's range.
 pub struct Graph {
     snapshot: Snapshot,
-    /// By concept: what [`Self::content_words`] found, once somebody asked.
-    content_words: Box<[OnceLock<Box<[u64]>>]>,
+    /// By concept, in chunks of [`CHUNK`]: what [`Self::content_words`] found. Takes memory only
+    /// where somebody asked.
+    content_words: Box<[OnceLock<Box<[ContentWords; CHUNK]>>]>,
 }
+
+type ContentWords = OnceLock<Box<[u64]>>;
+
+/// Concepts whose content words are given memory together.
+const CHUNK: usize = 64;
 
 impl Graph {
     fn over(snapshot: Snapshot) -> Self {
-        let content_words = (0..snapshot.concept_count()).map(|_| OnceLock::new()).collect();
+        let chunks = snapshot.concept_count().div_ceil(CHUNK);
+        let content_words = (0..chunks).map(|_| OnceLock::new()).collect();
         Self { snapshot, content_words }
     }
 
@@ -146,6 +160,11 @@ impl Graph {
         }
     }
 
+    /// The size of each part of the snapshot in bytes.
+    pub fn parts(&self) -> Vec<(&'static str, u64)> {
+        self.snapshot.parts()
+    }
+
     /// All concepts, in order of their texts.
     pub fn concepts(&self) -> impl ExactSizeIterator<Item = ConceptId> + use<> {
         (0..self.snapshot.concept_count() as u32).map(ConceptId)
@@ -153,7 +172,7 @@ impl Graph {
 
     /// All facts, by head, tail, relation and source.
     pub fn facts(&self) -> impl ExactSizeIterator<Item = Fact> + '_ {
-        (0..self.snapshot.fact_count()).map(|index| self.snapshot.fact(index))
+        self.snapshot.all_facts()
     }
 
     /// The text of a concept: lower case, single spaces.
@@ -168,7 +187,10 @@ impl Graph {
         id: ConceptId,
         read: impl FnOnce(&str) -> Box<[u64]>,
     ) -> &[u64] {
-        self.content_words[id.0 as usize].get_or_init(|| read(self.concept(id)))
+        let (chunk, place) = (id.0 as usize / CHUNK, id.0 as usize % CHUNK);
+        let chunk = self.content_words[chunk]
+            .get_or_init(|| Box::new(std::array::from_fn(|_| OnceLock::new())));
+        chunk[place].get_or_init(|| read(self.concept(id)))
     }
 
     /// The language of a concept, such as `en`.
@@ -188,6 +210,11 @@ impl Graph {
         let text = first.map(|id| self.concept(id));
         let ids = first.map_or(0..0, |id| id.0..self.snapshot.concept_count() as u32);
         ids.map(ConceptId).take_while(move |id| Some(self.concept(*id)) == text)
+    }
+
+    /// The concept of a language with exactly this text (see [`normalise`]).
+    pub fn find_in(&self, language: &str, normalised: &str) -> Option<ConceptId> {
+        self.snapshot.find_in(language, normalised)
     }
 
     /// The concepts of a language whose lemmas, joined as the language does, are `key`

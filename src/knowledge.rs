@@ -5,19 +5,23 @@
 //! memory, shared by all workers and all processes. Two processes that start at once both compile
 //! it; the last rename wins, and either file is the whole snapshot.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 use turnstream_operators::knowledge::{
-    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, ImportReport, SnapshotError,
-    import, lexicon_fingerprint, write_whole,
+    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, import,
+    lexicon_fingerprint, write_whole,
 };
 
+pub mod census;
+pub mod diff;
+pub mod files;
+pub mod generate;
 pub mod lookup;
 pub mod progress;
 
+pub use files::{FileReport, SourceFile, import_files, import_sorted};
 pub use progress::Progress;
 
 /// The shipped English pack.
@@ -62,6 +66,17 @@ pub enum KnowledgeError {
         /// Why.
         source: std::io::Error,
     },
+    /// Facts cannot be sorted.
+    #[error(
+        "cannot sort facts in {folder}: {source}; make room there or choose another --out",
+        folder = folder.display()
+    )]
+    Sort {
+        /// The folder of the snapshot, where files for sorting lie.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// An import found nothing.
     #[error(
         "no facts in {files} ({bad} bad lines, {skipped} left out); check --format and --language"
@@ -74,15 +89,6 @@ pub enum KnowledgeError {
         /// Lines that were left out.
         skipped: u64,
     },
-}
-
-/// What was done with one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileReport {
-    /// The file.
-    pub path: PathBuf,
-    /// Its lines.
-    pub report: ImportReport,
 }
 
 /// Opens what a configuration names: `pack`, or the path of a snapshot.
@@ -165,68 +171,6 @@ fn read_pack() -> Result<Builder, KnowledgeError> {
     import(BufReader::new(lines), &ImportOptions::default(), &mut builder, |_| ())
         .map_err(|source| KnowledgeError::Import { path: path(), source })?;
     Ok(builder)
-}
-
-/// Reads the facts of files: plain, gzip or zstd, told apart by their first bytes.
-///
-/// # Errors
-/// A file cannot be read, or there is no fact in any of them.
-pub fn import_files(
-    files: &[PathBuf],
-    options: &ImportOptions,
-    progress: Progress,
-) -> Result<(Builder, Vec<FileReport>), KnowledgeError> {
-    let mut builder = Builder::new();
-    let mut reports = Vec::with_capacity(files.len());
-    for path in files {
-        let read = |source| KnowledgeError::Read { path: path.clone(), source };
-        let file = File::open(path).map_err(read)?;
-        let length = file.metadata().map_err(read)?.len();
-        let task = progress.file(path, length);
-        let lines = decompressed(task.wrap(file)).map_err(read)?;
-        let report = import(lines, options, &mut builder, |lines| task.lines(lines))
-            .map_err(|source| KnowledgeError::Import { path: path.clone(), source })?;
-        task.done(&report);
-        reports.push(FileReport { path: path.clone(), report });
-    }
-    if builder.is_empty() {
-        let sum = |of: fn(&ImportReport) -> u64| reports.iter().map(|file| of(&file.report)).sum();
-        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        return Err(KnowledgeError::NoFacts {
-            files: names.join(", "),
-            bad: sum(|report| report.bad),
-            skipped: sum(|report| report.skipped),
-        });
-    }
-    Ok((builder, reports))
-}
-
-/// A reader of the plain text of a file, whatever it is compressed with.
-fn decompressed<'r>(file: impl Read + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
-    const GZIP: &[u8] = &[0x1f, 0x8b];
-    const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-    let mut file = BufReader::with_capacity(1 << 16, file);
-    let beginning = file.fill_buf()?;
-    if beginning.starts_with(GZIP) {
-        let plain = flate2::bufread::MultiGzDecoder::new(file);
-        return Ok(Box::new(BufReader::with_capacity(1 << 16, plain)));
-    }
-    if beginning.starts_with(ZSTD) {
-        let plain = zstd::Decoder::with_buffer(file)?;
-        return Ok(Box::new(BufReader::with_capacity(1 << 16, plain)));
-    }
-    Ok(Box::new(file))
-}
-
-/// Compiles facts into a snapshot file.
-///
-/// # Errors
-/// The file cannot be written, or what was written cannot be opened.
-pub fn write_snapshot(builder: Builder, path: &Path) -> Result<Graph, KnowledgeError> {
-    builder
-        .write(path)
-        .map_err(|source| KnowledgeError::Write { path: path.to_owned(), source })?;
-    Ok(Graph::open(path)?)
 }
 
 /// Writes a graph as a pack: its facts as TSV in the graph's order, zstd-compressed. The same

@@ -8,7 +8,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::language::Lexicon;
 
-use super::{BuildError, Builder, triples};
+use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
 
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;
@@ -60,7 +60,7 @@ pub enum Format {
     ConceptNetCsv,
     /// Tab-separated relation, head, tail, weight and, if known, source.
     Tsv,
-    /// Tab-separated head, relation, tail; never decided by the first line.
+    /// Tab-separated head, relation, tail, every weight 1; never decided by the first line.
     Triples,
 }
 
@@ -69,9 +69,9 @@ pub enum Format {
 pub struct ImportOptions {
     /// What the lines are.
     pub format: Format,
-    /// Keep only this language (CSV), and the language of all facts (TSV, triples). `None` keeps
-    /// every language of a CSV; a TSV is then English.
-    pub language: Option<String>,
+    /// Languages to keep of a CSV; without one, every language. The facts of a TSV or of
+    /// triples, which do not say their language, are of the first, without one English.
+    pub languages: Vec<String>,
     /// Source of all facts; `None` takes what the lines say.
     pub source: Option<String>,
     /// How many bad lines are kept for the report; all are counted.
@@ -80,8 +80,8 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        let language = Some("en".to_owned());
-        Self { format: Format::Auto, language, source: None, bad_lines_kept: 20 }
+        let languages = vec!["en".to_owned()];
+        Self { format: Format::Auto, languages, source: None, bad_lines_kept: 20 }
     }
 }
 
@@ -124,6 +124,30 @@ pub enum ImportError {
         /// Why.
         source: std::io::Error,
     },
+    /// What was read so far cannot be kept.
+    #[error("cannot keep the facts that were read: {0}")]
+    Storage(std::io::Error),
+}
+
+/// What takes the facts of an import in.
+pub trait Collect {
+    /// Takes a fact in.
+    ///
+    /// # Errors
+    /// It is no fact that a snapshot can hold, or it cannot be kept.
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError>;
+}
+
+impl Collect for Builder {
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError> {
+        Ok(self.add(fact)?)
+    }
+}
+
+impl Collect for ExternalBuilder {
+    fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError> {
+        self.add(fact)
+    }
 }
 
 /// Why a line is no fact.
@@ -168,11 +192,12 @@ pub fn normalise(text: &str) -> String {
 /// Reads facts into a builder. `progress` is told the number of lines from time to time.
 ///
 /// # Errors
-/// The input cannot be read. Bad lines are no error: they are in the report.
+/// The input cannot be read, or the facts cannot be kept. Bad lines are no error: they are in the
+/// report.
 pub fn import(
     mut input: impl BufRead,
     options: &ImportOptions,
-    builder: &mut Builder,
+    builder: &mut impl Collect,
     mut progress: impl FnMut(u64),
 ) -> Result<ImportReport, ImportError> {
     let mut report = ImportReport::default();
@@ -186,13 +211,22 @@ pub fn import(
             format = if line.starts_with(b"/a/") { Format::ConceptNetCsv } else { Format::Tsv };
         }
         let parsed = parse(&line, format, options, report.lines == 1);
-        match parsed.and_then(|fact| fact.map(|fact| Ok(builder.add(&fact)?)).transpose()) {
-            Ok(Some(())) => report.facts += 1,
-            Ok(None) => {
+        let taken = parsed.and_then(|fact| {
+            let Some(fact) = fact else { return Ok(Taken::Skipped) };
+            match builder.collect(&fact) {
+                Ok(()) => Ok(Taken::Fact),
+                Err(CollectError::Fact(error)) => Err(error.into()),
+                Err(CollectError::Storage(error)) => Ok(Taken::Failed(error)),
+            }
+        });
+        match taken {
+            Ok(Taken::Fact) => report.facts += 1,
+            Ok(Taken::Skipped) => {
                 report.skipped += 1;
                 let triples = format == Format::Triples;
                 report.documents += u64::from(triples && triples::is_document(&line));
             }
+            Ok(Taken::Failed(error)) => return Err(ImportError::Storage(error)),
             Err(error) => {
                 report.bad += 1;
                 if report.bad_lines.len() < options.bad_lines_kept {
@@ -208,6 +242,13 @@ pub fn import(
     }
     progress(report.lines);
     Ok(report)
+}
+
+/// What became of a line that is not bad.
+enum Taken {
+    Fact,
+    Skipped,
+    Failed(std::io::Error),
 }
 
 /// Reads one line without its end; what exceeds the limit is passed over and leaves a line that
@@ -281,7 +322,7 @@ fn parse_tsv(
         tail: tail.to_owned(),
         weight: number.map_err(|_| LineError::Weight(weight.to_owned()))?,
         source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
-        language: options.language.clone().unwrap_or_else(|| "en".to_owned()),
+        language: options.languages.first().map_or("en", String::as_str).to_owned(),
     }))
 }
 
@@ -307,7 +348,8 @@ fn parse_conceptnet(
     }
     let (language, head) = concept(head)?;
     let (tail_language, tail) = concept(tail)?;
-    let wanted = options.language.as_deref().is_none_or(|wanted| wanted == language);
+    let wanted =
+        options.languages.is_empty() || options.languages.iter().any(|kept| kept == language);
     if !wanted || language != tail_language {
         return Ok(None);
     }

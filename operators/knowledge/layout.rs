@@ -1,53 +1,96 @@
 //! How a snapshot lies in its file.
 //!
 //! A header of [`HEADER_BYTES`], a u64 length for each section, and the sections. All numbers are
-//! little-endian. The checksum covers everything after itself.
+//! little-endian. The checksum covers everything after itself. What a number means follows from
+//! the counts in the header: a concept takes as few bits as tell all concepts apart, and so do
+//! labels and languages.
 
 use std::ops::Range;
 
-use super::{ConceptId, Fact, RelationId};
+use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits};
 use crate::language::Lexicon;
 
 /// Version of this layout. Part of the name under which a built pack is cached.
 pub const FORMAT_VERSION: u32 = 2;
 
 pub(super) const MAGIC: [u8; 8] = *b"TURNKNOW";
-/// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4.
-pub(super) const HEADER_BYTES: usize = 32;
+/// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4, entries
+/// of `LemmaConcepts` 4, nothing 4.
+pub(super) const HEADER_BYTES: usize = 40;
+/// Where the checksum lies.
+pub(super) const CHECKSUM_AT: usize = 12;
 /// Where the part of the file begins that the checksum covers.
 pub(super) const CHECKED_FROM: usize = 16;
-pub(super) const FACT_BYTES: usize = 16;
-const NEGATED: u8 = 1;
+/// Most concepts, so that a concept with a flag fits in 32 bits.
+pub(super) const MOST_CONCEPTS: usize = (1 << 31) - 1;
 
-/// The sections, in the order in which they lie in the file.
+/// The sections, in the order in which they lie in the file. "Offsets" are a rising sequence with
+/// one number more than there are concepts ([`super::packed`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Section {
-    /// u32 per concept and one more: where its text begins.
+    /// Names of languages, relations and sources, three lines of tab-separated text.
+    Names,
+    /// Offsets: where the text of a concept begins, in bytes.
     TextOffsets,
     /// The texts, sorted, end to end.
     Texts,
-    /// u8 per concept: its language.
+    /// Packed, per concept: its language.
     Languages,
-    /// Names of languages, relations and sources, three lines of tab-separated text.
-    Names,
-    /// Finite-state map from [`lemma_key`]s to a packed range of `LemmaConcepts`.
-    Lemmas,
-    /// u32 each: concepts that share their lemmas.
-    LemmaConcepts,
-    /// [`FACT_BYTES`] each, by head, tail, relation, source.
-    Facts,
-    /// u32 per concept and one more: where the facts of a head begin.
+    /// u64 each, rising: what a fact is beside its two ends ([`label`]).
+    Labels,
+    /// Offsets: where the facts of a head begin.
     FromOffsets,
-    /// u32 each: facts of a head, strongest first.
-    FromRanked,
-    /// u32 per concept and one more: where the facts of a tail begin in `ToRanked`.
+    /// Packed (tail, label) per fact, by head, tail, relation, source.
+    From,
+    /// Offsets: where the ranking of a head begins, in bits.
+    RankOffsets,
+    /// Packed per head, in the bits that tell its facts apart: its facts, strongest first.
+    Ranks,
+    /// Offsets: where the facts of a tail begin.
     ToOffsets,
-    /// u32 each: facts of a tail, strongest first.
-    ToRanked,
+    /// Packed (head, label) per fact, by tail, strongest first.
+    To,
+    /// Finite-state map from [`lemma_key`]s to where their concepts begin in `LemmaConcepts`.
+    Lemmas,
+    /// Packed: concepts, twice their number, plus 1 in the last of those that share their lemmas.
+    LemmaConcepts,
 }
 
-pub(super) const SECTIONS: usize = Section::ToRanked as usize + 1;
+pub(super) const SECTIONS: usize = Section::LemmaConcepts as usize + 1;
+
+/// How many of what a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) concepts: usize,
+    pub(super) facts: usize,
+    pub(super) labels: usize,
+    pub(super) languages: usize,
+    /// Entries of the lemma index.
+    pub(super) lemmas: usize,
+}
+
+impl Counts {
+    /// Bits of a concept.
+    pub(super) fn concept_bits(&self) -> u32 {
+        bits_among(self.concepts)
+    }
+
+    /// Bits of a label.
+    pub(super) fn label_bits(&self) -> u32 {
+        bits_among(self.labels)
+    }
+
+    /// Bits of a concept and a label.
+    pub(super) fn fact_bits(&self) -> u32 {
+        self.concept_bits() + self.label_bits()
+    }
+
+    /// Bits of a language.
+    pub(super) fn language_bits(&self) -> u32 {
+        bits_among(self.languages)
+    }
+}
 
 /// Checksum over the lexicons of the languages, given in order; a language without one counts as
 /// such. A lemma index is only good with the lexicons that it was built with.
@@ -56,7 +99,7 @@ pub fn lexicon_fingerprint<'l>(languages: impl IntoIterator<Item = &'l str>) -> 
     for language in languages {
         let lexicon = Lexicon::for_language(language).map_or(0, Lexicon::fingerprint);
         hasher.update(language.as_bytes());
-        hasher.update(&[b'\t']);
+        hasher.update(b"\t");
         hasher.update(&lexicon.to_le_bytes());
     }
     hasher.finalize()
@@ -70,40 +113,29 @@ pub(super) fn lemma_key(language: &str, key: &str) -> String {
     [language, LEMMA_KEY_SEPARATOR, key].concat()
 }
 
-/// The value of a lemma key: where its concepts begin, and how many there are.
-pub(super) fn pack(start: usize, count: usize) -> u64 {
-    ((start as u64) << 24) | (count as u64).min((1 << 24) - 1)
+/// What a fact is beside its two ends, as one number: its relation, source, negation and weight.
+/// Few differ, so a fact holds the place of its label among the sorted ones.
+pub(super) fn label(relation: u16, source: u8, negated: bool, weight: f32) -> u64 {
+    u64::from(relation) << 48
+        | u64::from(source) << 40
+        | u64::from(negated) << 32
+        | u64::from(weight.to_bits())
 }
 
-pub(super) fn unpack(value: u64) -> Range<usize> {
-    let start = (value >> 24) as usize;
-    start..start + (value & ((1 << 24) - 1)) as usize
-}
-
-pub(super) fn encode(fact: &Fact) -> [u8; FACT_BYTES] {
-    let mut bytes = [0; FACT_BYTES];
-    bytes[..4].copy_from_slice(&fact.head.0.to_le_bytes());
-    bytes[4..8].copy_from_slice(&fact.tail.0.to_le_bytes());
-    bytes[8..12].copy_from_slice(&fact.weight.to_le_bytes());
-    bytes[12..14].copy_from_slice(&fact.relation.0.to_le_bytes());
-    bytes[14] = fact.source;
-    bytes[15] = if fact.negated { NEGATED } else { 0 };
-    bytes
-}
-
-pub(super) fn decode(bytes: &[u8]) -> Fact {
-    Fact {
-        head: ConceptId(read_u32(bytes, 0)),
-        tail: ConceptId(read_u32(bytes, 4)),
-        weight: f32::from_bits(read_u32(bytes, 8)),
-        relation: RelationId(u16::from_le_bytes([bytes[12], bytes[13]])),
-        source: bytes[14],
-        negated: bytes[15] & NEGATED != 0,
-    }
+/// The relation, source, negation and weight of a label.
+pub(super) fn read_label(label: u64) -> (u16, u8, bool, f32) {
+    let weight = f32::from_bits(label as u32);
+    ((label >> 48) as u16, (label >> 40) as u8, label >> 32 & 1 == 1, weight)
 }
 
 pub(super) fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
 }
 
 pub(super) fn range(sections: &[Range<usize>; SECTIONS], section: Section) -> Range<usize> {
@@ -129,51 +161,80 @@ pub(super) fn sections(bytes: &[u8]) -> Option<[Range<usize>; SECTIONS]> {
 pub(super) fn check(
     bytes: &[u8],
     sections: &[Range<usize>; SECTIONS],
-    concepts: usize,
-    facts: usize,
+    counts: &Counts,
 ) -> Result<(), &'static str> {
     let part = |section: Section| &bytes[range(sections, section)];
-    let lengths = [
-        (Section::TextOffsets, 4 * (concepts + 1)),
-        (Section::Languages, concepts),
-        (Section::Facts, FACT_BYTES * facts),
-        (Section::FromOffsets, 4 * (concepts + 1)),
-        (Section::FromRanked, 4 * facts),
-        (Section::ToOffsets, 4 * (concepts + 1)),
-        (Section::ToRanked, 4 * facts),
-    ];
-    if lengths.iter().any(|&(section, length)| part(section).len() != length) {
+    let numbers = counts.concepts + 1;
+    let packed = |section: Section, count: usize, width: u32| {
+        packed_bytes(count, width) == Some(part(section).len())
+    };
+    if counts.concepts > MOST_CONCEPTS
+        || !packed(Section::Languages, counts.concepts, counts.language_bits())
+        || !packed(Section::From, counts.facts, counts.fact_bits())
+        || !packed(Section::To, counts.facts, counts.fact_bits())
+        || !packed(Section::LemmaConcepts, counts.lemmas, counts.concept_bits() + 1)
+    {
         return Err("a section has the wrong length");
     }
-    let rises = |section: Section, end: usize| {
-        let offsets = part(section).as_chunks::<4>().0;
-        let numbers = || offsets.iter().map(|&bytes| u32::from_le_bytes(bytes) as usize);
-        numbers().is_sorted() && numbers().next() == Some(0) && numbers().next_back() == Some(end)
-    };
-    let texts = part(Section::Texts);
-    if !rises(Section::TextOffsets, texts.len())
-        || !rises(Section::FromOffsets, facts)
-        || !rises(Section::ToOffsets, facts)
+    let (texts, facts) = (part(Section::Texts), counts.facts as u64);
+    let ends = |section: Section| check_offsets(part(section), numbers);
+    if ends(Section::TextOffsets) != Some(texts.len() as u64)
+        || ends(Section::FromOffsets) != Some(facts)
+        || ends(Section::ToOffsets) != Some(facts)
     {
         return Err("its offsets do not rise to the end");
     }
     let text = std::str::from_utf8(texts).map_err(|_| "a concept is not UTF-8")?;
-    let offsets = part(Section::TextOffsets).as_chunks::<4>().0;
-    if !offsets.iter().all(|&at| text.is_char_boundary(u32::from_le_bytes(at) as usize)) {
+    let begins = |index| offset(part(Section::TextOffsets), numbers, index) as usize;
+    if !(0..numbers).all(|index| text.is_char_boundary(begins(index))) {
         return Err("a concept is cut inside a character");
     }
-    let below = |section: Section, limit: usize| {
-        let numbers = part(section).as_chunks::<4>().0;
-        numbers.iter().all(|&bytes| (u32::from_le_bytes(bytes) as usize) < limit)
-    };
-    if !below(Section::FromRanked, facts)
-        || !below(Section::ToRanked, facts)
-        || !below(Section::LemmaConcepts, concepts)
-        || !part(Section::LemmaConcepts).len().is_multiple_of(4)
+    if !check_ends(part(Section::From), counts)
+        || !check_ends(part(Section::To), counts)
+        || !check_ranks(bytes, sections, counts)
+        || !check_lemma_concepts(part(Section::LemmaConcepts), counts)
     {
         return Err("an index is out of range");
     }
     Ok(())
+}
+
+/// Every (concept, label) is of one that is there.
+fn check_ends(bytes: &[u8], counts: &Counts) -> bool {
+    let (concept_bits, label_bits) = (counts.concept_bits(), counts.label_bits());
+    let mut bit = 0;
+    (0..counts.facts).all(|_| {
+        let concept = read_bits(bytes, bit, concept_bits);
+        let label = read_bits(bytes, bit + u64::from(concept_bits), label_bits);
+        bit += u64::from(concept_bits + label_bits);
+        concept < counts.concepts as u64 && label < counts.labels as u64
+    })
+}
+
+/// Every ranking has a place for each fact of its head, and names facts of its head.
+fn check_ranks(bytes: &[u8], sections: &[Range<usize>; SECTIONS], counts: &Counts) -> bool {
+    let part = |section: Section| &bytes[range(sections, section)];
+    let (ranks, offsets, numbers) =
+        (part(Section::Ranks), part(Section::RankOffsets), counts.concepts + 1);
+    let fits = |bits: u64| packed_bytes(bits as usize, 1) == Some(ranks.len());
+    check_offsets(offsets, numbers).is_some_and(fits)
+        && (0..counts.concepts).all(|concept| {
+            let degree = offset(part(Section::FromOffsets), numbers, concept + 1)
+                - offset(part(Section::FromOffsets), numbers, concept);
+            let width = bits_among(degree as usize);
+            let (start, end) =
+                (offset(offsets, numbers, concept), offset(offsets, numbers, concept + 1));
+            let place = |rank: u64| read_bits(ranks, start + rank * u64::from(width), width);
+            end - start == degree * u64::from(width) && (0..degree).all(|rank| place(rank) < degree)
+        })
+}
+
+/// Every entry names a concept, and the last one ends its group.
+fn check_lemma_concepts(bytes: &[u8], counts: &Counts) -> bool {
+    let width = counts.concept_bits() + 1;
+    let entry = |index: usize| read_bits(bytes, index as u64 * u64::from(width), width);
+    (0..counts.lemmas).all(|index| entry(index) >> 1 < counts.concepts as u64)
+        && (counts.lemmas == 0 || entry(counts.lemmas - 1) & 1 == 1)
 }
 
 /// Three lines: languages, relations, sources.
@@ -187,23 +248,24 @@ pub(super) fn names(bytes: &[u8]) -> Option<[Vec<String>; 3]> {
     Some([line()?, line()?, line()?])
 }
 
-/// Every fact names a concept, a relation and a source that exist, every concept a language.
+/// Every label names a relation and a source that exist, every concept a language.
 pub(super) fn check_names(
     bytes: &[u8],
     sections: &[Range<usize>; SECTIONS],
+    counts: &Counts,
     [languages, relations, sources]: [&Vec<String>; 3],
 ) -> Result<(), &'static str> {
-    let concepts = range(sections, Section::Languages).len() as u32;
-    let known = |&code: &u8| usize::from(code) < languages.len();
-    let facts = bytes[range(sections, Section::Facts)].as_chunks::<FACT_BYTES>().0;
-    let sound = |bytes: &[u8; FACT_BYTES]| {
-        let fact = decode(bytes);
-        fact.head.0 < concepts
-            && fact.tail.0 < concepts
-            && usize::from(fact.relation.0) < relations.len()
-            && usize::from(fact.source) < sources.len()
+    let (codes, width) = (&bytes[range(sections, Section::Languages)], counts.language_bits());
+    let known = |concept: usize| {
+        let code = read_bits(codes, concept as u64 * u64::from(width), width);
+        (code as usize) < languages.len()
     };
-    if !bytes[range(sections, Section::Languages)].iter().all(known) || !facts.iter().all(sound) {
+    let labels = bytes[range(sections, Section::Labels)].as_chunks::<8>().0;
+    let sound = |bytes: &[u8; 8]| {
+        let (relation, source, ..) = read_label(u64::from_le_bytes(*bytes));
+        usize::from(relation) < relations.len() && usize::from(source) < sources.len()
+    };
+    if !(0..counts.concepts).all(known) || !labels.iter().all(sound) {
         return Err("a fact or concept names something that is not there");
     }
     Ok(())

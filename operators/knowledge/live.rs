@@ -90,7 +90,7 @@ impl Ranked {
         Self {
             // Weights are positive and finite, so their bits order as they do.
             lightness: !fact.weight.to_bits(),
-            hesitant: (1..super::build::WELL_ATTESTED_DEGREE).contains(&degree),
+            hesitant: (1..super::compile::WELL_ATTESTED_DEGREE).contains(&degree),
             degree,
             far_name,
             far: far.0,

@@ -10,12 +10,13 @@ use fst::raw::{Fst, Node};
 use memmap2::Mmap;
 
 use super::layout::{
-    CHECKED_FROM, FACT_BYTES, FORMAT_VERSION, HEADER_BYTES, LEMMA_KEY_SEPARATOR, MAGIC, SECTIONS,
-    Section, check, check_names, decode, lemma_key, lexicon_fingerprint, names, range, read_u32,
-    sections, unpack,
+    CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, LEMMA_KEY_SEPARATOR, MAGIC,
+    SECTIONS, Section, check, check_names, lemma_key, lexicon_fingerprint, names, range,
+    read_label, read_u32, read_u64, sections,
 };
+use super::packed::{bits_among, offset, read_bits};
 use super::relation::RelationEntry;
-use super::{ConceptId, Fact};
+use super::{ConceptId, Fact, RelationId};
 use crate::language::Lexicon;
 
 /// What has fewer facts is no hub, though it be the largest concept of a small graph.
@@ -119,8 +120,9 @@ pub(super) struct Snapshot {
     relations: Vec<RelationEntry>,
     sources: Vec<String>,
     version: String,
-    concepts: usize,
-    facts: usize,
+    counts: Counts,
+    /// Bits of a concept, and of a label.
+    widths: [u32; 2],
     /// ln(1 + largest degree), not below that of the smallest hub.
     degree_scale: f32,
 }
@@ -144,8 +146,8 @@ impl Snapshot {
             .get(..HEADER_BYTES)
             .filter(|header| header.starts_with(&MAGIC))
             .ok_or_else(|| SnapshotError::NotASnapshot { path: path.to_owned() })?;
-        let [format, checksum, lexicon, concepts, facts, largest] =
-            [8, 12, 16, 20, 24, 28].map(|at| read_u32(header, at));
+        let [format, checksum, lexicon, concepts, facts, largest, lemmas] =
+            [8, CHECKSUM_AT, 16, 20, 24, 28, 32].map(|at| read_u32(header, at));
         if format != FORMAT_VERSION {
             let (found, expected) = (format, FORMAT_VERSION);
             return Err(SnapshotError::Format { path: path.to_owned(), found, expected });
@@ -153,9 +155,7 @@ impl Snapshot {
         if crc32fast::hash(&bytes[CHECKED_FROM..]) != checksum {
             return Err(damaged("its checksum differs from its content"));
         }
-        let (concepts, facts) = (concepts as usize, facts as usize);
         let sections = sections(bytes).ok_or_else(|| damaged("a section leaves the file"))?;
-        check(bytes, &sections, concepts, facts).map_err(damaged)?;
         let [languages, relations, sources] = names(&bytes[range(&sections, Section::Names)])
             .ok_or_else(|| damaged("its names are not text"))?;
         let expected = lexicon_fingerprint(languages.iter().map(String::as_str));
@@ -163,7 +163,16 @@ impl Snapshot {
             let found = lexicon;
             return Err(SnapshotError::Lexicon { path: path.to_owned(), found, expected });
         }
-        check_names(bytes, &sections, [&languages, &relations, &sources]).map_err(damaged)?;
+        let counts = Counts {
+            concepts: concepts as usize,
+            facts: facts as usize,
+            labels: range(&sections, Section::Labels).len() / 8,
+            languages: languages.len(),
+            lemmas: lemmas as usize,
+        };
+        check(bytes, &sections, &counts).map_err(damaged)?;
+        check_names(bytes, &sections, &counts, [&languages, &relations, &sources])
+            .map_err(damaged)?;
         let backing = Arc::new(backing);
         let lemmas =
             Shared { backing: Arc::clone(&backing), range: range(&sections, Section::Lemmas) };
@@ -176,8 +185,8 @@ impl Snapshot {
             relations: relations.iter().map(|name| RelationEntry::new(name)).collect(),
             sources,
             version: format!("{checksum:08x}-{facts}"),
-            concepts,
-            facts,
+            widths: [counts.concept_bits(), counts.label_bits()],
+            counts,
             degree_scale: (1.0 + largest.max(SMALLEST_HUB_DEGREE) as f32).ln(),
         })
     }
@@ -186,13 +195,13 @@ impl Snapshot {
         &self.backing.bytes()[self.sections[section as usize].clone()]
     }
 
-    fn number(&self, section: Section, index: usize) -> u32 {
-        read_u32(self.section(section), index * 4)
+    fn offset(&self, section: Section, index: usize) -> usize {
+        offset(self.section(section), self.counts.concepts + 1, index) as usize
     }
 
     fn span(&self, offsets: Section, id: ConceptId) -> Range<usize> {
         let index = id.0 as usize;
-        self.number(offsets, index) as usize..self.number(offsets, index + 1) as usize
+        self.offset(offsets, index)..self.offset(offsets, index + 1)
     }
 
     pub(super) fn version(&self) -> &str {
@@ -203,12 +212,27 @@ impl Snapshot {
         self.backing.bytes().len()
     }
 
+    /// Sections under the name of what they are for.
+    pub(super) fn parts(&self) -> Vec<(&'static str, u64)> {
+        let size = |sections: &[Section]| -> u64 {
+            sections.iter().map(|&section| self.section(section).len() as u64).sum()
+        };
+        vec![
+            ("texts", size(&[Section::Texts, Section::TextOffsets, Section::Languages])),
+            ("labels", size(&[Section::Labels, Section::Names])),
+            ("facts by head", size(&[Section::From, Section::FromOffsets])),
+            ("rankings of heads", size(&[Section::Ranks, Section::RankOffsets])),
+            ("facts by tail", size(&[Section::To, Section::ToOffsets])),
+            ("lemma index", size(&[Section::Lemmas, Section::LemmaConcepts])),
+        ]
+    }
+
     pub(super) fn concept_count(&self) -> usize {
-        self.concepts
+        self.counts.concepts
     }
 
     pub(super) fn fact_count(&self) -> usize {
-        self.facts
+        self.counts.facts
     }
 
     pub(super) fn languages(&self) -> &[String] {
@@ -230,13 +254,23 @@ impl Snapshot {
     }
 
     pub(super) fn language(&self, id: ConceptId) -> &str {
-        &self.languages[usize::from(self.section(Section::Languages)[id.0 as usize])]
+        let width = self.counts.language_bits();
+        let bit = u64::from(id.0) * u64::from(width);
+        &self.languages[read_bits(self.section(Section::Languages), bit, width) as usize]
     }
 
     pub(super) fn find(&self, text: &str) -> Option<ConceptId> {
-        let at = partition(0..self.concepts, |index| self.text(ConceptId(index as u32)) < text);
+        let concepts = self.counts.concepts;
+        let at = partition(0..concepts, |index| self.text(ConceptId(index as u32)) < text);
         let id = ConceptId(at as u32);
-        (at < self.concepts && self.text(id) == text).then_some(id)
+        (at < concepts && self.text(id) == text).then_some(id)
+    }
+
+    pub(super) fn find_in(&self, language: &str, text: &str) -> Option<ConceptId> {
+        let ConceptId(first) = self.find(text)?;
+        // Those with the same text follow each other, one for each of few languages.
+        let same = (first..self.counts.concepts as u32).map(ConceptId);
+        same.take_while(|&id| self.text(id) == text).find(|&id| self.language(id) == language)
     }
 
     pub(super) fn degree(&self, id: ConceptId) -> u32 {
@@ -253,19 +287,52 @@ impl Snapshot {
         (1.0 - degree.ln() / self.degree_scale).clamp(0.0, 1.0)
     }
 
-    pub(super) fn fact(&self, index: usize) -> Fact {
-        let at = index * FACT_BYTES;
-        decode(&self.section(Section::Facts)[at..at + FACT_BYTES])
+    /// The far end of a fact in `From` or `To`.
+    fn far(&self, facts: &[u8], index: usize) -> ConceptId {
+        let [concept, label] = self.widths;
+        let bit = index as u64 * u64::from(concept + label);
+        ConceptId(read_bits(facts, bit, concept) as u32)
+    }
+
+    /// A fact of `From` or `To`, with `near` for both ends, and its far end.
+    fn fact(&self, facts: &[u8], near: ConceptId, index: usize) -> (Fact, ConceptId) {
+        let [concept, label] = self.widths;
+        let bit = index as u64 * u64::from(concept + label);
+        let code = read_bits(facts, bit + u64::from(concept), label) as usize;
+        let (relation, source, negated, weight) =
+            read_label(read_u64(self.section(Section::Labels), code * 8));
+        let relation = RelationId(relation);
+        let fact = Fact { head: near, relation, tail: near, weight, source, negated };
+        (fact, self.far(facts, index))
+    }
+
+    fn fact_from(&self, head: ConceptId, index: usize) -> Fact {
+        let (fact, tail) = self.fact(self.section(Section::From), head, index);
+        Fact { tail, ..fact }
+    }
+
+    /// All facts, by head, tail, relation and source.
+    pub(super) fn all_facts(&self) -> AllFacts<'_> {
+        AllFacts { snapshot: self, next: 0, head: 0, end: 0 }
     }
 
     pub(super) fn ranked_from(&self, head: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
         let span = self.span(Section::FromOffsets, head);
-        span.map(|at| self.fact(self.number(Section::FromRanked, at) as usize))
+        let width = bits_among(span.len());
+        let (ranks, start) =
+            (self.section(Section::Ranks), self.offset(Section::RankOffsets, head.0 as usize));
+        (0..span.len()).map(move |rank| {
+            let bit = start as u64 + rank as u64 * u64::from(width);
+            self.fact_from(head, span.start + read_bits(ranks, bit, width) as usize)
+        })
     }
 
     pub(super) fn ranked_to(&self, tail: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
-        let span = self.span(Section::ToOffsets, tail);
-        span.map(|at| self.fact(self.number(Section::ToRanked, at) as usize))
+        let facts = self.section(Section::To);
+        self.span(Section::ToOffsets, tail).map(move |index| {
+            let (fact, head) = self.fact(facts, tail, index);
+            Fact { head, ..fact }
+        })
     }
 
     pub(super) fn between(
@@ -273,16 +340,32 @@ impl Snapshot {
         head: ConceptId,
         tail: ConceptId,
     ) -> impl ExactSizeIterator<Item = Fact> + '_ {
-        let facts = self.section(Section::Facts);
-        let tail_of = |index: usize| read_u32(facts, index * FACT_BYTES + 4);
+        let facts = self.section(Section::From);
         let span = self.span(Section::FromOffsets, head);
-        let start = partition(span.clone(), |index| tail_of(index) < tail.0);
+        let start = partition(span.clone(), |index| self.far(facts, index) < tail);
         let mut end = start;
         // Few facts join the same two concepts: at most relations × sources.
-        while end < span.end && tail_of(end) == tail.0 {
+        while end < span.end && self.far(facts, end) == tail {
             end += 1;
         }
-        (start..end).map(|index| self.fact(index))
+        (start..end).map(move |index| self.fact_from(head, index))
+    }
+
+    /// The concepts of the lemma index from an entry to the end of its group; none without one.
+    fn lemma_group(&self, start: Option<u64>) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
+        let entries = self.section(Section::LemmaConcepts);
+        let width = self.widths[0] + 1;
+        let entry = move |index: usize| read_bits(entries, index as u64 * u64::from(width), width);
+        let start = start.map_or(self.counts.lemmas, |start| start as usize);
+        let mut end = start;
+        // Opening has checked that the last entry ends a group.
+        while end < self.counts.lemmas {
+            end += 1;
+            if entry(end - 1) & 1 == 1 {
+                break;
+            }
+        }
+        (start..end).map(move |index| ConceptId((entry(index) >> 1) as u32))
     }
 
     pub(super) fn concepts_with_lemmas(
@@ -290,9 +373,8 @@ impl Snapshot {
         language: &str,
         key: &str,
     ) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
-        let found =
-            self.lemmas.get(lemma_key(language, key)).map_or(0..0, |output| unpack(output.value()));
-        found.map(|at| ConceptId(self.number(Section::LemmaConcepts, at)))
+        let found = self.lemmas.get(lemma_key(language, key));
+        self.lemma_group(found.map(|output| output.value()))
     }
 
     pub(super) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {
@@ -342,11 +424,42 @@ impl<'g> LemmaWalk<'g> {
     /// The concepts with exactly the lemmas so far, by falling degree, then text.
     pub(crate) fn concepts(&self) -> impl ExactSizeIterator<Item = ConceptId> + use<'g> {
         let whole = self.node.as_ref().filter(|node| self.begun && node.is_final());
-        let found = whole.map_or(0..0, |node| unpack(self.output + node.final_output().value()));
-        let snapshot = self.snapshot;
-        found.map(move |at| ConceptId(snapshot.number(Section::LemmaConcepts, at)))
+        let start = whole.map(|node| self.output + node.final_output().value());
+        self.snapshot.lemma_group(start)
     }
 }
+
+/// All facts of a snapshot, one after the other.
+pub(super) struct AllFacts<'g> {
+    snapshot: &'g Snapshot,
+    next: usize,
+    /// The head whose facts end at `end`, and one more.
+    head: usize,
+    end: usize,
+}
+
+impl Iterator for AllFacts<'_> {
+    type Item = Fact;
+
+    fn next(&mut self) -> Option<Fact> {
+        if self.next == self.snapshot.counts.facts {
+            return None;
+        }
+        while self.next >= self.end {
+            self.head += 1;
+            self.end = self.snapshot.offset(Section::FromOffsets, self.head);
+        }
+        self.next += 1;
+        Some(self.snapshot.fact_from(ConceptId(self.head as u32 - 1), self.next - 1))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.snapshot.counts.facts - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for AllFacts<'_> {}
 
 /// The first index of the range for which `before` no longer holds.
 fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {

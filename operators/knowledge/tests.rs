@@ -109,7 +109,7 @@ fn conceptnet_assertions_are_read() {
         ]
     );
     let options =
-        ImportOptions { language: None, source: Some("ours".into()), ..Default::default() };
+        ImportOptions { languages: Vec::new(), source: Some("ours".into()), ..Default::default() };
     let (report, graph) = imported(CONCEPTNET, &options);
     assert_eq!((report.facts, report.skipped), (3, 2), "pairs of two languages are left out");
     assert_eq!(graph.stats().languages, ["en", "fr"]);
@@ -280,7 +280,71 @@ fn named(graph: &Graph, facts: impl Iterator<Item = Fact>) -> Oracle {
         .collect()
 }
 
+#[test]
+fn a_text_that_two_languages_have_is_two_concepts() {
+    let in_language = |language: &str, tail: &str| ImportedFact {
+        language: language.to_owned(),
+        ..fact("dna", "IsA", tail, 1.0)
+    };
+    let graph = Graph::from_facts([in_language("zh", "分子"), in_language("en", "molecule")]);
+    let [english, chinese] = ["en", "zh"].map(|code| graph.find_in(code, "dna").expect(code));
+    assert_eq!((graph.language(english), graph.language(chinese)), ("en", "zh"));
+    assert_eq!(graph.find("dna"), Some(english), "the first language by name");
+    let tail = |id| graph.facts_from(id).map(|fact| graph.concept(fact.tail)).collect::<Vec<_>>();
+    assert_eq!((tail(english), tail(chinese)), (vec!["molecule"], vec!["分子"]));
+    assert_eq!((graph.find_in("fr", "dna"), graph.find_in("zh", "molecule")), (None, None));
+    assert_eq!(graph.concepts_with_lemmas("en", "dna").collect::<Vec<_>>(), [english]);
+}
+
+/// Asks everything of a graph, as far as it holds text.
+fn ask_all(graph: &Graph) -> usize {
+    let mut given = graph.facts().count();
+    for concept in graph.concepts() {
+        given += graph.concept(concept).len() + graph.language(concept).len();
+        for fact in graph.facts_from(concept).chain(graph.facts_to(concept)) {
+            given += graph.relation(fact.relation).name.len() + graph.source(fact.source).len();
+            given += graph.facts_between(fact.head, fact.tail).len();
+        }
+        let text = graph.concept(concept);
+        given += graph.concepts_with_lemmas("en", text).map(|id| id.0 as usize).sum::<usize>();
+        given += usize::from(graph.find(text).is_some()) + graph.degree(concept) as usize;
+    }
+    given
+}
+
 proptest! {
+    /// A file that was made to deceive: its checksum is right.
+    #[test]
+    fn no_damage_leads_out_of_the_file(
+        triples in triples(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..4),
+    ) {
+        let mut whole = Vec::new();
+        let mut builder = Builder::new();
+        for fact in facts_of(&triples) {
+            builder.add(&fact).expect("a good fact");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("graph.snapshot");
+        builder.write(&path).expect("written");
+        whole.extend(std::fs::read(&path).expect("read"));
+        // The finite-state map is another's, which trusts its bytes.
+        let sections = layout::sections(&whole).expect("sections");
+        let map = layout::range(&sections, layout::Section::Lemmas);
+        for (at, flip) in damage {
+            let at = layout::CHECKED_FROM + at.index(whole.len() - layout::CHECKED_FROM);
+            if !map.contains(&at) {
+                whole[at] ^= flip;
+            }
+        }
+        let checksum = crc32fast::hash(&whole[layout::CHECKED_FROM..]);
+        whole[layout::CHECKSUM_AT..][..4].copy_from_slice(&checksum.to_le_bytes());
+        std::fs::write(&path, &whole).expect("written");
+        if let Ok(graph) = Graph::open(&path) {
+            ask_all(&graph);
+        }
+    }
+
     #[test]
     fn a_graph_gives_what_a_scan_of_the_facts_gives(triples in triples()) {
         let facts = facts_of(&triples);

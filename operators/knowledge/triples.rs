@@ -30,7 +30,7 @@ pub(super) fn parse(
         tail: tail.to_owned(),
         weight: 1.0,
         source: options.source.as_deref().unwrap_or("triples").to_owned(),
-        language: options.language.clone().unwrap_or_else(|| "en".to_owned()),
+        language: options.languages.first().map_or("en", String::as_str).to_owned(),
     }))
 }
 
@@ -61,7 +61,7 @@ mod tests {
         );
         let options = ImportOptions {
             format: Format::Triples,
-            language: Some("zh".to_owned()),
+            languages: vec!["zh".to_owned()],
             source: Some("kb".to_owned()),
             ..ImportOptions::default()
         };

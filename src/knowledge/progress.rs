@@ -27,15 +27,31 @@ impl Progress {
         if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }
     }
 
-    /// Begins a file of so many bytes.
+    /// Begins to read a file of so many bytes.
     pub(super) fn file(self, path: &Path, bytes: u64) -> FileProgress {
+        self.task(path, bytes, BYTES_TEMPLATE)
+    }
+
+    /// Begins to write a file of so many lines.
+    pub(super) fn items(self, path: &Path, lines: u64) -> FileProgress {
+        self.task(path, lines, LINES_TEMPLATE)
+    }
+
+    /// Says what a long command does next.
+    pub fn step(self, name: &str) {
+        if self != Self::Silent {
+            eprintln!("{name}");
+        }
+    }
+
+    fn task(self, path: &Path, length: u64, template: &str) -> FileProgress {
         let name = path.display().to_string();
         let bar = match self {
-            Self::Bar => ProgressBar::new(bytes),
+            Self::Bar => ProgressBar::new(length),
             Self::Plain | Self::Silent => ProgressBar::hidden(),
         };
-        // The template is ours and holds: `a_bar_has_a_style` would fail otherwise.
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        // The templates are ours and hold: `a_bar_has_a_style` would fail otherwise.
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         bar.set_message(name.clone());
@@ -43,7 +59,11 @@ impl Progress {
     }
 }
 
-const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
+const BYTES_TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
+const LINES_TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len} {eta}";
+
+/// A bar is redrawn each time so many lines were written.
+const BAR_EVERY_LINES: u64 = 1 << 12;
 
 /// How far one file is.
 pub(super) struct FileProgress {
@@ -63,6 +83,19 @@ impl FileProgress {
         if self.shown == Progress::Plain && lines.is_multiple_of(PLAIN_EVERY_LINES) && lines > 0 {
             eprintln!("{}: {lines} lines", self.name);
         }
+    }
+
+    /// So many lines have been written.
+    pub(super) fn item(&self, lines: u64) {
+        if lines.is_multiple_of(BAR_EVERY_LINES) {
+            self.bar.set_position(lines);
+            self.lines(lines);
+        }
+    }
+
+    /// The file is written.
+    pub(super) fn finish(self) {
+        self.bar.finish_and_clear();
     }
 
     /// The file is read.
@@ -91,6 +124,8 @@ mod tests {
 
     #[test]
     fn a_bar_has_a_style() {
-        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
+        for template in [BYTES_TEMPLATE, LINES_TEMPLATE] {
+            assert!(ProgressStyle::with_template(template).is_ok());
+        }
     }
 }

@@ -44,9 +44,9 @@ fn a_pack_holds_what_it_was_made_from_and_makes_itself_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ours.tsv.zst");
     write_pack(&graph, &path).expect("written");
-    let options = ImportOptions::default();
-    let (builder, reports) =
-        import_files(std::slice::from_ref(&path), &options, Progress::Silent).expect("read");
+    let mut builder = Builder::new();
+    let files = [SourceFile::new(path.clone())];
+    let reports = import_files(&files, &mut builder, Progress::Silent).expect("read");
     assert_eq!((reports[0].report.facts, reports[0].report.bad), (5, 0));
     let again = builder.into_graph();
     assert_eq!(again.version(), graph.version());
@@ -119,8 +119,9 @@ fn files_are_told_apart_by_their_first_bytes() {
     // Two gzip members one after the other are one file.
     let twice = [gzip("IsA\tdog\tpet\t1\n"), gzip("IsA\tdog\tanimal\t1\nnonsense\n")].concat();
     let files = [write("a", &twice), write("b", &zstd), write("c", conceptnet.as_bytes())];
-    let (builder, reports) =
-        import_files(&files, &ImportOptions::default(), Progress::Silent).expect("read");
+    let files = files.map(SourceFile::new);
+    let mut builder = Builder::new();
+    let reports = import_files(&files, &mut builder, Progress::Silent).expect("read");
     assert_eq!(builder.into_graph().stats().facts, 4);
     let first = &reports[0].report;
     assert_eq!((first.lines, first.bad, first.bad_lines[0].line), (3, 1, 3));
@@ -129,9 +130,9 @@ fn files_are_told_apart_by_their_first_bytes() {
 #[test]
 fn refusals_name_the_file_and_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = ImportOptions::default();
     let refused = |path: PathBuf| {
-        import_files(&[path], &options, Progress::Silent).map(|_| ()).expect_err("refused")
+        let (files, mut builder) = ([SourceFile::new(path)], Builder::new());
+        import_files(&files, &mut builder, Progress::Silent).map(|_| ()).expect_err("refused")
     };
     let missing = refused(folder.path().join("missing.tsv"));
     assert!(missing.to_string().contains("missing.tsv"), "{missing}");
@@ -197,4 +198,28 @@ fn a_lookup_finds_what_a_scan_of_the_pack_finds() {
     assert_eq!(found.unknown, ["qwertyuiop"]);
     let names_wake = |fact: &FactRecord| fact.head == "wake up" || fact.tail == "wake up";
     assert!(found.unforeseen.len() == 3 && found.unforeseen.iter().all(names_wake));
+}
+
+#[test]
+fn sorting_that_finds_no_room_names_the_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let facts = folder.path().join("facts.tsv");
+    std::fs::write(&facts, "IsA\tdog\tpet\t1\n").expect("written");
+    let out = facts.join("graph.snapshot");
+    let error = import_sorted(&[SourceFile::new(facts)], &out, 1 << 20, Progress::Silent)
+        .expect_err("a file is no folder")
+        .to_string();
+    assert!(error.contains("cannot sort facts in") && error.contains("facts.tsv"), "{error}");
+    assert!(error.contains("--out"), "{error}");
+}
+
+#[test]
+fn a_sorted_import_of_the_pack_is_the_pack() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pack = folder.path().join("pack.tsv.zst");
+    std::fs::write(&pack, PACK).expect("written");
+    let out = folder.path().join("pack.snapshot");
+    let files = [SourceFile::new(pack)];
+    let (graph, _) = import_sorted(&files, &out, 8 << 20, Progress::Silent).expect("sorted");
+    assert_eq!(graph.version(), PACK_GRAPH.version(), "runs of 4 MiB were merged");
 }

@@ -1,0 +1,505 @@
+//! Writes the sections of a snapshot, each in the order in which it lies in the file. Whoever
+//! brings the concepts, facts and lemmas in their orders (the builder in memory, or the sorted
+//! import) gets the same bytes.
+
+use std::cmp::Reverse;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use fst::MapBuilder;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tempfile::SpooledTempFile;
+
+use super::layout::{
+    CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section,
+    label, lexicon_fingerprint,
+};
+use super::packed::{OffsetsWriter, PackedWriter, bits_among};
+use super::relation::positive_name;
+use super::{ConceptId, Fact, RelationId};
+
+/// Concepts whose other end has fewer facts than this rank behind those that have more: a
+/// concept that hardly anything is said about is more often a slip of the pen.
+pub(super) const WELL_ATTESTED_DEGREE: u32 = 3;
+
+/// A section this large leaves memory, where there is a folder for it.
+const SECTION_BYTES_IN_MEMORY: usize = 1 << 20;
+
+/// Where sections wait until all are done.
+#[derive(Clone, Debug)]
+pub(super) enum Storage {
+    /// In memory: writing cannot fail.
+    Memory,
+    /// In files without a name in this folder; the small ones in memory.
+    Folder(PathBuf),
+}
+
+impl Storage {
+    pub(super) fn file(&self) -> SpooledTempFile {
+        match self {
+            Self::Memory => tempfile::spooled_tempfile(usize::MAX),
+            Self::Folder(folder) => tempfile::spooled_tempfile_in(SECTION_BYTES_IN_MEMORY, folder),
+        }
+    }
+}
+
+type Spool = BufWriter<SpooledTempFile>;
+
+/// The names of a snapshot, each list sorted, and what follows from them.
+pub(super) struct Names {
+    pub(super) languages: Vec<String>,
+    pub(super) relations: Vec<String>,
+    pub(super) sources: Vec<String>,
+    /// By relation: its name denies.
+    denies: Vec<bool>,
+}
+
+impl Names {
+    pub(super) fn new([languages, relations, sources]: [Vec<String>; 3]) -> Self {
+        let denies = relations.iter().map(|name| positive_name(name).is_some()).collect();
+        Self { languages, relations, sources, denies }
+    }
+
+    /// The place of a language.
+    pub(super) fn language(&self, code: &str) -> io::Result<u8> {
+        let place = self.languages.binary_search_by(|name| name.as_str().cmp(code));
+        place.map(|place| place as u8).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    /// A fact with an imported weight.
+    pub(super) fn fact(
+        &self,
+        [head, tail]: [u32; 2],
+        relation: u16,
+        source: u8,
+        weight: f32,
+    ) -> Fact {
+        Fact {
+            head: ConceptId(head),
+            tail: ConceptId(tail),
+            relation: RelationId(relation),
+            source,
+            weight: weight.abs(),
+            negated: weight < 0.0 || self.denies[usize::from(relation)],
+        }
+    }
+}
+
+/// The different labels of the facts: in memory, a few bytes for each.
+#[derive(Default)]
+pub(super) struct Labels {
+    found: FxHashSet<u64>,
+    codes: FxHashMap<u64, u32>,
+}
+
+fn label_of(fact: &Fact) -> u64 {
+    label(fact.relation.0, fact.source, fact.negated, fact.weight)
+}
+
+impl Labels {
+    pub(super) fn add(&mut self, fact: &Fact) {
+        self.found.insert(label_of(fact));
+    }
+
+    /// Numbers the labels, and gives them in their order.
+    fn settle(&mut self) -> Vec<u64> {
+        let mut labels: Vec<u64> = self.found.drain().collect();
+        labels.sort_unstable();
+        self.codes = labels.iter().copied().zip(0..).collect();
+        labels
+    }
+}
+
+/// What is known of the facts when the last of them has been seen.
+pub(super) struct Seen {
+    pub(super) facts: usize,
+    pub(super) labels: Labels,
+    /// By concept: how many facts it is in.
+    pub(super) degrees: Vec<u32>,
+}
+
+impl Seen {
+    pub(super) fn new(concepts: usize) -> Self {
+        Self { facts: 0, labels: Labels::default(), degrees: vec![0; concepts] }
+    }
+
+    pub(super) fn add(&mut self, fact: &Fact) {
+        self.facts += 1;
+        self.labels.add(fact);
+        self.degrees[fact.head.0 as usize] += 1;
+        self.degrees[fact.tail.0 as usize] += 1;
+    }
+}
+
+/// A fact's place in the ranking of the concept at its near end: heavy ones first, then those
+/// whose far end is well attested and says much. What ties is ordered by ids.
+pub(super) fn rank(weight: f32, far_degree: u32) -> (Reverse<u32>, bool, u32) {
+    // Weights are positive and finite, so their bits order as they do.
+    (Reverse(weight.to_bits()), far_degree < WELL_ATTESTED_DEGREE, far_degree)
+}
+
+/// A snapshot whose sections are being written.
+pub(super) struct Compiler {
+    storage: Storage,
+    names: Names,
+    parts: [SpooledTempFile; SECTIONS],
+    counts: Counts,
+    largest: u32,
+    codes: FxHashMap<u64, u32>,
+    degrees: Vec<u32>,
+}
+
+impl Compiler {
+    pub(super) fn new(storage: Storage, names: Names) -> Self {
+        let parts = std::array::from_fn(|_| storage.file());
+        let languages = names.languages.len();
+        let counts = Counts { concepts: 0, facts: 0, labels: 0, languages, lemmas: 0 };
+        let (codes, degrees) = (FxHashMap::default(), Vec::new());
+        Self { storage, names, parts, counts, largest: 0, codes, degrees }
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    pub(super) fn concepts(&self) -> usize {
+        self.counts.concepts
+    }
+
+    pub(super) fn facts(&self) -> usize {
+        self.counts.facts
+    }
+
+    /// By concept: how many facts it is in.
+    pub(super) fn degrees(&self) -> &[u32] {
+        &self.degrees
+    }
+
+    fn put(&mut self, section: Section, mut done: Spool) -> io::Result<()> {
+        done.flush()?;
+        self.parts[section as usize] = done.into_inner().map_err(|error| error.into_error())?;
+        Ok(())
+    }
+
+    fn put_offsets(&mut self, section: Section, offsets: OffsetsWriter) -> io::Result<()> {
+        let mut out = BufWriter::new(self.storage.file());
+        offsets.finish(&mut out)?;
+        self.put(section, out)
+    }
+
+    /// First: begins the concepts.
+    pub(super) fn dictionary(&self) -> DictionaryWriter {
+        DictionaryWriter {
+            texts: BufWriter::new(self.storage.file()),
+            offsets: OffsetsWriter::new(),
+            languages: PackedWriter::new(BufWriter::new(self.storage.file())),
+            bits: self.counts.language_bits(),
+            concepts: 0,
+        }
+    }
+
+    /// Ends the concepts.
+    pub(super) fn end_dictionary(&mut self, dictionary: DictionaryWriter) -> io::Result<()> {
+        self.counts.concepts = dictionary.concepts;
+        self.put(Section::Texts, dictionary.texts)?;
+        self.put_offsets(Section::TextOffsets, dictionary.offsets)?;
+        self.put(Section::Languages, dictionary.languages.finish()?)
+    }
+
+    /// Second: when every fact was seen.
+    pub(super) fn end_facts(&mut self, mut seen: Seen) -> io::Result<()> {
+        let labels = seen.labels.settle();
+        let mut out = BufWriter::new(self.storage.file());
+        for label in &labels {
+            out.write_all(&label.to_le_bytes())?;
+        }
+        self.counts.labels = labels.len();
+        self.counts.facts = seen.facts;
+        self.codes = seen.labels.codes;
+        self.degrees = seen.degrees;
+        self.largest = self.degrees.iter().copied().max().unwrap_or(0);
+        self.put(Section::Labels, out)
+    }
+
+    /// Third: begins the facts by head, and the facts by tail.
+    pub(super) fn adjacency(&self) -> AdjacencyWriter {
+        AdjacencyWriter {
+            facts: PackedWriter::new(BufWriter::new(self.storage.file())),
+            offsets: OffsetsWriter::new(),
+            next: 0,
+            degree: 0,
+        }
+    }
+
+    /// One fact more: by head, tail, relation, source in one writer; by tail, [`rank`], head,
+    /// relation, source in the other.
+    pub(super) fn push(
+        &self,
+        writer: &mut AdjacencyWriter,
+        [near, far]: [ConceptId; 2],
+        fact: &Fact,
+    ) -> io::Result<()> {
+        let code = self.codes[&label_of(fact)];
+        writer.reach(near.0);
+        writer.degree += 1;
+        writer.facts.push(u64::from(far.0), self.counts.concept_bits())?;
+        writer.facts.push(u64::from(code), self.counts.label_bits())
+    }
+
+    /// Ends the facts by head or by tail.
+    pub(super) fn end_adjacency(
+        &mut self,
+        mut writer: AdjacencyWriter,
+        [facts, offsets]: [Section; 2],
+    ) -> io::Result<()> {
+        writer.reach(self.counts.concepts as u32);
+        self.put(facts, writer.facts.finish()?)?;
+        self.put_offsets(offsets, writer.offsets)
+    }
+
+    /// Begins the rankings of the heads.
+    pub(super) fn ranks(&self) -> RankWriter {
+        RankWriter {
+            ranks: PackedWriter::new(BufWriter::new(self.storage.file())),
+            offsets: OffsetsWriter::new(),
+            group: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// One fact more, by head, tail, relation, source.
+    pub(super) fn rank(&self, writer: &mut RankWriter, fact: &Fact) -> io::Result<()> {
+        if fact.head.0 >= writer.next {
+            writer.end_group(fact.head.0)?;
+        }
+        writer.group.push(rank(fact.weight, self.degrees[fact.tail.0 as usize]));
+        Ok(())
+    }
+
+    /// Ends the rankings.
+    pub(super) fn end_ranks(&mut self, mut writer: RankWriter) -> io::Result<()> {
+        writer.end_group(self.counts.concepts as u32)?;
+        self.put(Section::Ranks, writer.ranks.finish()?)?;
+        self.put_offsets(Section::RankOffsets, writer.offsets)
+    }
+
+    /// Last: begins the lemma index.
+    pub(super) fn lemmas(&self) -> io::Result<LemmaWriter> {
+        Ok(LemmaWriter {
+            map: MapBuilder::new(BufWriter::new(self.storage.file())).map_err(fst_error)?,
+            concepts: PackedWriter::new(BufWriter::new(self.storage.file())),
+            bits: self.counts.concept_bits() + 1,
+            key: Vec::new(),
+            pending: None,
+            entries: 0,
+        })
+    }
+
+    /// Ends the lemma index.
+    pub(super) fn end_lemmas(&mut self, mut writer: LemmaWriter) -> io::Result<()> {
+        writer.end_entry(true)?;
+        self.counts.lemmas = writer.entries;
+        self.put(Section::Lemmas, writer.map.into_inner().map_err(fst_error)?)?;
+        self.put(Section::LemmaConcepts, writer.concepts.finish()?)
+    }
+
+    /// Puts all together.
+    pub(super) fn assemble(mut self, out: &mut (impl Write + Seek)) -> io::Result<()> {
+        let Names { languages, relations, sources, .. } = &self.names;
+        let lines = [languages, relations, sources].map(|names| names.join("\t"));
+        let fingerprint = lexicon_fingerprint(languages.iter().map(String::as_str));
+        self.parts[Section::Names as usize].write_all(lines.join("\n").as_bytes())?;
+
+        let mut header = [0; HEADER_BYTES + 8 * SECTIONS];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let Counts { concepts, facts, lemmas, .. } = self.counts;
+        let counts = [fingerprint, concepts as u32, facts as u32, self.largest, lemmas as u32];
+        for (at, count) in (CHECKED_FROM..).step_by(4).zip(counts) {
+            header[at..at + 4].copy_from_slice(&count.to_le_bytes());
+        }
+        for (at, part) in (HEADER_BYTES..).step_by(8).zip(&mut self.parts) {
+            let length = part.seek(SeekFrom::End(0))?;
+            header[at..at + 8].copy_from_slice(&length.to_le_bytes());
+        }
+        let begin = out.stream_position()?;
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&header[CHECKED_FROM..]);
+        out.write_all(&header)?;
+        let mut buffer = vec![0; 1 << 16];
+        for part in &mut self.parts {
+            part.rewind()?;
+            loop {
+                let read = part.read(&mut buffer)?;
+                if read == 0 {
+                    break;
+                }
+                checksum.update(&buffer[..read]);
+                out.write_all(&buffer[..read])?;
+            }
+        }
+        let end = out.stream_position()?;
+        out.seek(SeekFrom::Start(begin + CHECKSUM_AT as u64))?;
+        out.write_all(&checksum.finalize().to_le_bytes())?;
+        out.seek(SeekFrom::Start(end))?;
+        Ok(())
+    }
+}
+
+/// Keys come in their order and without repetition, so what fails is the writing.
+fn fst_error(error: fst::Error) -> io::Error {
+    match error {
+        fst::Error::Io(error) => error,
+        fst::Error::Fst(error) => io::Error::other(error),
+    }
+}
+
+/// Writes the concepts.
+pub(super) struct DictionaryWriter {
+    texts: Spool,
+    offsets: OffsetsWriter,
+    languages: PackedWriter<Spool>,
+    bits: u32,
+    concepts: usize,
+}
+
+impl DictionaryWriter {
+    /// The next concept, by text, then language.
+    pub(super) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
+        self.texts.write_all(text.as_bytes())?;
+        self.offsets.advance(text.len() as u64);
+        self.concepts += 1;
+        self.languages.push(u64::from(language), self.bits)
+    }
+}
+
+/// Writes the facts by one of their ends.
+pub(super) struct AdjacencyWriter {
+    facts: PackedWriter<Spool>,
+    offsets: OffsetsWriter,
+    /// The first concept whose facts have not begun.
+    next: u32,
+    /// How many facts the one before it has so far.
+    degree: u64,
+}
+
+impl AdjacencyWriter {
+    /// Ends the concepts before this one.
+    fn reach(&mut self, concept: u32) {
+        while self.next <= concept {
+            if self.next > 0 {
+                self.offsets.advance(self.degree);
+            }
+            self.degree = 0;
+            self.next += 1;
+        }
+    }
+}
+
+/// Writes the rankings of the heads.
+pub(super) struct RankWriter {
+    ranks: PackedWriter<Spool>,
+    offsets: OffsetsWriter,
+    /// The ranks of the facts of the head before `next`.
+    group: Vec<(Reverse<u32>, bool, u32)>,
+    next: u32,
+}
+
+impl RankWriter {
+    /// Ends the head before `next`, and those without facts up to this concept.
+    fn end_group(&mut self, concept: u32) -> io::Result<()> {
+        let mut order: Vec<u32> = (0..self.group.len() as u32).collect();
+        order.sort_unstable_by_key(|&place| (self.group[place as usize], place));
+        let width = bits_among(order.len());
+        for place in order {
+            self.ranks.push(u64::from(place), width)?;
+        }
+        let mut bits = self.group.len() as u64 * u64::from(width);
+        self.group.clear();
+        while self.next <= concept {
+            if self.next > 0 {
+                self.offsets.advance(bits);
+            }
+            bits = 0;
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the lemma index.
+pub(super) struct LemmaWriter {
+    map: MapBuilder<Spool>,
+    concepts: PackedWriter<Spool>,
+    bits: u32,
+    key: Vec<u8>,
+    /// The concept that has not been written, since nobody knows yet whether it is its key's last.
+    pending: Option<ConceptId>,
+    entries: usize,
+}
+
+impl LemmaWriter {
+    /// The next key of a concept, by key, falling degree, then id.
+    pub(super) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
+        let another = self.pending.is_none() || self.key != key;
+        self.end_entry(another)?;
+        if another {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.map.insert(key, self.entries as u64).map_err(fst_error)?;
+        }
+        self.pending = Some(concept);
+        Ok(())
+    }
+
+    fn end_entry(&mut self, last: bool) -> io::Result<()> {
+        if let Some(concept) = self.pending.take() {
+            self.concepts.push(u64::from(concept.0) << 1 | u64::from(last), self.bits)?;
+            self.entries += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file under a temporary name beside it, which is renamed when all is on disk: a reader
+/// sees the whole file or none, and two writers do not disturb each other. Makes its folder.
+///
+/// # Errors
+/// The folder cannot be made or the file not be written.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_whole_by(path, |file| file.write_all(bytes))
+}
+
+/// [`write_whole`], with whatever is written by the function.
+pub(super) fn write_whole_by(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = folder_of(path);
+    std::fs::create_dir_all(folder)?;
+    let mut options = tempfile::Builder::new();
+    options.prefix(".unfinished-");
+    #[cfg(unix)]
+    {
+        // As for any other file, the user's mask decides who may read it.
+        use std::os::unix::fs::PermissionsExt;
+        options.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = options.tempfile_in(folder)?;
+    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
+    write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// The folder that a file is in.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -22,6 +22,7 @@ mod snapshot;
 mod sorter;
 mod verbalise;
 mod view;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,6 @@ use serde::Serialize;
 
 pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
-pub use compile::write_whole;
 pub use external::{CollectError, ExternalBuilder};
 pub use import::{
     BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
@@ -45,6 +45,7 @@ pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
 pub use view::View;
+pub use whole::write_whole;
 
 pub(crate) use snapshot::LemmaWalk;
 

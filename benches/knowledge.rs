@@ -8,6 +8,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
 use turnstream_operators::knowledge::{ConceptId, Graph};
+use turnstream_operators::language::Lexicon;
 use turnstream_operators::linking::{LinkingConfig, link};
 
 mod scenes;
@@ -63,7 +64,7 @@ fn lookup(criterion: &mut Criterion) {
 }
 
 fn linking(criterion: &mut Criterion) {
-    let (graph, lexicon) = (&*scenes::GRAPH, scenes::lexicon());
+    let graph = &*scenes::GRAPH;
     let config = LinkingConfig::default();
     let texts: Vec<_> = scenes::turns().into_iter().map(|turn| turn.text).collect();
     let mut group = criterion.benchmark_group("knowledge/linking");
@@ -71,7 +72,7 @@ fn linking(criterion: &mut Criterion) {
     group.bench_with_input(BenchmarkId::from_parameter("utterances"), &texts, |bench, texts| {
         bench.iter(|| {
             for text in texts {
-                black_box(link(graph.view(), lexicon, [text.as_str()], &config));
+                black_box(link(graph.view(), [(Lexicon::english(), text.as_str())], &config));
             }
         });
     });

@@ -14,7 +14,6 @@ use turnstream_operators::flow::{
 use turnstream_operators::gate::{GateConfig, decide};
 use turnstream_operators::join::Pair;
 use turnstream_operators::knowledge::{Graph, Moment};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::linking::{LinkingConfig, Mention, link};
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
@@ -29,11 +28,6 @@ const WINDOW: usize = 8;
 /// The shipped graph.
 pub(crate) static GRAPH: LazyLock<Arc<Graph>> =
     LazyLock::new(|| Arc::new(open_pack().expect("the shipped graph opens")));
-
-/// The words.
-pub(crate) fn lexicon() -> &'static Lexicon {
-    Lexicon::english()
-}
 
 /// Every turn of the dialogues, in order.
 pub(crate) fn turns() -> Vec<Turn> {
@@ -75,14 +69,13 @@ fn context(dialogue: &[Turn]) -> TurnContext {
 
 /// What a turn's dialogue names.
 pub(crate) fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
-    let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
-    link(GRAPH.view(), lexicon(), utterances, config)
+    link(GRAPH.view(), context.utterances(), config)
 }
 
 /// The gate's work on one turn.
 pub(crate) fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>, GateDecision) {
     let mentions = mentions(context, &config.linking);
-    let decision = decide(context, &mentions, lexicon(), config);
+    let decision = decide(context, &mentions, config);
     (mentions, decision)
 }
 
@@ -106,9 +99,9 @@ pub(crate) fn gated() -> Vec<Gated> {
 pub(crate) fn pairs() -> Vec<Pair> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
     let pair = |turn: Gated| {
-        let (queries, thought) = produce(&turn, GRAPH.view(), lexicon(), &queries);
+        let (queries, thought) = produce(&turn, GRAPH.view(), &queries);
         let queried = Queried { turn: turn.clone(), queries, thought };
-        let (topics, thought) = plan(&turn, GRAPH.view(), lexicon(), &topics);
+        let (topics, thought) = plan(&turn, GRAPH.view(), &topics);
         Pair { queried, planned: Planned { turn, topics, thought } }
     };
     gated().into_iter().map(pair).collect()
@@ -118,7 +111,7 @@ pub(crate) fn pairs() -> Vec<Pair> {
 pub(crate) fn demanded() -> Vec<Demanded> {
     let config = CrossRevisionConfig::default();
     let demanded = |pair: Pair| {
-        let demand = revise(&pair, GRAPH.view(), lexicon(), &config);
+        let demand = revise(&pair, GRAPH.view(), &config);
         Demanded { turn: pair.queried.turn, demand }
     };
     pairs().into_iter().map(demanded).collect()
@@ -128,7 +121,7 @@ pub(crate) fn demanded() -> Vec<Demanded> {
 pub(crate) fn retrieved() -> Vec<Retrieved> {
     let config = FactRetrievalConfig::default();
     let retrieved = |Demanded { turn, demand }: Demanded| {
-        let candidates = retrieve(&turn, &demand, (GRAPH.view(), lexicon()), &config);
+        let candidates = retrieve(&turn, &demand, GRAPH.view(), &config);
         Retrieved { turn, demand, candidates }
     };
     demanded().into_iter().map(retrieved).collect()

@@ -22,7 +22,6 @@ use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
 use crate::knowledge::View;
-use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 
@@ -85,12 +84,12 @@ pub fn cross_revision<'scope>(
     config: CrossRevisionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Demanded>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let Resources { knowledge, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |pair: &Pair| {
             let moment = &pair.queried.turn.knowledge;
-            Ok(knowledge.at(moment, |view| revise(pair, view, lexicon, &config)))
+            Ok(knowledge.at(moment, |view| revise(pair, view, &config)))
         },
         fallback: unrevised,
         join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
@@ -114,14 +113,9 @@ pub fn unrevised(pair: &Pair) -> Demand {
 }
 
 /// The demand after revision.
-pub fn revise(
-    pair: &Pair,
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    config: &CrossRevisionConfig,
-) -> Demand {
+pub fn revise(pair: &Pair, graph: View<'_>, config: &CrossRevisionConfig) -> Demand {
     let mut demand = unrevised(pair);
-    let reviser = Reviser::new(&pair.queried.turn, graph, lexicon, config);
+    let reviser = Reviser::new(&pair.queried.turn, graph, config);
     reviser.explicit_queries_are_said(&mut demand);
     reviser.implicit_queries_are_not_said(&mut demand);
     reviser.maintained_topics_go_on(&mut demand);

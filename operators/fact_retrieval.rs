@@ -21,7 +21,6 @@ use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatemen
 use crate::flow::{Candidates, Demanded, Epoch, Failed, Gated, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
-use crate::language::Lexicon;
 use crate::ranking::Vocabulary;
 use crate::resources::Resources;
 use crate::salience::{Recency, strength};
@@ -96,13 +95,12 @@ pub fn fact_retrieval<'scope>(
     config: FactRetrievalConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let Resources { knowledge, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Demanded| {
-            Ok(knowledge.at(&turn.turn.knowledge, |view| {
-                retrieve(&turn.turn, &turn.demand, (view, lexicon), &config)
-            }))
+            Ok(knowledge
+                .at(&turn.turn.knowledge, |view| retrieve(&turn.turn, &turn.demand, view, &config)))
         },
         fallback: |_: &Demanded| Candidates::default(),
         join: |Demanded { turn, demand }, candidates| Retrieved { turn, demand, candidates },
@@ -114,13 +112,13 @@ pub fn fact_retrieval<'scope>(
 pub fn retrieve(
     turn: &Gated,
     demand: &Demand,
-    (graph, lexicon): (View<'_>, &Lexicon),
+    graph: View<'_>,
     config: &FactRetrievalConfig,
 ) -> Candidates {
     let demanded = DemandedConcepts::find(demand, graph);
     let (foreseen, unforeseen) =
         retrieval_sets(&demanded, graph, config.max_neighbours_per_concept as usize);
-    let vocabulary = Vocabulary::read(turn, graph, lexicon, &config.recency);
+    let vocabulary = Vocabulary::read(turn, graph, &config.recency);
     let rank = |facts: Vec<Fact>, set: EvidenceSet, most: u32| {
         let ranked = rank(facts, &demanded, &vocabulary, config);
         let best = ranked.into_iter().take(most as usize);
@@ -199,7 +197,7 @@ pub fn retrieval_sets(
         unforeseen.extend(ahead.chain(back).filter(|fact| !demanded.foresee(fact)));
     }
     for set in [&mut foreseen, &mut unforeseen] {
-        set.sort_unstable_by_key(key);
+        set.sort_unstable_by(|one, other| graph.by_key(one, other));
         set.dedup_by_key(|fact| key(fact));
     }
     (foreseen, unforeseen)
@@ -237,8 +235,8 @@ fn rank(
             (relevance * substance(&fact, vocabulary), fact)
         })
         .collect();
-    // Ids of concepts and relations stand in the order of their texts within one snapshot.
-    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| key(&a.1).cmp(&key(&b.1))));
+    let graph = vocabulary.graph();
+    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| graph.by_key(&a.1, &b.1)));
     ranked
 }
 

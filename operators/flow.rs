@@ -17,6 +17,7 @@ use turnstream_schemas::{
 
 use crate::ingest::Original;
 use crate::knowledge::Moment;
+use crate::language::Lexicon;
 use crate::linking::Mention;
 
 /// The time of the dataflow: coarse epochs.
@@ -82,6 +83,21 @@ impl TurnContext {
     /// The current user turn's words.
     pub fn query(&self) -> &str {
         &self.turn.text
+    }
+
+    /// The lexicon of the current user turn's language.
+    pub fn lexicon(&self) -> &'static Lexicon {
+        Lexicon::of_turn(&self.turn)
+    }
+
+    /// What the dialogue says, each utterance with the lexicon of its language: the current user
+    /// turn's may be named by the turn, the others' is told from their script.
+    pub fn utterances(&self) -> impl Iterator<Item = (&'static Lexicon, &str)> {
+        let current = self.dialogue.len().saturating_sub(1);
+        self.dialogue.iter().enumerate().map(move |(at, utterance)| {
+            let text = &*utterance.text;
+            (if at == current { self.lexicon() } else { Lexicon::of_text(text) }, text)
+        })
     }
 }
 

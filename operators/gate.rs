@@ -22,7 +22,6 @@ use turnstream_schemas::{GateDecision, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
-use crate::language::Lexicon;
 use crate::linking::{LinkingConfig, Mention, link};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
@@ -117,15 +116,14 @@ pub fn gate<'scope>(
     config: GateConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let Resources { knowledge, .. } = resources.clone();
     let now = knowledge.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
-            let utterances = turn.context.dialogue.iter().map(|utterance| &*utterance.text);
             let mentions = knowledge
-                .at(&turn.knowledge, |view| link(view, lexicon, utterances, &config.linking));
-            let decision = decide(&turn.context, &mentions, lexicon, &config);
+                .at(&turn.knowledge, |view| link(view, turn.context.utterances(), &config.linking));
+            let decision = decide(&turn.context, &mentions, &config);
             Ok((mentions, decision))
         },
         fallback: |_: &Gated| (Vec::new(), GateDecision::default()),
@@ -140,13 +138,8 @@ pub fn gate<'scope>(
 }
 
 /// Decides about one turn whose concepts are linked.
-pub fn decide(
-    context: &TurnContext,
-    mentions: &[Mention],
-    lexicon: &Lexicon,
-    config: &GateConfig,
-) -> GateDecision {
-    weigh(&Features::read(context, mentions, lexicon), config)
+pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) -> GateDecision {
+    weigh(&Features::read(context, mentions), config)
 }
 
 /// The decision that features make: σ(bias + Σ weight · feature) ≥ threshold.

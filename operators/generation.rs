@@ -11,6 +11,7 @@
 //! says a denied fact as one that holds, never speaks for the user, and gives the same words for
 //! the same turn, history and facts.
 
+mod chinese;
 mod grammar;
 mod prompt;
 mod realiser;
@@ -27,6 +28,7 @@ use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::form::{Form, Refused, check_bound};
 use crate::knowledge::View;
+use crate::language::Lexicon;
 use crate::model::{Generate, Generated};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
@@ -139,7 +141,7 @@ fn lexical<'scope>(
         work: move |turn: &Grounded| {
             Ok(knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &config)))
         },
-        fallback: move |_: &Grounded| admitted(generator.name()),
+        fallback: move |turn: &Grounded| admitted(turn, generator.name()),
         join: |grounded, draft| Drafted { grounded, draft },
     };
     stage(turns, Stage::Generation, shell, work)
@@ -163,16 +165,20 @@ fn prompted<'scope>(
                 said => Ok(Draft { text: said.to_owned(), confidence, model }),
             }
         },
-        fallback: move |_: &Grounded| admitted(&name),
+        fallback: move |turn: &Grounded| admitted(turn, &name),
         join: |grounded, draft| Drafted { grounded, draft },
     };
     call(turns, Stage::Generation, model, shell, question)
 }
 
 /// The response of a stage that failed and may degrade.
-fn admitted(by: &str) -> Draft {
-    let text = "I am sorry, something went wrong and I cannot answer that.".to_owned();
-    Draft { text, confidence: None, model: model_of(by) }
+fn admitted(turn: &Grounded, by: &str) -> Draft {
+    let text = if turn.turn.context.lexicon().language() == Lexicon::chinese().language() {
+        "抱歉，出了点问题，我没法回答。"
+    } else {
+        "I am sorry, something went wrong and I cannot answer that."
+    };
+    Draft { text: text.to_owned(), confidence: None, model: model_of(by) }
 }
 
 fn model_of(name: &str) -> ModelUsed {

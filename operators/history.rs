@@ -27,7 +27,6 @@ use turnstream_schemas::Stage;
 use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
 use crate::ingest::{Arrived, OnAgentReply};
-use crate::language::Lexicon;
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -130,8 +129,6 @@ pub struct Rules {
     pub source: ResponseSource,
     /// Whether changes are given to the committer.
     pub publish_changes: bool,
-    /// The words of the language.
-    pub lexicon: &'static Lexicon,
     /// Is told how many scopes are in memory.
     pub observer: Observer,
 }

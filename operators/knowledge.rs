@@ -11,6 +11,7 @@
 
 mod build;
 mod change;
+mod chinese;
 mod compile;
 mod external;
 mod import;
@@ -20,6 +21,7 @@ mod packed;
 mod relation;
 mod snapshot;
 mod sorter;
+mod triples;
 mod verbalise;
 mod view;
 mod whole;
@@ -34,13 +36,14 @@ use serde::Serialize;
 
 pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
+pub use chinese::chinese_clause;
 pub use external::{CollectError, ExternalBuilder};
 pub use import::{
     BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
     MAX_CONCEPT_BYTES, import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
-pub use live::{Knowledge, Moment};
+pub use live::{Knowledge, LiveCounts, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
@@ -202,6 +205,14 @@ impl Graph {
         self.snapshot.find(normalised)
     }
 
+    /// The concepts with exactly this text, one for each language that has it, by language.
+    pub fn find_all(&self, normalised: &str) -> impl Iterator<Item = ConceptId> + use<'_> {
+        let first = self.find(normalised);
+        let text = first.map(|id| self.concept(id));
+        let ids = first.map_or(0..0, |id| id.0..self.snapshot.concept_count() as u32);
+        ids.map(ConceptId).take_while(move |id| Some(self.concept(*id)) == text)
+    }
+
     /// The concept of a language with exactly this text (see [`normalise`]).
     pub fn find_in(&self, language: &str, normalised: &str) -> Option<ConceptId> {
         self.snapshot.find_in(language, normalised)
@@ -235,6 +246,11 @@ impl Graph {
         found.map(|index| RelationId(index as u16))
     }
 
+    /// All relations, in order of their ids.
+    pub fn relations(&self) -> impl ExactSizeIterator<Item = Relation<'_>> {
+        self.snapshot.relations().iter().map(|relation| relation.view())
+    }
+
     /// How many facts have the concept as head or tail.
     pub fn degree(&self, id: ConceptId) -> u32 {
         self.snapshot.degree(id)
@@ -245,6 +261,11 @@ impl Graph {
     /// 1: an inverse document frequency whose documents are facts. A small graph has no hubs.
     pub fn informativeness(&self, id: ConceptId) -> f32 {
         self.snapshot.informativeness(id)
+    }
+
+    /// [`Self::informativeness`] of a concept with this degree.
+    pub(crate) fn informativeness_at(&self, degree: u32) -> f32 {
+        self.snapshot.informativeness_at(degree)
     }
 
     /// Facts about the concept, strongest first: by falling weight; then those whose other end has
@@ -284,6 +305,11 @@ impl Graph {
         tail: ConceptId,
     ) -> impl ExactSizeIterator<Item = Fact> + '_ {
         self.snapshot.between(head, tail)
+    }
+
+    /// The names of all sources, in order of their numbers.
+    pub fn sources(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.snapshot.sources().iter().map(String::as_str)
     }
 
     /// The name of a source.

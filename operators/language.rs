@@ -1,28 +1,35 @@
-//! English: words with their places in a text, lemmas, and the words that carry no content.
+//! English and Chinese: words with their places in a text, lemmas, and the words that carry no
+//! content.
 //!
 //! Several stages read this: concept linking and the lemma index of the graph, recall, the gate,
-//! ranking, and the words a fact is spoken with. The data are word lists under `language/en/`,
-//! embedded in the program. Everything is a pure function of the text.
+//! ranking, and the words a fact is spoken with. The data are word lists under `language/en/` and
+//! `language/zh/`, embedded in the program. Everything is a pure function of the text.
+//!
+//! The language of a text is told from its script ([`Lexicon::of_text`]), utterance by utterance,
+//! so that a conversation may change its language; a turn may name its own ([`Lexicon::of_turn`]).
 
+mod chinese;
 mod inflection;
 mod lemma;
 mod lists;
+mod script;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
-use turnstream_schemas::Span;
+use turnstream_schemas::{Span, Turn};
 use unicode_segmentation::UnicodeSegmentation;
 
 use lists::{Table, WordSet};
+pub use script::{has_han, is_han};
 
 /// A word of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word<'a> {
     /// Where it stands in the text, in bytes.
     pub span: Span,
-    /// The word in lower case, with straight apostrophes.
+    /// The word in lower case, with straight apostrophes; in Chinese its lemma.
     pub lower: Cow<'a, str>,
     /// Its lemma ([`Lexicon::lemma`]).
     pub lemma: Cow<'a, str>,
@@ -30,9 +37,20 @@ pub struct Word<'a> {
     pub function_word: bool,
 }
 
-/// What is known about the words of one language.
+/// How a language is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    /// Words stand apart and are inflected.
+    English,
+    /// Words do not stand apart and are not inflected.
+    Chinese,
+}
+
+/// What is known about the words of one language. What a language does not have (irregular forms
+/// in Chinese) is empty.
 pub struct Lexicon {
     language: &'static str,
+    writing: Writing,
     fingerprint: u32,
     /// Form → lemma.
     irregular: FxHashMap<&'static str, &'static str>,
@@ -42,6 +60,7 @@ pub struct Lexicon {
     function_words: WordSet,
     stop_words: WordSet,
     particles: WordSet,
+    name_characters: WordSet,
     greetings: WordSet,
     acknowledgements: WordSet,
     verbs: WordSet,
@@ -51,10 +70,52 @@ pub struct Lexicon {
 
 static ENGLISH: LazyLock<Lexicon> = LazyLock::new(Lexicon::load_english);
 
+static CHINESE: LazyLock<Lexicon> = LazyLock::new(Lexicon::load_chinese);
+
 impl Lexicon {
     /// English.
     pub fn english() -> &'static Self {
         &ENGLISH
+    }
+
+    /// Chinese.
+    pub fn chinese() -> &'static Self {
+        &CHINESE
+    }
+
+    /// The lexicon of the language that a text is written in, told from its script: Chinese where
+    /// Chinese characters outnumber the words of other scripts, English otherwise.
+    pub fn of_text(text: &str) -> &'static Self {
+        if script::is_chinese(text) { Self::chinese() } else { Self::english() }
+    }
+
+    /// The lexicon of a turn's language: that of its tag (`zh-TW` is Chinese), where there is a
+    /// lexicon for it, else that of its text.
+    pub fn of_turn(turn: &Turn) -> &'static Self {
+        let tag = turn.language.as_deref();
+        let primary = tag.and_then(|tag| tag.split(['-', '_']).next());
+        let named = primary.and_then(|code| Self::for_language(&code.to_ascii_lowercase()));
+        named.unwrap_or_else(|| Self::of_text(&turn.text))
+    }
+
+    fn load_chinese() -> Self {
+        Self {
+            language: "zh",
+            writing: Writing::Chinese,
+            fingerprint: chinese::fingerprint(),
+            irregular: FxHashMap::default(),
+            base_forms: WordSet::default(),
+            invariant: WordSet::default(),
+            gradable: WordSet::default(),
+            function_words: lists::words(lists::zh::FUNCTION_WORDS),
+            stop_words: lists::words(lists::zh::STOP_WORDS),
+            particles: lists::words(lists::zh::PARTICLES),
+            name_characters: lists::words(lists::zh::NAME_CHARACTERS),
+            greetings: lists::lines(lists::zh::GREETINGS),
+            acknowledgements: lists::lines(lists::zh::ACKNOWLEDGEMENTS),
+            verbs: WordSet::default(),
+            participles: FxHashMap::default(),
+        }
     }
 
     fn load_english() -> Self {
@@ -84,6 +145,7 @@ impl Lexicon {
         invariant.extend(nouns.rows().iter().filter(|row| row[0] == row[1]).map(|row| row[0]));
         Self {
             language: "en",
+            writing: Writing::English,
             fingerprint: lists::fingerprint(),
             irregular,
             base_forms: lists::words(lists::BASE_FORMS),
@@ -92,6 +154,7 @@ impl Lexicon {
             function_words: lists::words(lists::FUNCTION_WORDS),
             stop_words: lists::words(lists::STOP_WORDS),
             particles: lists::words(lists::PARTICLES),
+            name_characters: WordSet::default(),
             greetings: lists::lines(lists::GREETINGS),
             acknowledgements: lists::lines(lists::ACKNOWLEDGEMENTS),
             verbs: lists::words(lists::VERBS),
@@ -103,16 +166,20 @@ impl Lexicon {
     pub fn for_language(code: &str) -> Option<&'static Self> {
         match code {
             "en" => Some(Self::english()),
+            "zh" => Some(Self::chinese()),
             _ => None,
         }
     }
 
     /// What stands between the lemmas of a [`Self::key`]: a space where the language writes one.
     pub fn joint(&self) -> &'static str {
-        " "
+        match self.writing {
+            Writing::English => " ",
+            Writing::Chinese => "",
+        }
     }
 
-    /// The language's code, `en`.
+    /// The language's code, such as `en`.
     pub fn language(&self) -> &'static str {
         self.language
     }
@@ -124,13 +191,21 @@ impl Lexicon {
     }
 
     /// The words of a text in order (Unicode word boundaries, UAX #29: a hyphen separates, an
-    /// apostrophe inside a word does not).
+    /// apostrophe inside a word does not; Chinese characters by jieba's dictionary).
     pub fn words<'a>(&'a self, text: &'a str) -> Vec<Word<'a>> {
         self.word_iter(text).collect()
     }
 
     /// The words of a text, one after the other.
     pub fn word_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
+        let chinese = self.writing == Writing::Chinese;
+        let spaced = (!chinese).then(|| self.spaced_words(text));
+        let cut = chinese.then(|| chinese::words(self, text));
+        spaced.into_iter().flatten().chain(cut.into_iter().flatten())
+    }
+
+    /// The words of a text whose words stand apart.
+    fn spaced_words<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
         text.unicode_word_indices().map(|(start, found)| {
             // A mark that stands alone takes the space before it along.
             let word = found.trim_start();
@@ -149,8 +224,11 @@ impl Lexicon {
     /// The lemma of a word: its dictionary form, lower case. Irregular forms come from lists;
     /// otherwise endings are detached where what remains is a known word (the idea of WordNet's
     /// morphy), verbs before nouns: "meeting" is "meet". Unknown words lose only a plural s.
-    /// `lemma(lemma(x)) == lemma(x)`.
+    /// `lemma(lemma(x)) == lemma(x)`. In Chinese: simplified characters, half-width, lower case.
     pub fn lemma<'a>(&'a self, word: &'a str) -> Cow<'a, str> {
+        if self.writing == Writing::Chinese {
+            return chinese::lemma(word);
+        }
         let mut lemma = lower(word);
         // Each step shortens the word or leads from an irregular form to a base form, so this
         // ends; the lists' test holds that no base form leads on in a circle.
@@ -170,22 +248,38 @@ impl Lexicon {
         lemma
     }
 
-    /// The lemmas of a text, joined by single spaces: the key under which the lemma index has a
+    /// The lemmas of a text, joined by [`Self::joint`]: the key under which the lemma index has a
     /// concept, and the normal form in which a mention equals its concept.
     pub fn key(&self, text: &str) -> String {
         let mut key = String::with_capacity(text.len());
         for word in self.word_iter(text) {
             if !key.is_empty() {
-                key.push(' ');
+                key.push_str(self.joint());
             }
             key.push_str(&word.lemma);
         }
         key
     }
 
+    /// How many words a text has. Single characters that stand together in a Chinese text count as
+    /// one: a name that the dictionary does not know falls into them.
+    pub fn word_count(&self, text: &str) -> u32 {
+        match self.writing {
+            Writing::English => text.split(' ').count() as u32,
+            Writing::Chinese => {
+                let mut count = WordCount::default();
+                self.word_iter(text).for_each(|word| count.add(&word));
+                count.words
+            }
+        }
+    }
+
     /// Does the word carry grammar rather than content? Lower case.
     pub fn is_function_word(&self, lower: &str) -> bool {
         self.function_words.contains(lower)
+            || (self.writing == Writing::Chinese
+                && lower.is_ascii()
+                && Self::english().is_function_word(lower))
     }
 
     /// Does the lemma say too little to be looked up on its own ("thing", "make")?
@@ -196,6 +290,14 @@ impl Lexicon {
     /// May the word end a verb phrase ("up" in "wake up")?
     pub fn is_particle(&self, lower: &str) -> bool {
         self.particles.contains(lower)
+    }
+
+    /// Does a function word at the beginning or end of a phrase make it a framed one ("at home"),
+    /// rather than a name that happens to begin or end so?
+    pub fn frames(&self, lower: &str) -> bool {
+        // The T of T恤 is no article.
+        let latin = self.writing == Writing::Chinese && lower.is_ascii();
+        !latin && !self.name_characters.contains(lower)
     }
 
     /// Is this the base form of a verb?
@@ -217,17 +319,24 @@ impl Lexicon {
 
     /// Can the text be cut into phrases of a list, from the left, longest first?
     fn is_formula(&self, text: &str, listed: impl Fn(&str) -> bool) -> bool {
-        const LONGEST_FORMULA_WORDS: usize = 5;
+        const LONGEST_FORMULA_WORDS: usize = 7;
         const LONGEST_TEXT_WORDS: usize = 16;
+        // In Chinese the words of a formula are its characters.
+        let plain = |word| match self.writing {
+            Writing::English => lower(word),
+            Writing::Chinese => chinese::lemma(word),
+        };
         let words: Vec<Cow<'_, str>> =
-            text.unicode_words().take(LONGEST_TEXT_WORDS + 1).map(lower).collect();
+            text.unicode_words().take(LONGEST_TEXT_WORDS + 1).map(plain).collect();
         if words.is_empty() || words.len() > LONGEST_TEXT_WORDS {
             return false;
         }
         let mut at = 0;
         while at < words.len() {
             let longest = (words.len() - at).min(LONGEST_FORMULA_WORDS);
-            let found = (1..=longest).rev().find(|&count| listed(&words[at..at + count].join(" ")));
+            let found = (1..=longest)
+                .rev()
+                .find(|&count| listed(&words[at..at + count].join(self.joint())));
             let Some(count) = found else { return false };
             at += count;
         }
@@ -241,6 +350,26 @@ impl std::fmt::Debug for Lexicon {
     }
 }
 
+/// Counts words as [`Lexicon::word_count`] does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WordCount {
+    /// The words so far.
+    pub(crate) words: u32,
+    /// Where the last one ended, if it was a single character.
+    character_end: Option<u32>,
+}
+
+impl WordCount {
+    /// One word further.
+    pub(crate) fn add(&mut self, word: &Word<'_>) {
+        let mut letters = word.lemma.chars();
+        let single = letters.next().is_some_and(is_han) && letters.next().is_none();
+        let continues = single && self.character_end == Some(word.span.start);
+        self.words += u32::from(!continues);
+        self.character_end = single.then_some(word.span.end);
+    }
+}
+
 /// Lower case with straight apostrophes; borrowed where the word is so already.
 fn lower(word: &str) -> Cow<'_, str> {
     if word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
@@ -251,4 +380,4 @@ fn lower(word: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

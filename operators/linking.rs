@@ -1,15 +1,16 @@
 //! Concept linking: which concepts of the graph a dialogue names (DCRAG, E^EQ, eq 1 and 2).
 //!
 //! The longest match over lemmas, at most five words, from left to right, never across
-//! punctuation. Stop words, function words and hubs that say nothing are left out. A pure
-//! function of the graph and the text.
+//! punctuation. Stop words, function words and hubs that say nothing are left out. A mention lies
+//! on word boundaries, in Chinese those of the dictionary; it may join several words to one
+//! concept, and never takes a part of a word. A pure function of the graph and the text.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::Span;
 
 use crate::knowledge::{ConceptId, View};
-use crate::language::{Lexicon, Word};
+use crate::language::{Lexicon, Word, WordCount, has_han, is_han};
 
 /// A place in the dialogue that names a concept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +21,8 @@ pub struct Mention {
     pub utterance: u32,
     /// Where in that utterance.
     pub span: Span,
-    /// How many words the mention has, 1..=5.
+    /// How many words the mention has, from 1; each character of a Chinese name that the
+    /// dictionary does not know is one.
     pub words: u8,
     /// How much the concept says, 0..=1: rare concepts say more than hubs.
     pub informativeness: f32,
@@ -30,7 +32,8 @@ pub struct Mention {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkingConfig {
-    /// Longest mention, in words, 1..=5.
+    /// Longest mention, in words, 1..=5. Single Chinese characters that stand together count as
+    /// one word: a name that the dictionary does not know falls into them.
     pub max_words: u8,
     /// A single word whose concept is less informative is a hub that says nothing, 0..=1.
     pub min_informativeness: f32,
@@ -38,6 +41,9 @@ pub struct LinkingConfig {
     /// where the graph has at least this many facts about it. A particle that ends a verb
     /// phrase ("wake up") needs no such evidence.
     pub min_framed_phrase_facts: u32,
+    /// A single Chinese character (吃, 猫) counts as a concept only where the graph has at least
+    /// this many facts about it: most are grammar or a piece of a name.
+    pub min_character_facts: u32,
     /// Most mentions per call, the latest utterances' kept; the rest is left out.
     pub max_mentions: usize,
 }
@@ -48,24 +54,30 @@ impl Default for LinkingConfig {
             max_words: 5,
             min_informativeness: 0.15,
             min_framed_phrase_facts: 12,
+            min_character_facts: 12,
             max_mentions: 256,
         }
     }
 }
 
-/// The concepts that the utterances name, in order of utterance and place.
+/// The concepts that the utterances name, in order of utterance and place. Each utterance comes
+/// with the lexicon of its language.
 ///
-/// The lemmas of every mention's span are the lemmas of its concept. Of several concepts with the
-/// same lemmas the one with the most facts is meant.
+/// The lemmas of every mention's span are the lemmas of its concept, in the concept's language. Of
+/// several concepts with the same lemmas the one with the most facts is meant. What an utterance
+/// says in another language's script is linked in that language, where its own language left it
+/// over: "coffee" in a Chinese sentence, 北京 in an English one.
 pub fn link<'u>(
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    utterances: impl IntoIterator<Item = &'u str>,
+    knowledge: View<'_>,
+    utterances: impl IntoIterator<Item = (&'static Lexicon, &'u str)>,
     config: &LinkingConfig,
 ) -> Vec<Mention> {
     let mut mentions = Vec::new();
-    for (utterance, text) in utterances.into_iter().enumerate() {
-        link_utterance(graph, lexicon, (utterance as u32, text), config, &mut mentions);
+    for (utterance, (lexicon, text)) in utterances.into_iter().enumerate() {
+        let linker = Linker { knowledge, lexicon, config };
+        let first = mentions.len();
+        linker.link((utterance as u32, text), 0, &mut mentions);
+        linker.link_left_over((utterance as u32, text), first, &mut mentions);
     }
     if mentions.len() > config.max_mentions {
         mentions.drain(..mentions.len() - config.max_mentions);
@@ -73,94 +85,147 @@ pub fn link<'u>(
     mentions
 }
 
-fn link_utterance(
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    (utterance, text): (u32, &str),
-    config: &LinkingConfig,
-    mentions: &mut Vec<Mention>,
-) {
-    let words = lexicon.words(text);
-    let mut at = 0;
-    while at < words.len() {
-        let Some((concept, count)) = longest(graph, lexicon, text, &words[at..], config) else {
-            at += 1;
-            continue;
+/// Links in one language.
+#[derive(Clone, Copy)]
+struct Linker<'a> {
+    knowledge: View<'a>,
+    lexicon: &'a Lexicon,
+    config: &'a LinkingConfig,
+}
+
+impl Linker<'_> {
+    /// Links what the other language's script says between the mentions from `first` on.
+    fn link_left_over(
+        self,
+        (utterance, text): (u32, &str),
+        first: usize,
+        mentions: &mut Vec<Mention>,
+    ) {
+        // Chinese is left over where there are Chinese characters, English where there is more.
+        let (other, any) = if self.lexicon.language() == Lexicon::chinese().language() {
+            (Lexicon::english(), text.bytes().any(|byte| byte.is_ascii_alphabetic()))
+        } else {
+            (Lexicon::chinese(), has_han(text))
         };
-        let span = Span { start: words[at].span.start, end: words[at + count - 1].span.end };
-        mentions.push(Mention {
-            concept,
-            utterance,
-            span,
-            words: count as u8,
-            informativeness: graph.informativeness(concept),
-        });
-        at += count;
+        if !any {
+            return;
+        }
+        let spans: Vec<Span> = mentions[first..].iter().map(|mention| mention.span).collect();
+        let starts = std::iter::once(0).chain(spans.iter().map(|span| span.end));
+        let ends = spans.iter().map(|span| span.start).chain([text.len() as u32]);
+        let linker = Linker { lexicon: other, ..self };
+        for (start, end) in starts.zip(ends) {
+            let gap = text.get(start as usize..end as usize).unwrap_or_default();
+            let found = mentions.len();
+            linker.link((utterance, gap), start, mentions);
+            // A Latin word is no Chinese mention of an English text.
+            if other.language() == Lexicon::chinese().language() {
+                let said = |mention: &Mention| mention.span.of(text).is_some_and(has_han);
+                let kept: Vec<Mention> = mentions.drain(found..).filter(said).collect();
+                mentions.extend(kept);
+            }
+        }
+        mentions[first..].sort_unstable_by_key(|mention| mention.span);
+    }
+
+    /// Links a piece of an utterance that begins at a byte of it.
+    fn link(self, (utterance, text): (u32, &str), offset: u32, mentions: &mut Vec<Mention>) {
+        let words = self.lexicon.words(text);
+        let mut at = 0;
+        while at < words.len() {
+            let Some((concept, count)) = self.longest(text, &words[at..]) else {
+                at += 1;
+                continue;
+            };
+            let (start, end) = (words[at].span.start, words[at + count - 1].span.end);
+            mentions.push(Mention {
+                concept,
+                utterance,
+                span: Span { start: offset + start, end: offset + end },
+                words: count as u8,
+                informativeness: self.knowledge.informativeness(concept),
+            });
+            at += count;
+        }
+    }
+
+    /// The longest beginning of `words` that names a concept.
+    fn longest(self, text: &str, words: &[Word<'_>]) -> Option<(ConceptId, usize)> {
+        let mut walk = self.knowledge.lemma_walk(self.lexicon.language());
+        let mut best = None;
+        let mut counted = WordCount::default();
+        let most = u32::from(self.config.max_words.clamp(1, 5));
+        for count in 1..=words.len().min(usize::from(u8::MAX)) {
+            counted.add(&words[count - 1]);
+            if counted.words > most
+                || count > 1 && !self.joins(text, &words[count - 2], &words[count - 1])
+                || !walk.step(&words[count - 1].lemma)
+            {
+                break;
+            }
+            if let Some(concept) = walk.most_named()
+                && self.counts(&words[..count], concept)
+            {
+                best = Some((concept, count));
+            }
+        }
+        best
+    }
+
+    /// Does the mention say enough to be one?
+    fn counts(self, words: &[Word<'_>], concept: ConceptId) -> bool {
+        let content = |word: &Word<'_>| {
+            !word.function_word
+                && !self.lexicon.is_stop_word(&word.lemma)
+                && (!self.lexicon.joint().is_empty() || is_alphabetic(word))
+        };
+        match words {
+            [word] => {
+                content(word)
+                    && is_alphabetic(word)
+                    && self.is_long_enough(word, concept)
+                    && self.knowledge.informativeness(concept) >= self.config.min_informativeness
+            }
+            [first, .., last] => {
+                let frames =
+                    |word: &Word<'_>| word.function_word && self.lexicon.frames(&word.lower);
+                let framed =
+                    frames(first) || (frames(last) && !self.lexicon.is_particle(&last.lower));
+                words.iter().any(content)
+                    && (!framed
+                        || self.knowledge.degree(concept) >= self.config.min_framed_phrase_facts)
+            }
+            [] => false,
+        }
+    }
+
+    /// Is there nothing but spaces, hyphens or an ampersand between two words? In a Chinese name
+    /// there may also be a dot or brackets: 鸟巢（国家体育场）.
+    fn joins(self, text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
+        let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
+        let chinese = self.lexicon.joint().is_empty();
+        gap.chars().all(|letter| match letter {
+            ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}' => true,
+            '·' | '（' | '）' | '(' | ')' | '\u{3000}' => chinese,
+            _ => false,
+        })
+    }
+
+    /// A single letter is no mention; a single Chinese character is one that the graph knows well.
+    fn is_long_enough(self, word: &Word<'_>, concept: ConceptId) -> bool {
+        let mut letters = word.lemma.chars();
+        match (letters.next(), letters.next()) {
+            (Some(_), Some(_)) => true,
+            (Some(letter), None) => {
+                is_han(letter) && self.knowledge.degree(concept) >= self.config.min_character_facts
+            }
+            _ => false,
+        }
     }
 }
 
-/// The longest beginning of `words` that names a concept.
-fn longest(
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    text: &str,
-    words: &[Word<'_>],
-    config: &LinkingConfig,
-) -> Option<(ConceptId, usize)> {
-    let mut walk = graph.lemma_walk(lexicon.language());
-    let mut best = None;
-    let longest = words.len().min(usize::from(config.max_words.clamp(1, 5)));
-    for count in 1..=longest {
-        if count > 1 && !joins(text, &words[count - 2], &words[count - 1]) {
-            break;
-        }
-        if !walk.step(&words[count - 1].lemma) {
-            break;
-        }
-        if let Some(concept) = walk.concepts().next()
-            && counts(graph, lexicon, &words[..count], concept, config)
-        {
-            best = Some((concept, count));
-        }
-    }
-    best
-}
-
-/// Is there nothing but spaces, hyphens or an ampersand between two words?
-fn joins(text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
-    let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
-    gap.chars().all(|letter| {
-        matches!(
-            letter,
-            ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}'
-        )
-    })
-}
-
-/// Does the mention say enough to be one?
-fn counts(
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    words: &[Word<'_>],
-    concept: ConceptId,
-    config: &LinkingConfig,
-) -> bool {
-    let content = |word: &Word<'_>| !word.function_word && !lexicon.is_stop_word(&word.lemma);
-    match words {
-        [word] => {
-            content(word)
-                && word.lemma.chars().any(char::is_alphabetic)
-                && word.lemma.chars().nth(1).is_some()
-                && graph.informativeness(concept) >= config.min_informativeness
-        }
-        [first, .., last] => {
-            let framed =
-                first.function_word || (last.function_word && !lexicon.is_particle(&last.lower));
-            words.iter().any(content)
-                && (!framed || graph.degree(concept) >= config.min_framed_phrase_facts)
-        }
-        [] => false,
-    }
+fn is_alphabetic(word: &Word<'_>) -> bool {
+    word.lemma.chars().any(char::is_alphabetic)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::testing::{context_of, graph, resources, run_dataflow};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
 
 /// Concepts of the random graphs; several share words.
-const CONCEPTS: [&str; 10] = [
+const CONCEPTS: [&str; 13] = [
     "coffee",
     "coffee_shop",
     "sleep",
@@ -31,10 +31,20 @@ const CONCEPTS: [&str; 10] = [
     "umbrella",
     "caffeine",
     "town",
+    "故宫",
+    "咖啡",
+    "天坛公园",
 ];
-const RELATIONS: [&str; 6] =
-    ["UsedFor", "Causes", "HasPrerequisite", "AtLocation", "NotCapableOf", "HasProperty"];
-const SAYINGS: [&str; 8] = [
+const RELATIONS: [&str; 7] = [
+    "UsedFor",
+    "Causes",
+    "HasPrerequisite",
+    "AtLocation",
+    "NotCapableOf",
+    "HasProperty",
+    "周边景点",
+];
+const SAYINGS: [&str; 12] = [
     "I like coffee",
     "Where is the coffee shop?",
     "My dogs sleep",
@@ -43,6 +53,10 @@ const SAYINGS: [&str; 8] = [
     "So?",
     "Do I need an umbrella in town?",
     "insomnia and caffeine",
+    "我在故宮喝coffee",
+    "天坛公园附近有什么？",
+    "谢谢！",
+    "I love 故宫 and my umbrella",
 ];
 
 /// All stages in a row, every turn retrieved for.
@@ -77,10 +91,10 @@ fn check(drafted: &Drafted) {
     let Gated { context, gate, progress, .. } = &grounded.turn;
     let demand = &grounded.demand;
     assert!(gate.retrieve && progress.degraded.is_empty());
-    let lexicon = Lexicon::english();
     for query in &demand.queries.explicit {
         let said = context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
         let span = query.span.of(&said.text).unwrap();
+        let lexicon = Lexicon::of_text(&query.concept);
         assert_eq!(lexicon.key(span), lexicon.key(&query.concept), "{query:?}");
     }
     let demanded: BTreeSet<&str> = demand.query_concepts().chain(demand.topic_concepts()).collect();
@@ -93,12 +107,21 @@ fn check(drafted: &Drafted) {
         assert_eq!(fact.negated, fact.relation.starts_with("Not"));
         assert!((0.0..=1.0).contains(&evidence.relevance.get()));
     }
-    let sentences = drafted.draft.text.matches(['.', '!', '?']).count();
+    let sentences = drafted.draft.text.matches(['.', '!', '?', '。', '！', '？']).count();
     assert!((1..=3).contains(&sentences), "{}", drafted.draft.text);
     // "can", from a relation that only denies: none of the graph's facts says what one can do.
     for ability in [" can sleep", " can walk", " can rain"] {
         assert!(!drafted.draft.text.contains(ability), "{}", drafted.draft.text);
     }
+    for ability in ["故宫会", "咖啡会天坛", "天坛公园会"] {
+        let caused = [format!("{ability}引起"), format!("{ability}让人")];
+        let said = drafted.draft.text.matches(ability).count();
+        let causes: usize =
+            caused.iter().map(|said| drafted.draft.text.matches(said).count()).sum();
+        assert_eq!(said, causes, "{}", drafted.draft.text);
+    }
+    let chinese = context.lexicon().language() == "zh";
+    assert_eq!(crate::language::has_han(&drafted.draft.text), chinese, "{}", drafted.draft.text);
     assert_ne!(*grounded.turn.knowledge.state(), KnowledgeState::default());
 }
 
@@ -107,8 +130,8 @@ proptest! {
 
     #[test]
     fn the_stages_keep_their_promises_together(
-        facts in prop::collection::btree_set((0..10_usize, 0..6_usize, 0..10_usize), 0..40),
-        dialogues in prop::collection::vec(prop::collection::vec(0..8_usize, 1..7), 1..4),
+        facts in prop::collection::btree_set((0..13_usize, 0..7_usize, 0..13_usize), 0..40),
+        dialogues in prop::collection::vec(prop::collection::vec(0..12_usize, 1..7), 1..4),
     ) {
         let facts: String = facts
             .into_iter()

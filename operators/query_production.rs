@@ -20,7 +20,6 @@ use crate::flow::{Epoch, Gated, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, RelationKind, View};
-use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
@@ -99,11 +98,11 @@ pub fn query_production<'scope>(
     config: QueryProductionConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Queried>> {
-    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let Resources { knowledge, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
-            Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, lexicon, &config)))
+            Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, &config)))
         },
         fallback: |_: &Gated| (Queries::default(), String::new()),
         join: |turn, (queries, thought)| Queried { turn, queries, thought },
@@ -113,17 +112,11 @@ pub fn query_production<'scope>(
 }
 
 /// The queries of a turn and the thought behind them.
-pub fn produce(
-    turn: &Gated,
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    config: &QueryProductionConfig,
-) -> (Queries, String) {
+pub fn produce(turn: &Gated, graph: View<'_>, config: &QueryProductionConfig) -> (Queries, String) {
     let named = most_wanted(turn, graph, config);
-    let said = Said::read(&turn.context, &turn.mentions, lexicon);
+    let said = Said::read(&turn.context, &turn.mentions);
     let explicit = named.iter().filter_map(|named| explicit_query(turn, named, graph)).collect();
-    let queries =
-        Queries { explicit, implicit: implicit_queries(&named, &said, graph, lexicon, config) };
+    let queries = Queries { explicit, implicit: implicit_queries(&named, &said, graph, config) };
     let thought = think(&queries);
     (queries, thought)
 }
@@ -159,7 +152,6 @@ fn implicit_queries(
     named: &[Named<'_>],
     said: &Said,
     graph: View<'_>,
-    lexicon: &Lexicon,
     config: &QueryProductionConfig,
 ) -> Vec<ImplicitQuery> {
     let mut pointed = BTreeMap::<ConceptId, Pointed>::new();
@@ -177,7 +169,7 @@ fn implicit_queries(
             && f64::from(graph.informativeness(target)) >= config.min_informativeness
             && word_count(text) <= config.max_words
             && !said.names(target)
-            && said.share(text, lexicon) < 1.0
+            && said.share(text) < 1.0
     };
     let implicit = pointed.into_iter().filter(|(target, pointed)| wanted(*target, pointed));
     let mut implicit: Vec<ImplicitQuery> =

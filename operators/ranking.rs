@@ -10,14 +10,12 @@ use std::hash::{Hash, Hasher};
 
 use crate::flow::Gated;
 use crate::knowledge::{ConceptId, View};
-use crate::language::Lexicon;
 use crate::salience::{Recency, content_lemmas, named_concepts};
 
 /// The words of one turn's dialogue, each with its weight. A word is the 64-bit hash of a lemma:
 /// the same in every turn and on every worker, so that sums run in the same order everywhere.
 pub struct Vocabulary<'a> {
     graph: View<'a>,
-    lexicon: &'a Lexicon,
     /// By rising word: the weight in the dialogue's vector of length 1. Words not said are left
     /// out.
     weights: Vec<(u64, f64)>,
@@ -25,8 +23,8 @@ pub struct Vocabulary<'a> {
 
 impl<'a> Vocabulary<'a> {
     /// Reads the dialogue of a turn.
-    pub fn read(turn: &Gated, graph: View<'a>, lexicon: &'a Lexicon, recency: &Recency) -> Self {
-        let mut vocabulary = Self { graph, lexicon, weights: Vec::new() };
+    pub fn read(turn: &Gated, graph: View<'a>, recency: &Recency) -> Self {
+        let mut vocabulary = Self { graph, weights: Vec::new() };
         let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
         for named in named_concepts(&turn.context, &turn.mentions, recency) {
             for word in vocabulary.words(named.concept()) {
@@ -50,7 +48,7 @@ impl<'a> Vocabulary<'a> {
     /// A concept's content words, sorted, each once.
     pub fn words(&self, concept: ConceptId) -> &'a [u64] {
         self.graph.content_words(concept, |text| {
-            let mut words: Vec<u64> = content_lemmas(text, self.lexicon).map(word).collect();
+            let mut words: Vec<u64> = content_lemmas(text).map(word).collect();
             words.sort_unstable();
             words.dedup();
             words.into()

@@ -1,11 +1,10 @@
-//! What the deciding stages share: the graph, the lexicon, the models, and the clock and timers of
+//! What the deciding stages share: the graph, the models, and the clock and timers of
 //! the worker.
 
 use std::sync::Arc;
 
 use crate::awaited::Awaited;
 use crate::knowledge::Knowledge;
-use crate::language::Lexicon;
 use crate::model::Generate;
 use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
@@ -15,8 +14,6 @@ use crate::timers::Timers;
 pub struct Resources {
     /// The facts.
     pub knowledge: Knowledge,
-    /// The words.
-    pub lexicon: &'static Lexicon,
     /// Measures the stages, where they are measured.
     pub clock: Clock,
     /// Is told of every turn in every stage.

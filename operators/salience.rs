@@ -13,7 +13,7 @@ use turnstream_schemas::{Speaker, Stage};
 use crate::flow::{TurnContext, Utterance};
 use crate::form::{Refused, check_fraction};
 use crate::knowledge::{ConceptId, View};
-use crate::language::Lexicon;
+use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
 
 /// How the weight of what was said fades.
@@ -115,23 +115,24 @@ pub fn familiarity(graph: View<'_>, concept: ConceptId) -> f64 {
     degree / (degree + 2.0)
 }
 
-/// How many words a concept has.
+/// How many words a concept has, in its language.
 pub fn word_count(concept: &str) -> u32 {
-    concept.split(' ').count() as u32
+    Lexicon::of_text(concept).word_count(concept)
 }
 
-/// The lemmas of a concept's content words. Concepts are normalised texts, so that they need no
-/// segmentation.
-pub fn content_lemmas<'a>(
-    concept: &'a str,
-    lexicon: &'a Lexicon,
-) -> impl Iterator<Item = Cow<'a, str>> {
-    let words = concept.split([' ', '-']).filter(|word| !word.is_empty());
-    let lemmas = words.map(|word| (word, lexicon.lemma(word)));
-    let content = move |(word, lemma): &(&str, Cow<'a, str>)| {
+/// The lemmas of a concept's content words, in its language. English concepts are normalised
+/// texts, so that they need no segmentation.
+pub fn content_lemmas(concept: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    let lexicon = Lexicon::of_text(concept);
+    let chinese = has_han(concept);
+    let cut = chinese.then(|| lexicon.words(concept)).into_iter().flatten();
+    let cut = cut.filter(|word| !word.function_word).map(|word| word.lemma);
+    let spaced = if chinese { "" } else { concept }.split([' ', '-']);
+    let lemmas = spaced.filter(|word| !word.is_empty()).map(|word| (word, lexicon.lemma(word)));
+    let content = move |(word, lemma): &(&str, Cow<'_, str>)| {
         !lexicon.is_function_word(word) && !lexicon.is_function_word(lemma)
     };
-    lemmas.filter(content).map(|(_, lemma)| lemma)
+    lemmas.filter(content).map(|(_, lemma)| lemma).chain(cut)
 }
 
 /// A sum of evidence, 0 and above, as a weight in 0..1.
@@ -147,9 +148,9 @@ pub struct Said {
 
 impl Said {
     /// Reads the dialogue.
-    pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
-        let lemmas = context.dialogue.iter().flat_map(|utterance| {
-            lexicon.word_iter(&utterance.text).map(|word| word.lemma.into_owned())
+    pub fn read(context: &TurnContext, mentions: &[Mention]) -> Self {
+        let lemmas = context.utterances().flat_map(|(lexicon, text)| {
+            lexicon.word_iter(text).map(|word| word.lemma.into_owned())
         });
         Self {
             lemmas: lemmas.collect(),
@@ -164,9 +165,9 @@ impl Said {
 
     /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 where the
     /// concept has no content lemma, since it then adds nothing.
-    pub fn share(&self, concept: &str, lexicon: &Lexicon) -> f64 {
+    pub fn share(&self, concept: &str) -> f64 {
         let (mut content, mut held) = (0_u32, 0_u32);
-        for lemma in content_lemmas(concept, lexicon) {
+        for lemma in content_lemmas(concept) {
             content += 1;
             held += u32::from(self.lemmas.contains(lemma.as_ref()));
         }

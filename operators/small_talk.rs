@@ -1,7 +1,11 @@
 //! Small talk: greetings, thanks, closings and other words that only keep a conversation going.
 //! The gate reads it (small talk needs no knowledge) and the realiser answers it.
 
+use std::sync::LazyLock;
+
 use unicode_segmentation::UnicodeSegmentation;
+
+use crate::language::{Lexicon, has_han};
 
 /// What a piece of small talk does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -199,10 +203,75 @@ pub struct SmallTalkReading {
     pub share: f64,
 }
 
-/// The words of a text as they are spoken: lower case, apostrophes straight, no punctuation.
+/// The Chinese phrases; the head of the file says how they are written.
+const CHINESE: &str = include_str!("language/zh/small_talk.txt");
+
+static CHINESE_PHRASES: LazyLock<ChinesePhrases> = LazyLock::new(ChinesePhrases::read);
+
+/// Chinese phrases, by their first character, and fillers.
+#[derive(Default)]
+struct ChinesePhrases {
+    /// Words joined by single spaces, as [`spoken_words`] gives them; sorted.
+    phrases: Vec<(String, SmallTalk)>,
+    /// Sorted.
+    fillers: Vec<String>,
+}
+
+impl ChinesePhrases {
+    fn read() -> Self {
+        let mut read = Self::default();
+        for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
+            let Some((act, phrases)) = line.split_once(':') else { continue };
+            let phrases = phrases.split_whitespace().map(|phrase| spoken_words(phrase).join(" "));
+            match act_named(act) {
+                Some(act) => read.phrases.extend(phrases.map(|phrase| (phrase, act))),
+                None => read.fillers.extend(phrases),
+            }
+        }
+        read.phrases.sort_unstable();
+        read.fillers.sort_unstable();
+        read
+    }
+
+    /// The phrases that begin with a character.
+    fn beginning_with(&self, first: &str) -> impl Iterator<Item = (&str, SmallTalk)> {
+        let from = self.phrases.partition_point(|(phrase, _)| phrase.as_str() < first);
+        let phrases = self.phrases[from..].iter().map(|(phrase, act)| (phrase.as_str(), *act));
+        phrases.take_while(move |(phrase, _)| phrase.starts_with(first))
+    }
+}
+
+fn act_named(name: &str) -> Option<SmallTalk> {
+    Some(match name {
+        "Greeting" => Greeting,
+        "HowAreYou" => HowAreYou,
+        "Wellbeing" => Wellbeing,
+        "Thanks" => Thanks,
+        "Apology" => Apology,
+        "Acknowledgement" => Acknowledgement,
+        "Refusal" => Refusal,
+        "Closing" => Closing,
+        _ => return None,
+    })
+}
+
+/// The words of a text as they are spoken: lower case, apostrophes straight, no punctuation. Of
+/// Chinese every character is one, in its simplified form.
 pub fn spoken_words(text: &str) -> Vec<String> {
     let straight = text.replace(['\u{2019}', '\u{2018}', '`'], "'");
-    straight.unicode_words().map(str::to_lowercase).collect()
+    let spoken = |word: &str| {
+        if has_han(word) {
+            Lexicon::chinese().lemma(word).into_owned()
+        } else {
+            word.to_lowercase()
+        }
+    };
+    straight.unicode_words().map(spoken).collect()
+}
+
+fn is_filler(word: &str) -> bool {
+    FILLERS.binary_search(&word).is_ok()
+        || CHINESE_PHRASES.fillers.binary_search_by(|filler| filler.as_str().cmp(word)).is_ok()
 }
 
 /// Finds small talk in spoken words (see [`spoken_words`]), longest phrase first.
@@ -214,7 +283,7 @@ pub fn read_small_talk(words: &[String]) -> SmallTalkReading {
             covered += length;
             at += length;
         } else {
-            fillers += usize::from(FILLERS.binary_search(&words[at].as_str()).is_ok());
+            fillers += usize::from(is_filler(&words[at]));
             at += 1;
         }
     }
@@ -230,14 +299,13 @@ pub fn read_small_talk(words: &[String]) -> SmallTalkReading {
 fn longest_phrase(words: &[String]) -> Option<(usize, SmallTalk)> {
     let first = words.first()?.as_str();
     let mut longest = None;
-    for (phrase, act) in PHRASES {
-        if !phrase.starts_with(first) {
-            continue;
-        }
+    let chinese = has_han(first).then(|| CHINESE_PHRASES.beginning_with(first));
+    let english = PHRASES.iter().copied().filter(|(phrase, _)| phrase.starts_with(first));
+    for (phrase, act) in english.chain(chinese.into_iter().flatten()) {
         let length = phrase.split(' ').count();
         let fits = length <= words.len() && phrase.split(' ').zip(words).all(|(a, b)| a == b);
         if fits && longest.is_none_or(|(longest, _)| length > longest) {
-            longest = Some((length, *act));
+            longest = Some((length, act));
         }
     }
     longest
@@ -267,6 +335,24 @@ mod tests {
         check("Hi, can you find me a restaurant?", &[Greeting], false);
         check("I need a strong coffee.", &[], false);
         check("", &[], false);
+        check("你好！", &[Greeting], true);
+        check("早上好，妳最近怎麼樣？", &[Greeting, HowAreYou], true);
+        check("好的，謝謝您，再见啦", &[Acknowledgement, Thanks, Closing], true);
+        check("不用了，谢谢", &[Refusal, Thanks], true);
+        check("我也这么觉得呢。", &[Acknowledgement], true);
+        check("你好，故宫的门票多少钱？", &[Greeting], false);
+        check("故宫", &[], false);
+    }
+
+    #[test]
+    fn chinese_phrases_are_written_folded_and_each_line_is_known() {
+        let lines = CHINESE.lines().filter(|line| !line.starts_with('#'));
+        let acts = lines.filter(|line| act_named(line.split(':').next().unwrap()).is_some());
+        assert_eq!(acts.count(), 8, "every act has its line");
+        for (phrase, _) in &CHINESE_PHRASES.phrases {
+            assert_eq!(spoken_words(phrase).join(" "), *phrase);
+        }
+        assert!(CHINESE_PHRASES.fillers.len() > 20);
     }
 
     #[test]

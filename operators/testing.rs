@@ -12,7 +12,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide};
 use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
-use crate::language::Lexicon;
+use crate::language::has_han;
 use crate::linking::link;
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer};
@@ -25,7 +25,9 @@ pub(crate) fn graph(facts: &str) -> Arc<Graph> {
         let parts: Vec<String> =
             line.split_whitespace().map(|part| part.replace('_', " ")).collect();
         let [head, relation, tail, weight] = &parts[..] else { panic!("not a fact: {line}") };
-        ImportedFact::new(head, relation, tail, weight.parse().unwrap())
+        let language = if has_han(line) { "zh" } else { "en" }.to_owned();
+        let fact = ImportedFact::new(head, relation, tail, weight.parse().unwrap());
+        ImportedFact { language, ..fact }
     });
     let filler =
         (0..300).map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0));
@@ -86,11 +88,9 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
 
 /// The turn as the gate gives it.
 pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
-    let lexicon = Lexicon::english();
     let config = GateConfig::default();
-    let utterances = context.dialogue.iter().map(|utterance| &*utterance.text);
-    let mentions = link(graph.view(), lexicon, utterances, &config.linking);
-    let gate = decide(&context, &mentions, lexicon, &config);
+    let mentions = link(graph.view(), context.utterances(), &config.linking);
+    let gate = decide(&context, &mentions, &config);
     let undecided = Gated::undecided(Arc::new(context), Moment::default());
     Gated { mentions: mentions.into(), gate, ..undecided }
 }
@@ -104,7 +104,6 @@ pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
     Resources {
         knowledge: Knowledge::new(Arc::clone(graph)),
-        lexicon: Lexicon::english(),
         clock: Clock::none(),
         observer: Observer::none(),
         timers: Timers::default(),

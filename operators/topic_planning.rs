@@ -20,7 +20,6 @@ use crate::flow::{Epoch, Gated, Planned};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, View};
-use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
@@ -98,11 +97,11 @@ pub fn topic_planning<'scope>(
     config: TopicPlanningConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Planned>> {
-    let Resources { knowledge, lexicon, .. } = resources.clone();
+    let Resources { knowledge, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
-            Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, lexicon, &config)))
+            Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, &config)))
         },
         fallback: |_: &Gated| (Topics::default(), String::new()),
         join: |turn, (topics, thought)| Planned { turn, topics, thought },
@@ -112,17 +111,12 @@ pub fn topic_planning<'scope>(
 }
 
 /// The topics of a turn and the thought behind them.
-pub fn plan(
-    turn: &Gated,
-    graph: View<'_>,
-    lexicon: &Lexicon,
-    config: &TopicPlanningConfig,
-) -> (Topics, String) {
+pub fn plan(turn: &Gated, graph: View<'_>, config: &TopicPlanningConfig) -> (Topics, String) {
     let stays = salient(turn, graph, config);
-    let said = Said::read(&turn.context, &turn.mentions, lexicon);
+    let said = Said::read(&turn.context, &turn.mentions);
     let topics = Topics {
         maintained: stays.iter().map(|named| maintained_topic(named, graph)).collect(),
-        extended: extended_topics(&stays, &said, graph, lexicon, config),
+        extended: extended_topics(&stays, &said, graph, config),
     };
     let thought = think(&topics);
     (topics, thought)
@@ -167,7 +161,6 @@ fn extended_topics(
     stays: &[Named<'_>],
     said: &Said,
     graph: View<'_>,
-    lexicon: &Lexicon,
     config: &TopicPlanningConfig,
 ) -> Vec<Topic> {
     let mut reached = BTreeMap::<ConceptId, Reached>::new();
@@ -192,7 +185,7 @@ fn extended_topics(
         })
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    let new = |(_, text, _): &(f64, &str, Reached)| said.share(text, lexicon) < config.reword_share;
+    let new = |(_, text, _): &(f64, &str, Reached)| said.share(text) < config.reword_share;
     let topic = |(weight, text, reached): (f64, &str, Reached)| Topic {
         concept: text.to_owned(),
         weight: Score::new(weight),

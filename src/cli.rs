@@ -17,6 +17,7 @@ pub mod completions;
 pub mod demo;
 pub mod failure;
 pub mod knowledge;
+pub mod link;
 pub mod logging;
 pub mod output;
 pub mod progress;
@@ -93,6 +94,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
+    /// Show the concepts that a text, or each turn of a log, names.
+    Link(link::Args),
     /// Show and end transactions that hold readers back.
     Transactions(transactions::Args),
     /// Check a configuration file.
@@ -110,6 +113,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
+            Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
@@ -132,6 +136,7 @@ impl Command {
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
+            Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),

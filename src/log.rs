@@ -145,6 +145,9 @@ pub struct Standing {
     pub is_member: Option<bool>,
     /// For each partition where both are known: records between what was read of it and its end.
     pub lag: BTreeMap<i32, u64>,
+    /// How often it left its group and joined again, so that partitions which were nobody's were
+    /// given on.
+    pub rejoins: u64,
 }
 
 /// Where a partition stands, after its changelog was given.

@@ -138,6 +138,7 @@ impl Metrics {
             partitions: self.0.partitions.clone(),
             flow: Arc::clone(flow),
             ask_ms: 0,
+            rejoins: 0,
         };
         let producer = ObservedProducer {
             inner: ends.producer,

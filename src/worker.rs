@@ -28,8 +28,7 @@ use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
-use turnstream_operators::knowledge::{Graph, Knowledge};
-use turnstream_operators::language::Lexicon;
+use turnstream_operators::knowledge::{Changes, Graph, Knowledge, LiveCounts, Moment};
 use turnstream_operators::model::Generate;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
@@ -59,8 +58,8 @@ pub struct Parts {
     pub config: Arc<Config>,
     /// The graph.
     pub graph: Arc<Graph>,
-    /// The words of the language.
-    pub lexicon: &'static Lexicon,
+    /// How far the live knowledge differs from the graph; counted by the first worker.
+    pub live: Arc<LiveCounts>,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
@@ -91,7 +90,7 @@ impl Parts {
         Ok(Self {
             config: Arc::new(config),
             graph,
-            lexicon: Lexicon::english(),
+            live: Arc::default(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -114,7 +113,6 @@ impl Parts {
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
-            lexicon: self.lexicon,
             observer: self.metrics.stage_observer(),
         }
     }
@@ -126,10 +124,9 @@ impl Parts {
     }
 
     /// What the deciding stages of one worker share.
-    pub fn means(&self, clock: Clock, timers: Timers) -> Resources {
+    pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
         Resources {
-            knowledge: Knowledge::new(Arc::clone(&self.graph)),
-            lexicon: self.lexicon,
+            knowledge,
             clock,
             observer: self.metrics.stage_observer(),
             timers,
@@ -149,31 +146,47 @@ impl Parts {
     }
 }
 
+/// Where a core takes in what it works on.
+pub struct Inlet {
+    /// Inputs; their end is the end of the core's work.
+    pub inputs: Receiver<Input>,
+    /// Changes of the knowledge. Read on the first worker alone, which hands them to the others;
+    /// a worker ends once they have ended as well.
+    pub changes: Receiver<Changes>,
+}
+
 /// The core on one worker.
 pub struct Core {
     timers: Timers,
     probe: ProbeHandle<Epoch>,
+    knowledge: Knowledge,
     waker: SyncActivator,
+    learner: SyncActivator,
 }
 
 impl Core {
-    /// Builds the dataflow. Inputs come through `inlet`, whose end is the end of input; inputs
+    /// Builds the dataflows: that of the knowledge, and that of the turns, which reads it. Inputs
     /// that ended leave through `outlet`.
     pub fn install(
         worker: &mut Worker,
         parts: &Parts,
-        inlet: Receiver<Input>,
+        inlet: Inlet,
         outlet: Sender<Report>,
         clock: Clock,
     ) -> Self {
         let timers = Timers::default();
         let publish_recorded = parts.config.commit.publish_recorded;
+        let Inlet { inputs: inlet, changes } = inlet;
+        let knowledge = Knowledge::new(Arc::clone(&parts.graph));
+        let counts = Arc::clone(&parts.live);
+        let learner = worker.dataflow(|scope| knowledge.follow(scope, changes, counts));
         worker.dataflow::<Epoch, _, _>(|scope| {
             let (inputs, waker) = inputs(scope, inlet, timers.clone());
             let probe = ProbeHandle::new();
-            let finished = dialogue(inputs, parts, &parts.means(clock, timers.clone()));
+            let means = parts.means(knowledge.clone(), clock, timers.clone());
+            let finished = dialogue(inputs, parts, &means);
             outputs(finished, outlet, publish_recorded).probe_with(&probe);
-            Self { timers, probe, waker }
+            Self { timers, probe, knowledge, waker, learner }
         })
     }
 
@@ -181,6 +194,7 @@ impl Core {
     pub fn step(&self, worker: &mut Worker, now_ms: u64) {
         self.timers.advance(now_ms);
         worker.step();
+        self.knowledge.settle();
     }
 
     /// Whether the input ended and every turn with it.
@@ -197,6 +211,16 @@ impl Core {
     /// Wakes the source: to be called after inputs were put into the inlet, or it was closed.
     pub fn waker(&self) -> SyncActivator {
         self.waker.clone()
+    }
+
+    /// Wakes the source of the knowledge on the first worker, likewise.
+    pub fn learner(&self) -> SyncActivator {
+        self.learner.clone()
+    }
+
+    /// The latest moment of the knowledge, which a turn that comes now is answered from.
+    pub fn knowledge(&self) -> Moment {
+        self.knowledge.now()
     }
 }
 
@@ -269,6 +293,8 @@ pub trait Inlets {
 /// The workers of a process, each with a thread of its own.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
+    /// To the first worker.
+    knowledge: Option<(Sender<Changes>, SyncActivator)>,
     guards: Option<WorkerGuards<()>>,
     panicked: Arc<AtomicBool>,
 }
@@ -293,6 +319,7 @@ impl Workers {
     ) -> Result<Self, WorkerError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
+        let (changes, changed) = crossbeam_channel::unbounded();
         let (parts, outlet) = (parts.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
         let panicked = Arc::new(AtomicBool::new(false));
@@ -305,10 +332,11 @@ impl Workers {
                 true => Clock::from_micros(move || start.elapsed().as_micros() as u64),
                 false => Clock::none(),
             };
-            let inlet = receivers[index].clone();
+            let changes = if index == 0 { changed.clone() } else { crossbeam_channel::never() };
+            let inlet = Inlet { inputs: receivers[index].clone(), changes };
             let core = Core::install(worker, &parts, inlet, outlet.clone(), clock);
             // Nobody waits for a worker that starts after its process gave up.
-            let _ = ready.send((index, core.waker()));
+            let _ = ready.send((index, core.waker(), core.learner()));
             while !core.is_done() {
                 let now_ms = start.elapsed().as_millis() as u64;
                 core.step(worker, now_ms);
@@ -322,13 +350,28 @@ impl Workers {
             }
         })
         .map_err(WorkerError::Start)?;
-        let mut wakers = BTreeMap::new();
+        let (mut wakers, mut knowledge) = (BTreeMap::new(), None);
         while wakers.len() < count {
-            let (index, waker) = started.recv().map_err(|_| WorkerError::Panicked)?;
+            let (index, waker, learner) = started.recv().map_err(|_| WorkerError::Panicked)?;
+            if index == 0 {
+                knowledge = Some((changes.clone(), learner));
+            }
             wakers.insert(index, waker);
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
-        Ok(Self { inlets, guards: Some(guards), panicked })
+        Ok(Self { inlets, knowledge, guards: Some(guards), panicked })
+    }
+
+    /// Hands on changes of the knowledge, behind all that were handed on before. The first worker
+    /// is woken, and hands them to the others.
+    ///
+    /// # Errors
+    /// A worker is gone.
+    pub fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
+        self.check()?;
+        let Some((inlet, waker)) = &self.knowledge else { return Ok(()) };
+        inlet.send(changes).map_err(|_| WorkerError::Panicked)?;
+        waker.activate().map_err(|_| WorkerError::Panicked)
     }
 
     /// Whether all workers are well.
@@ -342,6 +385,10 @@ impl Workers {
     /// Ends the input and waits until every turn in flight has ended, or a worker panicked: then
     /// the others may wait for it for ever, and are left to the end of the process.
     pub fn drain(mut self) -> Result<(), WorkerError> {
+        if let Some((changes, learner)) = self.knowledge.take() {
+            drop(changes);
+            let _ = learner.activate();
+        }
         for (inlet, waker) in std::mem::take(&mut self.inlets) {
             drop(inlet);
             // A worker that is gone already is found out below.
@@ -407,7 +454,7 @@ mod tests {
         Parts {
             config: Arc::default(),
             graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
-            lexicon: Lexicon::english(),
+            live: Arc::default(),
             generate: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -449,7 +496,9 @@ mod tests {
             let (outlet, _outcomes) = crossbeam_channel::unbounded();
             let cache = Arc::new(MemoryCache::default());
             let parts = Parts { cache: cache.clone(), ..parts() };
-            let core = Core::install(worker, &parts, inputs, outlet, Clock::none());
+            let changes = crossbeam_channel::never();
+            let inlet_of_core = Inlet { inputs, changes };
+            let core = Core::install(worker, &parts, inlet_of_core, outlet, Clock::none());
             cache.begin(0, 1).unwrap();
             inlet.send(Input::Assigned { partition: 0, generation: 1 }).unwrap();
             inlet.send(turn(0)).unwrap();

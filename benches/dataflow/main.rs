@@ -106,7 +106,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
-        lexicon: scenes::lexicon(),
+        live: Arc::default(),
         generate: None,
         cache: Arc::<MemoryCache>::default(),
         metrics: Metrics::default(),

@@ -10,13 +10,13 @@ use crate::scenes;
 /// One iteration is every user turn of the dialogues.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::pairs();
-    let (config, lexicon) = (CrossRevisionConfig::default(), scenes::lexicon());
+    let config = CrossRevisionConfig::default();
     let mut group = criterion.benchmark_group("operators/cross_revision");
     group.throughput(Throughput::Elements(turns.len() as u64));
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                black_box(revise(turn, scenes::GRAPH.view(), lexicon, &config));
+                black_box(revise(turn, scenes::GRAPH.view(), &config));
             }
         });
     });

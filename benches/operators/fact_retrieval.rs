@@ -10,13 +10,13 @@ use crate::scenes;
 /// One iteration is every user turn of the dialogues.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::demanded();
-    let (config, lexicon) = (FactRetrievalConfig::default(), scenes::lexicon());
+    let config = FactRetrievalConfig::default();
     let mut group = criterion.benchmark_group("operators/fact_retrieval");
     group.throughput(Throughput::Elements(turns.len() as u64));
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                let means = (scenes::GRAPH.view(), lexicon);
+                let means = scenes::GRAPH.view();
                 black_box(retrieve(&turn.turn, &turn.demand, means, &config));
             }
         });

@@ -15,11 +15,9 @@ const SIZES: [usize; 2] = [64, 1_024];
 /// One iteration of `recall` recalls for every user turn of the dialogues; one of `update` adds
 /// an entry to a full history, which evicts one.
 pub(crate) fn bench(criterion: &mut Criterion) {
-    let lexicon = scenes::lexicon();
     let turns: Vec<_> =
         scenes::turns().into_iter().filter(|turn| turn.speaker == Speaker::User).collect();
-    let queries: Vec<_> =
-        turns.iter().map(|turn| Terms::of(lexicon, [turn.text.as_str()])).collect();
+    let queries: Vec<_> = turns.iter().map(|turn| Terms::of([turn.text.as_str()])).collect();
     let mut group = criterion.benchmark_group("operators/history");
     for entries in SIZES {
         let config = HistoryConfig { max_entries: entries, ..HistoryConfig::default() };
@@ -40,8 +38,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             let setup = || (full.clone(), entry(&turns[0], entries));
             let update = |(mut history, entry): (Database, HistoryEntry)| {
                 let scope = Scope::new(None, "bench");
-                let evicted =
-                    history.insert(&scope, entry, &queries[0], (&config, lexicon)).evicted;
+                let evicted = history.insert(&scope, entry, &queries[0], &config).evicted;
                 assert_eq!(evicted.len(), 1, "the history was full");
                 (history, evicted)
             };
@@ -52,12 +49,12 @@ pub(crate) fn bench(criterion: &mut Criterion) {
 }
 
 fn full(turns: &[Turn], config: &HistoryConfig) -> Database {
-    let (mut history, lexicon) = (Database::default(), scenes::lexicon());
+    let mut history = Database::default();
     let scope = Scope::new(None, "bench");
     for (at, turn) in turns.iter().cycle().take(config.max_entries).enumerate() {
-        let query = Terms::of(lexicon, [turn.text.as_str()]);
+        let query = Terms::of([turn.text.as_str()]);
         history.see_time(EventTime(at as i64 * 60_000));
-        history.insert(&scope, entry(turn, at), &query, (config, lexicon));
+        history.insert(&scope, entry(turn, at), &query, config);
     }
     history
 }

@@ -10,13 +10,13 @@ use crate::scenes;
 /// One iteration is every user turn of the dialogues.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
-    let (config, lexicon) = (QueryProductionConfig::default(), scenes::lexicon());
+    let config = QueryProductionConfig::default();
     let mut group = criterion.benchmark_group("operators/query_production");
     group.throughput(Throughput::Elements(turns.len() as u64));
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                black_box(produce(turn, scenes::GRAPH.view(), lexicon, &config));
+                black_box(produce(turn, scenes::GRAPH.view(), &config));
             }
         });
     });

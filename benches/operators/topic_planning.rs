@@ -10,13 +10,13 @@ use crate::scenes;
 /// One iteration is every user turn of the dialogues.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
-    let (config, lexicon) = (TopicPlanningConfig::default(), scenes::lexicon());
+    let config = TopicPlanningConfig::default();
     let mut group = criterion.benchmark_group("operators/topic_planning");
     group.throughput(Throughput::Elements(turns.len() as u64));
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                black_box(plan(turn, scenes::GRAPH.view(), lexicon, &config));
+                black_box(plan(turn, scenes::GRAPH.view(), &config));
             }
         });
     });

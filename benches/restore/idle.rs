@@ -15,7 +15,6 @@ use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
-use turnstream_operators::language::Lexicon;
 use turnstream_schemas::Response;
 
 use crate::memory::{Peak, Resident};
@@ -32,7 +31,7 @@ pub(crate) fn parts() -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(nothing)),
-        lexicon: Lexicon::english(),
+        live: Arc::default(),
         generate: None,
         metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

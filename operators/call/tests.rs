@@ -19,7 +19,6 @@ use crate::history::cache::MemoryCache;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
 use crate::knowledge::Moment;
-use crate::language::Lexicon;
 use crate::model::scripted::{Act, Line, Scripted};
 use crate::stage::{Clock, Observer, OnFailure};
 
@@ -72,7 +71,6 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         on_agent_reply: OnAgentReply::Supersede,
         source: ResponseSource::Live,
         publish_changes: false,
-        lexicon: Lexicon::english(),
     };
 
     let awaited = Awaited::default();

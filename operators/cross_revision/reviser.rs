@@ -19,7 +19,6 @@ use RevisionKind::{Drop, Move, Prefer};
 pub(super) struct Reviser<'a> {
     turn: &'a Gated,
     graph: View<'a>,
-    lexicon: &'a Lexicon,
     config: &'a CrossRevisionConfig,
     said: Said,
     /// The latest mention of each concept.
@@ -54,15 +53,10 @@ macro_rules! demanded {
 demanded!(ExplicitQuery, ImplicitQuery, Topic);
 
 impl<'a> Reviser<'a> {
-    pub(super) fn new(
-        turn: &'a Gated,
-        graph: View<'a>,
-        lexicon: &'a Lexicon,
-        config: &'a CrossRevisionConfig,
-    ) -> Self {
-        let said = Said::read(&turn.context, &turn.mentions, lexicon);
+    pub(super) fn new(turn: &'a Gated, graph: View<'a>, config: &'a CrossRevisionConfig) -> Self {
+        let said = Said::read(&turn.context, &turn.mentions);
         let latest = turn.mentions.iter().map(|mention| (mention.concept, mention)).collect();
-        Self { turn, graph, lexicon, config, said, latest }
+        Self { turn, graph, config, said, latest }
     }
 
     /// An explicit query must be the lemma-normalised span that it names. Else it is moved to
@@ -105,7 +99,7 @@ impl<'a> Reviser<'a> {
                     tell(demand, Move, "implicit", concept, "the dialogue names it: explicit");
                     demand.queries.explicit.push(said);
                 }
-            } else if self.said.share(concept, self.lexicon) >= 1.0 {
+            } else if self.said.share(concept) >= 1.0 {
                 tell(demand, Drop, "implicit", concept, "the dialogue holds all its words");
             } else {
                 demand.queries.implicit.push(query);
@@ -147,7 +141,7 @@ impl<'a> Reviser<'a> {
                     demand.topics.maintained.push(Topic { concept, weight, because });
                 }
                 Some(_) => tell(demand, Drop, "extended", concept, "the dialogue names it already"),
-                None if self.said.share(concept, self.lexicon) >= self.config.reword_share => {
+                None if self.said.share(concept) >= self.config.reword_share => {
                     tell(demand, Drop, "extended", concept, "it only rewords the dialogue");
                 }
                 None => demand.topics.extended.push(topic),
@@ -194,8 +188,8 @@ impl<'a> Reviser<'a> {
         let queries = self.found(demand.query_concepts());
         let topics = self.found(demand.topic_concepts());
         let mut met = BTreeMap::<String, String>::new();
-        for (query, query_text) in &queries {
-            for (topic, topic_text) in &topics {
+        for (query_text, query) in &queries {
+            for (topic_text, topic) in &topics {
                 if query != topic
                     && let Some(relation) = self.relation_between(*query, *topic)
                 {
@@ -227,9 +221,12 @@ impl<'a> Reviser<'a> {
     fn is_span_of(&self, query: &ExplicitQuery) -> bool {
         let said_by = |utterance: &&Utterance| utterance.turn_id == query.turn;
         let mut utterances = self.turn.context.dialogue.iter().filter(said_by);
-        let key = self.lexicon.key(&query.concept);
+        let concept = self.graph.find(&query.concept);
+        let language = concept.and_then(|id| Lexicon::for_language(self.graph.language(id)));
+        let lexicon = language.unwrap_or_else(|| Lexicon::of_text(&query.concept));
+        let key = lexicon.key(&query.concept);
         utterances.any(|utterance| {
-            query.span.of(&utterance.text).is_some_and(|span| self.lexicon.key(span) == key)
+            query.span.of(&utterance.text).is_some_and(|span| lexicon.key(span) == key)
         })
     }
 
@@ -254,10 +251,12 @@ impl<'a> Reviser<'a> {
     /// Those of the others that a fact that holds joins a concept to.
     fn joined_to(&self, concept: &str, others: impl Iterator<Item = ConceptId>) -> Vec<String> {
         let Some(concept) = self.graph.find(concept) else { return Vec::new() };
-        others
+        let mut joined: Vec<String> = others
             .filter(|other| *other != concept && self.relation_between(*other, concept).is_some())
             .map(|other| self.graph.concept(other).to_owned())
-            .collect()
+            .collect();
+        joined.sort_unstable();
+        joined
     }
 
     /// The name of a relation that holds between two concepts, in either direction.
@@ -268,9 +267,9 @@ impl<'a> Reviser<'a> {
         Some(self.graph.relation(fact.relation).name)
     }
 
-    /// Concepts of the graph with their texts.
-    fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<ConceptId, String> {
-        concepts.filter_map(|text| Some((self.graph.find(text)?, text.to_owned()))).collect()
+    /// Concepts of the graph by their texts.
+    fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<String, ConceptId> {
+        concepts.filter_map(|text| Some((text.to_owned(), self.graph.find(text)?))).collect()
     }
 }
 

@@ -75,7 +75,7 @@ fn check(
 ) -> Demand {
     let (pair, graph) = pair(lines, demanding);
     let config = CrossRevisionConfig::default();
-    let demand = revise(&pair, graph.view(), Lexicon::english(), &config);
+    let demand = revise(&pair, graph.view(), &config);
     let names = |list: Vec<&String>| list.into_iter().cloned().collect::<Vec<_>>();
     let found = [
         names(demand.queries.explicit.iter().map(|query| &query.concept).collect()),
@@ -211,7 +211,7 @@ fn a_full_list_loses_its_lightest() {
         &Demanding { maintained: &["coffee", "milk", "tea"], ..Default::default() },
     );
     let config = CrossRevisionConfig { max_per_list: 2, ..Default::default() };
-    let demand = revise(&pair, graph.view(), Lexicon::english(), &config);
+    let demand = revise(&pair, graph.view(), &config);
     assert_eq!(demand.topics.maintained.len(), 2);
     assert!(demand.revisions.iter().any(|revision| revision.why.contains("full")));
 }
@@ -222,7 +222,7 @@ fn a_right_demand_is_left_alone() {
         &["u: coffee"],
         &Demanding { explicit: &[COFFEE], maintained: &["coffee"], ..Default::default() },
     );
-    let demand = revise(&pair, graph.view(), Lexicon::english(), &CrossRevisionConfig::default());
+    let demand = revise(&pair, graph.view(), &CrossRevisionConfig::default());
     assert_eq!(demand.revisions, []);
     assert_eq!(demand.queries, pair.queried.queries);
     assert_eq!(demand.thoughts.queries, "asks");

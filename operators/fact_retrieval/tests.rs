@@ -38,8 +38,7 @@ fn check(queries: &[&str], topics: &[&str], foreseen: &[&str], unforeseen: &[&st
     let graph = graph(FACTS);
     let turn = scene(&["u: coffee and insomnia"], &graph);
     let config = FactRetrievalConfig::default();
-    let candidates =
-        retrieve(&turn, &demand(queries, topics), (graph.view(), Lexicon::english()), &config);
+    let candidates = retrieve(&turn, &demand(queries, topics), graph.view(), &config);
     let names = |evidence: &[Evidence], set| {
         assert!(evidence.iter().all(|evidence| evidence.set == Some(set)));
         let names = evidence.iter().map(|evidence| evidence.id.as_str().to_owned());
@@ -78,7 +77,7 @@ fn a_denied_fact_keeps_its_mark() {
     let turn = scene(&["u: coffee"], &graph);
     let demand = demand(&["tea", "coffee"], &["insomnia"]);
     let config = FactRetrievalConfig::default();
-    let candidates = retrieve(&turn, &demand, (graph.view(), Lexicon::english()), &config);
+    let candidates = retrieve(&turn, &demand, graph.view(), &config);
     for evidence in &candidates.foreseen {
         let fact = evidence.fact.as_ref().unwrap();
         assert_eq!(fact.negated, fact.head == "tea" || fact.relation == "NotCauses", "{fact:?}");
@@ -93,8 +92,7 @@ fn what_is_like_the_dialogue_comes_first() {
     let graph = graph("dog AtLocation kennel 1\n dog AtLocation park 1\n dog HasA tail 1");
     let turn = scene(&["u: My dog runs in the park"], &graph);
     let config = FactRetrievalConfig::default();
-    let candidates =
-        retrieve(&turn, &demand(&["dog"], &["cat"]), (graph.view(), Lexicon::english()), &config);
+    let candidates = retrieve(&turn, &demand(&["dog"], &["cat"]), graph.view(), &config);
     assert_eq!(candidates.unforeseen[0].fact.as_ref().unwrap().tail, "park");
     assert!(candidates.unforeseen.is_sorted_by(|a, b| a.relevance >= b.relevance));
     assert!(candidates.unforeseen.iter().all(|e| (0.0..=1.0).contains(&e.relevance.get())));
@@ -113,7 +111,7 @@ fn a_hub_gives_its_strongest_only_but_is_foreseen_whole() {
     assert!(unforeseen.iter().all(|fact| fact.weight > 5.3), "the strongest");
     let config = FactRetrievalConfig { max_unforeseen: 7, ..Default::default() };
     let demand = demand(&["wheel"], &["spoke3"]);
-    let candidates = retrieve(&turn, &demand, (graph.view(), Lexicon::english()), &config);
+    let candidates = retrieve(&turn, &demand, graph.view(), &config);
     assert_eq!((candidates.foreseen.len(), candidates.unforeseen.len()), (1, 7));
 }
 

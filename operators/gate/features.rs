@@ -1,11 +1,12 @@
 //! What the gate looks at: six features of a turn in its context, each in 0..=1.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use turnstream_schemas::RecalledVia;
 
 use crate::flow::TurnContext;
-use crate::language::Lexicon;
+use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
 use crate::small_talk::{read_small_talk, spoken_words};
 
@@ -13,7 +14,8 @@ use crate::small_talk::{read_small_talk, spoken_words};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Features {
     /// 1 for a question mark or a question word in front; 0.8 for an inverted auxiliary ("do
-    /// you", "is there"), which spoken text often leaves without its mark.
+    /// you", "is there"), which spoken text often leaves without its mark. In Chinese 1 for a
+    /// question word anywhere, 0.8 for a final particle (吗) or a verb beside its denial (有没有).
     pub question: f64,
     /// 1 where the turn holds a phrase that asks for something to be done or told.
     pub request: f64,
@@ -134,9 +136,52 @@ const REQUESTS: &[&str] = &[
     "will you",
 ];
 
+/// The Chinese lists; the head of the file says what is in them.
+const CHINESE: &str = include_str!("chinese.txt");
+
+static CHINESE_LISTS: LazyLock<ChineseLists> = LazyLock::new(ChineseLists::read);
+
+/// What asks and what requests in Chinese.
+#[derive(Default)]
+struct ChineseLists {
+    question: Vec<&'static str>,
+    last: Vec<&'static str>,
+    inverted: Vec<&'static str>,
+    request: Vec<&'static str>,
+}
+
+impl ChineseLists {
+    fn read() -> Self {
+        let mut lists = Self::default();
+        for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
+            let (name, words) = line.split_once(':').unwrap_or_default();
+            let list = match name {
+                "Question" => &mut lists.question,
+                "Final" => &mut lists.last,
+                "Inverted" => &mut lists.inverted,
+                _ => &mut lists.request,
+            };
+            list.extend(words.split_whitespace());
+        }
+        lists
+    }
+
+    /// How surely a Chinese text without a question mark asks.
+    fn question(&self, text: &str) -> f64 {
+        let holds = |list: &[&str]| list.iter().any(|word| text.contains(word));
+        if holds(&self.question) {
+            1.0
+        } else if holds(&self.inverted) || self.last.iter().any(|word| text.ends_with(word)) {
+            0.8
+        } else {
+            0.0
+        }
+    }
+}
+
 impl Features {
     /// Reads the features of the current user turn.
-    pub fn read(context: &TurnContext, mentions: &[Mention], lexicon: &Lexicon) -> Self {
+    pub fn read(context: &TurnContext, mentions: &[Mention]) -> Self {
         let words = spoken_words(context.query());
         let current = context.dialogue.len().saturating_sub(1) as u32;
         let earlier: BTreeSet<_> = mentions
@@ -154,10 +199,10 @@ impl Features {
         }
         Self {
             question: question(context.query(), &words),
-            request: f64::from(u8::from(requests(&words))),
+            request: f64::from(u8::from(requests(context.query(), &words))),
             new_concepts: 1.0 - (-fresh).exp(),
             informativeness: most,
-            answered: answered(context, lexicon),
+            answered: answered(context),
             small_talk: read_small_talk(&words).share,
         }
     }
@@ -167,6 +212,9 @@ impl Features {
 fn question(text: &str, words: &[String]) -> f64 {
     if text.contains(['?', '？', '؟']) {
         return 1.0;
+    }
+    if has_han(text) {
+        return CHINESE_LISTS.question(&words.concat());
     }
     let is_one_of = |word: &String, list: &[&str]| list.contains(&word.as_str());
     let mut rest = words.iter().skip_while(|word| is_one_of(word, LEADS));
@@ -182,7 +230,11 @@ fn question(text: &str, words: &[String]) -> f64 {
 }
 
 /// Whether the words hold a request.
-fn requests(words: &[String]) -> bool {
+fn requests(text: &str, words: &[String]) -> bool {
+    if has_han(text) {
+        let spoken = words.concat();
+        return CHINESE_LISTS.request.iter().any(|phrase| spoken.contains(phrase));
+    }
     REQUESTS.iter().any(|phrase| {
         let length = phrase.split(' ').count();
         words.windows(length).any(|window| phrase.split(' ').zip(window).all(|(a, b)| a == b))
@@ -190,8 +242,8 @@ fn requests(words: &[String]) -> bool {
 }
 
 /// How far a recalled exchange already answers the query.
-fn answered(context: &TurnContext, lexicon: &Lexicon) -> f64 {
-    let asked = content_lemmas(context.query(), lexicon);
+fn answered(context: &TurnContext) -> f64 {
+    let asked = content_lemmas(context.query(), context.lexicon());
     if asked.is_empty() {
         return 0.0;
     }
@@ -202,7 +254,7 @@ fn answered(context: &TurnContext, lexicon: &Lexicon) -> f64 {
             return None;
         }
         let query = recalled.entry.query.as_deref()?;
-        let other = content_lemmas(query, lexicon);
+        let other = content_lemmas(query, Lexicon::of_text(query));
         let both = asked.intersection(&other).count() as f64;
         Some(both / ((asked.len() + other.len()) as f64 - both))
     });

@@ -32,11 +32,41 @@ fn turns_that_need_knowledge_pass_and_small_talk_does_not() {
 }
 
 #[test]
+fn chinese_turns_are_decided_by_chinese_features() {
+    let graph = graph(
+        "
+        故宫 周边景点 天坛 1
+        故宫 门票 60元 1
+        咖啡 HasProperty 苦 1
+    ",
+    );
+    let check = |lines: &[&str], retrieve: bool| {
+        let decision = scene(lines, &graph).gate;
+        assert_eq!(decision.retrieve, retrieve, "{lines:?}: {decision:?}");
+    };
+    check(&["u: 故宫的门票多少钱"], true);
+    check(&["u: 能給我推薦一下故宮附近的景點嗎？"], true);
+    check(&["u: 我昨天去了故宫和天坛。"], true);
+    check(&["u: 你好！"], false);
+    check(&["u: 好的，謝謝你，再見。"], false);
+    check(&["u: 故宫的门票多少钱？", "s: 60元。", "u: 嗯嗯，我知道了"], false);
+    check(&["u: 是啊，我也这么觉得"], false);
+    let read = |line: &str| {
+        let turn = scene(&[line], &graph);
+        Features::read(&turn.context, &turn.mentions)
+    };
+    assert_eq!(read("u: 咖啡是什么").question, 1.0);
+    assert_eq!((read("u: 咖啡苦嗎").question, read("u: 有没有咖啡").question), (0.8, 0.8));
+    assert_eq!((read("u: 我喝咖啡").question, read("u: 我喝咖啡").request), (0.0, 0.0));
+    assert_eq!((read("u: 告訴我").request, read("u: 謝謝！").small_talk), (1.0, 1.0));
+}
+
+#[test]
 fn each_feature_is_read_from_the_turn() {
     let graph = graph(FACTS);
     let read = |lines: &[&str]| {
         let turn = scene(lines, &graph);
-        Features::read(&turn.context, &turn.mentions, Lexicon::english())
+        Features::read(&turn.context, &turn.mentions)
     };
     assert_eq!(read(&["u: is there any coffee"]).question, 0.8);
     assert_eq!(read(&["u: And where is it"]).question, 1.0);
@@ -100,7 +130,7 @@ proptest! {
         let graph = graph(FACTS);
         let turn = scene(&["u: Where is coffee?"], &graph);
         let config = GateConfig { threshold, ..GateConfig::default() };
-        let decision = decide(&turn.context, &turn.mentions, Lexicon::english(), &config);
+        let decision = decide(&turn.context, &turn.mentions, &config);
         prop_assert_eq!(decision.retrieve, decision.score.get() >= threshold);
     }
 }

@@ -3,10 +3,12 @@
 use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
 
 use super::GenerationConfig;
+use super::chinese;
 use super::grammar::{Grammar, Slot};
 use super::templates::Templates;
 use crate::flow::{Grounded, Recalled, Utterance};
 use crate::knowledge::View;
+use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
 use crate::salience::word_count;
 use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
@@ -31,7 +33,7 @@ pub(super) struct Realised {
 }
 
 /// A turn on its way to words.
-struct Turn<'a> {
+pub(super) struct Turn<'a> {
     grounded: &'a Grounded,
     graph: View<'a>,
     config: &'a GenerationConfig,
@@ -46,28 +48,36 @@ pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationC
     let small_talk = read_small_talk(&words);
     let grammar = Grammar::english();
     let turn = Turn { grounded, graph, config, grammar, words, small_talk };
-    if turn.small_talk.share >= SMALL_TALK_SHARE {
+    let lexicon = grounded.turn.context.lexicon();
+    if lexicon.language() == Lexicon::chinese().language() {
+        return chinese::answer(&turn);
+    }
+    if turn.is_small_talk() {
         return said(&[turn.answer_small_talk()]);
     }
-    let facts = turn.facts_to_say();
+    let wanted = wanted_relations(&turn.words);
+    let say = |fact: &FactStatement| Templates::english().clause(fact, grammar);
+    let facts = turn.facts_to_say(|relation| wanted.contains(&relation), say);
     if !facts.is_empty() {
         return turn.answer_from_facts(&facts);
     }
-    if let Some(again) = turn.answer_from_history() {
-        return said(&[again]);
+    if let Some(again) = turn.earlier_answer() {
+        return said(&[format!("We had this before: {again}")]);
     }
     said(&if turn.asks() { turn.admit_not_knowing() } else { turn.take_note() })
 }
 
-fn said(sentences: &[String]) -> Realised {
-    Realised { text: sentences.join(" "), mean_relevance: None }
+pub(super) fn said(sentences: &[String]) -> Realised {
+    // Chinese sentences stand without spaces.
+    let joint = if sentences.first().is_some_and(|first| has_han(first)) { "" } else { " " };
+    Realised { text: sentences.join(joint), mean_relevance: None }
 }
 
 /// A fact that can be said, as a clause.
-struct Sayable<'a> {
+pub(super) struct Sayable<'a> {
     evidence: &'a Evidence,
     fact: &'a FactStatement,
-    clause: String,
+    pub(super) clause: String,
 }
 
 /// As many as are said: the first, then, where there are such, those of other relations, since two
@@ -88,7 +98,7 @@ fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
 
 impl<'a> Turn<'a> {
     /// One of several ways to say the same, fixed by the turn's id and the purpose.
-    fn choose<'c>(&self, purpose: &str, ways: &[&'c str]) -> &'c str {
+    pub(super) fn choose<'c>(&self, purpose: &str, ways: &[&'c str]) -> &'c str {
         let context = &self.grounded.turn.context;
         let mut seed = crc32fast::Hasher::new();
         for part in [context.scope.as_str(), context.turn_id.as_str(), purpose] {
@@ -101,6 +111,38 @@ impl<'a> Turn<'a> {
     /// The utterances before the current one.
     fn earlier(&self) -> &[Utterance] {
         self.grounded.turn.context.dialogue.split_last().map_or(&[], |(_, earlier)| earlier)
+    }
+
+    /// The words of the turn.
+    pub(super) fn query(&self) -> &'a str {
+        self.grounded.turn.context.query()
+    }
+
+    /// Whether the turn only keeps the conversation going.
+    pub(super) fn is_small_talk(&self) -> bool {
+        self.small_talk.share >= SMALL_TALK_SHARE
+    }
+
+    /// What its small talk does.
+    pub(super) fn small_talk_acts(&self) -> &[SmallTalk] {
+        &self.small_talk.acts
+    }
+
+    /// The concepts of the demand, then those that the turn names.
+    pub(super) fn concepts(&self) -> impl Iterator<Item = &'a str> {
+        self.grounded.demand.query_concepts().chain(self.current_concepts())
+    }
+
+    /// The demand's extended topics, weightiest first.
+    pub(super) fn extended_topics(&self) -> impl Iterator<Item = &'a str> {
+        let extended = self.grounded.demand.topics.extended.iter();
+        extended.map(|topic| topic.concept.as_str())
+    }
+
+    /// The mean relevance of facts.
+    pub(super) fn mean_relevance(&self, facts: &[Sayable<'_>]) -> f64 {
+        let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
+        relevance / facts.len().max(1) as f64
     }
 
     /// Answers what only keeps the conversation going.
@@ -143,11 +185,15 @@ impl<'a> Turn<'a> {
 
     /// The selected facts that can be said well, most fitting first, as many as are said. Of
     /// equals the order of selection stands.
-    fn facts_to_say(&self) -> Vec<Sayable<'a>> {
-        let wanted = wanted_relations(&self.words);
+    /// `answers` tells whether a relation answers what is asked, `say` puts a fact into a clause.
+    pub(super) fn facts_to_say(
+        &self,
+        answers: impl Fn(&str) -> bool,
+        say: impl Fn(&FactStatement) -> Option<String>,
+    ) -> Vec<Sayable<'a>> {
         let current = self.current_concepts();
         let unfit = |fact: &FactStatement| {
-            let answers = wanted.contains(&fact.relation.as_str());
+            let answers = answers(&fact.relation);
             let touches =
                 current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
             // False sorts first. What is denied seldom answers: it comes last. What a source
@@ -170,7 +216,7 @@ impl<'a> Turn<'a> {
             .collect();
         let mut sayable = Vec::<Sayable<'a>>::new();
         for (evidence, fact) in selected {
-            let Some(clause) = Templates::english().clause(fact, self.grammar) else { continue };
+            let Some(clause) = say(fact) else { continue };
             let lower = clause.to_lowercase();
             let new = !told.iter().any(|told| told.contains(&lower))
                 && !sayable.iter().any(|other| other.clause == clause);
@@ -215,8 +261,7 @@ impl<'a> Turn<'a> {
         {
             sentences.push(last);
         }
-        let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
-        Realised { text: sentences.join(" "), mean_relevance: Some(relevance / facts.len() as f64) }
+        Realised { text: sentences.join(" "), mean_relevance: Some(self.mean_relevance(facts)) }
     }
 
     /// Reminds of a recalled exchange that is no longer in the dialogue.
@@ -227,7 +272,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The weightiest entry that was recalled for its relevance and is out of sight by now.
-    fn relevant_recall(&self) -> Option<&'a Recalled> {
+    pub(super) fn relevant_recall(&self) -> Option<&'a Recalled> {
         let context = &self.grounded.turn.context;
         context.recalled.iter().find(|recalled| {
             let in_sight = context
@@ -241,9 +286,7 @@ impl<'a> Turn<'a> {
     /// The topic of an earlier query: a concept of the demand or the turn that it names too.
     fn concept_in(&self, query: &str) -> Option<String> {
         let words = spoken_words(query);
-        let demand = &self.grounded.demand;
-        let concepts = demand.query_concepts().chain(self.current_concepts());
-        let mut named = concepts.filter(|concept| {
+        let mut named = self.concepts().filter(|concept| {
             let length = concept.split(' ').count();
             words.windows(length).any(|window| concept.split(' ').eq(window.iter()))
         });
@@ -253,10 +296,10 @@ impl<'a> Turn<'a> {
     /// Asks whether to go on to an extended topic.
     fn ask_on(&self, facts: &[Sayable<'a>]) -> Option<String> {
         let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
-        let extended = self.grounded.demand.topics.extended.iter();
-        let mut new = extended
-            .filter(|topic| !said(&topic.concept) && word_count(&topic.concept) <= MAX_ASKED_WORDS);
-        let topic = new.find_map(|topic| self.topic(&topic.concept))?;
+        let mut new = self
+            .extended_topics()
+            .filter(|topic| !said(topic) && word_count(topic) <= MAX_ASKED_WORDS);
+        let topic = new.find_map(|topic| self.topic(topic))?;
         let ways =
             &["Shall we talk about", "Would you like to hear about", "Are you also interested in"];
         Some(format!("{} {topic}?", self.choose("ask on", ways)))
@@ -268,19 +311,17 @@ impl<'a> Turn<'a> {
         grammar.say(concept, Slot::Topic).or_else(|| grammar.going_on(concept))
     }
 
-    /// Gives an earlier answer to nearly the same question again.
-    fn answer_from_history(&self) -> Option<String> {
+    /// The earlier answer to nearly the same question.
+    pub(super) fn earlier_answer(&self) -> Option<&'a str> {
         let gate = &self.grounded.turn.gate;
         // The gate tells whether recall answers: its feature is there only then.
         gate.features.get("answered").filter(|answered| answered.get() < 0.0)?;
         let recalled = self.relevant_recall()?;
-        let response =
-            shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)?;
-        Some(format!("We had this before: {response}"))
+        shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)
     }
 
     /// Whether something is asked or requested.
-    fn asks(&self) -> bool {
+    pub(super) fn asks(&self) -> bool {
         let features = &self.grounded.turn.gate.features;
         ["question", "request"].iter().any(|name| features.contains_key(*name))
     }
@@ -315,11 +356,17 @@ impl<'a> Turn<'a> {
     /// What the current turn is about, in the user's words: its most informative mention that can
     /// be said, the later of equals.
     fn user_topic(&self) -> Option<String> {
+        let mentions = self.mentions_by_informativeness();
+        mentions.into_iter().find_map(|mention| self.in_user_words(mention))
+    }
+
+    /// The turn's mentions, the most informative first, the later of equals.
+    pub(super) fn mentions_by_informativeness(&self) -> Vec<&'a Mention> {
         let mut mentions: Vec<&Mention> = self.current_mentions().collect();
         mentions.sort_by(|a, b| {
             b.informativeness.total_cmp(&a.informativeness).then(b.span.start.cmp(&a.span.start))
         });
-        mentions.into_iter().find_map(|mention| self.in_user_words(mention))
+        mentions
     }
 
     /// A mention as the user put it, with the user's determiner turned round: "my dog" becomes
@@ -386,6 +433,7 @@ fn shortened(text: &str, most_bytes: u32) -> Option<&str> {
     if text.is_empty() || text.len() <= most {
         return Some(text).filter(|text| !text.is_empty());
     }
-    let end = text.find(['.', '!', '?'])? + 1;
+    let end = text.find(['.', '!', '?', '。', '！', '？'])?;
+    let end = end + text[end..].chars().next().map_or(0, char::len_utf8);
     (end <= most).then(|| &text[..end])
 }

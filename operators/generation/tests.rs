@@ -245,3 +245,81 @@ proptest! {
         prop_assert!(!draft.text.contains("dog can fly"));
     }
 }
+
+mod chinese {
+    use super::*;
+
+    /// What is said, and that it is one to three Chinese sentences.
+    fn say(lines: &[&str], facts: &[&str]) -> String {
+        let text = respond(lines, facts).text;
+        let sentences = text.matches(['。', '！', '？']).count();
+        assert!((1..=3).contains(&sentences), "{text}");
+        assert!(!text.contains(|letter: char| letter.is_ascii_alphabetic()), "{text}");
+        text
+    }
+
+    #[test]
+    fn it_says_selected_facts() {
+        let said = say(
+            &["u: 故宫附近有什么？"],
+            &["故宫 周边景点 天坛", "故宫 门票 旺季60元，淡季40元。"],
+        );
+        assert!(said.contains("故宫的周边景点有天坛。"), "{said}");
+        assert!(said.contains("故宫的门票是旺季60元，淡季40元。"), "{said}");
+        let polite = say(&["u: 你好，故宮在哪裡？"], &["故宫 地址 景山前街4号"]);
+        assert!(polite.starts_with("你好！") && polite.contains("景山前街4号"), "{polite}");
+    }
+
+    #[test]
+    fn the_question_chooses_among_the_facts() {
+        let facts = ["故宫 周边景点 天坛", "故宫 电话 010-1", "故宫 门票 60元"];
+        let first = |question: &str| {
+            let config = GenerationConfig { max_facts_said: 1, ..Default::default() };
+            let (grounded, graph) = grounded(context(&[question]), &facts);
+            generate(&grounded, graph.view(), &config).text
+        };
+        assert!(first("u: 故宮門票多少錢？").contains("60元"));
+        assert!(first("u: 故宫怎么联系？").contains("010-1"));
+        assert!(first("u: 故宫").contains("天坛"), "else the order of selection");
+    }
+
+    #[test]
+    fn a_denied_fact_is_never_said_as_one_that_holds() {
+        assert!(say(&["u: 狗会飞吗？"], &["狗 -CapableOf 飞"]).contains("狗不会飞"));
+        assert!(say(&["u: 狗会飞吗？"], &["狗 NotCapableOf 飞"]).contains("狗不会飞"));
+        assert!(say(&["u: 故宫在哪？"], &["故宫 -地址 上海"]).contains("故宫的地址不是上海"));
+        let unsayable = say(&["u: 怎么睡觉？"], &["睡觉 -HasFirstSubevent 打哈欠"]);
+        assert!(!unsayable.contains("打哈欠"), "{unsayable}");
+    }
+
+    #[test]
+    fn facts_of_another_language_are_not_said() {
+        let chinese = say(&["u: 咖啡会怎么样？"], &["coffee Causes insomnia"]);
+        assert!(!chinese.contains("coffee"), "{chinese}");
+        let english = respond(&["u: What about coffee?"], &["咖啡 Causes 失眠"]).text;
+        assert!(english.is_ascii(), "{english}");
+    }
+
+    #[test]
+    fn small_talk_and_ignorance_are_answered_in_chinese() {
+        assert!(say(&["u: 你好！"], &[]).contains("你好"));
+        assert!(say(&["u: 非常感謝，再見！"], &[]).contains('！'));
+        say(&["u: 飗飖在哪里？"], &[]);
+        say(&["u: 我今天很累。"], &[]);
+        let mut context = context(&["u: 好的"]);
+        context.turn.language = Some("en".to_owned());
+        let (grounded, graph) = grounded(context, &[]);
+        let named = generate(&grounded, graph.view(), &GenerationConfig::default()).text;
+        assert!(named.is_ascii(), "the turn names its language: {named}");
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again_and_long_facts_are_cut() {
+        let lines = ["u: 故宫？", "s: 据我所知，故宫的周边景点有天坛。", "u: 故宫呢？"];
+        let said = say(&lines, &["故宫 周边景点 天坛", "故宫 电话 010-1"]);
+        assert!(!said.contains("天坛") && said.contains("010-1"), "{said}");
+        let long = format!("故宫 门票 六十元。{}", "另收费".repeat(30));
+        let said = say(&["u: 故宫门票？"], &[&long]);
+        assert!(said.contains("六十元。") && !said.contains("另收费"), "{said}");
+    }
+}

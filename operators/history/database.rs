@@ -16,7 +16,6 @@ use super::eviction::{Weighted, evict};
 use super::recall::Terms;
 use super::recency::recency;
 use crate::flow::{Recalled, Utterance};
-use crate::language::Lexicon;
 
 /// How many turn ids a scope remembers; they survive eviction.
 pub const REMEMBERED_TURN_IDS: usize = 256;
@@ -58,10 +57,10 @@ impl Database {
     ///
     /// # Errors
     /// The value is not what stands under such a key.
-    pub fn restore(&mut self, record: &Cached, lexicon: &Lexicon) -> Result<(), serde_json::Error> {
+    pub fn restore(&mut self, record: &Cached) -> Result<(), serde_json::Error> {
         match record.entry {
             Some(id) => {
-                self.hold(id, serde_json::from_slice(&record.value)?, lexicon, InCache::Same);
+                self.hold(id, serde_json::from_slice(&record.value)?, InCache::Same);
             }
             None => {
                 self.record = serde_json::from_slice(&record.value)?;
@@ -219,7 +218,7 @@ impl Database {
         scope: &Scope,
         entry: HistoryEntry,
         query: &Terms,
-        (config, lexicon): (&HistoryConfig, &Lexicon),
+        config: &HistoryConfig,
     ) -> Update {
         let id = entry.input.entry_id();
         let mut changes = vec![changed(scope, id, &entry)];
@@ -227,7 +226,7 @@ impl Database {
             None | Some(Held { cached: InCache::No, .. }) => InCache::No,
             Some(_) => InCache::Older,
         };
-        self.hold(id, entry, lexicon, cached);
+        self.hold(id, entry, cached);
         self.changed = true;
         if self.entries.len() <= config.max_entries {
             return Update { changes, evicted: Vec::new() };
@@ -263,14 +262,13 @@ impl Database {
         scope: &Scope,
         response: &str,
         turn_id: &TurnId,
-        lexicon: &Lexicon,
     ) -> Option<HistoryChange> {
         let waiting = self.entries.iter_mut().rev();
         let (id, held) = waiting.into_iter().find(|(_, held)| held.entry.response.is_none())?;
         let entry = Arc::make_mut(&mut held.entry);
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
-        held.terms = terms_of(entry, lexicon);
+        held.terms = terms_of(entry);
         if held.cached == InCache::Same {
             held.cached = InCache::Older;
         }
@@ -291,8 +289,8 @@ impl Database {
         record
     }
 
-    fn hold(&mut self, id: EntryId, entry: HistoryEntry, lexicon: &Lexicon, cached: InCache) {
-        let terms = terms_of(&entry, lexicon);
+    fn hold(&mut self, id: EntryId, entry: HistoryEntry, cached: InCache) {
+        let terms = terms_of(&entry);
         self.entries.insert(id, Held { entry: Arc::new(entry), terms, cached });
     }
 
@@ -324,8 +322,8 @@ fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }
 
-fn terms_of(entry: &HistoryEntry, lexicon: &Lexicon) -> Terms {
-    Terms::of(lexicon, [entry.query.as_deref(), entry.response.as_deref()].into_iter().flatten())
+fn terms_of(entry: &HistoryEntry) -> Terms {
+    Terms::of([entry.query.as_deref(), entry.response.as_deref()].into_iter().flatten())
 }
 
 fn changed(scope: &Scope, id: EntryId, entry: &HistoryEntry) -> HistoryChange {

@@ -13,11 +13,11 @@ use crate::language::Lexicon;
 pub struct Terms(Vec<(u64, f32)>);
 
 impl Terms {
-    /// Counts the content lemmas of texts, dampened as 1 + ln(count).
-    pub fn of<'text>(lexicon: &Lexicon, texts: impl IntoIterator<Item = &'text str>) -> Self {
+    /// Counts the content lemmas of texts, each in its language, dampened as 1 + ln(count).
+    pub fn of<'text>(texts: impl IntoIterator<Item = &'text str>) -> Self {
         let mut hashes: Vec<u64> = Vec::new();
         for text in texts {
-            let words = lexicon.words(text);
+            let words = Lexicon::of_text(text).words(text);
             let content = words.iter().filter(|word| !word.function_word);
             hashes.extend(content.map(|word| hash(&word.lemma)));
         }
@@ -63,8 +63,7 @@ mod tests {
 
     #[test]
     fn relevance_sees_content_and_not_form() {
-        let lexicon = Lexicon::english();
-        let terms = |text: &str| Terms::of(lexicon, [text]);
+        let terms = |text: &str| Terms::of([text]);
         let query = terms("Where is my parcel?");
         assert!(query.relevance(&terms("The parcels were sent")) > 0.3);
         assert_eq!(query.relevance(&terms("Where is my dog?")), 0.0);

@@ -162,8 +162,8 @@ impl Sequence {
         self.database.remember(turn.turn_id.clone());
         let (mut changes, mut evicted) = (Vec::new(), Vec::new());
         if rules.source.keeps_logged() {
-            let (words, lexicon) = (&turn.turn.text, rules.lexicon);
-            match self.database.complete(&self.scope, words, &turn.turn_id, lexicon) {
+            let words = &turn.turn.text;
+            match self.database.complete(&self.scope, words, &turn.turn_id) {
                 Some(change) => changes.push(change),
                 None => {
                     let entry = HistoryEntry {
@@ -229,7 +229,7 @@ impl Sequence {
     /// The turn with what it is answered from: strictly earlier inputs only.
     fn context(&mut self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         self.database.see_time(turn.event_time);
-        let query = Terms::of(rules.lexicon, [turn.turn.text.as_str()]);
+        let query = Terms::of([turn.turn.text.as_str()]);
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
             turn_id: turn.turn_id.clone(),
@@ -290,9 +290,8 @@ impl Sequence {
         query: &str,
         rules: &Rules,
     ) -> (Vec<HistoryChange>, Vec<Evicted>) {
-        let query = Terms::of(rules.lexicon, [query]);
-        let with = (&rules.config, rules.lexicon);
-        let update = self.database.insert(&self.scope, entry, &query, with);
+        let query = Terms::of([query]);
+        let update = self.database.insert(&self.scope, entry, &query, &rules.config);
         (update.changes, update.evicted)
     }
 

@@ -20,7 +20,6 @@ fn rules() -> Rules {
         on_agent_reply: OnAgentReply::Supersede,
         source: ResponseSource::Live,
         publish_changes: true,
-        lexicon: Lexicon::english(),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) use writers::{AdjacencyWriter, DictionaryWriter, LemmaWriter, RankWri
 
 /// Concepts whose other end has fewer facts than this rank behind those that have more: a
 /// concept that hardly anything is said about is more often a slip of the pen.
-const WELL_ATTESTED_DEGREE: u32 = 3;
+pub(super) const WELL_ATTESTED_DEGREE: u32 = 3;
 
 /// A section this large leaves memory, where there is a folder for it.
 const SECTION_BYTES_IN_MEMORY: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::io::{BufRead, Read};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use super::{BuildError, Builder, CollectError, ExternalBuilder};
+use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
 
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;
@@ -58,7 +58,7 @@ pub enum Format {
     ConceptNetCsv,
     /// Tab-separated relation, head, tail, weight and, if known, source.
     Tsv,
-    /// Tab-separated head, relation, tail; every weight is 1.
+    /// Tab-separated head, relation, tail, every weight 1; never decided by the first line.
     Triples,
 }
 
@@ -67,8 +67,8 @@ pub enum Format {
 pub struct ImportOptions {
     /// What the lines are.
     pub format: Format,
-    /// Languages to keep of a CSV; without one, every language. The facts of a TSV, which do not
-    /// say their language, are of the first, without one English.
+    /// Languages to keep of a CSV; without one, every language. The facts of a TSV or of
+    /// triples, which do not say their language, are of the first, without one English.
     pub languages: Vec<String>,
     /// Source of all facts; `None` takes what the lines say.
     pub source: Option<String>,
@@ -99,8 +99,12 @@ pub struct ImportReport {
     pub lines: u64,
     /// Lines that gave a fact, repeated ones included.
     pub facts: u64,
-    /// Lines left out on purpose: another language, a link to another site, a header, empty.
+    /// Lines left out on purpose: another language, a link to another site, a header, a document,
+    /// empty.
     pub skipped: u64,
+    /// Those of them that are triples whose tail is a text of several sentences.
+    #[serde(default)]
+    pub documents: u64,
     /// Lines that are no fact.
     pub bad: u64,
     /// The first of them.
@@ -146,7 +150,7 @@ impl Collect for ExternalBuilder {
 
 /// Why a line is no fact.
 #[derive(Debug, thiserror::Error)]
-enum LineError {
+pub(super) enum LineError {
     #[error("it is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error("it is not UTF-8")]
@@ -215,7 +219,11 @@ pub fn import(
         });
         match taken {
             Ok(Taken::Fact) => report.facts += 1,
-            Ok(Taken::Skipped) => report.skipped += 1,
+            Ok(Taken::Skipped) => {
+                report.skipped += 1;
+                let triples = format == Format::Triples;
+                report.documents += u64::from(triples && triples::is_document(&line));
+            }
             Ok(Taken::Failed(error)) => return Err(ImportError::Storage(error)),
             Err(error) => {
                 report.bad += 1;
@@ -278,8 +286,8 @@ fn parse(
     }
     match format {
         Format::ConceptNetCsv => parse_conceptnet(line, options),
+        Format::Triples => triples::parse(line, options),
         Format::Tsv | Format::Auto => parse_tsv(line, options, first),
-        Format::Triples => parse_triple(line, options).map(Some),
     }
 }
 
@@ -305,21 +313,6 @@ fn parse_tsv(
         source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
         language: options.languages.first().map_or("en", String::as_str).to_owned(),
     }))
-}
-
-fn parse_triple(line: &str, options: &ImportOptions) -> Result<ImportedFact, LineError> {
-    let columns: Vec<&str> = line.split('\t').collect();
-    let [head, relation, tail] = columns[..] else {
-        return Err(LineError::Columns { found: columns.len(), expected: "3" });
-    };
-    Ok(ImportedFact {
-        relation: relation.trim().to_owned(),
-        head: head.to_owned(),
-        tail: tail.to_owned(),
-        weight: 1.0,
-        source: options.source.as_deref().unwrap_or("triples").to_owned(),
-        language: options.languages.first().map_or("en", String::as_str).to_owned(),
-    })
 }
 
 /// What is read of the last column of ConceptNet's CSV.

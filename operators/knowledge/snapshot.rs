@@ -279,7 +279,11 @@ impl Snapshot {
     }
 
     pub(super) fn informativeness(&self, id: ConceptId) -> f32 {
-        let degree = self.degree(id).max(1) as f32;
+        self.informativeness_at(self.degree(id))
+    }
+
+    pub(super) fn informativeness_at(&self, degree: u32) -> f32 {
+        let degree = degree.max(1) as f32;
         (1.0 - degree.ln() / self.degree_scale).clamp(0.0, 1.0)
     }
 

@@ -1,16 +1,21 @@
 //! A fact in words, for ranking, for prompts and for the realiser.
 
+use super::chinese::chinese_clause;
 use super::relation::Form;
 use super::{Fact, View};
 use crate::language::Lexicon;
 
 /// Says a fact in a plain English clause: "coffee is used for waking up"; a denied one with its
 /// denial: "person does not want to pay". The graph's texts are lemmas, so there are no articles;
-/// a verb that begins an end of the fact is inflected as the relation needs it.
+/// a verb that begins an end of the fact is inflected as the relation needs it. A Chinese fact is
+/// said in Chinese ([`chinese_clause`]).
 pub fn verbalise(graph: View<'_>, fact: &Fact) -> String {
     let relation = graph.relation(fact.relation);
     let link = if fact.negated { relation.denies } else { relation.affirms };
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+    if let Some(clause) = chinese_clause(head, relation.name, tail, fact.negated) {
+        return clause;
+    }
     let mut text = String::with_capacity(head.len() + link.len() + tail.len() + 8);
     inflect(head, relation.head, &mut text);
     text.push(' ');

@@ -1,27 +1,77 @@
 //! What the stages look facts up in: one consistent state of the knowledge.
 //!
-//! A [`View`] is the compiled graph at one moment. It has the look-ups of [`Graph`], and every
-//! stage that serves a turn reads the same moment of it.
+//! A [`View`] is the compiled graph, with what differs from it at one moment. It has the look-ups
+//! of [`Graph`], and every stage that serves a turn reads the same moment. A concept that no
+//! difference names is read from the graph alone.
 
+use std::cmp::Ordering;
+use std::cmp::Reverse;
+
+use super::live::{Ranked, Reading, Side};
 use super::snapshot::LemmaWalk;
 use super::{ConceptId, Fact, Graph, Relation, RelationId};
+use crate::language::Lexicon;
 
-/// One state of the knowledge. Cheap to copy; ids are those of its [`Graph`].
-#[derive(Clone, Copy, Debug)]
+/// One state of the knowledge. Cheap to copy; ids are those of the worker it is read on, and hold
+/// as long as the moment does.
+#[derive(Clone, Copy)]
 pub struct View<'k> {
     graph: &'k Graph,
+    live: Option<&'k Reading<'k>>,
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View")
+            .field("graph", self.graph)
+            .field("live", &self.live.is_some())
+            .finish()
+    }
 }
 
 impl<'k> From<&'k Graph> for View<'k> {
     fn from(graph: &'k Graph) -> Self {
-        Self { graph }
+        Self { graph, live: None }
+    }
+}
+
+/// Facts of the graph alone, or with what differs.
+enum Facts<P, C> {
+    Plain(P),
+    Changed(C),
+}
+
+impl<P: Iterator<Item = Fact>, C: Iterator<Item = Fact>> Iterator for Facts<P, C> {
+    type Item = Fact;
+
+    fn next(&mut self) -> Option<Fact> {
+        match self {
+            Self::Plain(facts) => facts.next(),
+            Self::Changed(facts) => facts.next(),
+        }
     }
 }
 
 impl<'k> View<'k> {
+    pub(super) fn of(graph: &'k Graph, live: &'k Reading<'k>) -> Self {
+        Self { graph, live: Some(live) }
+    }
+
+    /// What differs about a concept, if anything.
+    fn touching(self, id: ConceptId) -> Option<&'k Reading<'k>> {
+        self.live.filter(|live| live.dictionary.is_touched(id))
+    }
+
+    fn is_of_snapshot(self, id: ConceptId) -> bool {
+        (id.0 as usize) < self.graph.concepts().len()
+    }
+
     /// The text of a concept: lower case, single spaces.
     pub fn concept(self, id: ConceptId) -> &'k str {
-        self.graph.concept(id)
+        match self.live.and_then(|live| live.dictionary.live(id)) {
+            Some(concept) => &concept.text,
+            None => self.graph.concept(id),
+        }
     }
 
     /// The content words of a concept, as `read` gives them for its text; it is asked once per
@@ -31,47 +81,175 @@ impl<'k> View<'k> {
         id: ConceptId,
         read: impl FnOnce(&str) -> Box<[u64]>,
     ) -> &'k [u64] {
-        self.graph.content_words(id, read)
+        match self.live.and_then(|live| live.dictionary.live(id)) {
+            Some(concept) => concept.words.get_or_init(|| read(&concept.text)),
+            None => self.graph.content_words(id, read),
+        }
     }
 
     /// The language of a concept, such as `en`.
     pub fn language(self, id: ConceptId) -> &'k str {
-        self.graph.language(id)
+        match self.live.and_then(|live| live.dictionary.live(id)) {
+            Some(concept) => &concept.language,
+            None => self.graph.language(id),
+        }
     }
 
-    /// The concept with exactly this text ([`super::normalise`]).
+    /// Orders concepts by text, then language.
+    pub fn by_text(self, one: ConceptId, other: ConceptId) -> Ordering {
+        if self.is_of_snapshot(one) && self.is_of_snapshot(other) {
+            return one.cmp(&other);
+        }
+        let key = |id| (self.concept(id), self.language(id));
+        key(one).cmp(&key(other))
+    }
+
+    /// Orders facts by head, relation, tail and source, by their names.
+    pub fn by_key(self, one: &Fact, other: &Fact) -> Ordering {
+        self.by_text(one.head, other.head)
+            .then_with(|| self.by_relation(one.relation, other.relation))
+            .then_with(|| self.by_text(one.tail, other.tail))
+            .then_with(|| self.by_source(one.source, other.source))
+    }
+
+    fn by_relation(self, one: RelationId, other: RelationId) -> Ordering {
+        let of_snapshot = |id: RelationId| usize::from(id.0) < self.graph.relations().len();
+        if one == other || (of_snapshot(one) && of_snapshot(other)) {
+            return one.cmp(&other);
+        }
+        self.relation(one).name.cmp(self.relation(other).name)
+    }
+
+    fn by_source(self, one: u8, other: u8) -> Ordering {
+        let of_snapshot = |id: u8| usize::from(id) < self.graph.sources().len();
+        if one == other || (of_snapshot(one) && of_snapshot(other)) {
+            return one.cmp(&other);
+        }
+        self.source(one).cmp(self.source(other))
+    }
+
+    /// The concept with exactly this text ([`super::normalise`]) that some fact names. Where
+    /// several languages have it, the first language by name.
     pub fn find(self, normalised: &str) -> Option<ConceptId> {
-        self.graph.find(normalised)
+        let Some(live) = self.live else { return self.graph.find(normalised) };
+        let known = self.graph.find_all(normalised);
+        let standing = known.chain(live.dictionary.find_all(normalised));
+        standing.filter(|id| self.degree(*id) > 0).min_by_key(|id| self.language(*id))
     }
 
-    /// Begins a walk through the lemma index, word by word.
-    pub(crate) fn lemma_walk(self, language: &str) -> LemmaWalk<'k> {
-        self.graph.lemma_walk(language)
+    /// Begins a walk through the lemma index of a language, word by word. For a language that has
+    /// no lexicon it is over at once.
+    pub(crate) fn lemma_walk(self, language: &str) -> ConceptWalk<'k> {
+        let live = self.live.filter(|live| live.dictionary.len() > 0).map(|_| LiveWalk {
+            language: language.into(),
+            joint: Lexicon::for_language(language).map_or("", Lexicon::joint),
+            lemmas: String::new(),
+            over: false,
+        });
+        ConceptWalk { view: self, snapshot: self.graph.lemma_walk(language), live, begun: false }
+    }
+
+    /// The concepts of a language whose lemmas, joined as the language does, are `key`, and that
+    /// some fact names, by falling degree, then text.
+    pub fn concepts_with_lemmas(self, language: &str, key: &str) -> Vec<ConceptId> {
+        let known = self.graph.concepts_with_lemmas(language, key);
+        let Some(live) = self.live else { return known.collect() };
+        let (only_live, _) = live.dictionary.with_lemmas(language, key);
+        self.standing(known.chain(only_live.iter().copied()).collect())
+    }
+
+    /// Those that some fact names, by falling degree, then text.
+    fn standing(self, mut concepts: Vec<ConceptId>) -> Vec<ConceptId> {
+        concepts.retain(|id| self.degree(*id) > 0);
+        concepts.sort_by(|one, other| {
+            let degrees = Reverse(self.degree(*one)).cmp(&Reverse(self.degree(*other)));
+            degrees.then_with(|| self.by_text(*one, *other))
+        });
+        concepts
     }
 
     /// What a relation means and how it is spoken.
     pub fn relation(self, id: RelationId) -> Relation<'k> {
-        self.graph.relation(id)
+        match self.live.and_then(|live| live.dictionary.live_relation(id)) {
+            Some(relation) => relation.view(),
+            None => self.graph.relation(id),
+        }
     }
 
     /// How many facts have the concept as head or tail.
     pub fn degree(self, id: ConceptId) -> u32 {
-        self.graph.degree(id)
+        let known = if self.is_of_snapshot(id) { self.graph.degree(id) } else { 0 };
+        match self.touching(id) {
+            Some(live) => known.saturating_add_signed(live.degree(id)),
+            None => known,
+        }
     }
 
-    /// How much a concept says, 0..=1 ([`Graph::informativeness`]).
+    /// How much a concept says, 0..=1 ([`Graph::informativeness`]). The scale stays that of the
+    /// snapshot's largest hub.
     pub fn informativeness(self, id: ConceptId) -> f32 {
-        self.graph.informativeness(id)
+        match self.touching(id) {
+            Some(_) => self.graph.informativeness_at(self.degree(id)),
+            None => self.graph.informativeness(id),
+        }
     }
 
-    /// The first `limit` facts about the concept, strongest first ([`Graph::facts_from`]).
+    /// The first `limit` facts about the concept, strongest first: the cut of hubs.
+    ///
+    /// The order is that of [`Graph::facts_from`]: by falling weight; then those whose other end
+    /// has at least three facts, by falling informativeness; then the rest. How many facts a
+    /// concept has is asked of the snapshot here, so that a change moves nothing but itself; one
+    /// that only the topic names was put there on purpose, and goes before its equals.
     pub fn strongest_from(self, head: ConceptId, limit: usize) -> impl Iterator<Item = Fact> + 'k {
-        self.graph.strongest_from(head, limit)
+        match self.touching(head) {
+            None => Facts::Plain(self.graph.strongest_from(head, limit)),
+            Some(live) => Facts::Changed(self.strongest(live, head, Side::From).take(limit)),
+        }
     }
 
-    /// The first `limit` facts whose tail is the concept, strongest first.
+    /// The first `limit` facts whose tail is the concept, strongest first
+    /// ([`Self::strongest_from`]).
     pub fn strongest_to(self, tail: ConceptId, limit: usize) -> impl Iterator<Item = Fact> + 'k {
-        self.graph.strongest_to(tail, limit)
+        match self.touching(tail) {
+            None => Facts::Plain(self.graph.strongest_to(tail, limit)),
+            Some(live) => Facts::Changed(self.strongest(live, tail, Side::To).take(limit)),
+        }
+    }
+
+    /// Merges what the snapshot ranks with what differs. A fact of the snapshot that was taken
+    /// back stands in the second list with −1, at the same place.
+    fn strongest(
+        self,
+        live: &'k Reading<'k>,
+        near: ConceptId,
+        side: Side,
+    ) -> impl Iterator<Item = Fact> + 'k {
+        let known = self.is_of_snapshot(near);
+        let from = (known && side == Side::From).then(|| self.graph.facts_from(near));
+        let to = (known && side == Side::To).then(|| self.graph.facts_to(near));
+        let known = from.into_iter().flatten().chain(to.into_iter().flatten());
+        let graph = self.graph;
+        let mut known =
+            known.map(move |fact| (Ranked::of_snapshot(&fact, side, graph), fact)).peekable();
+        let mut changed = live.ranked(near, side).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let order = match (known.peek(), changed.peek()) {
+                    (None, None) => return None,
+                    (Some(_), None) => Ordering::Less,
+                    (None, Some(_)) => Ordering::Greater,
+                    (Some((known, _)), Some((changed, _))) => known.cmp(changed),
+                };
+                match order {
+                    Ordering::Less => return known.next().map(|(_, fact)| fact),
+                    // Taken back.
+                    Ordering::Equal => drop((known.next(), changed.next())),
+                    Ordering::Greater => {
+                        return changed.next().map(|(ranked, _)| ranked.fact(near, side));
+                    }
+                }
+            }
+        })
     }
 
     /// The facts with this head and this tail, by relation, then source.
@@ -80,11 +258,70 @@ impl<'k> View<'k> {
         head: ConceptId,
         tail: ConceptId,
     ) -> impl Iterator<Item = Fact> + 'k {
-        self.graph.facts_between(head, tail)
+        let known = self.is_of_snapshot(head) && self.is_of_snapshot(tail);
+        let known = known.then(|| self.graph.facts_between(head, tail)).into_iter().flatten();
+        let (Some(live), Some(_)) = (self.touching(head), self.touching(tail)) else {
+            return Facts::Plain(known);
+        };
+        let mut facts: Vec<Fact> = known.collect();
+        for (changed, diff) in live.between(head, tail) {
+            if diff > 0 { facts.push(changed) } else { facts.retain(|fact| *fact != changed) }
+        }
+        facts.sort_by(|one, other| self.by_key(one, other));
+        Facts::Changed(facts.into_iter())
     }
 
     /// The name of a source.
     pub fn source(self, source: u8) -> &'k str {
-        self.graph.source(source)
+        match self.live.and_then(|live| live.dictionary.live_source(source)) {
+            Some(name) => name,
+            None => self.graph.source(source),
+        }
+    }
+}
+
+/// A walk through the lemma index of a view: give it lemma after lemma, and it says which concepts
+/// have exactly the lemmas so far.
+pub(crate) struct ConceptWalk<'k> {
+    view: View<'k>,
+    snapshot: LemmaWalk<'k>,
+    /// Where some concept is not in the snapshot.
+    live: Option<LiveWalk>,
+    begun: bool,
+}
+
+struct LiveWalk {
+    language: Box<str>,
+    joint: &'static str,
+    lemmas: String,
+    over: bool,
+}
+
+impl ConceptWalk<'_> {
+    /// One word further. `false` where no concept goes on like this: then the walk is over.
+    pub(crate) fn step(&mut self, lemma: &str) -> bool {
+        let known = self.snapshot.step(lemma);
+        let begun = std::mem::replace(&mut self.begun, true);
+        let Some((walk, live)) = self.live.as_mut().zip(self.view.live) else { return known };
+        if !walk.over {
+            if begun {
+                walk.lemmas.push_str(walk.joint);
+            }
+            walk.lemmas.push_str(lemma);
+            let (ids, goes_on) = live.dictionary.with_lemmas(&walk.language, &walk.lemmas);
+            walk.over = ids.is_empty() && !goes_on;
+        }
+        known || !walk.over
+    }
+
+    /// The concept with exactly the lemmas so far that most facts name; of equals the first by
+    /// text.
+    pub(crate) fn most_named(&self) -> Option<ConceptId> {
+        let Some(live) = self.view.live else { return self.snapshot.concepts().next() };
+        let mut concepts: Vec<ConceptId> = self.snapshot.concepts().collect();
+        if let Some(walk) = self.live.as_ref().filter(|walk| !walk.over && self.begun) {
+            concepts.extend(live.dictionary.with_lemmas(&walk.language, &walk.lemmas).0);
+        }
+        self.view.standing(concepts).first().copied()
     }
 }

@@ -22,7 +22,8 @@ impl Lexicon {
             return Some(Step::Known(lemma));
         }
         for clitic in CLITICS {
-            if let Some(stem) = word.strip_suffix(clitic)
+            // No word ends with an apostrophe: what is left of "a'n't" is "a".
+            if let Some(stem) = word.strip_suffix(clitic).map(|stem| stem.trim_end_matches('\''))
                 && !stem.is_empty()
             {
                 return Some(Step::Prefix(stem.len()));

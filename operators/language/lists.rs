@@ -1,4 +1,4 @@
-//! The word lists of `en/`, and how they are read.
+//! The word lists of `en/` and `zh/`, and how they are read.
 
 use rustc_hash::FxHashSet;
 
@@ -7,7 +7,7 @@ pub(super) type WordSet = FxHashSet<&'static str>;
 
 /// Version of the rules in `lemma.rs`: raise it when they change, so that the lemma indexes built
 /// with the old ones are refused.
-const RULES_VERSION: u32 = 1;
+const RULES_VERSION: u32 = 2;
 
 macro_rules! lists {
     ($($name:ident $file:literal;)*) => {
@@ -31,7 +31,17 @@ lists! {
     VERBS "verbs.txt";
 }
 
-/// Checksum of all lists and the version of the rules.
+/// The Chinese lists. The lemma index does not depend on them.
+pub(super) mod zh {
+    pub(in super::super) const FUNCTION_WORDS: &str = include_str!("zh/function_words.txt");
+    pub(in super::super) const STOP_WORDS: &str = include_str!("zh/stop_words.txt");
+    pub(in super::super) const PARTICLES: &str = include_str!("zh/particles.txt");
+    pub(in super::super) const NAME_CHARACTERS: &str = include_str!("zh/name_characters.txt");
+    pub(in super::super) const GREETINGS: &str = include_str!("zh/greetings.txt");
+    pub(in super::super) const ACKNOWLEDGEMENTS: &str = include_str!("zh/acknowledgements.txt");
+}
+
+/// Checksum of the English lists and the version of the rules.
 pub(super) fn fingerprint() -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&RULES_VERSION.to_le_bytes());

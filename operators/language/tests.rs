@@ -17,7 +17,7 @@ fn forms_lead_to_their_lemmas() {
         tried try; died die; used use; stopped stop; opened open; visited visit; united unite;
         went go; thought think; written write; was be; has have; did do; ran run; slept sleep;
         older old; biggest big; happier happy; nicest nice; teacher teacher; stranger stranger;
-        dog's dog; it's it; don't do; can't can; they'll they; o'clock o'clock;
+        dog's dog; a'n't a; it's it; don't do; can't can; they'll they; o'clock o'clock;
         thing thing; sting sting; morning morning; news news; bus bus; this this; seed seed;
         need need; red red; bed bed; dangerous dangerous; tennis tennis; glass glass; during during
     ";
@@ -163,6 +163,153 @@ proptest! {
             end = word.span.end;
             let slice = word.span.of(&text).expect("a span inside the text");
             prop_assert_eq!(lemma(slice), word.lemma);
+        }
+    }
+}
+
+pub(crate) mod chinese {
+    use super::*;
+
+    fn cut(text: &str) -> Vec<(&str, String)> {
+        let words = Lexicon::chinese().words(text);
+        words
+            .into_iter()
+            .map(|word| (word.span.of(text).expect("inside"), word.lemma.into_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn words_are_cut_by_the_dictionary_and_folded() {
+        let plain = |text| cut(text).into_iter().map(|(_, lemma)| lemma).collect::<Vec<_>>();
+        assert_eq!(plain("我想去故宫玩。"), ["我", "想", "去", "故宫", "玩"]);
+        assert_eq!(plain("附近有什么景点？"), ["附近", "有", "什么", "景点"]);
+        // A name that no dictionary has falls into characters, and its neighbours stay whole.
+        assert_eq!(plain("飗飖博物馆"), ["飗", "飖", "博物馆"]);
+        assert_eq!(
+            cut("我想去故宮，ＷＩＦＩ 3.5元"),
+            [
+                ("我", "我"),
+                ("想", "想"),
+                ("去", "去"),
+                ("故宮", "故宫"),
+                ("ＷＩＦＩ", "wifi"),
+                ("3.5", "3.5"),
+                ("元", "元")
+            ]
+            .map(|(span, lemma)| (span, lemma.to_owned()))
+        );
+        assert!(cut("").is_empty() && cut("？！……😀").is_empty());
+    }
+
+    #[test]
+    fn traditional_and_full_width_text_has_the_key_of_simplified_text() {
+        let key = |text| Lexicon::chinese().key(text);
+        assert_eq!(key("百雅軒７９８藝術中心"), "百雅轩798艺术中心");
+        assert_eq!(key("周邊 景點"), key("周边景点"));
+        assert_eq!(key("Ｔ恤"), "t恤");
+        assert_eq!(key("頭髮"), key("头发"));
+    }
+
+    #[test]
+    fn function_words_and_formulas_are_known_in_both_scripts() {
+        let lexicon = Lexicon::chinese();
+        let function = |text| lexicon.words(text).iter().all(|word| word.function_word);
+        assert!(function("這個是什麼呢") && function("the") && !function("故宫"));
+        assert!(lexicon.is_greeting("你好！") && lexicon.is_greeting("早上好，你好嗎"));
+        assert!(lexicon.is_acknowledgement("好的，謝謝您。"));
+        assert!(
+            !lexicon.is_acknowledgement("好的，故宫在哪里") && !lexicon.is_greeting("你好奇吗")
+        );
+    }
+
+    #[test]
+    fn unknown_names_count_as_one_word() {
+        let count = |text| Lexicon::chinese().word_count(text);
+        assert_eq!((count("故宫"), count("飗飖饓博物馆"), count("飗飖 饓")), (1, 2, 2));
+    }
+
+    #[test]
+    fn the_lists_are_as_words_are_read() {
+        let lexicon = Lexicon::chinese();
+        let lists = [
+            &lexicon.function_words,
+            &lexicon.stop_words,
+            &lexicon.particles,
+            &lexicon.name_characters,
+            &lexicon.greetings,
+            &lexicon.acknowledgements,
+        ];
+        for word in lists.into_iter().flatten() {
+            assert_eq!(lexicon.key(word), *word, "simplified, half-width, without punctuation");
+        }
+    }
+
+    #[test]
+    fn the_language_is_told_from_the_script_unless_the_turn_names_it() {
+        let of = |text| Lexicon::of_text(text).language();
+        assert_eq!(of("我喜欢coffee"), "zh");
+        assert_eq!(of("去New York玩"), "en", "two characters beside two words");
+        assert_eq!(of("我想去New York玩"), "zh");
+        assert_eq!(
+            (of("I love 北京"), of("Where?"), of(""), of("12:30 😀")),
+            ("en", "en", "en", "en")
+        );
+        let turn = |text: &str, language: Option<&str>| {
+            let mut turn = Turn::new("c", turnstream_schemas::Speaker::User, text);
+            turn.language = language.map(str::to_owned);
+            Lexicon::of_turn(&turn).language()
+        };
+        assert_eq!(turn("OK", Some("zh-TW")), "zh");
+        assert_eq!(turn("你好", Some("EN")), "en");
+        assert_eq!((turn("你好", Some("fr")), turn("hi", None)), ("zh", "en"));
+    }
+
+    /// Chinese in both scripts, full-width and half-width letters, marks, emoji, and anything.
+    pub(crate) fn any_chinese() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            4 => prop::sample::select(vec![
+                "故宫", "故宮", "的", "周边景点", "週邊景點", "天坛", "門票", "飗飖", "咖啡", "T恤", "Ｔ恤",
+                "798", "７９８", "3.5", "coffee", " ", "，", "·", "😀", "1️⃣", "\u{fe0f}", "々", "〇", "乾隆",
+            ]).prop_map(str::to_owned),
+            2 => prop::sample::select(vec!['\u{4e00}'..'\u{9fff}', '\u{3400}'..'\u{4dbf}',
+                '\u{f900}'..'\u{faff}', '\u{20000}'..'\u{2a6df}'])
+                .prop_flat_map(|block| prop::char::range(block.start, block.end))
+                .prop_map(String::from),
+            1 => "\\PC{1,3}",
+            1 => any::<char>().prop_map(String::from),
+        ];
+        prop::collection::vec(piece, 0..10).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20000))]
+
+        #[test]
+        fn a_key_is_its_own_key(text in any_chinese()) {
+            let lexicon = Lexicon::chinese();
+            let key = lexicon.key(&text);
+            prop_assert_eq!(lexicon.key(&key), key.clone());
+            prop_assert_eq!(lexicon.key(&crate::knowledge::normalise(&text)), key);
+        }
+
+        #[test]
+        fn words_are_in_order_and_any_run_of_them_has_the_key_of_its_lemmas(
+            text in any_chinese(), first in 0..8usize, count in 1..6usize,
+        ) {
+            let lexicon = Lexicon::chinese();
+            let words = lexicon.words(&text);
+            let mut end = 0;
+            for word in &words {
+                prop_assert!(word.span.start >= end && word.span.end > word.span.start);
+                end = word.span.end;
+                prop_assert!(word.span.of(&text).is_some());
+            }
+            let run: Vec<_> = words.iter().skip(first).take(count).collect();
+            if let (Some(from), Some(to)) = (run.first(), run.last()) {
+                let span = Span { start: from.span.start, end: to.span.end };
+                let lemmas: String = run.iter().map(|word| &*word.lemma).collect();
+                prop_assert_eq!(lexicon.key(span.of(&text).expect("inside")), lemmas);
+            }
         }
     }
 }

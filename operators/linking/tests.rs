@@ -17,7 +17,7 @@ fn graph_of(concepts: &[(&str, u32)]) -> Graph {
 
 /// What a text names, as `span=concept`.
 fn linked(graph: &Graph, texts: &[&str], config: &LinkingConfig) -> Vec<String> {
-    link(graph.view(), Lexicon::english(), texts.iter().copied(), config)
+    link(graph.view(), texts.iter().map(|text| (Lexicon::of_text(text), *text)), config)
         .into_iter()
         .map(|mention| {
             let text = texts[mention.utterance as usize];
@@ -231,7 +231,7 @@ proptest! {
         let config = LinkingConfig {
             max_words, min_informativeness, min_framed_phrase_facts, ..Default::default()
         };
-        let mentions = link(graph.view(), Lexicon::english(), [&*text], &config);
+        let mentions = link(graph.view(), [(Lexicon::english(), &*text)], &config);
         let found: Vec<(Span, String)> = mentions
             .iter()
             .map(|mention| (mention.span, graph.concept(mention.concept).to_owned()))
@@ -249,10 +249,129 @@ proptest! {
         // Part of the text itself is made a concept, so that there is something to find.
         let concept: Vec<&str> = text.unicode_words().skip(start).take(2).collect();
         let graph = graph_of(&[(&concept.join(" "), 2), (&words[0], 2)]);
-        for mention in link(graph.view(), lexicon, [&*text], &LinkingConfig::default()) {
+        for mention in link(graph.view(), [(lexicon, &*text)], &LinkingConfig::default()) {
             let span = mention.span.of(&text).expect("a span inside its text");
             prop_assert_eq!(lexicon.key(span), lexicon.key(graph.concept(mention.concept)));
             prop_assert_eq!(lexicon.words(span).len(), usize::from(mention.words));
+        }
+    }
+}
+
+mod chinese {
+    use super::*;
+    use crate::language::Lexicon;
+
+    fn graph_of(concepts: &[(&str, &str, u32)]) -> Graph {
+        let facts = concepts.iter().flat_map(|&(concept, language, facts)| {
+            (0..facts).map(move |number| ImportedFact {
+                language: language.to_owned(),
+                ..ImportedFact::new(concept, "RelatedTo", &format!("zzz{number}zzz"), 1.0)
+            })
+        });
+        Graph::from_facts(facts)
+    }
+
+    fn check(text: &str, expected: &[&str]) {
+        let graph = graph_of(&[
+            ("故宫", "zh", 9),
+            ("頤和園", "zh", 3),
+            ("百雅轩798艺术中心", "zh", 4),
+            ("观复博物馆", "zh", 4),
+            ("博物馆", "zh", 40),
+            ("周边", "zh", 3),
+            ("飗飖", "zh", 2),
+            ("猫", "zh", 12),
+            ("轩", "zh", 3),
+            ("的", "zh", 90),
+            ("知道", "zh", 20),
+            ("我的家", "zh", 3),
+            ("3小时", "zh", 30),
+            ("1978", "zh", 30),
+            ("T恤", "zh", 2),
+            ("鸟巢（国家体育场）", "zh", 2),
+            ("中国", "zh", 1_100),
+            ("wifi", "zh", 3),
+            ("coffee", "en", 30),
+            ("ice cream", "en", 3),
+        ]);
+        assert_eq!(linked(&graph, &[text], &LinkingConfig::default()), expected, "{text}");
+    }
+
+    #[test]
+    fn the_longest_match_over_segmented_words_is_meant() {
+        check("你知道观复博物馆吗？", &["观复博物馆=观复博物馆"]);
+        check("故宫的周边有博物馆", &["故宫=故宫", "周边=周边", "博物馆=博物馆"]);
+        check("百雅轩798艺术中心在飗飖", &["百雅轩798艺术中心=百雅轩798艺术中心", "飗飖=飗飖"]);
+        check("鳥巢(國家體育場)很大", &["鳥巢(國家體育場=鸟巢（国家体育场）"]);
+        check("観，故。宫", &[]);
+    }
+
+    #[test]
+    fn both_scripts_and_widths_name_the_same_concept() {
+        check("故宮和颐和园", &["故宮=故宫", "颐和园=頤和園"]);
+        check("百雅軒７９８藝術中心", &["百雅軒７９８藝術中心=百雅轩798艺术中心"]);
+        check("买Ｔ恤", &["Ｔ恤=t恤"]);
+    }
+
+    #[test]
+    fn words_that_say_nothing_are_left_out() {
+        check("我知道中国的", &[]);
+        check("玩了3小时，1978年", &[]);
+        // A character that the graph knows well, and one that it does not.
+        check("我有一只猫", &["猫=猫"]);
+        check("这是轩", &[]);
+        check("去我的家", &[]);
+    }
+
+    #[test]
+    fn what_stands_in_the_other_script_is_linked_in_its_language() {
+        check(
+            "我想喝coffee，去故宫吃Ice Cream",
+            &["coffee=coffee", "故宫=故宫", "Ice Cream=ice cream"],
+        );
+        check("Is there wifi in 故宮?", &["故宮=故宫"]);
+        check("这里有WIFI吗", &["WIFI=wifi"]);
+    }
+
+    #[test]
+    fn a_turn_that_names_its_language_is_linked_in_it() {
+        let graph = graph_of(&[("wifi", "zh", 3), ("wi fi", "en", 3)]);
+        let link = |lexicon, text| {
+            let mentions = link(graph.view(), [(lexicon, text)], &LinkingConfig::default());
+            mentions.into_iter().map(|m| graph.concept(m.concept).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(link(Lexicon::chinese(), "Wi-Fi?"), ["wifi"]);
+        assert_eq!(link(Lexicon::english(), "Wi-Fi?"), ["wi fi"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn the_key_of_a_span_is_the_key_of_its_concept_in_its_language(
+            text in crate::language::tests::chinese::any_chinese(),
+            start in 0..6usize,
+            length in 1..4usize,
+        ) {
+            // Part of the text itself is made a concept, so that there is something to find.
+            let words = Lexicon::chinese().words(&text);
+            let part: String = words
+                .iter()
+                .skip(start)
+                .take(length)
+                .filter_map(|word| word.span.of(&text))
+                .collect();
+            let graph = graph_of(&[(&part, "zh", 20), ("故宫", "zh", 2), ("coffee", "en", 2)]);
+            let config = LinkingConfig::default();
+            let mut end = 0;
+            for mention in link(graph.view(), [(Lexicon::of_text(&text), &*text)], &config) {
+                let concept = graph.concept(mention.concept);
+                let lexicon = Lexicon::for_language(graph.language(mention.concept)).unwrap();
+                let span = mention.span.of(&text).expect("a span inside its text");
+                prop_assert_eq!(lexicon.key(span), lexicon.key(concept));
+                prop_assert!(mention.span.start >= end, "mentions overlap");
+                end = mention.span.end;
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
     let graph = graph(FACTS);
     let turn = scene(lines, &graph);
     let config = QueryProductionConfig::default();
-    let (queries, thought) = produce(&turn, graph.view(), Lexicon::english(), &config);
+    let (queries, thought) = produce(&turn, graph.view(), &config);
     let names = |found: Vec<&String>| found.into_iter().cloned().collect::<Vec<_>>();
     assert_eq!(names(queries.explicit.iter().map(|query| &query.concept).collect()), explicit);
     assert_eq!(names(queries.implicit.iter().map(|query| &query.concept).collect()), implicit);
@@ -28,7 +28,8 @@ fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
     for query in &queries.explicit {
         let said = turn.context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
         let span = query.span.of(&said.text).unwrap();
-        assert_eq!(Lexicon::english().key(span), Lexicon::english().key(&query.concept));
+        let lexicon = crate::language::Lexicon::english();
+        assert_eq!(lexicon.key(span), lexicon.key(&query.concept));
     }
     queries
 }
@@ -63,7 +64,7 @@ fn lists_are_bounded() {
     let words: Vec<String> = (0..40).map(|at| format!("thingy{at}")).collect();
     let turn = scene(&[&format!("u: {}", words.join(", "))], &graph);
     let config = QueryProductionConfig { max_explicit: 12, max_implicit: 3, ..Default::default() };
-    let (queries, _) = produce(&turn, graph.view(), Lexicon::english(), &config);
+    let (queries, _) = produce(&turn, graph.view(), &config);
     assert_eq!((queries.explicit.len(), queries.implicit.len()), (12, 3));
 }
 

@@ -15,7 +15,7 @@ fn check(lines: &[&str], maintained: &[&str], extended: &[&str]) -> Topics {
     let graph = graph(FACTS);
     let turn = scene(lines, &graph);
     let config = TopicPlanningConfig { reword_share: 0.5, ..Default::default() };
-    let (topics, thought) = plan(&turn, graph.view(), Lexicon::english(), &config);
+    let (topics, thought) = plan(&turn, graph.view(), &config);
     let names =
         |found: &[Topic]| found.iter().map(|topic| topic.concept.clone()).collect::<Vec<_>>();
     assert_eq!(names(&topics.maintained), maintained, "{lines:?}");

@@ -20,6 +20,8 @@
 //! - A rebalance only assigns and pauses. Revoked partitions stay assigned until the engine
 //!   releases them, outside any callback; meanwhile librdkafka keeps the heartbeat and holds the
 //!   process's other partitions back.
+//! - A static member that finds partitions nobody's while its group stands still leaves it in the
+//!   same way, and joins again (`kafka/mending.rs`).
 //!
 //! What errors of the client lead to is in `kafka/errors.rs`; what topics must be like in
 //! `kafka/topics.rs`.
@@ -37,7 +39,9 @@ mod consumer;
 mod ends;
 mod errors;
 mod features;
+mod looks;
 mod membership;
+mod mending;
 mod producer;
 mod restore;
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(super) struct PartitionMetrics {
     events: Family<[(&'static str, &'static str); 1], Counter>,
     restored_records: Counter,
     restore_seconds: Histogram,
+    group_mended: Counter,
 }
 
 impl PartitionMetrics {
@@ -36,6 +37,7 @@ impl PartitionMetrics {
             events: Family::default(),
             restored_records: Counter::default(),
             restore_seconds: Histogram::new(RESTORE_BUCKETS_SECONDS),
+            group_mended: Counter::default(),
         };
         for event in ["assigned", "revoked", "lost"] {
             it.events.get_or_create_owned(&[("event", event)]);
@@ -44,6 +46,8 @@ impl PartitionMetrics {
         registry.register("partition_events", help, it.events.clone());
         let help = "Records of changelogs that were read to restore partitions";
         registry.register("restored_records", help, it.restored_records.clone());
+        let help = "Times that it joined its group again since partitions were nobody's";
+        registry.register("group_mended", help, it.group_mended.clone());
         let help = "Time that restoring a partition took";
         let seconds = it.restore_seconds.clone();
         registry.register_with_unit("restore_duration", help, Unit::Seconds, seconds);
@@ -63,6 +67,8 @@ pub(super) struct ObservedConsumer {
     pub(super) flow: Arc<FlowControl>,
     /// When it must be asked how it stands.
     pub(super) ask_ms: u64,
+    /// How often it had joined its group again when it was asked last.
+    pub(super) rejoins: u64,
 }
 
 impl ObservedConsumer {
@@ -93,7 +99,10 @@ impl ObservedConsumer {
         }
         if now_ms >= self.ask_ms && self.vitals.is_watched() {
             self.ask_ms = now_ms + STANDING_EVERY_MS;
-            health.stands(self.inner.standing());
+            let standing = self.inner.standing();
+            self.partitions.group_mended.inc_by(standing.rejoins.saturating_sub(self.rejoins));
+            self.rejoins = standing.rejoins;
+            health.stands(standing);
         }
     }
 }
@@ -220,7 +229,7 @@ mod tests {
         }
 
         fn standing(&self) -> Standing {
-            Standing { is_member: Some(true), lag: [(0, 7)].into() }
+            Standing { is_member: Some(true), lag: [(0, 7)].into(), rejoins: 2 }
         }
     }
 
@@ -297,6 +306,7 @@ mod tests {
                 "turnstream_partition_lag{partition=\"0\"} 7",
                 "turnstream_restore_duration_seconds_count 2",
                 "turnstream_partition_events_total{event=\"assigned\"} 2",
+                "turnstream_group_mended_total 2",
             ],
         );
         consumer.resume(1).unwrap();

@@ -136,6 +136,7 @@ impl<'test> Run<'test> {
         assert_eq!(seen.len(), verdict.responses, "responses that the console consumer saw");
         tally.gave_up += group.gave_up();
         tally.above += group.above();
+        tally.mended += group.mended();
         tally.add(&verdict, aborted, seen.len());
     }
 
@@ -291,6 +292,8 @@ struct Tally {
     gave_up: usize,
     /// How many partitions stood, at a kill, below inputs that had their outcome already.
     above: usize,
+    /// How often a static member had its group share everything out anew.
+    mended: usize,
     verdicts: Vec<Verdict>,
     aborted: usize,
     console: usize,
@@ -315,6 +318,7 @@ impl Tally {
             "{} partitions stood, at a kill, below inputs that had their outcome already",
             self.above
         );
+        eprintln!("{} times partitions were nobody's, and a static member saw to it", self.mended);
         eprintln!(
             "{} inputs: {} responses, {} recorded, {} dead letters",
             sum(|of| of.inputs),

@@ -59,7 +59,6 @@ pub(crate) fn selected_facts_are_demanded(responses: &[Response]) -> usize {
 
 /// Every explicit query is, lemma by lemma, the span it names of the turn it names.
 pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Response]) -> usize {
-    let lexicon = Lexicon::english();
     let said = utterances(turns, responses);
     let mut checked = 0;
     for response in responses {
@@ -70,6 +69,7 @@ pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Resp
             // A turn id may be used again where the first was not answered; one of them it is.
             let spans: Vec<&str> =
                 utterances.iter().filter_map(|text| query.span.of(text)).collect();
+            let lexicon = Lexicon::of_text(&query.concept);
             assert!(
                 spans.iter().any(|span| lexicon.key(span) == lexicon.key(&query.concept)),
                 "{}: the query `{}` names {spans:?} in {at:?}",
@@ -144,7 +144,7 @@ fn words_of(fact: &FactStatement) -> BTreeSet<String> {
 }
 
 fn lemmas(text: &str) -> BTreeSet<String> {
-    let words = Lexicon::english().words(text);
+    let words = Lexicon::of_text(text).words(text);
     words.into_iter().map(|word| word.lemma.into_owned()).collect()
 }
 

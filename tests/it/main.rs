@@ -13,6 +13,7 @@ mod metrics;
 mod operations;
 mod replay;
 mod schemas;
+mod static_members;
 
 /// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody
 /// at its standard input.

@@ -29,7 +29,7 @@ const ANY_PORT: &str = "127.0.0.1:0";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Asks and gives the status and the body.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("a request");
@@ -72,7 +72,7 @@ fn wait_for<T: PartialEq + std::fmt::Debug>(wanted: &T, mut ask: impl FnMut() ->
 }
 
 /// A scraped text: each sample's value by its name with labels.
-fn samples(text: &str) -> BTreeMap<String, f64> {
+pub(crate) fn samples(text: &str) -> BTreeMap<String, f64> {
     assert!(text.ends_with("# EOF\n"), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let samples = lines.map(|line| {

@@ -18,7 +18,7 @@ use turnstream::log::Consumer;
 use turnstream::log::Topic;
 use turnstream::log::embedded::EmbeddedLog;
 use turnstream::tally::Tally;
-use turnstream::worker::{Core, Inlets, Parts, WorkerError};
+use turnstream::worker::{self, Core, Inlets, Parts, WorkerError};
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::Input;
 use turnstream_operators::model::scripted::{Act, Line, Scripted};
@@ -107,7 +107,9 @@ impl Instance {
             Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
         let committer = Committer::new(parts.config.commit.clone(), producer, Arc::clone(&flow));
         let (report, reports) = crossbeam_channel::unbounded();
-        let (sender, inlet) = crossbeam_channel::unbounded();
+        let (sender, inputs) = crossbeam_channel::unbounded();
+        // Knowledge does not change here: what it does while turns flow has tests of its own.
+        let taken_in = worker::Inlet { inputs, changes: crossbeam_channel::never() };
         let model = Arc::new(model(name, temper, Arc::clone(calm)));
         let generate: Arc<Generate> = Arc::clone(&model) as _;
         // What a process keeps on its own disk dies with it here.
@@ -115,7 +117,7 @@ impl Instance {
         let parts = Parts { generate: Some(generate), cache: cache.clone(), ..parts.clone() };
         let mut worker =
             Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
-        let core = Core::install(&mut worker, &parts, inlet, report.clone(), Clock::none());
+        let core = Core::install(&mut worker, &parts, taken_in, report.clone(), Clock::none());
         let inlet = Inlet { sender, waker: core.waker() };
         let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow), cache);
         let life = Life::Serving(intake);

@@ -14,7 +14,6 @@ use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
-use turnstream_operators::language::Lexicon;
 use turnstream_operators::stage::OnFailure;
 use turnstream_schemas::{Outcome, ScopeKind};
 
@@ -420,7 +419,7 @@ pub(crate) fn parts(config: Config) -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(facts)),
-        lexicon: Lexicon::english(),
+        live: Arc::default(),
         generate: None,
         metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

@@ -15,7 +15,6 @@ use crate::awaited::Awaited;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
 use crate::ingest::Original;
 use crate::knowledge::Moment;
-use crate::language::Lexicon;
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -93,7 +92,6 @@ impl Worker {
             on_agent_reply: OnAgentReply::Supersede,
             source: ResponseSource::Live,
             publish_changes: true,
-            lexicon: Lexicon::english(),
         };
         let (cache, timers) = (Arc::<Fallible>::default(), Timers::default());
         let keeping = Keeping {

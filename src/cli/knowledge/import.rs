@@ -77,7 +77,8 @@ fn summary(graph: &Graph, reports: &[FileReport]) -> serde_json::Value {
             let bad_lines: &[BadLine] = &report.bad_lines;
             json!({
                 "file": path.display().to_string(), "lines": report.lines,
-                "facts": report.facts, "skipped": report.skipped, "bad": report.bad,
+                "facts": report.facts, "skipped": report.skipped,
+                "documents": report.documents, "bad": report.bad,
                 "bad_lines": bad_lines,
             })
         })

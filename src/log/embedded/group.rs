@@ -291,7 +291,7 @@ impl State {
             let behind = self.end((member.topic, at)).saturating_sub(next);
             (at, u64::try_from(behind).unwrap_or_default())
         });
-        Standing { is_member: Some(true), lag: lag.collect() }
+        Standing { is_member: Some(true), lag: lag.collect(), ..Standing::default() }
     }
 
     pub(super) fn restore(

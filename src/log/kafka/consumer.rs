@@ -15,7 +15,8 @@ use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeCh
 use super::KafkaConfig;
 use super::ends::Ends;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
-use super::membership::Membership;
+use super::membership::{Membership, identity};
+use super::mending::Mending;
 use super::restore::Restorer;
 
 /// Reads inputs as one member of the group. The process leaves the group when both this and the
@@ -31,6 +32,8 @@ pub struct KafkaConsumer {
     paused: BTreeSet<i32>,
     /// Made when somebody asks how far behind they are.
     ends: OnceLock<Ends>,
+    /// Of a static member.
+    mending: Option<Mending>,
 }
 
 impl KafkaConsumer {
@@ -47,6 +50,7 @@ impl KafkaConsumer {
             flowing: BTreeSet::new(),
             paused: BTreeSet::new(),
             ends: OnceLock::new(),
+            mending: Mending::new(config, partitions),
         }
     }
 
@@ -113,6 +117,45 @@ impl KafkaConsumer {
         fatal(&self.config, &doing, first, false, source)
     }
 
+    /// Leaves the group and joins again where nothing else would have it give on partitions that
+    /// are nobody's.
+    fn look_after_group(&mut self) -> Result<(), LogError> {
+        let Some(mending) = &mut self.mending else { return Ok(()) };
+        let membership = self.client.context();
+        if let Some(partitions) = mending.leaves(|| membership.held()) {
+            tracing::warn!(
+                group = self.config.group_id,
+                group_instance_id = self.config.group_instance_id,
+                ?partitions,
+                "the group stands still and gave these partitions to nobody; leaving it to join \
+                 again, so that it shares them out"
+            );
+            self.leave_to_join_again();
+        }
+        self.join_again()
+    }
+
+    /// Has everything that is held revoked, as in any rebalance. Once it is released the client
+    /// leaves; polling goes on meanwhile, and joins again.
+    pub(super) fn leave_to_join_again(&mut self) {
+        let Some(mending) = &mut self.mending else { return };
+        mending.leaving();
+        self.client.unsubscribe();
+    }
+
+    fn join_again(&mut self) -> Result<(), LogError> {
+        let Some(mending) = &mut self.mending else { return Ok(()) };
+        let holds = || !self.client.context().held().is_empty();
+        // Who has left forgets who it was.
+        if !mending.joins(holds, || identity(&self.client).is_none()) {
+            return Ok(());
+        }
+        let turns = &self.config.topics.turns;
+        tracing::info!(group = self.config.group_id, "joining the group again");
+        let joined = self.client.subscribe(&[turns]);
+        joined.map_err(|source| failed(&format!("subscribing to topic `{turns}` again"), source))
+    }
+
     fn next_event(&mut self) -> Option<Event> {
         let event = self.client.context().next_event()?;
         if let Event::Revoked(partitions) | Event::Lost(partitions) = &event {
@@ -144,6 +187,7 @@ impl Consumer for KafkaConsumer {
         if let Some(event) = self.next_event() {
             return Ok(event);
         }
+        self.look_after_group()?;
         let records = self.batch(wait)?;
         if let Some(source) = self.client.context().take_error() {
             return Err(self.fatal("following a rebalance", source));
@@ -214,7 +258,8 @@ impl Consumer for KafkaConsumer {
             true => BTreeMap::new(),
             false => self.ends.get_or_init(|| Ends::start(&self.config)).of(&self.paused),
         };
-        self.client.context().standing(&ends)
+        let rejoins = self.mending.as_ref().map_or(0, Mending::times);
+        Standing { rejoins, ..self.client.context().standing(&ends) }
     }
 }
 

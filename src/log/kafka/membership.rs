@@ -1,7 +1,7 @@
 //! What this process is in its consumer group, as rebalances tell it; shared by the consumer
 //! thread, on which they come, and the committer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -115,6 +115,11 @@ impl Membership {
         self.state().held.get(&partition).is_some_and(|held| !held.revoked)
     }
 
+    /// All partitions held, revoked ones that are not released among them.
+    pub(super) fn held(&self) -> BTreeSet<i32> {
+        self.state().held.keys().copied().collect()
+    }
+
     /// Of the positions, the partitions that are not held under their generation.
     pub(super) fn stale(&self, positions: &[Position]) -> Vec<i32> {
         let state = self.state();
@@ -138,7 +143,7 @@ impl Membership {
             let end = ends.get(at).copied().unwrap_or_default().max(*end);
             (*at, u64::try_from(end.saturating_sub(*read)).unwrap_or_default())
         });
-        Standing { is_member: state.told.is_member, lag: lag.collect() }
+        Standing { is_member: state.told.is_member, lag: lag.collect(), ..Standing::default() }
     }
 
     /// Of the positions, the partitions that were given to us when we were another member.

@@ -203,7 +203,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 14] = [
+    let own: [(&str, Property<Broker>); 15] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -216,6 +216,10 @@ fn on_a_real_broker_it_keeps_the_contract() {
         ("a_fenced_writer_says_so", fencing::a_fenced_writer_says_so),
         ("a_fenced_member_says_so", fencing::a_fenced_member_says_so),
         ("a_static_member_keeps_its_partitions", fencing::a_static_member_keeps_its_partitions),
+        (
+            "a_static_member_that_joins_again_loses_nothing",
+            fencing::a_static_member_that_joins_again_loses_nothing,
+        ),
         ("open_transactions_are_shown_and_ended", open_transactions::are_shown_and_ended),
         ("a_lost_group_is_noticed", a_lost_group_is_noticed),
         ("strange_headers_are_survived", strange_headers_are_survived),

@@ -10,6 +10,7 @@ use rdkafka::{ClientConfig, TopicPartitionList};
 
 use super::service::{PARTITIONS, Service};
 use crate::kafka::engine::Engine;
+use crate::static_members::MENDS;
 
 /// How long a group may take to agree, a dead member's session included.
 const SETTLE: Duration = Duration::from_secs(60);
@@ -28,6 +29,8 @@ pub(crate) struct Group {
     gave_up: usize,
     /// How often a partition's commit held finished offsets at a kill.
     above: usize,
+    /// How often one left and joined again, since partitions were nobody's.
+    mended: usize,
     /// Asks the broker about the group, and never joins it.
     admin: BaseConsumer,
 }
@@ -47,6 +50,7 @@ impl Group {
             starts: 0,
             gave_up: 0,
             above: 0,
+            mended: 0,
             admin,
         }
     }
@@ -117,8 +121,16 @@ impl Group {
         self.gave_up
     }
 
+    /// How often, by those that have ended, a process left its group and joined again, since
+    /// partitions were nobody's.
+    pub(crate) fn mended(&self) -> usize {
+        self.mended
+    }
+
     fn take(&mut self, slot: usize) -> Engine {
-        self.engines[slot].take().expect("a process in this place")
+        let engine = self.engines[slot].take().expect("a process in this place");
+        self.mended += engine.log().matches(MENDS).count();
+        engine
     }
 
     /// Starts every process again that has ended by itself, as whatever supervises it would: a

@@ -69,3 +69,54 @@ pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
     }
     assert_eq!(second.events.len(), stirred, "{:?}", second.events);
 }
+
+/// A member that leaves to join again gives up what it holds as in any rebalance.
+pub(super) fn a_static_member_that_joins_again_loses_nothing(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.group_instance_id = "member-1".to_owned();
+    let (first, mut first_producer) = bed.join("a");
+    bed.0.group_instance_id = "member-2".to_owned();
+    let (second, mut second_producer) = bed.join("b");
+    let mut members = [first, second].map(|consumer| Member::new(consumer, bed.wait()));
+    let until = |what: &str, members: &mut [Member<_>; 2], so: &dyn Fn(&[Member<_>; 2]) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !so(members) {
+            let events = || members.each_ref().map(|member| &member.events);
+            assert!(Instant::now() < deadline, "never: {what}; saw {:?}", events());
+            members.iter_mut().for_each(Member::step);
+        }
+    };
+    let read = |members: &[Member<KafkaConsumer>; 2]| -> Vec<(i32, Option<Vec<u8>>)> {
+        let records = members.iter().flat_map(|member| &member.records);
+        let mut read: Vec<_> = records.map(|it| (it.partition, it.value.clone())).collect();
+        read.sort();
+        read
+    };
+    let share = |members: &[Member<_>; 2]| members.iter().all(|member| member.held.len() == 2);
+    until("each holds two", &mut members, &share);
+    (0..PARTITIONS).for_each(|at| bed.append(at, "k", "before"));
+    until("all is read", &mut members, &|members| read(members).len() == 4);
+    let done = |member: &Member<_>| Transaction {
+        outputs: Vec::new(),
+        positions: member.held.iter().map(|(at, held)| position(*at, *held, 1, "")).collect(),
+    };
+    let before = done(&members[0]);
+    first_producer.commit(&before).unwrap();
+    second_producer.commit(&done(&members[1])).unwrap();
+
+    let seen = members[0].events.len();
+    members[0].consumer.leave_to_join_again();
+    (0..PARTITIONS).for_each(|at| bed.append(at, "k", "meanwhile"));
+    until("it gave up", &mut members, &|members| members[0].held.is_empty());
+    until("each holds two again", &mut members, &share);
+    until("all is read again", &mut members, &|members| read(members).len() >= 8);
+    let both = [b"before".to_vec(), b"meanwhile".to_vec()];
+    let once = (0..PARTITIONS).flat_map(|at| both.clone().map(|value| (at, Some(value))));
+    assert_eq!(read(&members), once.collect::<Vec<_>>(), "each once");
+    let revoked = &members[0].events[seen];
+    assert!(matches!(revoked, Event::Revoked(all) if all.len() == 2), "{revoked:?}");
+    assert_eq!(members.each_ref().map(|member| member.consumer.standing().rejoins), [1, 0]);
+    let refused = first_producer.commit(&before);
+    assert!(matches!(refused, Err(LogError::Stale { .. })), "{refused:?}");
+    first_producer.commit(&done(&members[0])).unwrap();
+}

@@ -1,0 +1,159 @@
+//! The realiser's Chinese: what it says of facts, of small talk, and where it knows nothing.
+
+use std::sync::LazyLock;
+
+use turnstream_schemas::FactStatement;
+
+use super::realiser::{Realised, Sayable, Turn, said};
+use crate::knowledge::chinese_clause;
+use crate::language::{Lexicon, has_han};
+use crate::salience::word_count;
+use crate::small_talk::SmallTalk;
+
+/// Which relations answer what is asked; the head of the file says how it is written.
+const CUES: &str = include_str!("chinese_cues.txt");
+
+/// (relation, what the question holds).
+static RELATIONS: LazyLock<Vec<(&'static str, Vec<&'static str>)>> = LazyLock::new(|| {
+    let lines = CUES.lines().filter(|line| !line.starts_with('#'));
+    let line = |line: &'static str| line.split_once(':');
+    lines.filter_map(line).map(|(name, cues)| (name, cues.split_whitespace().collect())).collect()
+});
+
+/// Longest clause in characters: what is longer is cut after its first part.
+const MAX_CLAUSE_CHARACTERS: usize = 60;
+
+/// Longest topic that is asked about, in words.
+const MAX_ASKED_WORDS: u32 = 3;
+
+/// Answers a turn in Chinese.
+pub(super) fn answer(turn: &Turn<'_>) -> Realised {
+    if turn.is_small_talk() {
+        return said(&[small_talk(turn)]);
+    }
+    let asked = Lexicon::chinese().key(turn.query());
+    let facts = turn.facts_to_say(|relation| answers(relation, &asked), clause);
+    if !facts.is_empty() {
+        return from_facts(turn, &facts);
+    }
+    if let Some(again) = turn.earlier_answer() {
+        return said(&[format!("这个我们之前聊过：{again}")]);
+    }
+    said(&if turn.asks() { not_known(turn) } else { noted(turn) })
+}
+
+/// Does a relation answer what is asked (folded, without punctuation)?
+fn answers(relation: &str, asked: &str) -> bool {
+    let cues = RELATIONS.iter().find(|(name, _)| *name == relation);
+    (has_han(relation) && asked.contains(relation))
+        || cues.is_some_and(|(_, cues)| cues.iter().any(|cue| asked.contains(cue)))
+}
+
+/// A fact as a clause, where it is short enough for a sentence.
+fn clause(fact: &FactStatement) -> Option<String> {
+    let clause = chinese_clause(&fact.head, &fact.relation, &fact.tail, fact.negated)?;
+    if clause.chars().count() <= MAX_CLAUSE_CHARACTERS {
+        return Some(clause);
+    }
+    let end = clause.find(['。', '；', '！', '？', '#'])?;
+    let first = clause[..end].trim_end();
+    (first.chars().count() <= MAX_CLAUSE_CHARACTERS && first.len() < clause.len())
+        .then(|| first.to_owned())
+}
+
+fn small_talk(turn: &Turn<'_>) -> String {
+    use SmallTalk::{
+        Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+    };
+    let acts = turn.small_talk_acts();
+    // What most needs an answer decides, whatever stands around it.
+    let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
+        .into_iter()
+        .find(|act| acts.contains(act))
+        .unwrap_or(Acknowledgement);
+    let ways: &[&str] = match first {
+        Closing if acts.contains(&Thanks) => &["不客气，再见！", "别客气，下次再聊！"],
+        Closing => &["再见！", "再见，保重！", "下次再聊！"],
+        Thanks => &["不客气！", "别客气，还有什么想聊的吗？"],
+        HowAreYou => &["我很好，谢谢关心。你呢？", "都挺好的，谢谢。今天想聊点什么？"],
+        Apology => &["没关系。", "没事的。"],
+        Greeting => &["你好！想聊点什么？", "你好！有什么可以帮你的？"],
+        Wellbeing => &["那就好。想聊点什么？"],
+        Refusal => &["好的。", "好，需要的时候再找我。"],
+        Acknowledgement => &["好的，接下来想聊什么？", "嗯，还想知道些什么？"],
+    };
+    turn.choose("small talk", ways).to_owned()
+}
+
+/// Says the facts, and asks back or looks back where there is room.
+fn from_facts(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Realised {
+    let openers: &[&str] = if turn.small_talk_acts().contains(&SmallTalk::Greeting) {
+        &["你好！据我所知，", "你好！"]
+    } else {
+        &["", "据我所知，", "我知道的是，"]
+    };
+    let connectors = &["另外，", "还有，", "而且，"];
+    let mut sentences = Vec::new();
+    for (at, fact) in facts.iter().enumerate() {
+        let lead = match at {
+            0 => turn.choose("opener", openers),
+            _ => turn.choose("connector", connectors),
+        };
+        sentences.push(format!("{lead}{}。", fact.clause));
+    }
+    if sentences.len() < 3
+        && let Some(last) = look_back(turn).or_else(|| ask_on(turn, facts))
+    {
+        sentences.push(last);
+    }
+    Realised { text: sentences.concat(), mean_relevance: Some(turn.mean_relevance(facts)) }
+}
+
+/// Reminds of a recalled exchange that is no longer in the dialogue.
+fn look_back(turn: &Turn<'_>) -> Option<String> {
+    let query = turn.relevant_recall()?.entry.query.as_deref()?;
+    let lexicon = Lexicon::chinese();
+    let query = lexicon.key(query);
+    let topic = turn
+        .concepts()
+        .find(|concept| has_han(concept) && query.contains(&lexicon.key(concept)))?;
+    Some(format!("你之前也问过{topic}。"))
+}
+
+/// Asks whether to go on to an extended topic.
+fn ask_on(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Option<String> {
+    let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
+    let fits = |concept: &&str| {
+        has_han(concept) && !said(concept) && word_count(concept) <= MAX_ASKED_WORDS
+    };
+    let topic = turn.extended_topics().find(fits)?;
+    let ways = &["要不要聊聊", "想不想了解一下"];
+    Some(format!("{}{topic}？", turn.choose("ask on", ways)))
+}
+
+/// Admits that no fact answers.
+fn not_known(turn: &Turn<'_>) -> Vec<String> {
+    let ways = &["能再说具体一点吗？", "你最关心的是哪一点？"];
+    match user_topic(turn) {
+        Some(topic) => vec![
+            format!("关于{topic}，我知道的还不够，回答不了。"),
+            turn.choose("ask back", ways).to_owned(),
+        ],
+        None => vec!["这个我不太确定，能再说具体一点吗？".to_owned()],
+    }
+}
+
+/// Takes note of what was told, and asks back.
+fn noted(turn: &Turn<'_>) -> Vec<String> {
+    let note = turn.choose("note", &["原来如此。", "谢谢你告诉我。", "明白了。"]);
+    let ask = match user_topic(turn) {
+        Some(topic) => format!("能再说说{topic}吗？"),
+        None => "能再多说一点吗？".to_owned(),
+    };
+    vec![note.to_owned(), ask]
+}
+
+/// What the current turn is about, in the user's words.
+fn user_topic<'t>(turn: &Turn<'t>) -> Option<&'t str> {
+    turn.mentions_by_informativeness().into_iter().find_map(|mention| mention.span.of(turn.query()))
+}

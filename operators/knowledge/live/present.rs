@@ -1,0 +1,147 @@
+//! What is present: turns upserts and retractions into ±1 against the snapshot and everything
+//! said on the topic before, so that a record that repeats what stands changes nothing.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::FactKey;
+
+use super::super::relation::positive_name;
+use super::super::{Change, Graph, Upsert};
+
+/// Most sources and relations of a graph and its changes together.
+const MAX_SOURCES: usize = 255;
+const MAX_RELATIONS: usize = 65_535;
+
+/// One statement comes or goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Update {
+    pub(super) key: FactKey,
+    pub(super) language: String,
+    /// Above 0.
+    pub(super) weight: f32,
+    pub(super) negated: bool,
+    /// +1: it comes; −1: it goes.
+    pub(super) diff: i32,
+    /// It makes a difference to the snapshot; else it takes one back.
+    pub(super) differs: bool,
+}
+
+/// How a statement stands in one language.
+#[derive(Clone, Debug, PartialEq)]
+struct Stands {
+    language: String,
+    weight: f32,
+    negated: bool,
+}
+
+/// The statements that differ from the snapshot. One per process.
+pub(super) struct Present {
+    graph: Arc<Graph>,
+    /// By key: how the statement stands, where the snapshot has it otherwise.
+    differing: FxHashMap<Box<str>, Option<Upsert>>,
+    sources: FxHashSet<Box<str>>,
+    relations: FxHashSet<Box<str>>,
+}
+
+/// Why a change cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Full {
+    #[error("it names one source more than the {MAX_SOURCES} that there may be")]
+    Sources,
+    #[error("it names one relation more than the {MAX_RELATIONS} that there may be")]
+    Relations,
+}
+
+impl Present {
+    pub(super) fn new(graph: Arc<Graph>) -> Self {
+        let sources = graph.sources().map(Into::into).collect();
+        let relations = graph.relations().map(|relation| relation.name.into()).collect();
+        Self { graph, differing: FxHashMap::default(), sources, relations }
+    }
+
+    /// How many statements differ from the snapshot.
+    pub(super) fn len(&self) -> usize {
+        self.differing.len()
+    }
+
+    /// Applies a change, and gives what comes and goes by it.
+    ///
+    /// # Errors
+    /// There is no room for one more source or relation; nothing changed.
+    pub(super) fn apply(&mut self, change: &Change, into: &mut Vec<Update>) -> Result<(), Full> {
+        let Change { key, upsert } = change;
+        let text = joined(key);
+        if upsert.is_some() {
+            enter(&mut self.sources, &key.source, MAX_SOURCES).ok_or(Full::Sources)?;
+            enter(&mut self.relations, &key.relation, MAX_RELATIONS).ok_or(Full::Relations)?;
+        }
+        let snapshot = self.in_snapshot(key);
+        let stands = |upsert: &Option<Upsert>| -> Vec<Stands> {
+            upsert.iter().map(|upsert| stands(key, upsert)).collect()
+        };
+        let before = match self.differing.get(&*text) {
+            Some(upsert) => stands(upsert),
+            None => snapshot.clone(),
+        };
+        let after = stands(upsert);
+        let goes = before.iter().filter(|fact| !after.contains(fact)).map(|fact| (fact, -1));
+        let comes = after.iter().filter(|fact| !before.contains(fact)).map(|fact| (fact, 1));
+        into.extend(goes.chain(comes).map(|(fact, diff)| Update {
+            key: key.clone(),
+            language: fact.language.clone(),
+            weight: fact.weight,
+            negated: fact.negated,
+            diff,
+            // What the snapshot has differs when it goes, anything else when it comes.
+            differs: snapshot.contains(fact) == (diff < 0),
+        }));
+        if after == snapshot {
+            self.differing.remove(&*text);
+        } else {
+            self.differing.insert(text, upsert.clone());
+        }
+        Ok(())
+    }
+
+    /// How the statement stands in the snapshot, in each language.
+    fn in_snapshot(&self, key: &FactKey) -> Vec<Stands> {
+        let graph = &*self.graph;
+        let mut found = Vec::new();
+        for head in graph.find_all(&key.head) {
+            for tail in graph.find_all(&key.tail) {
+                let facts = graph.facts_between(head, tail).filter(|fact| {
+                    graph.relation(fact.relation).name == key.relation
+                        && graph.source(fact.source) == key.source
+                });
+                found.extend(facts.map(|fact| Stands {
+                    language: graph.language(head).to_owned(),
+                    weight: fact.weight,
+                    negated: fact.negated,
+                }));
+            }
+        }
+        found
+    }
+}
+
+fn stands(key: &FactKey, Upsert { weight, language }: &Upsert) -> Stands {
+    let negated = *weight < 0.0 || positive_name(&key.relation).is_some();
+    Stands { language: language.clone(), weight: weight.abs(), negated }
+}
+
+/// The key as one text; no part of it has a tab.
+fn joined(FactKey { source, head, relation, tail }: &FactKey) -> Box<str> {
+    [source.as_str(), head, relation, tail].join("\t").into()
+}
+
+fn enter(names: &mut FxHashSet<Box<str>>, name: &str, limit: usize) -> Option<()> {
+    if !names.contains(name) {
+        if names.len() == limit {
+            return None;
+        }
+        names.insert(name.into());
+    }
+    Some(())
+}

@@ -1,0 +1,225 @@
+//! `turnstream link`: which concepts of the graph a text or the turns of a log name.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::Serialize;
+use turnstream_operators::knowledge::Graph;
+use turnstream_operators::language::Lexicon;
+use turnstream_operators::linking::{LinkingConfig, link};
+use turnstream_schemas::{Span, Speaker, Turn};
+
+use super::{Exit, InputRefused, load_config, print_json};
+use crate::formats::{self, Format, LoggedItem};
+use crate::knowledge;
+
+/// Show the concepts that a text, or each turn of a log, names.
+///
+/// A line each: dialogue, turn, first byte, one past the last byte, concept, informativeness, and
+/// the text with the mention in double brackets. Turns are linked each for itself, with the
+/// configuration's bounds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream link \"I woke up and made coffee\"
+  turnstream link --data validation.jsonl.gz --format dailydialog --sample 200
+  turnstream link --data travel-dev.jsonl.gz --format kdconv --snapshot travel.snapshot --json")]
+pub struct Args {
+    /// The text.
+    #[arg(value_name = "TEXT", required_unless_present = "data", conflicts_with = "data")]
+    pub text: Option<String>,
+    /// A log whose turns are linked: JSON lines, plain or gzip; `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// The log's shape.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "data")]
+    pub format: Format,
+    /// The snapshot to link with, or "pack" for the shipped one; the configuration's where it is
+    /// not given.
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub snapshot: Option<String>,
+    /// The configuration; the defaults where it is not given. Read are knowledge.snapshot and
+    /// gate.linking.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Show only so many links, drawn by the seed: those with the least checksums of seed,
+    /// dialogue, turn and place. The same log, graph and seed give the same sample.
+    #[arg(long, value_name = "N")]
+    pub sample: Option<usize>,
+    /// The seed of the sample.
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "sample")]
+    pub seed: u32,
+    /// Print one JSON object with the counts and the links, without the texts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One link.
+#[derive(Debug, Serialize)]
+struct Link {
+    dialogue: String,
+    turn: String,
+    span: Span,
+    concept: String,
+    language: String,
+    informativeness: f32,
+    #[serde(skip)]
+    text: String,
+}
+
+/// What programs read.
+#[derive(Debug, Default, Serialize)]
+struct Linked {
+    /// Turns read.
+    turns: u64,
+    /// Turns that name at least one concept.
+    turns_with_links: u64,
+    /// Links in all of them.
+    links: u64,
+    /// Those shown: all, or the sample.
+    shown: Vec<Link>,
+}
+
+/// Links the text or the log.
+///
+/// # Errors
+/// The configuration or the snapshot cannot be used, or the log cannot be read.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let config = load_config(args.config.as_deref())?.value;
+    let snapshot = args.snapshot.clone().unwrap_or_else(|| config.knowledge.snapshot.into());
+    let graph = knowledge::open(&snapshot)?;
+    let mut linked = Linked::default();
+    let mut enter = |turn: &Turn| linked.enter(turn, &graph, &config.gate.linking);
+    match (&args.text, &args.data) {
+        (Some(text), _) => enter(&Turn::new("text", Speaker::User, text)),
+        (None, Some(data)) => {
+            let refused = |error: formats::FormatError| {
+                InputRefused::new(error.to_string(), "give a readable log and its --format")
+                    .caused_by(error)
+            };
+            for item in formats::open(args.format, data).map_err(refused)? {
+                match item {
+                    Ok(LoggedItem::Turn(logged)) => enter(&logged.turn),
+                    Ok(LoggedItem::Raw { line, bytes }) => {
+                        let turn = serde_json::from_slice(&bytes);
+                        enter(&turn.with_context(|| format!("line {line} is no turn"))?);
+                    }
+                    Err(error) if error.ends() => return Err(refused(error).into()),
+                    Err(error) => tracing::warn!(%error, "left out"),
+                }
+            }
+        }
+        (None, None) => {}
+    }
+    if let Some(sample) = args.sample {
+        linked.draw(sample, args.seed);
+    }
+    if args.json {
+        print_json(out, &linked)?;
+    } else {
+        linked.say(out)?;
+    }
+    Ok(Exit::Success)
+}
+
+impl Linked {
+    fn enter(&mut self, turn: &Turn, graph: &Graph, config: &LinkingConfig) {
+        let said = [(Lexicon::of_turn(turn), turn.text.as_str())];
+        let mentions = link(graph.view(), said, config);
+        self.turns += 1;
+        self.turns_with_links += u64::from(!mentions.is_empty());
+        self.links += mentions.len() as u64;
+        self.shown.extend(mentions.into_iter().map(|mention| Link {
+            dialogue: turn.conversation_id.as_str().to_owned(),
+            turn: turn.turn_id.as_ref().map_or("-", |id| id.as_str()).to_owned(),
+            span: mention.span,
+            concept: graph.concept(mention.concept).to_owned(),
+            language: graph.language(mention.concept).to_owned(),
+            informativeness: mention.informativeness,
+            text: turn.text.clone(),
+        }));
+    }
+
+    /// Keeps a sample, in the order of the log.
+    fn draw(&mut self, most: usize, seed: u32) {
+        let rank = |link: &Link| {
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(&seed.to_le_bytes());
+            for part in [&link.dialogue, &link.turn] {
+                hasher.update(part.as_bytes());
+                hasher.update(&[0]);
+            }
+            hasher.update(&link.span.start.to_le_bytes());
+            hasher.finalize()
+        };
+        let mut ranks: Vec<(u32, usize)> =
+            self.shown.iter().enumerate().map(|(at, link)| (rank(link), at)).collect();
+        ranks.sort_unstable();
+        let mut kept: Vec<bool> = vec![false; self.shown.len()];
+        ranks.iter().take(most).for_each(|(_, at)| kept[*at] = true);
+        let mut kept = kept.into_iter();
+        self.shown.retain(|_| kept.next().unwrap_or(false));
+    }
+
+    fn say(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for link in &self.shown {
+            let Span { start, end } = link.span;
+            let parts = [
+                link.text.get(..start as usize),
+                link.span.of(&link.text),
+                link.text.get(end as usize..),
+            ]
+            .map(|part| part.unwrap_or_default().replace(['\t', '\n', '\r'], " "));
+            writeln!(
+                out,
+                "{}\t{}\t{start}\t{end}\t{}\t{:.2}\t{}[[{}]]{}",
+                link.dialogue,
+                link.turn,
+                link.concept,
+                link.informativeness,
+                parts[0],
+                parts[1],
+                parts[2]
+            )?;
+        }
+        let Self { turns, turns_with_links, links, shown } = self;
+        let shown = shown.len();
+        eprintln!("{turns} turns, {turns_with_links} with links, {links} links, {shown} shown");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(turn: u32) -> Link {
+        Link {
+            dialogue: "d".to_owned(),
+            turn: turn.to_string(),
+            span: Span { start: 0, end: 1 },
+            concept: "c".to_owned(),
+            language: "en".to_owned(),
+            informativeness: 0.5,
+            text: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_sample_is_fixed_by_its_seed_and_stays_when_the_log_grows_elsewhere() {
+        let draw = |turns: u32, most, seed| {
+            let mut linked = Linked { shown: (0..turns).map(link).collect(), ..Linked::default() };
+            linked.draw(most, seed);
+            linked.shown.into_iter().map(|link| link.turn).collect::<Vec<_>>()
+        };
+        let (first, again) = (draw(100, 10, 1), draw(100, 10, 1));
+        assert_eq!((first.len(), &first), (10, &again));
+        assert_ne!(first, draw(100, 10, 2));
+        let more = draw(1000, 10, 1);
+        assert!(
+            more.iter().all(|turn| turn.parse::<u32>().unwrap() >= 100 || first.contains(turn))
+        );
+        assert_eq!(draw(3, 10, 1).len(), 3);
+    }
+}

@@ -1,0 +1,258 @@
+//! Static members look after their group: where it stands still with partitions that are nobody's,
+//! one of them leaves and joins again, which has the group share everything out anew.
+//!
+//! A cooperative rebalance moves partitions in two steps: first they are given up, then those who
+//! gave them up join again, and they are given on. A static member that is stopped between the two
+//! and comes back within its session is taken in with what it had, and without a rebalance: that
+//! is what static membership is for. So if all that had to join again were stopped, nobody asks
+//! for the second step, and the partitions stay nobody's until somebody joins, leaves or is
+//! expelled. A dynamic member that comes back is a new member, and asks for it.
+//!
+//! The coordinator's view cannot tell a step that never comes from one that takes its time. Hence
+//! only what two looks show alike counts, further apart than the engine takes to give partitions
+//! up ([`EVERY_MS`]). Where a long restoration holds a member up for longer, somebody joins again
+//! for nothing: then the group waits for that member, as it would have anyway, and nothing is lost
+//! or doubled.
+//!
+//! To leave, a member gives everything up as in any rebalance, so it is best one that holds little.
+//! All members see the same, so all know who that is; the others wait for two looks more each.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::KafkaConfig;
+use super::looks::{Look, Looks};
+
+/// Milliseconds between two looks at least, and no less than a session: a process has 5,000 to give
+/// a partition up.
+const EVERY_MS: u32 = 6_000;
+
+/// How many looks have to show the same before the first member acts, and each next one after it.
+const ALIKE: u32 = 2;
+
+/// How often, where it did not help, the number of looks doubles at most.
+const DOUBLINGS: u32 = 4;
+
+/// How long a member that holds nothing any more may take to leave. Then it joins again without
+/// having left.
+const LEAVING: Duration = Duration::from_secs(30);
+
+/// What a static member does about its group.
+pub(super) struct Mending {
+    looks: Looks,
+    vigil: Vigil,
+    /// Since when it is on its way out of the group, in order to join again.
+    leaving: Option<Instant>,
+    /// How often it left.
+    times: u64,
+}
+
+impl Mending {
+    /// Nothing where the member has no name of its own.
+    pub(super) fn new(config: &KafkaConfig, partitions: i32) -> Option<Self> {
+        if config.group_instance_id.is_empty() {
+            return None;
+        }
+        let every = Duration::from_millis(u64::from(config.session_timeout_ms.max(EVERY_MS)));
+        Some(Self {
+            looks: Looks::start(config, every),
+            vigil: Vigil::new(&config.group_instance_id, partitions),
+            leaving: None,
+            times: 0,
+        })
+    }
+
+    /// The partitions that are nobody's, where this member is to leave now because of them.
+    pub(super) fn leaves(&mut self, held: impl FnOnce() -> BTreeSet<i32>) -> Option<Vec<i32>> {
+        if self.leaving.is_some() {
+            return None;
+        }
+        self.vigil.acts(self.looks.take()?, &held())
+    }
+
+    /// It is on its way out.
+    pub(super) fn leaving(&mut self) {
+        self.leaving = Some(Instant::now());
+        self.times += 1;
+    }
+
+    /// Whether this member is to join again now, once nothing is held any more.
+    pub(super) fn joins(
+        &mut self,
+        holds: impl FnOnce() -> bool,
+        has_left: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(since) = self.leaving else { return false };
+        if holds() {
+            self.leaving = Some(Instant::now());
+            return false;
+        }
+        let joins = has_left() || since.elapsed() >= LEAVING;
+        if joins {
+            self.leaving = None;
+        }
+        joins
+    }
+
+    /// How often it left and joined again.
+    pub(super) fn times(&self) -> u64 {
+        self.times
+    }
+}
+
+/// What the looks so far came to, for one member.
+#[derive(Debug)]
+struct Vigil {
+    name: String,
+    partitions: i32,
+    last: Look,
+    /// How many looks in a row showed the last one.
+    alike: u32,
+    /// How often it acted since all was well.
+    acted: u32,
+}
+
+impl Vigil {
+    fn new(name: &str, partitions: i32) -> Self {
+        Self { name: name.to_owned(), partitions, last: Look::default(), alike: 0, acted: 0 }
+    }
+
+    /// Takes a look in, with the partitions that this member holds; where it is to act, gives those
+    /// that are nobody's.
+    fn acts(&mut self, look: Look, held: &BTreeSet<i32>) -> Option<Vec<i32>> {
+        let nobodys = look.nobodys(self.partitions);
+        if look.stable && nobodys.is_empty() {
+            self.acted = 0;
+        }
+        // One that has not heard yet, or still gives up, is in the middle of a step itself.
+        let stands = look.stable && look.static_members.get(&self.name) == Some(held);
+        if !stands || nobodys.is_empty() {
+            self.alike = 0;
+            return None;
+        }
+        self.alike = if self.alike > 0 && look == self.last { self.alike + 1 } else { 1 };
+        self.last = look;
+        let turn = ALIKE * (1 + self.last.before(&self.name));
+        if self.alike < turn << self.acted.min(DOUBLINGS) {
+            return None;
+        }
+        self.alike = 0;
+        self.acted += 1;
+        Some(nobodys)
+    }
+}
+
+impl Look {
+    /// Of so many partitions, those that were given to nobody.
+    fn nobodys(&self, partitions: i32) -> Vec<i32> {
+        let given = |at: &i32| {
+            let mut members = self.static_members.values();
+            self.of_others.contains(at) || members.any(|given| given.contains(at))
+        };
+        (0..partitions).filter(|at| !given(at)).collect()
+    }
+
+    /// How many static members hold less than this one, or as much and have a lesser name.
+    fn before(&self, name: &str) -> u32 {
+        let place =
+            |name: &str| (self.static_members.get(name).map(BTreeSet::len), name.to_owned());
+        let ours = place(name);
+        let before = self.static_members.keys().filter(|other| place(other) < ours).count();
+        u32::try_from(before).unwrap_or(u32::MAX).min(1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(static_members: &[(&str, &[i32])], of_others: &[i32]) -> Look {
+        let members = static_members.iter().map(|(name, given)| {
+            ((*name).to_owned(), given.iter().copied().collect::<BTreeSet<i32>>())
+        });
+        Look {
+            stable: true,
+            static_members: members.collect(),
+            of_others: of_others.iter().copied().collect(),
+        }
+    }
+
+    /// Shows a member looks, of which it holds what they say, until it acts: after how many, and
+    /// for which partitions.
+    fn acts_after(vigil: &mut Vigil, look: &Look, at_most: usize) -> Option<(usize, Vec<i32>)> {
+        let held = look.static_members.get(&vigil.name).cloned().unwrap_or_default();
+        (1..=at_most).find_map(|nth| Some((nth, vigil.acts(look.clone(), &held)?)))
+    }
+
+    #[test]
+    fn who_holds_least_acts_first_and_the_others_wait_longer() {
+        let stuck = look(&[("a", &[2, 3]), ("b", &[]), ("c", &[4])], &[5]);
+        for (name, after) in [("b", 2), ("c", 4), ("a", 6)] {
+            let acted = acts_after(&mut Vigil::new(name, 6), &stuck, 20);
+            assert_eq!(acted, Some((after, vec![0, 1])), "{name}");
+        }
+        let even = look(&[("b", &[1]), ("a", &[2])], &[]);
+        for (name, after) in [("a", 2), ("b", 4)] {
+            let acted = acts_after(&mut Vigil::new(name, 3), &even, 20);
+            assert_eq!(acted, Some((after, vec![0])), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_well_or_on_the_move_is_left_alone() {
+        let stuck = look(&[("a", &[2, 3]), ("b", &[])], &[]);
+        for (what, look) in [
+            ("all is held", look(&[("a", &[2, 3]), ("b", &[0, 1])], &[])),
+            ("a dynamic member holds the rest", look(&[("a", &[2, 3]), ("b", &[])], &[0, 1])),
+            ("a rebalance goes on", Look { stable: false, ..stuck }),
+            ("b is no member", look(&[("a", &[2, 3])], &[])),
+        ] {
+            assert_eq!(acts_after(&mut Vigil::new("b", 4), &look, 20), None, "{what}");
+        }
+        let mut vigil = Vigil::new("b", 4);
+        for held in [0, 1, 0, 1] {
+            let shown = look(&[("a", &[2, 3]), ("b", &[held])], &[]);
+            let here = [held].into();
+            assert_eq!(vigil.acts(shown, &here), None, "it moves");
+        }
+    }
+
+    #[test]
+    fn what_is_between_two_looks_begins_anew() {
+        let stuck = look(&[("a", &[2, 3]), ("b", &[])], &[]);
+        let nothing = BTreeSet::new();
+        for between in [
+            look(&[("a", &[2, 3]), ("b", &[0, 1])], &[]),
+            Look { stable: false, ..stuck.clone() },
+            look(&[("a", &[3]), ("b", &[])], &[]),
+        ] {
+            let mut vigil = Vigil::new("b", 4);
+            for shown in [&stuck, &between, &stuck] {
+                assert_eq!(vigil.acts(shown.clone(), &nothing), None, "{between:?}");
+            }
+            assert_eq!(vigil.acts(stuck.clone(), &nothing), Some(vec![0, 1]), "{between:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_in_the_middle_of_a_step_waits() {
+        let stuck = look(&[("a", &[2, 3]), ("b", &[])], &[]);
+        let mut vigil = Vigil::new("b", 4);
+        for held in [[0].into(), BTreeSet::new(), [0].into(), BTreeSet::new()] {
+            assert_eq!(vigil.acts(stuck.clone(), &held), None, "{held:?}");
+        }
+        assert_eq!(vigil.acts(stuck, &BTreeSet::new()), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn what_does_not_help_is_done_ever_more_seldom() {
+        let stuck = look(&[("a", &[2, 3]), ("b", &[])], &[]);
+        let well = look(&[("a", &[2, 3]), ("b", &[0, 1])], &[]);
+        let mut vigil = Vigil::new("b", 4);
+        for after in [2, 4, 8, 16, 32, 32] {
+            assert_eq!(acts_after(&mut vigil, &stuck, 99), Some((after, vec![0, 1])));
+        }
+        assert_eq!(acts_after(&mut vigil, &well, 1), None);
+        assert_eq!(acts_after(&mut vigil, &stuck, 99), Some((2, vec![0, 1])), "all was well");
+    }
+}

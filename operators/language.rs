@@ -261,6 +261,15 @@ impl Lexicon {
         key
     }
 
+    /// A text in the language's one script: Chinese in simplified characters, anything else as it
+    /// is. Facts are imported so, that 長城 and 长城 are one concept.
+    pub fn in_one_script<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.writing {
+            Writing::English => Cow::Borrowed(text),
+            Writing::Chinese => chinese::simplified_text(text),
+        }
+    }
+
     /// How many words a text has. Single characters that stand together in a Chinese text count as
     /// one: a name that the dictionary does not know falls into them.
     pub fn word_count(&self, text: &str) -> u32 {

@@ -129,6 +129,8 @@ pub struct Labels {
     pub need: Option<Need>,
     /// What the reply used, by the data set's ids or, where it has none, in its words.
     pub gold: Vec<String>,
+    /// What those ids stand for, in the data set's words, where they are kept.
+    pub texts: Vec<String>,
     /// What the reply is about.
     pub topic: Option<String>,
 }

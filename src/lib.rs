@@ -26,6 +26,7 @@
 //! order live out here and never in the operators or the core. `ARCHITECTURE.md` lists all
 //! invariants with the tests that hold them.
 
+pub mod annotations;
 pub mod cache;
 pub mod cli;
 pub mod commit;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use turnstream_schemas::FactStatement;
 
-use super::realiser::{Realised, Sayable, Turn, said};
+use super::realiser::{Realised, Sayable, Saying, Turn, said};
 use crate::knowledge::chinese_clause;
 use crate::language::{Lexicon, has_han};
 use crate::salience::word_count;
@@ -32,7 +32,16 @@ pub(super) fn answer(turn: &Turn<'_>) -> Realised {
         return said(&[small_talk(turn)]);
     }
     let asked = Lexicon::chinese().key(turn.query());
-    let facts = turn.facts_to_say(|relation| answers(relation, &asked), clause);
+    let named = turn.current_concepts();
+    let facts = turn.facts_to_say(&Saying {
+        // What is asked about comes first in a Chinese fact, as its name says: 故宫的门票.
+        answers: &|fact| {
+            answers(&fact.relation, &asked)
+                && (named.is_empty() || named.contains(&fact.head.as_str()))
+        },
+        clause: &clause,
+        repeats_answers: true,
+    });
     if !facts.is_empty() {
         return from_facts(turn, &facts);
     }
@@ -124,7 +133,10 @@ fn look_back(turn: &Turn<'_>) -> Option<String> {
 fn ask_on(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Option<String> {
     let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
     let fits = |concept: &&str| {
-        has_han(concept) && !said(concept) && word_count(concept) <= MAX_ASKED_WORDS
+        has_han(concept)
+            && !said(concept)
+            && word_count(concept) <= MAX_ASKED_WORDS
+            && turn.is_described(concept)
     };
     let topic = turn.extended_topics().find(fits)?;
     let ways = &["要不要聊聊", "想不想了解一下"];

@@ -56,8 +56,11 @@ pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationC
         return said(&[turn.answer_small_talk()]);
     }
     let wanted = wanted_relations(&turn.words);
-    let say = |fact: &FactStatement| Templates::english().clause(fact, grammar);
-    let facts = turn.facts_to_say(|relation| wanted.contains(&relation), say);
+    let facts = turn.facts_to_say(&Saying {
+        answers: &|fact| wanted.contains(&fact.relation.as_str()),
+        clause: &|fact| Templates::english().clause(fact, grammar),
+        repeats_answers: false,
+    });
     if !facts.is_empty() {
         return turn.answer_from_facts(&facts);
     }
@@ -71,6 +74,16 @@ pub(super) fn said(sentences: &[String]) -> Realised {
     // Chinese sentences stand without spaces.
     let joint = if sentences.first().is_some_and(|first| has_han(first)) { "" } else { " " };
     Realised { text: sentences.join(joint), mean_relevance: None }
+}
+
+/// How a language says facts.
+pub(super) struct Saying<'s> {
+    /// Does a fact answer what is asked?
+    pub(super) answers: &'s dyn Fn(&FactStatement) -> bool,
+    /// A fact as a clause, where it can be said well.
+    pub(super) clause: &'s dyn Fn(&FactStatement) -> Option<String>,
+    /// Whether a fact that answers is said again.
+    pub(super) repeats_answers: bool,
 }
 
 /// A fact that can be said, as a clause.
@@ -139,6 +152,12 @@ impl<'a> Turn<'a> {
         extended.map(|topic| topic.concept.as_str())
     }
 
+    /// Whether the knowledge says something about a concept, not only with it.
+    pub(super) fn is_described(&self, concept: &str) -> bool {
+        let found = self.graph.find(concept);
+        found.is_some_and(|id| self.graph.strongest_from(id, 1).next().is_some())
+    }
+
     /// The mean relevance of facts.
     pub(super) fn mean_relevance(&self, facts: &[Sayable<'_>]) -> f64 {
         let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
@@ -185,15 +204,10 @@ impl<'a> Turn<'a> {
 
     /// The selected facts that can be said well, most fitting first, as many as are said. Of
     /// equals the order of selection stands.
-    /// `answers` tells whether a relation answers what is asked, `say` puts a fact into a clause.
-    pub(super) fn facts_to_say(
-        &self,
-        answers: impl Fn(&str) -> bool,
-        say: impl Fn(&FactStatement) -> Option<String>,
-    ) -> Vec<Sayable<'a>> {
+    pub(super) fn facts_to_say(&self, saying: &Saying<'_>) -> Vec<Sayable<'a>> {
         let current = self.current_concepts();
         let unfit = |fact: &FactStatement| {
-            let answers = answers(&fact.relation);
+            let answers = (saying.answers)(fact);
             let touches =
                 current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
             // False sorts first. What is denied seldom answers: it comes last. What a source
@@ -216,9 +230,10 @@ impl<'a> Turn<'a> {
             .collect();
         let mut sayable = Vec::<Sayable<'a>>::new();
         for (evidence, fact) in selected {
-            let Some(clause) = say(fact) else { continue };
+            let Some(clause) = (saying.clause)(fact) else { continue };
             let lower = clause.to_lowercase();
-            let new = !told.iter().any(|told| told.contains(&lower))
+            let again = saying.repeats_answers && (saying.answers)(fact);
+            let new = (again || !told.iter().any(|told| told.contains(&lower)))
                 && !sayable.iter().any(|other| other.clause == clause);
             if new {
                 sayable.push(Sayable { evidence, fact, clause });
@@ -228,7 +243,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The concepts that the current turn names, as the graph writes them.
-    fn current_concepts(&self) -> Vec<&'a str> {
+    pub(super) fn current_concepts(&self) -> Vec<&'a str> {
         self.current_mentions().map(|mention| self.graph.concept(mention.concept)).collect()
     }
 

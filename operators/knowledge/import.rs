@@ -6,6 +6,8 @@ use std::io::{BufRead, Read};
 use serde::{Deserialize, Serialize};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
+use crate::language::Lexicon;
+
 use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
 
 /// Longest text of a concept or relation, in bytes.
@@ -284,11 +286,20 @@ fn parse(
     if line.trim().is_empty() {
         return Ok(None);
     }
-    match format {
+    let fact = match format {
         Format::ConceptNetCsv => parse_conceptnet(line, options),
         Format::Triples => triples::parse(line, options),
         Format::Tsv | Format::Auto => parse_tsv(line, options, first),
-    }
+    };
+    Ok(fact?.map(in_one_script))
+}
+
+/// The fact with its texts in the one script of its language.
+fn in_one_script(fact: ImportedFact) -> ImportedFact {
+    let Some(lexicon) = Lexicon::for_language(&fact.language) else { return fact };
+    let one = |text: &str| lexicon.in_one_script(text).into_owned();
+    let (head, tail, relation) = (one(&fact.head), one(&fact.tail), one(&fact.relation));
+    ImportedFact { head, tail, relation, ..fact }
 }
 
 fn parse_tsv(

@@ -80,6 +80,14 @@ fn simplified(letter: char) -> char {
     SIMPLIFIED.get(&letter).copied().unwrap_or(letter)
 }
 
+/// A text in simplified characters, and else as it is.
+pub(super) fn simplified_text(text: &str) -> Cow<'_, str> {
+    if text.chars().all(|letter| simplified(letter) == letter) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(simplified).collect())
+}
+
 /// The lemma of a word; see the head of the module.
 pub(super) fn lemma(word: &str) -> Cow<'_, str> {
     let kept = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -1,6 +1,6 @@
 //! `turnstream replay`: a log of conversations through the same dataflow, as fast as it goes.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use serde::Serialize;
 use turnstream_operators::history::ResponseSource;
 
 use super::progress::Progress;
-use super::{Exit, InputRefused, load_config, print_json, signals};
+use super::{Exit, InputRefused, Usage, load_config, print_json, signals};
+use crate::annotations::{Annotated, Responses};
 use crate::engine::{Ends, Summary, serve};
 use crate::formats::{self, Format, FormatError, LoggedItem};
 use crate::log::jsonl::{self, Records, Sinks, Written};
@@ -31,6 +32,7 @@ Examples:
   turnstream replay log.jsonl --out responses.jsonl
   turnstream replay validation.jsonl.gz --format dailydialog --out out.jsonl --json
   turnstream replay log.jsonl --out a.jsonl --out-history history.jsonl --history generated
+  turnstream replay travel.jsonl.gz --format kdconv --out out.jsonl --annotations --json
   turnstream replay big.jsonl.gz --out out.jsonl --resume")]
 pub struct Args {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
@@ -67,6 +69,10 @@ pub struct Args {
     /// Write the time that each stage took into the responses. Two replays then differ.
     #[arg(long)]
     pub timings: bool,
+    /// Compare the responses with the data set's annotations, kdconv's triples or kbp's texts:
+    /// which turns have a correct link and foreseen facts. Reads LOG once more.
+    #[arg(long, requires = "out")]
+    pub annotations: bool,
     /// Print one JSON object with counts and rates as the last line of standard output.
     #[arg(long)]
     pub json: bool,
@@ -103,6 +109,9 @@ struct Replayed {
     seconds: f64,
     turns_per_second: f64,
     peak_rss_bytes: Option<u64>,
+    /// How the responses meet the data set's annotations, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Annotated>,
 }
 
 /// Replays the log.
@@ -110,6 +119,10 @@ struct Replayed {
 /// # Errors
 /// Where the configuration is wrong, the log cannot be opened, or a file cannot be written.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
+        let what = format!("{} has no annotations that responses are compared with", args.format);
+        return Err(Usage::new(what, "leave --annotations out, or replay kdconv or kbp").into());
+    }
     let mut config = load_config(args.config.as_deref())?.value;
     // Files need no interval, and a logged turn may be as old as it likes.
     config.commit.interval_ms = 0;
@@ -147,6 +160,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         seconds,
         turns_per_second: tally.inputs as f64 / seconds.max(f64::EPSILON),
         peak_rss_bytes: resident_bytes("VmHWM:"),
+        annotations: annotations(args)?,
         tally,
     };
     if args.json {
@@ -175,6 +189,17 @@ fn say(replayed: &Replayed, file: Option<&Path>, out: &mut dyn Write) -> std::io
         "the gate retrieved for {} and skipped {}; {} responses met foreseen facts; {} facts used",
         gate.retrieve, gate.skip, replayed.tally.foreseen_hits, replayed.tally.evidence_used
     )?;
+    if let Some(annotated) = &replayed.annotations {
+        let Annotated { turns, linked, annotated, named, correctly_linked, .. } = annotated;
+        writeln!(
+            out,
+            "{linked} of {turns} answered turns have a link; of {annotated} whose reply is \
+             annotated, {named} name what it is about, {correctly_linked} have a correct link, {} \
+             foreseen facts, {} a fact of the annotation selected",
+            replayed.annotations.as_ref().map_or(0, |all| all.annotated_foreseen),
+            replayed.annotations.as_ref().map_or(0, |all| all.fact_selected),
+        )?;
+    }
     if replayed.skipped > 0 {
         writeln!(out, "{} dialogues or lines could not be read", replayed.skipped)?;
     }
@@ -182,6 +207,24 @@ fn say(replayed: &Replayed, file: Option<&Path>, out: &mut dyn Write) -> std::io
         writeln!(out, "responses: {}", file.display())?;
     }
     Ok(())
+}
+
+/// Compares the responses in the output file with the log's annotations, where asked for.
+fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
+    let Some(file) = args.out.as_deref().filter(|_| args.annotations) else { return Ok(None) };
+    let mut responses = Responses::default();
+    let lines = std::io::BufReader::new(std::fs::File::open(file).context("the responses")?);
+    for line in lines.lines() {
+        let line = line.context("the responses")?;
+        responses.add(&serde_json::from_str(&line).context("a response just written")?);
+    }
+    let items = formats::open(args.format, &args.log)?;
+    // What could not be read was told when it was replayed.
+    let logged = items.filter_map(|item| match item {
+        Ok(LoggedItem::Turn(logged)) => Some(*logged),
+        _ => None,
+    });
+    Ok(Some(responses.compare(args.format, logged)))
 }
 
 /// The inputs, from the loader of the format.

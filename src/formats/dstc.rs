@@ -77,7 +77,7 @@ impl Shape for Record {
             last.answering = Labels {
                 need: self.target.map(|yes| if yes { Need::Unstructured } else { Need::None }),
                 gold: self.knowledge.iter().map(Snippet::id).collect(),
-                topic: None,
+                ..Labels::default()
             };
         }
         Ok(Dialogue::english(None, utterances))

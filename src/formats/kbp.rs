@@ -12,7 +12,8 @@
 //!   an id of knowledge.
 //! - Label `gold`: ids as upstream writes them, `B2` for a sentence of the persona and `B2-K0`
 //!   for knowledge behind it, persona first.
-//! - Dropped: the knowledge behind the persona (`persona_kg`).
+//! - Label `texts`: what those ids stand for, in their order.
+//! - Dropped: the knowledge behind the persona (`persona_kg`) that no reply used.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,20 @@ use super::{Labels, Need};
 pub(super) struct Record {
     id: Option<String>,
     persona: BTreeMap<String, String>,
+    /// Sentence of the persona → its knowledge.
+    #[serde(default)]
+    persona_kg: BTreeMap<String, BTreeMap<String, String>>,
     conversation: Vec<Exchange>,
+}
+
+impl Record {
+    /// What an id stands for: `B2` or `B2-K0`.
+    fn text(&self, id: &str) -> Option<String> {
+        match id.split_once('-') {
+            None => self.persona.get(id).cloned(),
+            Some((sentence, knowledge)) => self.persona_kg.get(sentence)?.get(knowledge).cloned(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -41,20 +55,22 @@ struct Exchange {
 
 impl Shape for Record {
     fn dialogue(self) -> Result<Dialogue, String> {
+        let utterances = self.conversation.iter().flat_map(|exchange| {
+            let need = if exchange.used.is_empty() { Need::None } else { Need::Persona };
+            let gold: Vec<String> = exchange.used.iter().flatten().cloned().collect();
+            let texts = gold.iter().filter_map(|id| self.text(id)).collect();
+            let mut reply = Utterance::new(Speaker::System, exchange.system.clone());
+            reply.made_with = Labels { need: Some(need), gold, texts, topic: None };
+            [Utterance::new(Speaker::User, exchange.user.clone()), reply]
+        });
+        let utterances = utterances.collect();
         let mut persona: Vec<_> = self.persona.into_iter().collect();
         // B10 comes after B9.
         persona.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
-        let utterances = self.conversation.into_iter().flat_map(|exchange| {
-            let need = if exchange.used.is_empty() { Need::None } else { Need::Persona };
-            let gold = exchange.used.into_iter().flatten().collect();
-            let mut reply = Utterance::new(Speaker::System, exchange.system);
-            reply.made_with = Labels { need: Some(need), gold, topic: None };
-            [Utterance::new(Speaker::User, exchange.user), reply]
-        });
         Ok(Dialogue {
             id: self.id,
             language: "zh",
-            utterances: utterances.collect(),
+            utterances,
             persona: persona.into_iter().map(|(_, sentence)| sentence).collect(),
         })
     }

@@ -44,7 +44,8 @@ impl Shape for Record {
             let gold = message.attrs.iter();
             let gold =
                 gold.map(|triple| [&*triple.name, &triple.attrname, &triple.attrvalue].join("\t"));
-            utterance.made_with = Labels { need: Some(need), gold: gold.collect(), topic: None };
+            utterance.made_with =
+                Labels { need: Some(need), gold: gold.collect(), ..Labels::default() };
             utterance
         });
         let utterances = utterances.collect();

@@ -44,7 +44,7 @@ impl Shape for Record {
             if utterance.speaker == Speaker::System {
                 let need = if turn.enrich { Need::Unstructured } else { Need::None };
                 let gold = turn.kg_snippets.iter().map(id_text).collect();
-                utterance.made_with = Labels { need: Some(need), gold, topic: None };
+                utterance.made_with = Labels { need: Some(need), gold, ..Labels::default() };
             }
             utterances.push(utterance);
         }

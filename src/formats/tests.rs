@@ -145,6 +145,8 @@ fn kbp_gives_the_persona_and_what_the_reply_used() {
     assert_eq!(needs(&turns), [Some(Need::None), None, persona, None, persona, None]);
     assert_eq!(turns[2].labels.gold, ["B0"]);
     assert_eq!(turns[4].labels.gold, ["B0", "B0-K0"]);
+    assert_eq!(turns[4].labels.texts.len(), 2);
+    assert_eq!(turns[4].labels.texts[0], turns[4].turn.persona[0]);
     assert_eq!(turns[0].turn.persona, ["我 喜欢 爬山", "我有一只猫", "我住在海边"]);
     assert_eq!(turns[1].turn.persona, Vec::<String>::new());
     assert_eq!(turns[1].turn.language.as_deref(), Some("zh"));

@@ -48,7 +48,7 @@ impl Shape for Record {
             let mut gold = turn.knowledge_source;
             gold.retain(|source| source != PERSONAL);
             let need = if gold.is_empty() { Need::None } else { Need::Unstructured };
-            utterance.made_with = Labels { need: said.then_some(need), gold, topic: None };
+            utterance.made_with = Labels { need: said.then_some(need), gold, ..Labels::default() };
             utterance
         });
         Ok(Dialogue::english(Some(self.id), utterances.collect()))

@@ -10,6 +10,7 @@ mod documents;
 mod invariants;
 mod kafka;
 mod knowledge_live;
+mod languages;
 mod metrics;
 mod operations;
 mod replay;

@@ -246,7 +246,7 @@ mod in_an_engine {
         let gated = Gated { may: Arc::clone(&may), fails: false, polls: Arc::clone(&polls) };
         let (ends, parts) = (ends(&log, gated), parts(Config::default()));
         let engine = std::thread::spawn(move || serve(ends, &parts, 1, &AtomicBool::new(false)));
-        while polls.load(Ordering::SeqCst) < 200 {
+        while polls.load(Ordering::SeqCst) < 200 && !engine.is_finished() {
             std::thread::yield_now();
         }
         assert_eq!(answers(&log), 0, "it may have been taken back");

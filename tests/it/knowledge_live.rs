@@ -2,6 +2,7 @@
 //! follower reads of it, and how `run` begins with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,37 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     assert!(followed.has_no_lag());
 
     runs(&site, &config);
+}
+
+/// Without a broker: what was put while nobody served is known to the first turn.
+#[test]
+fn an_embedded_log_is_learned_before_the_first_turn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let config = path("turnstream.toml");
+    let text = format!(
+        "[log]\nkind = \"embedded\"\ndirectory = {:?}\n[log.embedded]\npartitions = 1\n",
+        path("log")
+    );
+    std::fs::write(&config, text).expect("written");
+    let offsets = |conversation: &str| {
+        let turn = serde_json::json!({
+            "conversation_id": conversation, "speaker": "user", "text": "Black coffee?",
+        });
+        std::fs::write(path("turns"), format!("{turn}\n")).expect("written");
+        let mut run = crate::turnstream(&["run", "--config", &config]);
+        run.stdin(File::open(path("turns")).expect("turns"));
+        let out = said(&run.output().expect("the program runs"), "turnstream run");
+        let response: Value = serde_json::from_str(out.trim()).expect("one response");
+        response["knowledge"]["offsets"].clone()
+    };
+    let none = offsets("one");
+    assert!(none.as_object().is_none_or(|of| of.values().all(|end| *end == 0)), "{none}");
+    for (times, conversation) in [(1, "two"), (2, "three")] {
+        let mut put = crate::turnstream(&["knowledge", "put", "--config", &config]);
+        said(&put.args(COFFEE).output().expect("the program runs"), "knowledge put");
+        assert_eq!(offsets(conversation), serde_json::json!({ "0": times }));
+    }
 }
 
 /// An engine learns what is there before it is ready, passes over what is no change, and goes on

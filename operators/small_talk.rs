@@ -274,8 +274,36 @@ fn is_filler(word: &str) -> bool {
         || CHINESE_PHRASES.fillers.binary_search_by(|filler| filler.as_str().cmp(word)).is_ok()
 }
 
+/// Finds small talk in a text, given with its spoken words.
+///
+/// A Chinese clause is small talk as a whole or not at all: 好的 is, and so is 好 alone, but not the
+/// 好 of 好玩 nor the 我知道 of 我知道故宫, which no space sets apart.
+pub fn small_talk_in(text: &str, words: &[String]) -> SmallTalkReading {
+    if !has_han(text) {
+        return read_small_talk(words);
+    }
+    let mut reading = SmallTalkReading::default();
+    let (mut covered, mut nothing_else) = (0_usize, true);
+    for clause in text.split(|letter: char| !letter.is_alphanumeric() && letter != '\'') {
+        let words = spoken_words(clause);
+        let inside = read_small_talk(&words);
+        if inside.share == 1.0 {
+            covered += words.len();
+            reading.acts.extend(inside.acts);
+        } else {
+            nothing_else &= words.iter().all(|word| is_filler(word));
+        }
+    }
+    if reading.acts.is_empty() {
+        return reading;
+    }
+    let share = covered as f64 / words.len().max(1) as f64;
+    reading.share = if nothing_else { 1.0 } else { share };
+    reading
+}
+
 /// Finds small talk in spoken words (see [`spoken_words`]), longest phrase first.
-pub fn read_small_talk(words: &[String]) -> SmallTalkReading {
+fn read_small_talk(words: &[String]) -> SmallTalkReading {
     let (mut acts, mut covered, mut fillers, mut at) = (Vec::new(), 0_usize, 0_usize, 0_usize);
     while at < words.len() {
         if let Some((length, act)) = longest_phrase(&words[at..]) {
@@ -318,7 +346,7 @@ mod tests {
     #[test]
     fn small_talk_is_told_from_talk() {
         let check = |text: &str, acts: &[SmallTalk], all: bool| {
-            let reading = read_small_talk(&spoken_words(text));
+            let reading = small_talk_in(text, &spoken_words(text));
             assert_eq!(reading.acts, acts, "{text}");
             assert_eq!(reading.share == 1.0, all, "{text}: {}", reading.share);
         };
@@ -342,6 +370,9 @@ mod tests {
         check("我也这么觉得呢。", &[Acknowledgement], true);
         check("你好，故宫的门票多少钱？", &[Greeting], false);
         check("故宫", &[], false);
+        check("我知道故宫", &[], false);
+        check("是不是很好玩", &[], false);
+        check("嗯，好，那，再见！", &[Acknowledgement, Acknowledgement, Closing], true);
     }
 
     #[test]

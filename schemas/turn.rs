@@ -62,7 +62,8 @@ pub struct Turn {
     /// When it was said; the log's time where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<EventTime>,
-    /// BCP 47 language tag, such as `en`; the configured language where absent.
+    /// BCP 47 language tag, such as `en` or `zh-TW`; told from the script where absent, or where
+    /// it names a language that is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Sentences that describe the user.

@@ -8,7 +8,7 @@ use turnstream_schemas::RecalledVia;
 use crate::flow::TurnContext;
 use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
-use crate::small_talk::{read_small_talk, spoken_words};
+use crate::small_talk::{small_talk_in, spoken_words};
 
 /// Features of a turn, each in 0..=1. Names are those of [`super::GateWeights`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,8 @@ pub struct Features {
     pub request: f64,
     /// 1 − e^(−Σ informativeness) over the turn's concepts that no earlier utterance named.
     pub new_concepts: f64,
-    /// The informativeness of the most informative concept of the turn.
+    /// The informativeness of the most informative concept of the turn; of a Chinese question or
+    /// request, also of what the last six utterances named, since it leaves out what is understood.
     pub informativeness: f64,
     /// The largest overlap (Jaccard, content lemmas) with a recalled query that was answered, 0
     /// where it is below one half: a passing likeness answers nothing.
@@ -197,15 +198,33 @@ impl Features {
                 fresh += informativeness;
             }
         }
+        let question = question(context.query(), &words);
+        let request = f64::from(u8::from(requests(context.query(), &words)));
+        if question + request > 0.0 && has_han(context.query()) {
+            most = most.max(understood(mentions, current));
+        }
         Self {
-            question: question(context.query(), &words),
-            request: f64::from(u8::from(requests(context.query(), &words))),
+            question,
+            request,
             new_concepts: 1.0 - (-fresh).exp(),
             informativeness: most,
             answered: answered(context),
-            small_talk: read_small_talk(&words).share,
+            small_talk: small_talk_in(context.query(), &words).share,
         }
     }
+}
+
+/// How many utterances back what a Chinese question leaves out is looked for: three exchanges.
+const UNDERSTOOD_UTTERANCES: u32 = 6;
+
+/// The informativeness of what a Chinese question leaves out. Chinese does not say again what is
+/// understood (门票多少钱？), nor puts a pronoun for it: the question is about the most informative
+/// concept that was lately named.
+fn understood(mentions: &[Mention], current: u32) -> f64 {
+    let lately = mentions.iter().filter(|mention| {
+        (1..=UNDERSTOOD_UTTERANCES).contains(&current.saturating_sub(mention.utterance))
+    });
+    lately.map(|mention| f64::from(mention.informativeness)).fold(0.0, f64::max)
 }
 
 /// How surely something is asked.

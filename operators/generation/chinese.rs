@@ -32,7 +32,9 @@ pub(super) fn answer(turn: &Turn<'_>) -> Realised {
         return said(&[small_talk(turn)]);
     }
     let asked = Lexicon::chinese().key(turn.query());
-    let named = turn.current_concepts();
+    // What is only said of something (a district, a price) is not what is asked about.
+    let mut named = turn.current_concepts();
+    named.retain(|concept| turn.is_described(concept));
     let facts = turn.facts_to_say(&Saying {
         // What is asked about comes first in a Chinese fact, as its name says: 故宫的门票.
         answers: &|fact| {

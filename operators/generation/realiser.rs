@@ -11,7 +11,7 @@ use crate::knowledge::View;
 use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
 use crate::salience::word_count;
-use crate::small_talk::{SmallTalk, SmallTalkReading, read_small_talk, spoken_words};
+use crate::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
 
 /// The share of small talk from which on a turn is answered as small talk.
 const SMALL_TALK_SHARE: f64 = 0.8;
@@ -45,7 +45,7 @@ pub(super) struct Turn<'a> {
 /// Answers a turn.
 pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationConfig) -> Realised {
     let words = spoken_words(grounded.turn.context.query());
-    let small_talk = read_small_talk(&words);
+    let small_talk = small_talk_in(grounded.turn.context.query(), &words);
     let grammar = Grammar::english();
     let turn = Turn { grounded, graph, config, grammar, words, small_talk };
     let lexicon = grounded.turn.context.lexicon();

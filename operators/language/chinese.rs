@@ -5,6 +5,7 @@
 //! forms, letters lower case; punctuation inside a word goes. So the key of a text does not depend
 //! on where its words end, and a key is its own key. What that gives away: a character with two
 //! simplified forms always takes the same (乾 is 干 in 乾隆 too), on both sides of a match alike.
+//! Texts that are shown or cut into words are simplified phrase by phrase instead.
 //!
 //! Words are cut without jieba's hidden Markov model: what the dictionary does not know falls into
 //! single characters instead of into invented words. A name that the graph knows and the dictionary
@@ -33,6 +34,11 @@ const RULES_VERSION: u32 = 1;
 /// The dictionary of words: about 350,000, loaded when the first Chinese word is met.
 static SEGMENTER: LazyLock<Jieba> = LazyLock::new(Jieba::new);
 
+/// Traditional → simplified, phrase by phrase. The tables are inside the program; were they not
+/// readable, texts would stay as they are, and the fingerprint would say so.
+static CONVERTER: LazyLock<Option<OpenCC>> =
+    LazyLock::new(|| OpenCC::from_config(BuiltinConfig::T2s).ok());
+
 /// Traditional → simplified, where they differ.
 static SIMPLIFIED: LazyLock<FxHashMap<char, char>> = LazyLock::new(simplified_forms);
 
@@ -42,9 +48,7 @@ const BLOCKS: [std::ops::RangeInclusive<u32>; 3] =
 
 fn simplified_forms() -> FxHashMap<char, char> {
     let mut forms = FxHashMap::default();
-    // The tables are inside the program; were they not readable, characters would stay as they
-    // are, and the fingerprint would say so.
-    let Ok(table) = OpenCC::from_config(BuiltinConfig::T2s) else { return forms };
+    let Some(table) = CONVERTER.as_ref() else { return forms };
     let mut buffer = [0; 4];
     for letter in BLOCKS.into_iter().flatten().filter_map(char::from_u32) {
         let simplified = table.convert(letter.encode_utf8(&mut buffer));
@@ -80,12 +84,17 @@ fn simplified(letter: char) -> char {
     SIMPLIFIED.get(&letter).copied().unwrap_or(letter)
 }
 
-/// A text in simplified characters, and else as it is.
+/// Traditional characters that simplified texts use as well (乾隆).
+const IN_BOTH: char = '乾';
+
+/// A text in simplified characters, and else as it is; with regard to the words that characters
+/// stand in, unlike a lemma: 乾隆 stays, 乾淨 is 干净.
 pub(super) fn simplified_text(text: &str) -> Cow<'_, str> {
-    if text.chars().all(|letter| simplified(letter) == letter) {
-        return Cow::Borrowed(text);
+    let traditional = |letter: char| letter != IN_BOTH && simplified(letter) != letter;
+    match CONVERTER.as_ref() {
+        Some(converter) if text.chars().any(traditional) => Cow::Owned(converter.convert(text)),
+        _ => Cow::Borrowed(text),
     }
-    Cow::Owned(text.chars().map(simplified).collect())
 }
 
 /// The lemma of a word; see the head of the module.
@@ -140,7 +149,7 @@ pub(super) fn words<'a>(lexicon: &Lexicon, text: &'a str) -> Vec<Word<'a>> {
 /// Chinese characters that stand together.
 #[derive(Default)]
 struct Run {
-    /// Their simplified forms.
+    /// The characters, compatibility forms as ordinary ones.
     text: String,
     /// Where each begins in the text.
     starts: Vec<usize>,
@@ -153,7 +162,7 @@ impl Run {
         let mut buffer = [0; 4];
         // A compatibility character is one ordinary character.
         let ordinary = character.encode_utf8(&mut buffer).nfkc().next().unwrap_or(character);
-        self.text.push(simplified(ordinary));
+        self.text.push(ordinary);
         self.starts.push(start);
         self.end = end;
     }
@@ -161,11 +170,18 @@ impl Run {
     /// Cuts the characters into words and begins anew.
     fn cut(&mut self, lexicon: &Lexicon, words: &mut Vec<Word<'_>>) {
         let mut first = 0;
-        for token in SEGMENTER.cut(&self.text, false) {
+        let written = simplified_text(&self.text);
+        // No phrase of the table is longer or shorter than what it stands for; were one, the
+        // characters as they are would still have their places.
+        let count = |text: &str| text.chars().count();
+        let written = if count(&written) == self.starts.len() { &*written } else { &self.text };
+        for token in SEGMENTER.cut(written, false) {
             let after = first + token.word.chars().count();
             let Some(&start) = self.starts.get(first) else { break };
             let end = self.starts.get(after).copied().unwrap_or(self.end);
-            let lemma = Cow::Owned(token.word.to_owned());
+            let lemma = Cow::Owned(
+                self.text.chars().skip(first).take(after - first).map(simplified).collect(),
+            );
             words.extend(Lexicon::chinese_word(lexicon, lemma, start, end));
             first = after;
         }

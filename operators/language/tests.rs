@@ -208,6 +208,13 @@ pub(crate) mod chinese {
         assert_eq!(key("周邊 景點"), key("周边景点"));
         assert_eq!(key("Ｔ恤"), "t恤");
         assert_eq!(key("頭髮"), key("头发"));
+        assert_eq!(key("乾清宮"), key("乾清宫"));
+        let one = |text| Lexicon::chinese().in_one_script(text).into_owned();
+        assert_eq!(
+            ["乾清宮", "乾清宫", "乾淨的頭髮", "T恤"].map(one),
+            ["乾清宫", "乾清宫", "干净的头发", "T恤"]
+        );
+        assert_eq!(cut("乾隆和天坛").len(), 3, "乾隆 is one word");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -11,6 +11,7 @@ const DOCUMENTS: [&str; 9] = [
     "deploy/kafka/README.md",
     "docs/exactly-once.md",
     "docs/kafka.md",
+    "docs/linking.md",
     "src/pack/README.md",
 ];
 

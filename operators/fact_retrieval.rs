@@ -254,13 +254,18 @@ fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
     0.5 + 0.5 * least
 }
 
+/// The id of a fact as evidence.
+pub fn evidence_id(source: &str, relation: &str, head: &str, tail: &str) -> EvidenceId {
+    EvidenceId(format!("{source}/{relation}/{head}/{tail}"))
+}
+
 /// A fact as evidence.
 fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> Evidence {
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
     let relation = graph.relation(fact.relation).name;
     let source = graph.source(fact.source);
     Evidence {
-        id: EvidenceId(format!("{source}/{relation}/{head}/{tail}")),
+        id: evidence_id(source, relation, head, tail),
         source: source.into(),
         text: verbalise(graph, fact),
         set: Some(set),

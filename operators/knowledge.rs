@@ -24,6 +24,7 @@ mod sorter;
 mod triples;
 mod verbalise;
 mod view;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,6 @@ use serde::Serialize;
 pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
 pub use chinese::chinese_clause;
-pub use compile::write_whole;
 pub use external::{CollectError, ExternalBuilder};
 pub use import::{
     BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
@@ -48,6 +48,7 @@ pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use verbalise::verbalise;
 pub use view::View;
+pub use whole::write_whole;
 
 pub(crate) use snapshot::LemmaWalk;
 

@@ -13,7 +13,8 @@
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
 //! [`index`]) and the one who asks through them ([`mod@call`]); what travels between two stages
-//! ([`flow`]); the partition of a key ([`partitioner`]).
+//! ([`flow`]); the partition of a key ([`partitioner`]). Beside the flow stand the [`views`], over what
+//! it committed.
 //!
 //! # The contract of a stage
 //!
@@ -67,6 +68,7 @@ pub mod salience;
 pub mod small_talk;
 pub mod stage;
 pub mod timers;
+pub mod views;
 
 #[cfg(test)]
 mod promises;

@@ -15,7 +15,8 @@
 //! 6. [`response`]: what leaves on the `responses` topic;
 //! 7. [`outcome`]: the three ways an input can end;
 //! 8. [`fault`]: why a stage could not do its work;
-//! 9. [`knowledge`]: what changes in the knowledge while turns flow.
+//! 9. [`knowledge`]: what changes in the knowledge while turns flow;
+//! 10. [`views`]: what committed responses and knowledge amount to.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
 //! `schemas/json/` and are generated from the types (see [`published`]).
@@ -31,6 +32,7 @@ pub mod plan;
 pub mod published;
 pub mod response;
 pub mod turn;
+pub mod views;
 
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
@@ -51,6 +53,7 @@ pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::Plan;
 pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, ModelUsed, Response};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
+pub use views::{ViewKey, ViewName, ViewValue};
 
 /// The version that durable records are written with. Older versions stay readable: their
 /// fixtures lie in `tests/fixtures/` and a test parses them.

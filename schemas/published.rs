@@ -46,6 +46,8 @@ published! {
     "history-change", crate::HistoryChange, "a line of `replay --out-history`";
     "knowledge-key", crate::FactKey, "the key of a record on the `knowledge` topic";
     "knowledge-value", crate::FactValue, "the value of a record on the `knowledge` topic";
+    "view-key", crate::ViewKey, "the key of a record on the `views` topic";
+    "view-value", crate::ViewValue, "the value of a record on the `views` topic";
     "queries", crate::Queries, "what query production gives";
     "topics", crate::Topics, "what topic planning gives";
     "demand", crate::Demand, "what cross revision gives";

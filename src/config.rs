@@ -86,12 +86,26 @@ pub struct Config {
 }
 
 /// Which graph of facts is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KnowledgeConfig {
     /// `"pack"` for the English pack that the program carries, or the path of a snapshot that
     /// `turnstream knowledge import` wrote. Relative paths start at the working directory.
     pub snapshot: Snapshot,
+    /// Whether `turnstream run` follows the log's topic of knowledge, whose changes
+    /// (`turnstream knowledge put` and `delete`) then count beside the snapshot while turns flow.
+    /// The topic has to be there.
+    pub live: bool,
+    /// The most statements that may differ from the snapshot, 1 or more; each is held in memory by
+    /// every worker. With more the process stops: they are to be imported into a new snapshot.
+    #[schemars(range(min = 1))]
+    pub max_live_changes: u64,
+}
+
+impl Default for KnowledgeConfig {
+    fn default() -> Self {
+        Self { snapshot: Snapshot::default(), live: true, max_live_changes: 1_000_000 }
+    }
 }
 
 /// Where the graph comes from.

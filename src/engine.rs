@@ -1,5 +1,5 @@
-//! One process of the engine: a consumer thread, timely workers, and a committer, joined to a
-//! log. `run`, `replay` and `demo` differ only in the log they join it to.
+//! One process of the engine: a consumer thread, timely workers, a committer, and where changes
+//! to the knowledge are followed a thread that learns, joined to a log. `run`, `replay` and `demo` differ only in the log they join it to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,8 @@ use crossbeam_channel::Sender;
 use crate::commit::{self, CommitConfig, CommitError, Committer, Counts, Report};
 use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
-use crate::log::{Consumer, Producer};
+use crate::learning::{Learned, Learning, LearningError};
+use crate::log::{Consumer, Follower, Producer};
 use crate::tally::Tally;
 use crate::worker::{Parts, WorkerError, Workers};
 
@@ -31,12 +32,21 @@ pub struct Summary {
     pub stale: u64,
 }
 
-/// The two halves of a log.
+/// The halves of a log.
 pub struct Ends {
     /// Where inputs come from.
     pub consumer: Box<dyn Consumer>,
     /// Where outcomes go.
     pub producer: Box<dyn Producer>,
+    /// Where changes to the knowledge come from, if they are followed.
+    pub knowledge: Option<Box<dyn Follower>>,
+}
+
+impl Ends {
+    /// The ends of a log whose changes to the knowledge are not followed.
+    pub fn new(consumer: impl Consumer + 'static, producer: impl Producer + 'static) -> Self {
+        Self { consumer: Box::new(consumer), producer: Box::new(producer), knowledge: None }
+    }
 }
 
 /// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed.
@@ -60,7 +70,8 @@ pub fn serve(
             .spawn_scoped(threads, move || commit::run(committer, &reported))
             .map_err(EngineError::Thread)?;
         let stopped = || stop.load(Ordering::Relaxed) || committing.is_finished();
-        let taken_in = take_in(ends.consumer, parts, workers, (reports.clone(), flow), stopped);
+        let incoming = (ends.consumer, ends.knowledge);
+        let taken_in = take_in(incoming, parts, workers, (reports.clone(), flow), stopped);
         // Everything that ended was reported before this. The committer may be gone already.
         let _ = reports.send(Report::End);
         let committed = committing.join().map_err(|_| EngineError::CommitterPanicked)?;
@@ -78,33 +89,65 @@ pub fn serve(
 
 /// Polls until the end, then drains the workers. Gives the consumer back.
 fn take_in(
-    consumer: Box<dyn Consumer>,
+    (consumer, knowledge): (Box<dyn Consumer>, Option<Box<dyn Follower>>),
     parts: &Parts,
     workers: usize,
     (reports, flow): (Sender<Report>, Arc<FlowControl>),
     stopped: impl Fn() -> bool,
 ) -> Result<Box<dyn Consumer>, EngineError> {
     let workers = Workers::start(workers, parts, &reports)?;
-    let mut intake = Intake::new(consumer, &workers, reports, flow, Arc::clone(&parts.cache));
-    let started = Instant::now();
-    let polled = loop {
-        if stopped() {
-            tracing::info!("stopping: what is in flight ends first");
-            break Ok(());
-        }
-        let now_ms = started.elapsed().as_millis() as u64;
-        match workers.check().map_err(IntakeError::from).and_then(|()| intake.poll(now_ms, POLL)) {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
-        }
+    let learned = match knowledge {
+        Some(_) => Learned::default(),
+        None => Learned::nothing_to_learn(),
     };
-    parts.metrics.stopping();
+    let intake = Intake::new(consumer, &workers, reports, flow, Arc::clone(&parts.cache));
+    let mut intake = intake.once(learned.clone());
+    let ended = AtomicBool::new(false);
+    let polled = std::thread::scope(|threads| {
+        let learning = match knowledge {
+            Some(follower) => {
+                let learners = workers.learners().ok_or(WorkerError::Panicked)?;
+                let mut learning = Learning::new(follower, parts, learned);
+                let ended = &ended;
+                let thread = std::thread::Builder::new().name("learning".to_owned());
+                let learn = move || learning.run(&learners, || ended.load(Ordering::Relaxed));
+                Some(thread.spawn_scoped(threads, learn).map_err(EngineError::Thread)?)
+            }
+            None => None,
+        };
+        let stopped = || stopped() || learning.as_ref().is_some_and(|it| it.is_finished());
+        let polled = poll_until(&mut intake, &workers, stopped);
+        parts.metrics.stopping();
+        ended.store(true, Ordering::Relaxed);
+        // Why learning ended is the reason why polling did.
+        let learned = learning.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
+        learned.map_err(|_| LearningError::Panicked)??;
+        Ok::<_, EngineError>(polled?)
+    });
     let consumer = intake.stop();
     // A worker that panicked is the reason why polling failed, so it is told first.
     workers.drain()?;
     polled?;
     Ok(consumer)
+}
+
+/// Polls until the end of input, or until it is to stop.
+fn poll_until(
+    intake: &mut Intake<&Workers>,
+    workers: &Workers,
+    stopped: impl Fn() -> bool,
+) -> Result<(), IntakeError> {
+    let started = Instant::now();
+    loop {
+        if stopped() {
+            tracing::info!("stopping: what is in flight ends first");
+            return Ok(());
+        }
+        workers.check()?;
+        if !intake.poll(started.elapsed().as_millis() as u64, POLL)? {
+            return Ok(());
+        }
+    }
 }
 
 /// Why an engine had to stop.
@@ -113,6 +156,9 @@ pub enum EngineError {
     /// Taking inputs in.
     #[error(transparent)]
     Intake(#[from] IntakeError),
+    /// Learning what changes in the knowledge.
+    #[error(transparent)]
+    Learning(#[from] LearningError),
     /// The workers.
     #[error(transparent)]
     Worker(#[from] WorkerError),

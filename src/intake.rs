@@ -14,6 +14,7 @@ use turnstream_operators::ingest::{Input, InputRecord, Original};
 use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
+use crate::learning::Learned;
 use crate::log::{Assignment, Consumer, Event, LogError, Record};
 use crate::worker::{Inlets, WorkerError};
 
@@ -43,6 +44,8 @@ pub struct Intake<W> {
     /// When the first of them is tried again.
     restore_at_ms: u64,
     revoked: Vec<Revoked>,
+    /// Nothing is restored before this is done.
+    learned: Learned,
 }
 
 /// Partitions that are given back once what is done of them is committed.
@@ -101,7 +104,16 @@ impl<W: Inlets> Intake<W> {
             assigned: VecDeque::new(),
             restore_at_ms: 0,
             revoked: Vec::new(),
+            learned: Learned::nothing_to_learn(),
         }
+    }
+
+    /// Begins with no partition before what is to be learned was learned: until then they wait,
+    /// assigned, and the membership is kept alive.
+    #[must_use]
+    pub fn once(mut self, learned: Learned) -> Self {
+        self.learned = learned;
+        self
     }
 
     /// Polls once at `now_ms`, waiting at most `wait`, and hands on what came. `false` when no
@@ -117,7 +129,7 @@ impl<W: Inlets> Intake<W> {
         let all_paused = held.len() > 0 && held.all(|held| held.paused);
         let wait = match () {
             () if !self.revoked.is_empty() => wait.min(REVOKED_POLL),
-            () if !self.assigned.is_empty() => {
+            () if !self.assigned.is_empty() && self.learned.is_done() => {
                 wait.min(Duration::from_millis(self.restore_at_ms.saturating_sub(now_ms)))
             }
             () if all_paused && !wait.is_zero() => {
@@ -180,7 +192,7 @@ impl<W: Inlets> Intake<W> {
     /// open may still change what would be read is tried again a little later.
     fn restore(&mut self, now_ms: u64) -> Result<(), IntakeError> {
         let Some(assignment) = self.assigned.front().copied() else { return Ok(()) };
-        if now_ms < self.restore_at_ms {
+        if now_ms < self.restore_at_ms || !self.learned.is_done() {
             return Ok(());
         }
         match self.assign(assignment) {

@@ -14,7 +14,8 @@
 //! 5. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
 //! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
-//! 8. [`knowledge`]: opens the graph; the shipped pack.
+//! 8. [`knowledge`]: opens the graph; the shipped pack. [`learning`]: changes to it, from the log to
+//!    the workers.
 //! 9. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
 //!    as conversation logs.
 //!
@@ -36,6 +37,7 @@ pub mod flow_control;
 pub mod formats;
 pub mod intake;
 pub mod knowledge;
+pub mod learning;
 pub mod log;
 pub mod metrics;
 pub mod tally;

@@ -2,8 +2,8 @@
 //!
 //! Three implementations keep the promises below: [`kafka`] through rdkafka, [`embedded`] (a
 //! transactional log in memory, or in a directory on LMDB), and [`jsonl`] for files. The engine
-//! knows only this trait pair: a [`Consumer`], owned by the consumer thread, and a [`Producer`],
-//! owned by the committer.
+//! knows only these traits: a [`Consumer`], owned by the consumer thread, a [`Producer`], owned by
+//! the committer, and a [`Follower`] of the topic of knowledge, owned by the thread that learns.
 //!
 //! The claim rests on three rules, which every implementation keeps and `log/conformance.rs`
 //! tests on each of them:
@@ -34,12 +34,16 @@ use turnstream_operators::history::cache::CacheError;
 use turnstream_schemas::Header;
 
 pub mod embedded;
+pub mod follow;
 pub mod jsonl;
 pub mod kafka;
 pub mod letters;
+pub mod write;
 
 #[cfg(test)]
 mod conformance;
+
+pub use follow::Follower;
 
 /// The longest metadata that a position may carry, in bytes of ASCII (the broker's default of
 /// `offset.metadata.max.bytes`).
@@ -58,12 +62,29 @@ pub enum Topic {
     DeadLetters,
     /// The changelog of histories, compacted by key.
     History,
+    /// Changes to the knowledge, compacted by key. It has a number of partitions of its own.
+    Knowledge,
 }
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 5] =
+    pub const ALL: [Self; 6] = [
+        Self::Turns,
+        Self::Responses,
+        Self::Recorded,
+        Self::DeadLetters,
+        Self::History,
+        Self::Knowledge,
+    ];
+
+    /// The topics of inputs and their outcomes: all have the same partitions.
+    pub const OF_TURNS: [Self; 5] =
         [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
+
+    /// Whether of each key only the last record is kept.
+    pub fn is_compacted(self) -> bool {
+        matches!(self, Self::History | Self::Knowledge)
+    }
 
     /// The topic's name where none is configured, and in messages.
     pub fn name(self) -> &'static str {
@@ -73,6 +94,7 @@ impl Topic {
             Self::Recorded => "recorded",
             Self::DeadLetters => "dead-letters",
             Self::History => "history",
+            Self::Knowledge => "knowledge",
         }
     }
 }

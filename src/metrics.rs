@@ -8,6 +8,7 @@
 //!
 //! Nothing here is global: each engine has its own [`Metrics`], and so have a replay and a test.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,12 +24,14 @@ use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
 pub mod health;
+mod knowledge;
 mod observed;
 mod outcomes;
 pub mod server;
 mod stages;
 mod vitals;
 
+pub use knowledge::KnowledgeMetrics;
 pub use outcomes::OutcomeMetrics;
 pub use vitals::{Vitals, resident_bytes};
 
@@ -79,6 +82,7 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     outcomes: OutcomeMetrics,
+    knowledge: KnowledgeMetrics,
     commits: CommitMetrics,
     partitions: PartitionMetrics,
     stages: Arc<StageMetrics>,
@@ -103,6 +107,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let ours = registry.sub_registry_with_prefix(PREFIX);
         let outcomes = OutcomeMetrics::register(ours);
+        let knowledge = KnowledgeMetrics::register(ours);
         let commits = CommitMetrics::register(ours);
         let partitions = PartitionMetrics::register(ours);
         let stages = Arc::new(StageMetrics::register(ours));
@@ -111,12 +116,23 @@ impl Metrics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        Self(Arc::new(Inner { registry, outcomes, commits, partitions, stages, vitals }))
+        Self(Arc::new(Inner { registry, outcomes, knowledge, commits, partitions, stages, vitals }))
     }
 
     /// What the committer counts about inputs.
     pub fn outcomes(&self) -> &OutcomeMetrics {
         &self.0.outcomes
+    }
+
+    /// What is counted about live knowledge.
+    pub fn knowledge(&self) -> &KnowledgeMetrics {
+        &self.0.knowledge
+    }
+
+    /// The topic of knowledge is followed: whether everything was learned that was there at the
+    /// start, and for each partition the offsets that are left.
+    pub fn learns(&self, caught_up: bool, lag: BTreeMap<i32, u64>) {
+        self.0.vitals.health().learns(caught_up, lag);
     }
 
     /// Whom the stages tell.
@@ -145,7 +161,7 @@ impl Metrics {
             vitals: Arc::clone(&self.0.vitals),
             commits: self.0.commits.clone(),
         };
-        Ends { consumer: Box::new(consumer), producer: Box::new(producer) }
+        Ends { consumer: Box::new(consumer), producer: Box::new(producer), ..ends }
     }
 
     /// The engine polls no more; what is in flight ends.

@@ -38,6 +38,7 @@ use crate::commit::{Report, encode};
 use crate::config::Config;
 use crate::dataflow::dialogue;
 use crate::knowledge::{self, KnowledgeError};
+use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::log::Topic;
 use crate::metrics::Metrics;
 
@@ -86,8 +87,13 @@ impl Parts {
     /// The graph cannot be opened.
     pub fn new(config: Config) -> Result<Self, KnowledgeError> {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
+        Ok(Self::with_graph(config, graph))
+    }
+
+    /// The same with a graph that is there already.
+    pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
         let metrics = Metrics::new(&config.metrics);
-        Ok(Self {
+        Self {
             config: Arc::new(config),
             graph,
             live: Arc::default(),
@@ -99,7 +105,7 @@ impl Parts {
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
             metrics,
-        })
+        }
     }
 
     /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
@@ -293,8 +299,7 @@ pub trait Inlets {
 /// The workers of a process, each with a thread of its own.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
-    /// To the first worker.
-    knowledge: Option<(Sender<Changes>, SyncActivator)>,
+    learners: Option<Learners>,
     guards: Option<WorkerGuards<()>>,
     panicked: Arc<AtomicBool>,
 }
@@ -319,7 +324,9 @@ impl Workers {
     ) -> Result<Self, WorkerError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| crossbeam_channel::unbounded()).unzip();
-        let (changes, changed) = crossbeam_channel::unbounded();
+        let (changes, changed) = crossbeam_channel::bounded(BATCHES_AHEAD);
+        let reading = Reading::of(count);
+        let reads = reading.clone();
         let (parts, outlet) = (parts.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
         let panicked = Arc::new(AtomicBool::new(false));
@@ -337,9 +344,11 @@ impl Workers {
             let core = Core::install(worker, &parts, inlet, outlet.clone(), clock);
             // Nobody waits for a worker that starts after its process gave up.
             let _ = ready.send((index, core.waker(), core.learner()));
+            let mut reads = reads.by(index);
             while !core.is_done() {
                 let now_ms = start.elapsed().as_millis() as u64;
                 core.step(worker, now_ms);
+                reads.tell(&core.knowledge());
                 // With the last turn gone nobody would wake a worker that parks now.
                 if core.is_done() {
                     break;
@@ -354,24 +363,19 @@ impl Workers {
         while wakers.len() < count {
             let (index, waker, learner) = started.recv().map_err(|_| WorkerError::Panicked)?;
             if index == 0 {
-                knowledge = Some((changes.clone(), learner));
+                knowledge = Some(learner);
             }
             wakers.insert(index, waker);
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
-        Ok(Self { inlets, knowledge, guards: Some(guards), panicked })
+        let noted = Arc::clone(&panicked);
+        let learners = knowledge.map(|waker| Learners::new(changes, waker, noted, reading));
+        Ok(Self { inlets, learners, guards: Some(guards), panicked })
     }
 
-    /// Hands on changes of the knowledge, behind all that were handed on before. The first worker
-    /// is woken, and hands them to the others.
-    ///
-    /// # Errors
-    /// A worker is gone.
-    pub fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
-        self.check()?;
-        let Some((inlet, waker)) = &self.knowledge else { return Ok(()) };
-        inlet.send(changes).map_err(|_| WorkerError::Panicked)?;
-        waker.activate().map_err(|_| WorkerError::Panicked)
+    /// The workers, as whoever learns reaches them. To be dropped before they are drained.
+    pub fn learners(&self) -> Option<Learners> {
+        self.learners.clone()
     }
 
     /// Whether all workers are well.
@@ -385,9 +389,8 @@ impl Workers {
     /// Ends the input and waits until every turn in flight has ended, or a worker panicked: then
     /// the others may wait for it for ever, and are left to the end of the process.
     pub fn drain(mut self) -> Result<(), WorkerError> {
-        if let Some((changes, learner)) = self.knowledge.take() {
-            drop(changes);
-            let _ = learner.activate();
+        if let Some(learners) = self.learners.take() {
+            learners.end();
         }
         for (inlet, waker) in std::mem::take(&mut self.inlets) {
             drop(inlet);
@@ -451,19 +454,8 @@ mod tests {
     use turnstream_operators::knowledge::ImportedFact;
 
     fn parts() -> Parts {
-        Parts {
-            config: Arc::default(),
-            graph: Arc::new(Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)])),
-            live: Arc::default(),
-            generate: None,
-            cache: Arc::<MemoryCache>::default(),
-            source: ResponseSource::Live,
-            publish_changes: true,
-            timings: false,
-            topic: Topic::Turns.name().into(),
-            late_answers: Arc::default(),
-            metrics: Metrics::default(),
-        }
+        let graph = Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)]);
+        Parts { timings: false, ..Parts::with_graph(Config::default(), Arc::new(graph)) }
     }
 
     fn turn(offset: i64) -> Input {
@@ -496,7 +488,8 @@ mod tests {
             let (outlet, _outcomes) = crossbeam_channel::unbounded();
             let cache = Arc::new(MemoryCache::default());
             let parts = Parts { cache: cache.clone(), ..parts() };
-            let changes = crossbeam_channel::never();
+            // Knowledge that never changes would keep its dataflow for ever.
+            let (_, changes) = crossbeam_channel::unbounded();
             let inlet_of_core = Inlet { inputs, changes };
             let core = Core::install(worker, &parts, inlet_of_core, outlet, Clock::none());
             cache.begin(0, 1).unwrap();

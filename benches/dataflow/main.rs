@@ -168,7 +168,7 @@ fn filled(records: &[Sent]) -> EmbeddedLog {
 fn serve_log(parts: &Parts, workers: usize, log: &EmbeddedLog) -> u64 {
     let consumer = log.consumer("bench", Topic::Turns).expect("a consumer");
     let producer = log.producer(&consumer, "bench").expect("a producer");
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
     serve(ends, parts, workers, &AtomicBool::new(false)).expect("served").tally.responses
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn serve(bootstrap: &str) {
         ..KafkaConfig::default()
     };
     let (consumer, producer) = kafka::connect(&log).expect("a broker");
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
     let model = Arc::new(Stalled::default());
     let generate = Some(Arc::clone(&model) as _);
     let parts = Parts { generate, ..Parts::new(config).expect("the graph") };

@@ -112,13 +112,14 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
             recorded: prefix(open) + Topic::Recorded.name(),
             dead_letters: prefix(open) + Topic::DeadLetters.name(),
             history: prefix(open) + Topic::History.name(),
+            knowledge: Topic::Knowledge.name().to_owned(),
         },
         ..KafkaConfig::default()
     };
     let (consumer, producer) = kafka::connect(&log).expect("a broker");
     let watch = Arc::new(Watch::default());
     let producer = Timed { inner: producer, watch: Arc::clone(&watch) };
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
     let parts = Parts::new(config).expect("the graph");
     let stop = Arc::clone(&watch);
     serve_engine(ends, &parts, 1, &stop.done).expect("served");

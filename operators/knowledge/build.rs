@@ -8,10 +8,11 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::compile::{Compiler, Names, Seen, Storage, rank, write_whole_by};
+use super::compile::{Compiler, Names, Seen, Storage, rank};
 use super::import::{ImportedFact, normalise};
 use super::layout::{MOST_CONCEPTS, Section, lemma_key};
 use super::snapshot::{Backing, Snapshot};
+use super::whole::write_whole_by;
 use super::{ConceptId, Fact, Graph, MAX_CONCEPT_BYTES};
 use crate::language::Lexicon;
 

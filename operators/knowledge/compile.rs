@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fst::MapBuilder;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,9 +14,13 @@ use super::layout::{
     CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section,
     label, lexicon_fingerprint,
 };
-use super::packed::{OffsetsWriter, PackedWriter, bits_among};
+use super::packed::{OffsetsWriter, PackedWriter};
 use super::relation::positive_name;
 use super::{ConceptId, Fact, RelationId};
+
+mod writers;
+
+pub(super) use writers::{AdjacencyWriter, DictionaryWriter, LemmaWriter, RankWriter};
 
 /// Concepts whose other end has fewer facts than this rank behind those that have more: a
 /// concept that hardly anything is said about is more often a slip of the pen.
@@ -356,150 +360,4 @@ fn fst_error(error: fst::Error) -> io::Error {
         fst::Error::Io(error) => error,
         fst::Error::Fst(error) => io::Error::other(error),
     }
-}
-
-/// Writes the concepts.
-pub(super) struct DictionaryWriter {
-    texts: Spool,
-    offsets: OffsetsWriter,
-    languages: PackedWriter<Spool>,
-    bits: u32,
-    concepts: usize,
-}
-
-impl DictionaryWriter {
-    /// The next concept, by text, then language.
-    pub(super) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
-        self.texts.write_all(text.as_bytes())?;
-        self.offsets.advance(text.len() as u64);
-        self.concepts += 1;
-        self.languages.push(u64::from(language), self.bits)
-    }
-}
-
-/// Writes the facts by one of their ends.
-pub(super) struct AdjacencyWriter {
-    facts: PackedWriter<Spool>,
-    offsets: OffsetsWriter,
-    /// The first concept whose facts have not begun.
-    next: u32,
-    /// How many facts the one before it has so far.
-    degree: u64,
-}
-
-impl AdjacencyWriter {
-    /// Ends the concepts before this one.
-    fn reach(&mut self, concept: u32) {
-        while self.next <= concept {
-            if self.next > 0 {
-                self.offsets.advance(self.degree);
-            }
-            self.degree = 0;
-            self.next += 1;
-        }
-    }
-}
-
-/// Writes the rankings of the heads.
-pub(super) struct RankWriter {
-    ranks: PackedWriter<Spool>,
-    offsets: OffsetsWriter,
-    /// The ranks of the facts of the head before `next`.
-    group: Vec<(Reverse<u32>, bool, u32)>,
-    next: u32,
-}
-
-impl RankWriter {
-    /// Ends the head before `next`, and those without facts up to this concept.
-    fn end_group(&mut self, concept: u32) -> io::Result<()> {
-        let mut order: Vec<u32> = (0..self.group.len() as u32).collect();
-        order.sort_unstable_by_key(|&place| (self.group[place as usize], place));
-        let width = bits_among(order.len());
-        for place in order {
-            self.ranks.push(u64::from(place), width)?;
-        }
-        let mut bits = self.group.len() as u64 * u64::from(width);
-        self.group.clear();
-        while self.next <= concept {
-            if self.next > 0 {
-                self.offsets.advance(bits);
-            }
-            bits = 0;
-            self.next += 1;
-        }
-        Ok(())
-    }
-}
-
-/// Writes the lemma index.
-pub(super) struct LemmaWriter {
-    map: MapBuilder<Spool>,
-    concepts: PackedWriter<Spool>,
-    bits: u32,
-    key: Vec<u8>,
-    /// The concept that has not been written, since nobody knows yet whether it is its key's last.
-    pending: Option<ConceptId>,
-    entries: usize,
-}
-
-impl LemmaWriter {
-    /// The next key of a concept, by key, falling degree, then id.
-    pub(super) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
-        let another = self.pending.is_none() || self.key != key;
-        self.end_entry(another)?;
-        if another {
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            self.map.insert(key, self.entries as u64).map_err(fst_error)?;
-        }
-        self.pending = Some(concept);
-        Ok(())
-    }
-
-    fn end_entry(&mut self, last: bool) -> io::Result<()> {
-        if let Some(concept) = self.pending.take() {
-            self.concepts.push(u64::from(concept.0) << 1 | u64::from(last), self.bits)?;
-            self.entries += 1;
-        }
-        Ok(())
-    }
-}
-
-/// Writes a file under a temporary name beside it, which is renamed when all is on disk: a reader
-/// sees the whole file or none, and two writers do not disturb each other. Makes its folder.
-///
-/// # Errors
-/// The folder cannot be made or the file not be written.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_whole_by(path, |file| file.write_all(bytes))
-}
-
-/// [`write_whole`], with whatever is written by the function.
-pub(super) fn write_whole_by(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let folder = folder_of(path);
-    std::fs::create_dir_all(folder)?;
-    let mut options = tempfile::Builder::new();
-    options.prefix(".unfinished-");
-    #[cfg(unix)]
-    {
-        // As for any other file, the user's mask decides who may read it.
-        use std::os::unix::fs::PermissionsExt;
-        options.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let mut file = options.tempfile_in(folder)?;
-    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
-    write(&mut out)?;
-    out.flush()?;
-    drop(out);
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
-}
-
-/// The folder that a file is in.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

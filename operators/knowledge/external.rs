@@ -10,10 +10,11 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::build::{BuildError, Interners, LemmaKeys, checked};
-use super::compile::{Compiler, Seen, Storage, folder_of, rank, write_whole_by};
+use super::compile::{Compiler, Seen, Storage, rank};
 use super::import::ImportedFact;
 use super::layout::{MOST_CONCEPTS, Section};
 use super::sorter::Sorter;
+use super::whole::{folder_of, write_whole_by};
 use super::{ConceptId, Fact};
 
 /// Collects facts and compiles them within a bounded memory. The result depends neither on the

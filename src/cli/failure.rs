@@ -16,6 +16,7 @@ use crate::config::{ConfigError, Problem};
 use crate::engine::EngineError;
 use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
+use crate::learning::LearningError;
 use crate::log::LogError;
 
 /// The command line or the configuration cannot be followed.
@@ -110,7 +111,16 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         Some(EngineError::Commit(commit)) => Some(commit),
         _ => cause.downcast_ref::<CommitError>(),
     };
+    let learning = match engine {
+        Some(EngineError::Learning(learning)) => Some(learning),
+        _ => cause.downcast_ref::<LearningError>(),
+    };
     let log = match (intake, commit) {
+        // What is on the topic is there after a restart as well.
+        _ if matches!(learning, Some(LearningError::TooManyLiveChanges { .. })) => {
+            return Some(Exit::LogRefused);
+        }
+        _ if let Some(LearningError::Log(log)) = learning => log,
         // What another program wrote or committed is there after a restart as well.
         (Some(IntakeError::Metadata { .. }), _) | (_, Some(CommitError::Metadata { .. })) => {
             return Some(Exit::LogRefused);
@@ -284,6 +294,8 @@ mod tests {
             assert_eq!(exit_of(&anyhow::Error::from(error).context("while")), exit, "{said}");
         }
         // As the engine gives them: with every layer between.
+        let topic = "knowledge".to_owned();
+        let too_many = LearningError::TooManyLiveChanges { topic, statements: 3, limit: 2 };
         let committing = |source| EngineError::from(CommitError::Log { attempt: 6, source });
         for (error, exit) in [
             (EngineError::from(IntakeError::from(fenced())), Exit::Fenced),
@@ -291,6 +303,10 @@ mod tests {
             (EngineError::from(lost(2)), Exit::LogRefused),
             (committing(fenced()), Exit::Fenced),
             (committing(gone(false)), Exit::Unavailable),
+            (EngineError::from(LearningError::from(refused())), Exit::LogRefused),
+            (EngineError::from(LearningError::from(gone(true))), Exit::Unavailable),
+            (EngineError::from(too_many), Exit::LogRefused),
+            (EngineError::from(LearningError::Panicked), Exit::Failed),
             (EngineError::CommitterPanicked, Exit::Failed),
         ] {
             let said = error.to_string();

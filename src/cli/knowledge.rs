@@ -1,27 +1,32 @@
 //! `turnstream knowledge`: import facts, say what a graph holds, look facts up, compare graphs,
-//! make a pack, generate a graph.
+//! make a pack, generate a graph, and change what running engines know.
 
 use std::io::Write;
 
 use clap::Subcommand;
 use serde::Serialize;
 
+mod change;
 mod generate;
 mod import;
 mod input;
 mod inspect;
 
+pub use change::{DeleteArgs, LineFormat, PutArgs, StatementArgs};
 pub use generate::GenerateArgs;
 pub use import::{ImportArgs, PackArgs};
 pub use input::{FormatArg, InputArgs};
 pub use inspect::{DiffArgs, LookupArgs, StatsArgs};
+
+use change::{DELETE_EXAMPLES, PUT_EXAMPLES};
 
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream knowledge stats
-  turnstream knowledge lookup --query coffee --topic morning")]
+  turnstream knowledge lookup --query coffee --topic morning
+  turnstream knowledge put --source ours --head coffee --relation UsedFor --tail \"wake up\"")]
 pub struct Args {
     /// What is done.
     #[command(subcommand)]
@@ -38,6 +43,8 @@ impl Args {
             KnowledgeCommand::Diff(args) => args.json,
             KnowledgeCommand::Pack(args) => args.json,
             KnowledgeCommand::Generate(args) => args.json,
+            KnowledgeCommand::Put(args) => args.statements.json,
+            KnowledgeCommand::Delete(args) => args.statements.json,
         }
     }
 }
@@ -63,6 +70,12 @@ pub enum KnowledgeCommand {
     /// Make up a graph of ConceptNet's size and shape, for tests of scale
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
+    /// Write facts to the log's topic of knowledge, for engines to learn while they serve
+    #[command(after_help = PUT_EXAMPLES)]
+    Put(PutArgs),
+    /// Take facts back on the log's topic of knowledge
+    #[command(after_help = DELETE_EXAMPLES)]
+    Delete(DeleteArgs),
 }
 
 const IMPORT_EXAMPLES: &str = "\
@@ -70,7 +83,7 @@ Examples:
   turnstream knowledge import conceptnet-assertions-5.7.0.csv.gz --out conceptnet.snapshot
   turnstream knowledge import conceptnet-assertions-5.7.0.csv.gz --language en,zh --out two.snapshot
   turnstream knowledge import facts.tsv more.tsv.gz --source ours --out facts.snapshot --json
-  turnstream knowledge import cn.csv.gz kb.tsv,source=ours,language=zh,format=triples --out all.snapshot
+  turnstream knowledge import a.csv.gz b.tsv,source=ours,language=zh,format=triples --out g.snapshot
 
 TSV columns are relation, head, tail, weight and, optionally, source. A negative weight, or a
 relation named Not..., denies the fact. Bad lines are reported by number and left out. The order of
@@ -115,6 +128,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         KnowledgeCommand::Diff(args) => inspect::differ(args, out),
         KnowledgeCommand::Pack(args) => import::pack(args, out),
         KnowledgeCommand::Generate(args) => generate::generate(args, out),
+        KnowledgeCommand::Put(args) => change::put(args, out),
+        KnowledgeCommand::Delete(args) => change::delete(args, out),
     }
 }
 

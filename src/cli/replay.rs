@@ -136,7 +136,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let progress = Progress::start("turns");
     let records = records(args, Arc::clone(&skipped), progress.clone())?;
     let (consumer, producer) = jsonl::open(records, &sinks, resume.as_ref())?;
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
 
     let parts = Parts {
         source: args.history.into(),

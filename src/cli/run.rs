@@ -15,7 +15,7 @@ use crate::cache::DiskCache;
 use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
-use crate::log::{Topic, kafka};
+use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::server::{Server, ServerError};
 use crate::metrics::{Metrics, MetricsConfig};
 use crate::worker::Parts;
@@ -77,10 +77,12 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let summary = match config.log.kind {
         LogKind::Kafka => {
             check_room(&config)?;
+            // First, so that nobody waits for partitions that a process took which cannot serve.
+            let knowledge = follow(&config)?;
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
             let name = config.log.kafka.topics.name(Topic::Turns).into();
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
-            let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+            let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
             let parts = Parts { topic, cache, metrics, ..Parts::new(config)? };
             tracing::info!(workers, "serving");
@@ -90,6 +92,14 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     };
     report(&summary);
     Ok(())
+}
+
+/// Follows the topic of knowledge, where that is configured.
+fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
+    if !config.knowledge.live {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(kafka::follow(&config.log.kafka)?)))
 }
 
 /// What the facts, concepts and evicted entries of a response take at most, and the headers that
@@ -159,6 +169,8 @@ fn serve_embedded(
     let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
     let consumer = log.consumer(EMBEDDED_NAME, Topic::Turns)?;
     let producer = log.producer(&consumer, EMBEDDED_NAME)?;
+    let follower = || Box::new(log.follower(Topic::Knowledge)) as Box<dyn Follower>;
+    let knowledge = config.knowledge.live.then(follower);
     let partitions = config.log.embedded.partitions;
     let mut shown: Vec<i64> = (0..partitions).map(|of| log.end(Topic::Responses, of)).collect();
     let topic =
@@ -166,7 +178,7 @@ fn serve_embedded(
     let workers = config.run.workers as usize;
     let cache = Arc::new(DiskCache::open(&config.run)?);
     let parts = Parts { topic, cache, metrics, ..Parts::new(config)? };
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
     let feeding = log.clone();
     // Not joined: it may wait for a line that never comes after a signal asked to stop.

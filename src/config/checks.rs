@@ -112,6 +112,8 @@ impl Validate for KnowledgeConfig {
                  pack that the program carries",
             );
         }
+        let some = self.max_live_changes > 0;
+        checks.ensure(some, "max_live_changes", "expected an integer of at least 1", "");
     }
 }
 
@@ -210,6 +212,7 @@ impl Validate for KafkaTopics {
             ("recorded", &self.recorded),
             ("dead_letters", &self.dead_letters),
             ("history", &self.history),
+            ("knowledge", &self.knowledge),
         ];
         for (at, (key, name)) in names.iter().enumerate() {
             checks.ensure(!name.is_empty(), key, "expected a string that is not empty", "");

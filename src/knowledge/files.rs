@@ -93,7 +93,7 @@ pub fn import_sorted(
 }
 
 /// A reader of the plain text of a file, whatever it is compressed with.
-fn decompressed<'r>(file: impl Read + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
+pub(crate) fn decompressed<'r>(file: impl Read + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
     const GZIP: &[u8] = &[0x1f, 0x8b];
     const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
     let mut file = BufReader::with_capacity(1 << 16, file);

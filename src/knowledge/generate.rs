@@ -185,7 +185,8 @@ pub fn generate(
     let (mut said, mut line) = (FxHashSet::default(), String::new());
     for (place, &head) in heads.iter().enumerate() {
         if place > 0 && heads[place - 1] != head {
-            said.clear();
+            // Clearing a set costs what it once held, and hubs are rare.
+            if said.capacity() > 1_024 { said = FxHashSet::default() } else { said.clear() }
         }
         let relation = pair(place, head, &mut tails, &mut said, (concepts, &mut chance));
         write_line(&mut line, [head, tails[place]], relation, &mut chance);
@@ -197,8 +198,12 @@ pub fn generate(
     Ok(())
 }
 
-/// Gives a head's next tail a relation that the head has not said of it; exchanges the tail where
-/// it is the head itself.
+/// How often a head is given another tail before one is made up for it: two hubs may meet more
+/// often than there are relations.
+const MOST_EXCHANGES: usize = 100;
+
+/// Gives a head's next tail a relation that the head has not said of it. Where that cannot be, or
+/// the tail is the head itself, a later tail comes first.
 fn pair(
     place: usize,
     head: u32,
@@ -206,25 +211,23 @@ fn pair(
     said: &mut FxHashSet<(u32, usize)>,
     (concepts, chance): (u32, &mut Chance),
 ) -> usize {
-    loop {
-        let later = (tails.len() - place) as u64;
-        if tails[place] == head && later > 1 {
-            tails.swap(place, place + chance.below(later) as usize);
-            continue;
-        }
-        if tails[place] == head {
-            tails[place] = chance.below(u64::from(concepts)) as u32;
-            continue;
-        }
+    let later = (tails.len() - place) as u64;
+    for exchange in 1.. {
         // Every relation is there, however small the graph.
         let relation = match place {
             0..47 => place,
             _ => chance.among(RELATIONS.iter().map(|relation| relation.1)),
         };
-        if said.insert((tails[place], relation)) {
+        if tails[place] != head && said.insert((tails[place], relation)) {
             return relation;
         }
+        if later > 1 && exchange < MOST_EXCHANGES {
+            tails.swap(place, place + chance.below(later) as usize);
+        } else {
+            tails[place] = chance.below(u64::from(concepts)) as u32;
+        }
     }
+    0
 }
 
 fn write_line(line: &mut String, ends: [u32; 2], relation: usize, chance: &mut Chance) {

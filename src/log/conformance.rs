@@ -7,15 +7,20 @@ use std::time::{Duration, Instant};
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
+mod follow;
+
 use super::{
-    Assignment, Consumer, Event, LogError, Output, Passing, Position, Producer, Record, Restored,
-    Topic, Transaction,
+    Assignment, Consumer, Event, Follower, LogError, Output, Passing, Position, Producer, Record,
+    Restored, Topic, Transaction,
 };
 
 /// A fresh, empty log with [`PARTITIONS`] partitions, on which the suite runs.
 pub(super) trait Bed {
     type Consumer: Consumer;
     type Producer: Producer;
+    type Follower: Follower;
+    /// A transaction that somebody began.
+    type Open;
 
     /// A member of group `g` with a producer of this transactional id.
     fn join(&mut self, transactional_id: &str) -> (Self::Consumer, Self::Producer);
@@ -24,6 +29,14 @@ pub(super) trait Bed {
     fn take_over(&mut self, consumer: &Self::Consumer, transactional_id: &str) -> Self::Producer;
     /// Appends to the inputs, outside any transaction.
     fn append(&mut self, partition: i32, key: &str, value: &str);
+    /// A follower of the topic of knowledge.
+    fn follow(&mut self) -> Self::Follower;
+    /// Appends to the topic of knowledge, outside any transaction.
+    fn put(&mut self, partition: i32, key: &str, value: Option<&str>);
+    /// Writes to the topic of knowledge in a transaction that is left open.
+    fn open(&mut self, partition: i32, key: &str, value: &str) -> Self::Open;
+    /// Aborts it.
+    fn abort(&mut self, open: Self::Open);
     /// Everything committed in a partition of a topic.
     fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record>;
     /// How long one poll waits.
@@ -37,7 +50,7 @@ pub(super) type Property<B> = fn(&mut B);
 
 /// All of them, each for a fresh log.
 pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
-    vec![
+    let own: [(&'static str, Property<B>); 10] = [
         ("outputs_and_positions_are_one", outputs_and_positions_are_one),
         ("restore_gives_the_changelog_in_order", restore_gives_the_changelog_in_order),
         ("a_restoration_can_be_broken_off", a_restoration_can_be_broken_off),
@@ -48,7 +61,8 @@ pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
         ("unfit_transactions_are_refused", unfit_transactions_are_refused),
         ("a_changelog_without_a_position_is_refused", a_changelog_without_a_position_is_refused),
         ("restoring_again_reads_again", restoring_again_reads_again),
-    ]
+    ];
+    own.into_iter().chain(follow::properties()).collect()
 }
 
 /// A member that follows its events, and remembers what it saw.

@@ -14,7 +14,7 @@
 //!   that ran out, loses all at once and joins anew at the next poll.
 //! - A producer is fenced twice: by its transactional id (a newer producer of that id aborts
 //!   what the older left open) and by its consumer's assignments.
-//! - All topics have the same number of partitions, for ever.
+//! - All topics have the same number of partitions, for ever; that of knowledge too.
 //!
 //! Deterministic: no clock, no thread and no random order; the appender gives a record its time,
 //! and a poll that may not wait reads no clock. What is stored where is in `embedded/state.rs`; whether it
@@ -34,16 +34,20 @@ mod codec;
 mod compaction;
 mod consumer;
 mod directory;
+mod follower;
 mod group;
 mod memory;
 mod producer;
 mod state;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use consumer::EmbeddedConsumer;
+pub use follower::EmbeddedFollower;
 pub use producer::{EmbeddedProducer, OpenTransaction};
 pub use state::Committed;
+pub use writer::EmbeddedWriter;
 
 use state::State;
 
@@ -57,7 +61,7 @@ pub struct EmbeddedConfig {
     pub start: Start,
     /// Records that one poll brings at most, 1 or more.
     pub poll_records: usize,
-    /// Compact a partition of `history` once so many records, and as many as its last
+    /// Compact a partition of `history` or `knowledge` once so many records, and as many as its last
     /// compaction left, were written to it since; 0 never compacts by itself.
     pub compact_after_records: u64,
     /// The most that a directory can hold, in MiB. Only address space is taken in advance.
@@ -243,6 +247,21 @@ impl EmbeddedLog {
         EmbeddedProducer::initialise(self.clone(), consumer, transactional_id)
     }
 
+    /// Follows a compacted topic from its beginning.
+    pub fn follower(&self, topic: Topic) -> EmbeddedFollower {
+        EmbeddedFollower::open(self.clone(), topic)
+    }
+
+    /// Writes keyed records to a compacted topic, by Kafka's own rule for partitions.
+    pub fn writer(&self, topic: Topic) -> EmbeddedWriter {
+        EmbeddedWriter::new(self.clone(), topic)
+    }
+
+    /// Partitions of every topic.
+    pub fn partitions(&self) -> i32 {
+        self.shared.config.partitions
+    }
+
     /// Ends the member's membership as a session that ran out does: it loses its partitions at
     /// once, and learns of it at its next poll. Does nothing where it is not a member.
     pub fn expel(&self, group: &str, member: u64) {
@@ -269,7 +288,7 @@ impl EmbeddedLog {
         partition: i32,
     ) -> Result<(), LogError> {
         let after = self.shared.config.compact_after_records;
-        if topic == Topic::History && after > 0 && state.compaction_due((topic, partition), after) {
+        if topic.is_compacted() && after > 0 && state.compaction_due((topic, partition), after) {
             state.compact((topic, partition))?;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! Kafka through rdkafka.
 //!
 //! A process has one [`KafkaConsumer`], owned by the consumer thread, and one [`KafkaProducer`],
-//! owned by the committer; [`connect`] makes both. What keeps the claim of exactly once:
+//! owned by the committer; [`connect`] makes both. [`follow`] opens the topic of knowledge, which
+//! every process reads whole, and [`write()`] writes to it. What keeps the claim of exactly once:
 //!
 //! - Offsets are committed only inside the producer's transactions, with the metadata of the
 //!   consumer's group as it is at that moment; a plain commit would erase what travels with
@@ -39,6 +40,7 @@ mod consumer;
 mod ends;
 mod errors;
 mod features;
+mod follow;
 mod looks;
 mod membership;
 mod mending;
@@ -48,10 +50,13 @@ mod restore;
 mod tests;
 mod topics;
 pub mod transactions;
+mod write;
 
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
+pub use follow::{KafkaFollower, follow};
 pub use producer::KafkaProducer;
+pub use write::{KafkaWriter, write};
 
 use errors::failed;
 use membership::Membership;

@@ -24,6 +24,9 @@ pub struct Health {
     moved_ms: u64,
     standing: Standing,
     partitions: BTreeMap<i32, Partition>,
+    /// Where a topic of knowledge is followed: whether everything was learned that was there at
+    /// the start, and what is left by partition.
+    learning: Option<(bool, BTreeMap<i32, u64>)>,
 }
 
 /// How far the process is.
@@ -145,6 +148,16 @@ impl Health {
         self.standing = standing;
     }
 
+    /// The topic of knowledge is followed, and this far.
+    pub fn learns(&mut self, caught_up: bool, lag: BTreeMap<i32, u64>) {
+        self.learning = Some((caught_up, lag));
+    }
+
+    /// How far the topic of knowledge is followed, where it is.
+    pub fn learning(&self) -> Option<&(bool, BTreeMap<i32, u64>)> {
+        self.learning.as_ref()
+    }
+
     /// The partitions that are ours, whether each is paused, and how far behind it is read.
     pub fn partitions(&self) -> impl Iterator<Item = (i32, bool, Option<u64>)> {
         self.partitions.iter().map(|(at, partition)| {
@@ -184,11 +197,22 @@ impl Health {
         vec![
             serving,
             self.live(limits, now_ms),
+            self.has_learned(),
             self.is_assigned(),
             self.is_restored(),
             self.moves(in_flight.in_all, limits, now_ms),
             self.partitions_move(in_flight, limits, now_ms),
         ]
+    }
+
+    fn has_learned(&self) -> Check {
+        let left = |lag: &BTreeMap<i32, u64>| lag.values().sum::<u64>();
+        let (ok, reason) = match &self.learning {
+            None => (true, "no topic of knowledge is followed".to_owned()),
+            Some((true, lag)) => (true, format!("caught up; {} records behind", left(lag))),
+            Some((false, lag)) => (false, format!("{} records are to be learned", left(lag))),
+        };
+        Check::new("knowledge", ok, reason)
     }
 
     fn is_assigned(&self) -> Check {
@@ -284,7 +308,7 @@ mod tests {
     fn unready(health: &mut Health, inputs: [usize; 2], now_ms: u64) -> Vec<&'static str> {
         health.polled(now_ms);
         let checks = health.ready(&in_flight(inputs), LIMITS, now_ms);
-        assert_eq!(checks.len(), 6);
+        assert_eq!(checks.len(), 7);
         checks.into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
     }
 
@@ -295,8 +319,14 @@ mod tests {
         assert_eq!(unready(&mut health, [0, 0], 0), ["serving", "assigned"]);
         health.serving(1_000);
         assert_eq!(unready(&mut health, [0, 0], 1_000), ["assigned"]);
+        health.learns(false, [(0, 3), (1, 2)].into());
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["knowledge", "assigned"]);
+        let said = health.has_learned().reason;
+        assert!(said.starts_with("5 records"), "{said}");
         health.assigned(0);
-        assert_eq!(unready(&mut health, [0, 0], 1_000), ["restored"]);
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["knowledge", "restored"]);
+        health.learns(true, [(0, 0), (1, 9)].into());
+        assert_eq!(unready(&mut health, [0, 0], 1_000), ["restored"], "it goes on learning");
         health.restoring(0, true, false);
         assert_eq!(unready(&mut health, [0, 0], 1_000), ["restored"]);
         health.restoring(0, false, true);
@@ -351,7 +381,7 @@ mod tests {
             assert_eq!(unready(&mut health, [400, 400], now_ms), stalled, "{now_ms}");
         }
         let checks = health.ready(&in_flight([400, 400]), LIMITS, 60_000);
-        assert!(checks[5].reason.ends_with("partition 0"), "{}", checks[5].reason);
+        assert!(checks[6].reason.ends_with("partition 0"), "{}", checks[6].reason);
         assert_eq!(unready(&mut health, [0, 400], 60_000), [""; 0], "it waits for the other");
         health.finished([0], 60_000);
         assert_eq!(unready(&mut health, [399, 400], 60_000), [""; 0]);

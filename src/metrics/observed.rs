@@ -244,8 +244,7 @@ mod tests {
     }
 
     fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> crate::engine::Ends {
-        let ends =
-            crate::engine::Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+        let ends = crate::engine::Ends::new(consumer, producer);
         metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
     }
 

@@ -87,6 +87,7 @@ impl Collector for AtScrape {
         let in_flight = self.0.in_flight();
         let partitions: Vec<_> = self.0.health().partitions().collect();
         let unrestored = self.0.health().unrestored();
+        let learning = self.0.health().learning().cloned();
         let ready = self.0.ready().iter().all(|check| check.ok);
 
         let help = "Inputs that were polled and have no committed outcome yet";
@@ -107,7 +108,15 @@ impl Collector for AtScrape {
         let help = "Records between what was read of a partition and its end";
         let lag =
             partitions.iter().filter_map(|(at, _, lag)| Some((*at, i64::try_from((*lag)?).ok()?)));
-        by_partition(&mut encoder, ("partition_lag", help), lag)
+        by_partition(&mut encoder, ("partition_lag", help), lag)?;
+
+        let Some((caught_up, lag)) = learning else { return Ok(()) };
+        let help = "Whether everything was learned that the topic of knowledge held at the start";
+        gauge(&mut encoder, ("knowledge_caught_up", help), i64::from(caught_up))?;
+        let help =
+            "Offsets between what was read of a partition of the topic of knowledge and its end";
+        let lag = lag.iter().filter_map(|(at, lag)| Some((*at, i64::try_from(*lag).ok()?)));
+        by_partition(&mut encoder, ("knowledge_lag", help), lag)
     }
 }
 
@@ -134,7 +143,7 @@ pub fn resident_bytes(line: &str) -> Option<u64> {
     Some(kilobytes * 1_024)
 }
 
-fn gauge(
+pub(super) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
     value: i64,

@@ -64,7 +64,7 @@ fn answers(config: Config, turns: &[Value]) -> Vec<Response> {
     log.seal(Topic::Turns);
     let consumer = log.consumer("test", Topic::Turns).expect("a consumer");
     let producer = log.producer(&consumer, "test").expect("a producer");
-    let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+    let ends = Ends::new(consumer, producer);
     let parts = Parts::new(config).expect("parts");
     let summary = serve(ends, &parts, 1, &AtomicBool::new(false)).expect("the log ends");
     assert!(summary.tally.is_conserved(), "{:?}", summary.tally);

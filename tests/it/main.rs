@@ -9,6 +9,8 @@ mod demo;
 mod documents;
 mod invariants;
 mod kafka;
+mod knowledge_flow;
+mod knowledge_live;
 mod languages;
 mod metrics;
 mod operations;

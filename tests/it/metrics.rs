@@ -108,7 +108,7 @@ impl Served {
         let log = EmbeddedLog::in_memory(&log).expect("a log");
         let consumer = log.consumer("test", Topic::Turns).expect("a consumer");
         let producer = log.producer(&consumer, "test").expect("a producer");
-        let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+        let ends = Ends::new(consumer, producer);
         let metrics = Metrics::new(&config.metrics);
         let server = Server::start(ANY_PORT.parse().expect("an address"), metrics.clone());
         let server = server.expect("a free port");

@@ -36,7 +36,7 @@ fn exit_codes_tell_an_operator_what_to_do() {
 
     let missing = site.run(&here, PASSWORD).ended();
     assert_eq!(missing.0, Some(6), "{}", missing.1);
-    assert!(missing.1.contains("topic `turns`") && missing.1.contains("create_topics"));
+    assert!(missing.1.contains("topic `knowledge`") && missing.1.contains("create_topics"));
 
     let text = "create_topics = true\ncreate_partitions = 3\n";
     let here = site.config("here", broker.bootstrap(), text);
@@ -72,7 +72,7 @@ fn exit_codes_tell_an_operator_what_to_do() {
     drop(engine);
     let nowhere = nowhere.ended();
     assert_eq!(nowhere.0, Some(5), "{}", nowhere.1);
-    assert!(nowhere.1.contains("asking 127.0.0.1:9 for topic `turns`"), "{}", nowhere.1);
+    assert!(nowhere.1.contains("asking 127.0.0.1:9 for topic `knowledge`"), "{}", nowhere.1);
 }
 
 fn turn(conversation: &str) -> String {

@@ -48,7 +48,7 @@ impl Served {
         let log = EmbeddedLog::in_memory(&log)?;
         let consumer = log.consumer("demo", Topic::Turns)?;
         let producer = log.producer(&consumer, "demo")?;
-        let ends = Ends { consumer: Box::new(consumer), producer: Box::new(producer) };
+        let ends = Ends::new(consumer, producer);
         let topic = Arc::clone(&parts.topic.name);
         let engine = std::thread::Builder::new().name("engine".to_owned());
         // It ends with its input, when the log is sealed.

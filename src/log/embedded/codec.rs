@@ -74,6 +74,7 @@ fn code(topic: Topic) -> u8 {
         Topic::Recorded => 2,
         Topic::DeadLetters => 3,
         Topic::History => 4,
+        Topic::Knowledge => 5,
     }
 }
 

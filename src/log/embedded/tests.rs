@@ -6,6 +6,8 @@ use std::time::Duration;
 impl Bed for EmbeddedLog {
     type Consumer = EmbeddedConsumer;
     type Producer = EmbeddedProducer;
+    type Follower = EmbeddedFollower;
+    type Open = (Member<EmbeddedConsumer>, EmbeddedProducer);
 
     fn join(&mut self, transactional_id: &str) -> (EmbeddedConsumer, EmbeddedProducer) {
         let consumer = self.consumer("g", Topic::Turns).unwrap();
@@ -19,6 +21,28 @@ impl Bed for EmbeddedLog {
 
     fn append(&mut self, partition: i32, key: &str, value: &str) {
         EmbeddedLog::append(self, Topic::Turns, partition, message(key, Some(value))).unwrap();
+    }
+
+    fn follow(&mut self) -> EmbeddedFollower {
+        self.follower(Topic::Knowledge)
+    }
+
+    fn put(&mut self, partition: i32, key: &str, value: Option<&str>) {
+        EmbeddedLog::append(self, Topic::Knowledge, partition, message(key, value)).unwrap();
+    }
+
+    fn open(&mut self, partition: i32, key: &str, value: &str) -> Self::Open {
+        let (member, mut producer) = member(self);
+        let transaction = Transaction {
+            outputs: vec![output(Topic::Knowledge, partition, key, Some(value))],
+            positions: vec![position(partition, member.held[&partition], 0, "")],
+        };
+        producer.begin().unwrap().outputs(&transaction).unwrap();
+        (member, producer)
+    }
+
+    fn abort(&mut self, _: Self::Open) {
+        self.abort_open("a").unwrap();
     }
 
     fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record> {

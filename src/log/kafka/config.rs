@@ -49,13 +49,18 @@ pub struct KafkaConfig {
     pub send_queue_kib: u32,
     /// The names of the topics.
     pub topics: KafkaTopics,
-    /// Whether topics that are missing are created at start, the changelog compacted. Needs the
+    /// Whether topics that are missing are created at start, `history` and `knowledge` compacted. Needs the
     /// permission to create topics. Otherwise a missing topic is an error.
     pub create_topics: bool,
-    /// Partitions of a topic that is created, 1 or more; where some topics are there already,
+    /// Partitions of a topic that is created, 1 or more, other than that of knowledge; where some topics are there already,
     /// the others get as many as those have. It cannot be raised later: keys would move.
     #[schemars(range(min = 1))]
     pub create_partitions: i32,
+    /// Partitions of the topic of knowledge where it is created, 1 or more. With one, changes are
+    /// learned in the order in which they were written, and a response names one offset. It
+    /// cannot be raised later: keys would move.
+    #[schemars(range(min = 1))]
+    pub create_knowledge_partitions: i32,
     /// Copies of a topic that is created; 0 leaves it to the broker
     /// (`default.replication.factor`).
     #[schemars(range(min = 0))]
@@ -88,6 +93,7 @@ impl Default for KafkaConfig {
             topics: KafkaTopics::default(),
             create_topics: false,
             create_partitions: 8,
+            create_knowledge_partitions: 1,
             create_replication_factor: 0,
             start: Start::Earliest,
             client: ClientSettings::default(),
@@ -95,7 +101,8 @@ impl Default for KafkaConfig {
     }
 }
 
-/// The names of the topics on the broker. All must have the same number of partitions.
+/// The names of the topics on the broker. All but `knowledge` must have the same number of
+/// partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaTopics {
@@ -109,6 +116,9 @@ pub struct KafkaTopics {
     pub dead_letters: String,
     /// The changelog of histories; compacted.
     pub history: String,
+    /// Changes to the knowledge, for every process; compacted. Read where `knowledge.live` is
+    /// set.
+    pub knowledge: String,
 }
 
 impl Default for KafkaTopics {
@@ -120,6 +130,7 @@ impl Default for KafkaTopics {
             recorded: name(Topic::Recorded),
             dead_letters: name(Topic::DeadLetters),
             history: name(Topic::History),
+            knowledge: name(Topic::Knowledge),
         }
     }
 }
@@ -133,6 +144,7 @@ impl KafkaTopics {
             Topic::Recorded => &self.recorded,
             Topic::DeadLetters => &self.dead_letters,
             Topic::History => &self.history,
+            Topic::Knowledge => &self.knowledge,
         }
     }
 }
@@ -256,10 +268,11 @@ impl KafkaConfig {
                 "`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned(),
             );
         }
-        if self.create_partitions < 1 || self.create_replication_factor < 0 {
+        let least = self.create_partitions.min(self.create_knowledge_partitions);
+        if least < 1 || self.create_replication_factor < 0 {
             return refuse(
-                "`kafka.create_partitions` must be at least 1 and \
-                 `kafka.create_replication_factor` at least 0"
+                "`kafka.create_partitions` and `kafka.create_knowledge_partitions` must be at \
+                 least 1 and `kafka.create_replication_factor` at least 0"
                     .to_owned(),
             );
         }
@@ -318,6 +331,16 @@ impl KafkaConfig {
             .set("group.id", &self.group_id)
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "earliest");
+        settings
+    }
+
+    /// Of the follower of knowledge, which never joins the group either.
+    pub(super) fn follower_settings(&self) -> ClientConfig {
+        let mut settings = self.changelog_settings();
+        // They tell the lag, at no request to the broker.
+        if !self.client.0.contains_key("statistics.interval.ms") {
+            settings.set("statistics.interval.ms", "5000");
+        }
         settings
     }
 

@@ -122,7 +122,8 @@ impl KafkaConsumer {
     fn look_after_group(&mut self) -> Result<(), LogError> {
         let Some(mending) = &mut self.mending else { return Ok(()) };
         let membership = self.client.context();
-        if let Some(partitions) = mending.leaves(|| membership.held()) {
+        let ours = || Some((identity(&self.client)?.member(), membership.held()));
+        if let Some(partitions) = mending.leaves(ours) {
             tracing::warn!(
                 group = self.config.group_id,
                 group_instance_id = self.config.group_instance_id,

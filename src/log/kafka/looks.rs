@@ -6,30 +6,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rdkafka::bindings as native;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::types::{RDKafka, RDKafkaRespErr};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaRespErr;
 
 use super::super::Topic;
 use super::KafkaConfig;
 use super::restore::OutsideGroup;
 
 /// How long one look may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT_MS: i32 = 5_000;
 
 /// What one look at the group showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Look {
     /// No rebalance is going on, as far as the coordinator knows.
     pub(super) stable: bool,
-    /// Partitions of the inputs by the instance id of the static member they were given to.
-    pub(super) static_members: BTreeMap<String, BTreeSet<i32>>,
-    /// Those of all members without an instance id.
-    pub(super) of_others: BTreeSet<i32>,
+    /// The partitions of the inputs that each member was given, by the member's id. That of a
+    /// static member begins with its instance id.
+    pub(super) members: BTreeMap<String, BTreeSet<i32>>,
 }
 
 /// Looks at the group until it is dropped; then the thread ends by itself.
@@ -67,9 +66,10 @@ fn look_until(
     let mut client = None;
     while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match look(&mut client, config, &group) {
-            Ok(look) => {
+            Ok(Some(look)) => {
                 *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(look);
             }
+            Ok(None) => {}
             Err(error) => tracing::debug!(%error, group = config.group_id, "looking at the group"),
         }
     }
@@ -79,127 +79,145 @@ fn look(
     client: &mut Option<BaseConsumer<OutsideGroup>>,
     config: &KafkaConfig,
     group: &CStr,
-) -> Result<Look, KafkaError> {
+) -> Result<Option<Look>, KafkaError> {
     let client = match client {
         Some(client) => client,
         none => none.insert(config.watermark_settings().create_with_context(OutsideGroup)?),
     };
     // It subscribed to nothing: what comes are errors of connections, which its context tells.
     while client.poll(Duration::ZERO).is_some() {}
-    let description = Description::ask(client.client().native_ptr(), group)?;
-    description.look(config.topics.name(Topic::Turns))
+    let groups = Groups::ask(client, group)?;
+    Ok(groups.look(group, config.topics.name(Topic::Turns)))
 }
 
-/// What the coordinator answered; freed when it is dropped.
-struct Description(*mut native::rd_kafka_event_t);
+/// What the brokers answered; freed when it is dropped.
+struct Groups(*const native::rd_kafka_group_list);
 
-impl Description {
+impl Groups {
+    /// Asks every broker for the group; one of them is its coordinator. The client's newer call,
+    /// which asks only that one, is not to be used: where the coordinator does not answer in time
+    /// it may end the whole process (an assertion on `eonce->refcnt` in librdkafka up to 2.12; its
+    /// issue 4605).
     #[allow(unsafe_code)]
-    fn ask(client: *mut RDKafka, group: &CStr) -> Result<Self, KafkaError> {
-        use native::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS as DESCRIBE;
-        let deadline = Instant::now() + TIMEOUT;
-        let timeout_ms = i32::try_from(TIMEOUT.as_millis()).unwrap_or(i32::MAX);
-        let mut groups = [group.as_ptr()];
-        // SAFETY: the client and the group's name outlive the calls, and the client copies name and
-        // options. No room is offered for the text of an error. Queue and options are ours until
-        // they are destroyed; an answer that comes later is freed by the client.
-        let event = unsafe {
-            let queue = native::rd_kafka_queue_new(client);
-            let options = native::rd_kafka_AdminOptions_new(client, DESCRIBE);
-            native::rd_kafka_AdminOptions_set_request_timeout(
-                options,
-                timeout_ms,
-                std::ptr::null_mut(),
-                0,
-            );
-            native::rd_kafka_DescribeConsumerGroups(client, groups.as_mut_ptr(), 1, options, queue);
-            native::rd_kafka_AdminOptions_destroy(options);
-            let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-            let event = native::rd_kafka_queue_poll(queue, i32::try_from(left).unwrap_or(0));
-            native::rd_kafka_queue_destroy(queue);
-            event
+    fn ask(client: &BaseConsumer<OutsideGroup>, group: &CStr) -> Result<Self, KafkaError> {
+        let mut list = std::ptr::null();
+        let client = client.client().native_ptr();
+        // SAFETY: client and name outlive the call, which waits for the answers; the list is ours.
+        let code = unsafe {
+            native::rd_kafka_list_groups(client, group.as_ptr(), &raw mut list, TIMEOUT_MS)
         };
-        if event.is_null() {
-            return Err(KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut));
+        match code {
+            // Partial: some broker did not answer. It may be another than the coordinator.
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+            | RDKafkaRespErr::RD_KAFKA_RESP_ERR__PARTIAL
+                if !list.is_null() =>
+            {
+                Ok(Self(list))
+            }
+            code => Err(KafkaError::GroupListFetch(code.into())),
         }
-        Ok(Self(event))
     }
 
-    /// What it says of a topic's partitions.
+    /// What is said of a topic's partitions; nothing where its coordinator did not answer, or not
+    /// in a way that can be read.
     #[allow(unsafe_code)]
-    fn look(&self, topic: &str) -> Result<Look, KafkaError> {
-        use native::rd_kafka_consumer_group_state_t::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE as STABLE;
-        let mut look = Look::default();
-        // SAFETY: everything that is read here belongs to the event and lives as long as it; the
-        // client gives null for the result of another kind of event, and nothing else is null but
-        // the instance id of a dynamic member and what is checked for it.
+    fn look(&self, group: &CStr, topic: &str) -> Option<Look> {
+        // SAFETY: the list and all that it points to live as long as it; its arrays have as many
+        // elements as it says, its strings end, and an array or a value that is empty may be null.
         unsafe {
-            failed(native::rd_kafka_event_error(self.0))?;
-            let result = native::rd_kafka_event_DescribeConsumerGroups_result(self.0);
-            if result.is_null() {
-                return Err(KafkaError::AdminOp(RDKafkaErrorCode::InvalidType));
-            }
-            let mut count = 0;
-            let groups = native::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
-            if count == 0 {
-                return Ok(look);
-            }
-            let group = *groups;
-            let error = native::rd_kafka_ConsumerGroupDescription_error(group);
-            if !error.is_null() {
-                failed(native::rd_kafka_error_code(error))?;
-            }
-            look.stable = native::rd_kafka_ConsumerGroupDescription_state(group) == STABLE;
-            for at in 0..native::rd_kafka_ConsumerGroupDescription_member_count(group) {
-                let member = native::rd_kafka_ConsumerGroupDescription_member(group, at);
-                let assignment = native::rd_kafka_MemberDescription_assignment(member);
-                let list = native::rd_kafka_MemberAssignment_partitions(assignment);
-                let given = partitions(list, topic);
-                let name = native::rd_kafka_MemberDescription_group_instance_id(member);
-                match name.is_null() {
-                    true => look.of_others.extend(given),
-                    false => {
-                        let name = CStr::from_ptr(name).to_string_lossy().into_owned();
-                        look.static_members.insert(name, given);
-                    }
-                }
-            }
+            let list = &*self.0;
+            let of_it = array(list.groups, list.group_cnt).iter().find(|found| {
+                found.err == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+                    && CStr::from_ptr(found.group) == group
+            })?;
+            let members = array(of_it.members, of_it.member_cnt).iter().map(|member| {
+                let id = CStr::from_ptr(member.member_id).to_string_lossy().into_owned();
+                let assignment =
+                    array(member.member_assignment.cast::<u8>(), member.member_assignment_size);
+                Some((id, assigned(assignment, topic)?))
+            });
+            Some(Look {
+                stable: CStr::from_ptr(of_it.state) == c"Stable",
+                members: members.collect::<Option<_>>()?,
+            })
         }
-        Ok(look)
     }
 }
 
-impl Drop for Description {
+impl Drop for Groups {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: it is ours, and nothing that it owns is kept.
-        unsafe { native::rd_kafka_event_destroy(self.0) }
+        unsafe { native::rd_kafka_group_list_destroy(self.0) }
     }
 }
 
-fn failed(code: RDKafkaRespErr) -> Result<(), KafkaError> {
-    match code {
-        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
-        code => Err(KafkaError::AdminOp(code.into())),
-    }
-}
-
-/// The partitions of a topic in a list.
-///
 /// # Safety
-/// The list is null or one of the client's, and nobody changes it meanwhile.
+/// The pointer is null, or to so many elements that live as long as is wanted.
 #[allow(unsafe_code)]
-unsafe fn partitions(
-    list: *const native::rd_kafka_topic_partition_list_t,
-    topic: &str,
-) -> BTreeSet<i32> {
-    // SAFETY: as promised; a list has as many elements as it says, each with a topic's name.
-    unsafe {
-        let Some(list) = list.as_ref() else { return BTreeSet::new() };
-        let count = usize::try_from(list.cnt).unwrap_or(0);
-        let elements = (0..count).map(|at| &*list.elems.add(at));
-        let of_it =
-            elements.filter(|element| CStr::from_ptr(element.topic).to_bytes() == topic.as_bytes());
-        of_it.map(|element| element.partition).collect()
+unsafe fn array<'a, T>(first: *const T, count: i32) -> &'a [T] {
+    match usize::try_from(count) {
+        // SAFETY: as promised.
+        Ok(count) if !first.is_null() => unsafe { std::slice::from_raw_parts(first, count) },
+        _ => &[],
+    }
+}
+
+/// The partitions of a topic in an assignment as the consumer protocol writes it: a version, then
+/// the topics, each with its partitions, then what the assignor adds; numbers with the high byte
+/// first. Empty before a member was given anything. `None` where it ends too early.
+fn assigned(mut assignment: &[u8], topic: &str) -> Option<BTreeSet<i32>> {
+    let mut found = BTreeSet::new();
+    if assignment.is_empty() {
+        return Some(found);
+    }
+    let rest = &mut assignment;
+    let _version = i16::from_be_bytes(take(rest)?);
+    for _ in 0..i32::from_be_bytes(take(rest)?) {
+        let length = usize::try_from(i16::from_be_bytes(take(rest)?)).ok()?;
+        let (name, after) = rest.split_at_checked(length)?;
+        *rest = after;
+        for _ in 0..i32::from_be_bytes(take(rest)?) {
+            let partition = i32::from_be_bytes(take(rest)?);
+            if name == topic.as_bytes() {
+                found.insert(partition);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two topics, as the protocol is published.
+    const ASSIGNMENT: &[u8] = b"\0\x03\0\0\0\x02\
+        \0\x05other\0\0\0\x01\0\0\0\x09\
+        \0\x05turns\0\0\0\x02\0\0\0\x04\0\0\x01\0\
+        \xff\xff\xff\xff";
+
+    #[test]
+    fn an_assignment_is_read_by_topic() {
+        assert_eq!(assigned(ASSIGNMENT, "turns"), Some([4, 256].into()));
+        assert_eq!(assigned(ASSIGNMENT, "other"), Some([9].into()));
+        assert_eq!(assigned(ASSIGNMENT, "turn"), Some(BTreeSet::new()));
+        assert_eq!(assigned(b"", "turns"), Some(BTreeSet::new()));
+        assert_eq!(assigned(b"\0\0\0\0\0\0\0\0\0\0", "turns"), Some(BTreeSet::new()));
+    }
+
+    #[test]
+    fn an_assignment_that_ends_too_early_is_none() {
+        let data = 4;
+        for end in 1..ASSIGNMENT.len() - data {
+            assert_eq!(assigned(&ASSIGNMENT[..end], "turns"), None, "{end} bytes");
+        }
+        assert_eq!(assigned(b"\0\0\0\0\0\x01\xff\xff", "turns"), None, "a length below 0");
     }
 }

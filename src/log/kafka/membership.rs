@@ -60,6 +60,13 @@ pub(super) struct Identity {
     generation: i32,
 }
 
+impl Identity {
+    /// The member's id.
+    pub(super) fn member(&self) -> String {
+        String::from_utf8_lossy(&self.member).into_owned()
+    }
+}
+
 /// Who the consumer is, unless it has forgotten that.
 #[allow(unsafe_code)]
 pub(super) fn identity(consumer: &BaseConsumer<Membership>) -> Option<Identity> {

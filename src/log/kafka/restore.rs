@@ -268,8 +268,8 @@ impl Restorer {
     }
 }
 
-/// A record of the changelog.
-fn change(message: &BorrowedMessage<'_>) -> Record {
+/// A record of a compacted topic.
+pub(super) fn change(message: &BorrowedMessage<'_>) -> Record {
     Record {
         partition: message.partition(),
         offset: message.offset(),

@@ -87,6 +87,7 @@ impl Broker {
             &mut config.topics.recorded,
             &mut config.topics.dead_letters,
             &mut config.topics.history,
+            &mut config.topics.knowledge,
         ] {
             *name = format!("{prefix}-{name}");
         }
@@ -101,7 +102,7 @@ impl Broker {
         change: impl Fn(Topic, NewTopic<'_>) -> NewTopic<'_>,
     ) {
         let topics = Topic::ALL.map(|topic| {
-            let policy = if topic == Topic::History { "compact" } else { "delete" };
+            let policy = if topic.is_compacted() { "compact" } else { "delete" };
             let name = config.topics.name(topic);
             let made = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
             change(topic, made.set("cleanup.policy", policy))
@@ -135,6 +136,8 @@ impl Topics {
 impl Bed for Topics {
     type Consumer = KafkaConsumer;
     type Producer = KafkaProducer;
+    type Follower = KafkaFollower;
+    type Open = BaseProducer;
 
     fn join(&mut self, transactional_id: &str) -> (KafkaConsumer, KafkaProducer) {
         connect(&self.of(transactional_id)).unwrap()
@@ -150,6 +153,33 @@ impl Bed for Topics {
         while self.1.flush(Duration::ZERO).is_err() {
             self.1.poll(Duration::from_micros(500));
         }
+    }
+
+    fn follow(&mut self) -> KafkaFollower {
+        follow(&self.0).unwrap()
+    }
+
+    fn put(&mut self, partition: i32, key: &str, value: Option<&str>) {
+        let topic = &self.0.topics.knowledge;
+        let record = BaseRecord::<str, str>::to(topic).partition(partition).key(key);
+        let record = value.into_iter().fold(record, BaseRecord::payload);
+        self.1.send(record).unwrap();
+        while self.1.in_flight_count() > 0 {
+            self.1.poll(Duration::from_micros(500));
+        }
+    }
+
+    fn open(&mut self, partition: i32, key: &str, value: &str) -> BaseProducer {
+        let stranger = self.stranger();
+        let topic = &self.0.topics.knowledge;
+        let record = BaseRecord::to(topic).partition(partition).key(key).payload(value);
+        stranger.send(record).unwrap();
+        stranger.flush(REQUEST_TIMEOUT).unwrap();
+        stranger
+    }
+
+    fn abort(&mut self, open: BaseProducer) {
+        open.abort_transaction(REQUEST_TIMEOUT).unwrap();
     }
 
     fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record> {
@@ -203,7 +233,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 15] = [
+    let own: [(&str, Property<Broker>); 16] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -213,6 +243,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
             "a_dead_letter_has_room_for_any_input",
             unfit_topics::a_dead_letter_has_room_for_any_input,
         ),
+        ("the_topic_of_knowledge_is_checked", unfit_topics::the_topic_of_knowledge_is_checked),
         ("a_fenced_writer_says_so", fencing::a_fenced_writer_says_so),
         ("a_fenced_member_says_so", fencing::a_fenced_member_says_so),
         ("a_static_member_keeps_its_partitions", fencing::a_static_member_keeps_its_partitions),

@@ -48,7 +48,7 @@ pub(super) fn fit(
     config: &KafkaConfig,
 ) -> Result<Fit, LogError> {
     let mut found = BTreeMap::new();
-    for topic in Topic::ALL {
+    for topic in Topic::OF_TURNS {
         found.insert(topic, find(client, config, topic, false)?);
     }
     let admin = admin(config)?;
@@ -64,11 +64,34 @@ pub(super) fn fit(
     let found: BTreeMap<Topic, Found> =
         found.into_iter().filter_map(|(topic, found)| Some((topic, found?))).collect();
     let partitions = same_partitions(config, &found)?;
-    let settings = settings(&admin, config)?;
+    let settings = settings(&admin, config, &Topic::OF_TURNS)?;
     let accepted_bytes = check(config, &settings)?;
     warn_of_one_copy(config, &found, &settings);
     warn_of_added_partitions(client, config, partitions);
     Ok(Fit { partitions, accepted_bytes })
+}
+
+/// Checks the topic of knowledge, and makes it where it is missing and the configuration says so.
+/// Gives its number of partitions.
+///
+/// # Errors
+///
+/// As [`fit`].
+pub(super) fn fit_knowledge(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+) -> Result<i32, LogError> {
+    let topic = Topic::Knowledge;
+    let admin = admin(config)?;
+    let found = match find(client, config, topic, false)? {
+        Some(found) => Some(found),
+        None => {
+            create(&admin, config, &[topic], config.create_knowledge_partitions)?;
+            find(client, config, topic, true)?
+        }
+    };
+    check(config, &settings(&admin, config, &[topic])?)?;
+    Ok(found.map_or(0, |found| found.partitions))
 }
 
 /// Waits for the answer of an admin client, which a thread of its own fetches within the timeout
@@ -108,10 +131,10 @@ pub(super) struct Found {
 pub(super) fn find(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
-    topic: Topic,
+    wanted: Topic,
     made: bool,
 ) -> Result<Option<Found>, LogError> {
-    let name = config.topics.name(topic);
+    let name = config.topics.name(wanted);
     let doing = format!("asking {} for topic `{name}`", config.bootstrap_servers);
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     loop {
@@ -161,9 +184,13 @@ pub(super) fn find(
                 None => code.to_string(),
             },
         };
+        let without = match wanted {
+            Topic::Knowledge => ", or set `knowledge.live = false` to do without changes to it",
+            _ => "",
+        };
         return Err(LogError::Refused(format!(
             "topic `{name}` at {}: {why}; create it (`deploy/kafka/topics` does), or set \
-             `kafka.create_topics = true`, or name another in `kafka.topics`",
+             `kafka.create_topics = true`, or name another in `kafka.topics`{without}",
             config.bootstrap_servers
         )));
     }
@@ -191,7 +218,7 @@ fn create(
     let limits: Vec<Option<String>> = limits.collect();
     let topics = missing.iter().zip(&limits).map(|(topic, limit)| {
         let name = config.topics.name(*topic);
-        let policy = if *topic == Topic::History { "compact" } else { "delete" };
+        let policy = if topic.is_compacted() { "compact" } else { "delete" };
         let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(copies))
             .set("cleanup.policy", policy);
         match limit {

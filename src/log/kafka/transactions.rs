@@ -63,6 +63,9 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let all = make(config.uncommitted_settings())?;
     let mut found = Vec::new();
     for topic in Topic::ALL {
+        // Who does not follow it need not have it; it is not made here.
+        let create_topics = topic == Topic::Knowledge;
+        let config = KafkaConfig { create_topics, ..config.clone() };
         let partitions = find(&all, &config, topic, false)?.map_or(0, |topic| topic.partitions);
         let topic = config.topics.name(topic);
         for partition in 0..partitions {

@@ -3,6 +3,7 @@
 use rdkafka::admin::ResourceSpecifier;
 
 use super::*;
+use crate::log::Follower as _;
 
 fn refusal(config: &KafkaConfig) -> String {
     match connect(config) {
@@ -23,9 +24,12 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
         topic.push_str("-narrow");
     }
     let mut others = narrow.clone();
-    for name in
-        [&mut others.topics.turns, &mut others.topics.recorded, &mut others.topics.dead_letters]
-    {
+    for name in [
+        &mut others.topics.turns,
+        &mut others.topics.recorded,
+        &mut others.topics.dead_letters,
+        &mut others.topics.knowledge,
+    ] {
         name.push_str("-unused");
     }
     broker.make_topics(&others, 2, |_, topic| topic);
@@ -85,6 +89,39 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     copies.create_replication_factor = 3;
     let error = refusal(&copies);
     assert!(error.contains("kafka.create_replication_factor"), "one broker has no 3: {error}");
+}
+
+/// The topic of knowledge is checked by who follows it, and by nobody else.
+pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
+    let refusal = |config: &KafkaConfig| match follow(config) {
+        Err(LogError::Refused(said)) => said,
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("the topic was taken"),
+    };
+    let mut config = broker.unmade();
+    let error = refusal(&config);
+    for said in [config.topics.knowledge.as_str(), "create_topics = true", "live = false"] {
+        assert!(error.contains(said), "{said} is not in {error}");
+    }
+    config.create_topics = true;
+    config.create_knowledge_partitions = 2;
+    assert_eq!(follow(&config).unwrap().positions(), [(0, 0), (1, 0)].into());
+    assert_eq!(setting(&config, Topic::Knowledge, "cleanup.policy"), "compact");
+    config.create_topics = false;
+    config.create_knowledge_partitions = 7;
+    assert_eq!(follow(&config).unwrap().positions().len(), 2, "as it is there");
+    for policy in ["delete", "compact,delete"] {
+        let unfit = broker.unmade();
+        broker.make_topics(&unfit, 1, |of, made| match of {
+            Topic::Knowledge => made.set("cleanup.policy", policy),
+            _ => made,
+        });
+        let error = refusal(&unfit);
+        for said in [unfit.topics.knowledge.as_str(), policy, "would be forgotten"] {
+            assert!(error.contains(said), "{said} is not in {error}");
+        }
+        connect(&unfit).unwrap();
+    }
 }
 
 /// A record that is no turn and as large as its topic takes does not stop the process.

@@ -30,12 +30,14 @@ pub(super) struct Settings {
     pub(super) min_insync: Option<usize>,
 }
 
-/// Asks for the settings of all topics. Where the broker does not tell, the check is left out.
+/// Asks for the settings of topics. Where the broker does not tell, the check is left out.
 pub(super) fn settings(
     admin: &AdminClient<DefaultClientContext>,
     config: &KafkaConfig,
+    topics: &[Topic],
 ) -> Result<BTreeMap<Topic, Settings>, LogError> {
-    let names = Topic::ALL.map(|topic| ResourceSpecifier::Topic(config.topics.name(topic)));
+    let name = |topic: &Topic| ResourceSpecifier::Topic(config.topics.name(*topic));
+    let names: Vec<ResourceSpecifier<'_>> = topics.iter().map(name).collect();
     let described = match wait_for(admin.describe_configs(&names, &options())) {
         Ok(described) => described,
         Err(source) if is_forbidden(&source) => Vec::new(),
@@ -47,15 +49,15 @@ pub(super) fn settings(
     let mut settings = BTreeMap::new();
     for resource in described.into_iter().flatten() {
         let OwnedResourceSpecifier::Topic(name) = &resource.specifier else { continue };
-        if let Some(topic) = Topic::ALL.into_iter().find(|of| config.topics.name(*of) == name) {
-            settings.insert(topic, read(&resource));
+        if let Some(topic) = topics.iter().find(|of| config.topics.name(**of) == name) {
+            settings.insert(*topic, read(&resource));
         }
     }
-    for topic in Topic::ALL {
+    for topic in topics {
         // The client library does not tell that a single topic was forbidden: it is empty.
-        if settings.get(&topic).is_none_or(|found| found.policy.is_none()) {
+        if settings.get(topic).is_none_or(|found| found.policy.is_none()) {
             tracing::warn!(
-                topic = config.topics.name(topic),
+                topic = config.topics.name(*topic),
                 "the broker does not tell the topic's settings (permission DESCRIBE_CONFIGS), so \
                  its cleanup.policy and max.message.bytes are not checked"
             );
@@ -135,15 +137,19 @@ pub(super) fn check(
 fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogError> {
     let Some(policy) = &found.policy else { return Ok(()) };
     let has = |wanted| policy.split(',').any(|it| it.trim() == wanted);
-    if topic == Topic::History && (!has("compact") || has("delete")) {
+    if topic.is_compacted() && (!has("compact") || has("delete")) {
+        let lost = match topic {
+            Topic::Knowledge => "what was put or taken back would be forgotten",
+            _ => "conversations would lose what they remember",
+        };
         return Err(LogError::Refused(format!(
-            "topic `{name}` has cleanup.policy={policy}, and the topic of histories must have \
-             compact alone: deleted by age, conversations would lose what they remember; set \
-             cleanup.policy=compact, or create it with `deploy/kafka/topics` or \
-             `kafka.create_topics`"
+            "topic `{name}` has cleanup.policy={policy}, and the topic of {} must have compact \
+             alone: deleted by age, {lost}; set cleanup.policy=compact, or create it with \
+             `deploy/kafka/topics` or `kafka.create_topics`",
+            if topic == Topic::Knowledge { "knowledge" } else { "histories" }
         )));
     }
-    if topic != Topic::History && has("compact") {
+    if !topic.is_compacted() && has("compact") {
         tracing::warn!(
             topic = name,
             policy,
@@ -163,6 +169,8 @@ pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize>
         Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
         Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
         Topic::Responses | Topic::Recorded | Topic::History => client,
+        // A change is small.
+        Topic::Knowledge => return None,
     };
     (needed > TOPIC_LIMIT_BYTES).then_some(needed)
 }

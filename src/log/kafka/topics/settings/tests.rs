@@ -3,12 +3,12 @@
 use super::*;
 
 fn fine() -> BTreeMap<Topic, Settings> {
-    let settings = |topic| Settings {
-        policy: Some(if topic == Topic::History { "compact" } else { "delete" }.to_owned()),
+    let settings = |topic: Topic| Settings {
+        policy: Some(if topic.is_compacted() { "compact" } else { "delete" }.to_owned()),
         limit_bytes: Some(TOPIC_LIMIT_BYTES),
         min_insync: Some(1),
     };
-    Topic::ALL.map(|topic| (topic, settings(topic))).into()
+    Topic::OF_TURNS.map(|topic| (topic, settings(topic))).into()
 }
 
 fn checked(

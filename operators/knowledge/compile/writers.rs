@@ -1,0 +1,117 @@
+//! Writers of the sections that are put together number by number.
+
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+use fst::MapBuilder;
+
+use super::{Spool, fst_error};
+use crate::knowledge::ConceptId;
+use crate::knowledge::packed::{OffsetsWriter, PackedWriter, bits_among};
+
+/// Writes the concepts.
+pub(in crate::knowledge) struct DictionaryWriter {
+    pub(super) texts: Spool,
+    pub(super) offsets: OffsetsWriter,
+    pub(super) languages: PackedWriter<Spool>,
+    pub(super) bits: u32,
+    pub(super) concepts: usize,
+}
+
+impl DictionaryWriter {
+    /// The next concept, by text, then language.
+    pub(in crate::knowledge) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
+        self.texts.write_all(text.as_bytes())?;
+        self.offsets.advance(text.len() as u64);
+        self.concepts += 1;
+        self.languages.push(u64::from(language), self.bits)
+    }
+}
+
+/// Writes the facts by one of their ends.
+pub(in crate::knowledge) struct AdjacencyWriter {
+    pub(super) facts: PackedWriter<Spool>,
+    pub(super) offsets: OffsetsWriter,
+    /// The first concept whose facts have not begun.
+    pub(super) next: u32,
+    /// How many facts the one before it has so far.
+    pub(super) degree: u64,
+}
+
+impl AdjacencyWriter {
+    /// Ends the concepts before this one.
+    pub(super) fn reach(&mut self, concept: u32) {
+        while self.next <= concept {
+            if self.next > 0 {
+                self.offsets.advance(self.degree);
+            }
+            self.degree = 0;
+            self.next += 1;
+        }
+    }
+}
+
+/// Writes the rankings of the heads.
+pub(in crate::knowledge) struct RankWriter {
+    pub(super) ranks: PackedWriter<Spool>,
+    pub(super) offsets: OffsetsWriter,
+    /// The ranks of the facts of the head before `next`.
+    pub(super) group: Vec<(Reverse<u32>, bool, u32)>,
+    pub(super) next: u32,
+}
+
+impl RankWriter {
+    /// Ends the head before `next`, and those without facts up to this concept.
+    pub(super) fn end_group(&mut self, concept: u32) -> io::Result<()> {
+        let mut order: Vec<u32> = (0..self.group.len() as u32).collect();
+        order.sort_unstable_by_key(|&place| (self.group[place as usize], place));
+        let width = bits_among(order.len());
+        for place in order {
+            self.ranks.push(u64::from(place), width)?;
+        }
+        let mut bits = self.group.len() as u64 * u64::from(width);
+        self.group.clear();
+        while self.next <= concept {
+            if self.next > 0 {
+                self.offsets.advance(bits);
+            }
+            bits = 0;
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the lemma index.
+pub(in crate::knowledge) struct LemmaWriter {
+    pub(super) map: MapBuilder<Spool>,
+    pub(super) concepts: PackedWriter<Spool>,
+    pub(super) bits: u32,
+    pub(super) key: Vec<u8>,
+    /// The concept that has not been written, since nobody knows yet whether it is its key's last.
+    pub(super) pending: Option<ConceptId>,
+    pub(super) entries: usize,
+}
+
+impl LemmaWriter {
+    /// The next key of a concept, by key, falling degree, then id.
+    pub(in crate::knowledge) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
+        let another = self.pending.is_none() || self.key != key;
+        self.end_entry(another)?;
+        if another {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.map.insert(key, self.entries as u64).map_err(fst_error)?;
+        }
+        self.pending = Some(concept);
+        Ok(())
+    }
+
+    pub(super) fn end_entry(&mut self, last: bool) -> io::Result<()> {
+        if let Some(concept) = self.pending.take() {
+            self.concepts.push(u64::from(concept.0) << 1 | u64::from(last), self.bits)?;
+            self.entries += 1;
+        }
+        Ok(())
+    }
+}

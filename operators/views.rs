@@ -1,0 +1,216 @@
+//! Views: what committed responses and the knowledge amount to, maintained as they change.
+//!
+//! ```text
+//!  responses ──▶ facts used ──────┬─▶ count ─────────────────────▶ facts_used
+//!  (committed)        │           ├─▶ by relation, count ────────▶ relations_used
+//!                     └─ semijoin ┴─▶ count ─────────────────────▶ withdrawn_facts_used
+//!                           ▲
+//!  knowledge ──▶ statements │ taken back
+//!   (topic)  └─▶ concepts named ──┐
+//!                                 ▼
+//!  responses ──▶ missing ──────▶ antijoin ──▶ count ─────────────▶ concepts_missing
+//!            └─▶ asked ─────────────────────▶ count ─────────────▶ concepts_asked
+//! ```
+//!
+//! A dataflow of its own beside the one that answers: it sees only what is committed, so nothing
+//! here can hold a turn back, and no turn depends on it. Its time is the number of steps.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use differential_dataflow::VecCollection;
+use differential_dataflow::input::InputSession;
+use rustc_hash::FxHashMap;
+use timely::dataflow::ProbeHandle;
+use timely::dataflow::operators::Probe;
+use timely::worker::Worker;
+use turnstream_schemas::{FactKey, Response, ViewKey, ViewName};
+
+use crate::fact_retrieval::evidence_id;
+use crate::knowledge::Change;
+
+/// How many steps there were.
+type Step = u64;
+
+/// What a response shows, by partition.
+type Shown = (i32, String);
+
+/// A collection of the dataflow.
+type Rows<'scope, D> = VecCollection<'scope, Step, D>;
+
+/// Changes of a view's rows: (key, count), +1 where it comes and −1 where it goes.
+type Differences = Rc<RefCell<Vec<((ViewKey, i64), i64)>>>;
+
+/// The views on one worker.
+pub struct Views {
+    /// A fact that grounds a response, with its relation.
+    facts: InputSession<Step, (Shown, String), isize>,
+    asked: InputSession<Step, Shown, isize>,
+    missing: InputSession<Step, Shown, isize>,
+    taken_back: InputSession<Step, String, isize>,
+    named: InputSession<Step, String, isize>,
+    /// By key on the knowledge topic: whether the statement stands.
+    standing: FxHashMap<FactKey, bool>,
+    probe: ProbeHandle<Step>,
+    differences: Differences,
+    step: Step,
+}
+
+/// A row of a view is now this; `None` where there is nothing left to count.
+pub type ViewChange = (ViewKey, Option<u64>);
+
+impl Views {
+    /// Builds the dataflow, over nothing.
+    pub fn install(worker: &mut Worker) -> Self {
+        let mut views = Self {
+            facts: InputSession::new(),
+            asked: InputSession::new(),
+            missing: InputSession::new(),
+            taken_back: InputSession::new(),
+            named: InputSession::new(),
+            standing: FxHashMap::default(),
+            probe: ProbeHandle::new(),
+            differences: Differences::default(),
+            step: 0,
+        };
+        worker.dataflow::<Step, _, _>(|scope| {
+            let facts = views.facts.to_collection(scope);
+            let asked = views.asked.to_collection(scope);
+            let missing = views.missing.to_collection(scope);
+            let taken_back = views.taken_back.to_collection(scope).distinct();
+            let named = views.named.to_collection(scope).distinct();
+
+            let used = facts.clone().map(|(shown, _)| shown);
+            let relations = facts.map(|((partition, _), relation)| (partition, relation));
+            let by_key = |(partition, key): Shown| (key, partition);
+            let withdrawn = used.clone().map(by_key).semijoin(taken_back);
+            let withdrawn = withdrawn.map(|(key, partition)| (partition, key));
+            let missing = missing.map(by_key).antijoin(named);
+            let missing = missing.map(|(key, partition)| (partition, key));
+
+            let rows = counted(used, ViewName::FactsUsed)
+                .concat(counted(relations, ViewName::RelationsUsed))
+                .concat(counted(withdrawn, ViewName::WithdrawnFactsUsed))
+                .concat(counted(asked, ViewName::ConceptsAsked))
+                .concat(counted(missing, ViewName::ConceptsMissing));
+            let differences = Rc::clone(&views.differences);
+            let noted = rows.consolidate().inspect(move |(row, _, difference)| {
+                differences.borrow_mut().push((row.clone(), *difference as i64));
+            });
+            noted.inner.probe_with(&views.probe);
+        });
+        views
+    }
+
+    /// A response was committed to a partition: counts it.
+    pub fn insert(&mut self, partition: i32, response: &Response) {
+        self.update(partition, response, 1);
+    }
+
+    /// A response does not count any more, though it was counted.
+    pub fn retract(&mut self, partition: i32, response: &Response) {
+        self.update(partition, response, -1);
+    }
+
+    fn update(&mut self, partition: i32, response: &Response, times: isize) {
+        let selected = response.evidence.iter().filter(|evidence| evidence.selected);
+        for evidence in selected {
+            let Some(fact) = &evidence.fact else { continue };
+            let row = ((partition, evidence.id.0.clone()), fact.relation.clone());
+            self.facts.update(row, times);
+        }
+        for concept in asked(response) {
+            self.asked.update((partition, concept.to_owned()), times);
+        }
+        for concept in missing(response) {
+            self.missing.update((partition, concept.to_owned()), times);
+        }
+    }
+
+    /// A change came on the topic of knowledge.
+    pub fn learn(&mut self, change: &Change) {
+        let stands = change.upsert.is_some();
+        let before = self.standing.insert(change.key.clone(), stands);
+        if before == Some(stands) {
+            return;
+        }
+        let FactKey { source, head, relation, tail } = &change.key;
+        let id = evidence_id(source, relation, head, tail).0;
+        if stands {
+            self.named.update(head.clone(), 1);
+            self.named.update(tail.clone(), 1);
+            if before.is_some() {
+                self.taken_back.update(id, -1);
+            }
+        } else {
+            if before.is_some() {
+                self.named.update(head.clone(), -1);
+                self.named.update(tail.clone(), -1);
+            }
+            self.taken_back.update(id, 1);
+        }
+    }
+
+    /// Works out what changed by everything since the last step: the rows that are otherwise now,
+    /// in order of their keys, each once.
+    pub fn step(&mut self, worker: &mut Worker) -> Vec<ViewChange> {
+        self.step += 1;
+        let Self { facts, asked, missing, taken_back, named, .. } = self;
+        for shown in [asked, missing] {
+            shown.advance_to(self.step);
+            shown.flush();
+        }
+        for names in [taken_back, named] {
+            names.advance_to(self.step);
+            names.flush();
+        }
+        facts.advance_to(self.step);
+        facts.flush();
+        while self.probe.less_than(&self.step) {
+            worker.step();
+        }
+        let mut changed = BTreeMap::<ViewKey, Option<u64>>::new();
+        for ((key, count), difference) in self.differences.borrow_mut().drain(..) {
+            let row = changed.entry(key).or_default();
+            // The row that goes and the one that comes may be told in any order.
+            if difference > 0 {
+                *row = Some(count.unsigned_abs());
+            }
+        }
+        changed.into_iter().collect()
+    }
+}
+
+/// Rows of a view: how often each is shown.
+fn counted(shown: Rows<'_, Shown>, view: ViewName) -> Rows<'_, (ViewKey, i64)> {
+    shown
+        .count()
+        .map(move |((partition, key), count)| (ViewKey { view, partition, key }, count as i64))
+}
+
+/// The concepts that a response's demand asks for, each once.
+fn asked(response: &Response) -> Vec<&str> {
+    let explicit = response.demand.queries.explicit.iter().map(|query| query.concept.as_str());
+    once(explicit.collect())
+}
+
+/// What it asks for and has no fact about, each once.
+fn missing(response: &Response) -> Vec<&str> {
+    let found = |concept: &&str| {
+        let facts = response.evidence.iter().filter_map(|evidence| evidence.fact.as_ref());
+        facts.into_iter().any(|fact| fact.head == **concept || fact.tail == **concept)
+    };
+    let mut missing = asked(response);
+    missing.retain(|concept| !found(concept));
+    missing
+}
+
+fn once(mut of: Vec<&str>) -> Vec<&str> {
+    of.sort_unstable();
+    of.dedup();
+    of
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use turnstream_schemas::{
+    Evidence, EvidenceSet, ExplicitQuery, FactStatement, Score, Span, TurnId,
+};
+
+use super::*;
+use crate::knowledge::Upsert;
+
+const CONCEPTS: [&str; 5] = ["dog", "cat", "rain", "town", "unheard"];
+const RELATIONS: [&str; 2] = ["IsA", "AtLocation"];
+
+/// A fact by numbers: head, relation, tail.
+type Statement = (usize, usize, usize);
+
+fn key((head, relation, tail): Statement) -> FactKey {
+    FactKey {
+        source: "ours".to_owned(),
+        head: CONCEPTS[head].to_owned(),
+        relation: RELATIONS[relation].to_owned(),
+        tail: CONCEPTS[tail].to_owned(),
+    }
+}
+
+fn evidence(statement: Statement, selected: bool) -> Evidence {
+    let FactKey { source, head, relation, tail } = key(statement);
+    Evidence {
+        id: evidence_id(&source, &relation, &head, &tail),
+        source: source.as_str().into(),
+        text: String::new(),
+        set: Some(EvidenceSet::Foreseen),
+        fact: Some(FactStatement { head, relation, tail, weight: 1.0, negated: false }),
+        relevance: Score::new(0.5),
+        consistency: None,
+        selected,
+    }
+}
+
+/// What one response asks for and what it was given.
+#[derive(Clone, Debug)]
+struct Answered {
+    partition: i32,
+    asked: Vec<usize>,
+    facts: Vec<(Statement, bool)>,
+}
+
+fn response(answered: &Answered) -> Response {
+    let fixture = include_str!("../../tests/fixtures/records/v1/response.json");
+    let mut response: Response = serde_json::from_str(fixture).unwrap();
+    let asked = |concept: &usize| ExplicitQuery {
+        concept: CONCEPTS[*concept].to_owned(),
+        turn: TurnId("t".to_owned()),
+        span: Span { start: 0, end: 1 },
+        weight: Score::new(1.0),
+    };
+    response.demand.queries.explicit = answered.asked.iter().map(asked).collect();
+    let facts = answered.facts.iter().map(|(statement, selected)| evidence(*statement, *selected));
+    response.evidence = facts.collect();
+    response
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Answered(Answered),
+    /// The response counted so long ago is taken out, where there is one.
+    Forgotten(usize),
+    Changed(Statement, bool),
+    Step,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let statement = || (0..5_usize, 0..2_usize, 0..5_usize);
+    let answered = (
+        0..2_i32,
+        prop::collection::vec(0..5_usize, 0..4),
+        prop::collection::vec((statement(), any::<bool>()), 0..4),
+    );
+    prop_oneof![
+        4 => answered.prop_map(|(partition, asked, facts)| {
+            Happening::Answered(Answered { partition, asked, facts })
+        }),
+        1 => (0..4_usize).prop_map(Happening::Forgotten),
+        3 => (statement(), any::<bool>()).prop_map(|(it, stands)| Happening::Changed(it, stands)),
+        2 => Just(Happening::Step),
+    ]
+}
+
+/// The oracle: every view from everything that happened, anew.
+fn recompute(answered: &[Answered], changed: &BTreeMap<Statement, bool>) -> BTreeMap<ViewKey, u64> {
+    let mut rows = BTreeMap::new();
+    let named: BTreeSet<usize> = changed
+        .iter()
+        .filter(|(_, stands)| **stands)
+        .flat_map(|((head, _, tail), _)| [*head, *tail])
+        .collect();
+    for Answered { partition, asked, facts } in answered {
+        let mut count = |view, key: String| {
+            *rows.entry(ViewKey { view, partition: *partition, key }).or_insert(0) += 1;
+        };
+        for (statement, _) in facts.iter().filter(|(_, selected)| *selected) {
+            let FactKey { source, head, relation, tail } = key(*statement);
+            let id = evidence_id(&source, &relation, &head, &tail).0;
+            count(ViewName::FactsUsed, id.clone());
+            count(ViewName::RelationsUsed, relation);
+            if changed.get(statement) == Some(&false) {
+                count(ViewName::WithdrawnFactsUsed, id);
+            }
+        }
+        for concept in asked.iter().collect::<BTreeSet<_>>() {
+            count(ViewName::ConceptsAsked, CONCEPTS[*concept].to_owned());
+            let touched = |(head, _, tail): &Statement| head == concept || tail == concept;
+            if !facts.iter().any(|(statement, _)| touched(statement)) && !named.contains(concept) {
+                count(ViewName::ConceptsMissing, CONCEPTS[*concept].to_owned());
+            }
+        }
+    }
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// After every step the rows that were told are those that the oracle counts from nothing,
+    /// and a row is told only where it changed.
+    #[test]
+    fn views_are_what_a_recount_gives(happenings in prop::collection::vec(happening(), 1..40)) {
+        timely::execute_directly(move |worker| {
+            let mut views = Views::install(worker);
+            let (mut answered, mut changed) = (Vec::<Answered>::new(), BTreeMap::new());
+            let mut told = BTreeMap::<ViewKey, u64>::new();
+            for happening in happenings.iter().chain([&Happening::Step]) {
+                match happening {
+                    Happening::Answered(it) => {
+                        views.insert(it.partition, &response(it));
+                        answered.push(it.clone());
+                    }
+                    Happening::Forgotten(at) => {
+                        let Some(at) = answered.len().checked_sub(at + 1) else { continue };
+                        let it = answered.remove(at);
+                        views.retract(it.partition, &response(&it));
+                    }
+                    Happening::Changed(statement, stands) => {
+                        let upsert =
+                            stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() });
+                        views.learn(&Change { key: key(*statement), upsert });
+                        changed.insert(*statement, *stands);
+                    }
+                    Happening::Step => {
+                        for (key, count) in views.step(worker) {
+                            let before = match count {
+                                Some(count) => told.insert(key.clone(), count),
+                                None => told.remove(&key),
+                            };
+                            assert_ne!(before, count, "{key:?} was told and had not changed");
+                        }
+                        assert_eq!(told, recompute(&answered, &changed));
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,319 @@
+//! `turnstream knowledge put` and `delete`: write changes to the log's topic of knowledge, which
+//! every process that follows it learns while turns flow.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde::Serialize;
+use turnstream_operators::knowledge::{BadLine, Change};
+use turnstream_schemas::{FactKey, FactValue};
+
+use super::print_json;
+use crate::cli::{InputRefused, Usage, load_config};
+use crate::config::{Config, LogKind};
+use crate::log::embedded::EmbeddedLog;
+use crate::log::write::{Stretch, Writer, Written};
+use crate::log::{Topic, kafka};
+
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use lines::Lines;
+
+pub(super) const PUT_EXAMPLES: &str = "\
+Examples:
+  turnstream knowledge put --source ours --head tea --relation UsedFor --tail \"wake up\" --weight 2
+  turnstream knowledge put --config turnstream.toml --source ours facts.tsv more.jsonl.gz --json
+  echo-facts | turnstream knowledge put --config turnstream.toml - --format jsonl
+
+TSV columns are relation, head, tail, weight and, optionally, source. JSON lines have source, head,
+relation, tail and, optionally, weight, language and retracted. A negative weight denies the fact.
+Bad lines are reported by number and left out. A fact is known by source, head, relation and tail:
+putting it again changes its weight, and does no harm.";
+
+pub(super) const DELETE_EXAMPLES: &str = "\
+Examples:
+  turnstream knowledge delete --source conceptnet --head coffee --relation IsA --tail tea
+  turnstream knowledge delete --config turnstream.toml --source ours wrong.tsv
+
+Taken back is what the named source says; of what other sources say of the same nothing changes.
+The topic keeps that it was taken back, so that it stays so also where the snapshot holds the fact.
+--tombstone frees the key instead: once the log has compacted the tombstone away, a fact of the
+snapshot stands again. It is meant for facts that were put, and never imported.";
+
+/// The shape of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LineFormat {
+    /// Decided by the first line of each file
+    #[default]
+    Auto,
+    /// relation, head, tail, weight, and optionally source
+    Tsv,
+    /// One JSON object a line
+    Jsonl,
+}
+
+/// Which statements, and where to.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatementArgs {
+    /// The configuration, as for run; the defaults where it is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Files with many facts, plain, gzip or zstd; - for standard input
+    #[arg(value_name = "FILE", conflicts_with_all = ["head", "relation", "tail"])]
+    files: Vec<PathBuf>,
+    /// Who says so; for files instead of what the lines say
+    #[arg(long, value_name = "NAME", required_unless_present = "files")]
+    source: Option<String>,
+    /// Concept that the fact is about
+    #[arg(long, value_name = "CONCEPT", required_unless_present = "files")]
+    head: Option<String>,
+    /// Relation, such as UsedFor
+    #[arg(long, value_name = "RELATION", required_unless_present = "files")]
+    relation: Option<String>,
+    /// Concept at the other end
+    #[arg(long, value_name = "CONCEPT", required_unless_present = "files")]
+    tail: Option<String>,
+    /// What the lines of files are
+    #[arg(long, value_enum, default_value_t, requires = "files")]
+    format: LineFormat,
+    /// How many bad lines to report for each file; all are counted
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    bad_lines: usize,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `knowledge put`
+#[derive(Clone, Debug, clap::Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    pub(super) statements: StatementArgs,
+    /// Strength, other than 0; below 0 the fact is denied. For lines that have none
+    #[arg(long, default_value_t = 1.0, value_name = "WEIGHT", allow_negative_numbers = true)]
+    weight: f32,
+    /// Language of head and tail, for lines that name none
+    #[arg(long, default_value = "en", value_name = "LANGUAGE")]
+    language: String,
+}
+
+/// `knowledge delete`
+#[derive(Clone, Debug, clap::Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    pub(super) statements: StatementArgs,
+    /// Write tombstones, which the log forgets in time, rather than that the facts are taken back
+    #[arg(long)]
+    tombstone: bool,
+}
+
+/// What is done with each statement.
+#[derive(Clone, Debug)]
+pub(super) enum Doing {
+    /// Put, with this weight and language where a line has none.
+    Put { weight: f32, language: String },
+    /// Take back.
+    Delete { tombstone: bool },
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Report {
+    topic: String,
+    written: u64,
+    bad: u64,
+    partitions: Vec<InPartition>,
+    files: Vec<FileReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct InPartition {
+    partition: i32,
+    #[serde(flatten)]
+    stretch: Stretch,
+}
+
+/// What became of the lines of a file.
+#[derive(Debug, Default, Serialize)]
+struct FileReport {
+    file: String,
+    lines: u64,
+    written: u64,
+    bad: u64,
+    bad_lines: Vec<BadLine>,
+}
+
+/// Puts.
+///
+/// # Errors
+/// As [`delete`].
+pub(super) fn put(args: &PutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let doing = Doing::Put { weight: args.weight, language: args.language.clone() };
+    execute(&args.statements, &doing, out)
+}
+
+/// Takes back.
+///
+/// # Errors
+/// Where the configuration or a statement is wrong, the log cannot be reached or refuses, or a
+/// file cannot be read or holds no fact.
+pub(super) fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    execute(&args.statements, &Doing::Delete { tombstone: args.tombstone }, out)
+}
+
+fn execute(args: &StatementArgs, doing: &Doing, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.config.as_deref())?.value;
+    let single = single(args, doing)?;
+    if !config.knowledge.live {
+        tracing::warn!("knowledge.live is false: `run` with this configuration does not learn it");
+    }
+    let mut writer = open(&config)?;
+    let mut files = Vec::new();
+    if let Some(change) = &single {
+        write(&mut *writer, change, doing)?;
+    }
+    for path in &args.files {
+        files.push(write_file(args, path, doing, &mut *writer)?);
+    }
+    let written = writer.finish()?;
+    let report = report(topic_of(&config), &written, files);
+    if args.json {
+        print_json(out, &report)?;
+    } else {
+        print(&report, out)?;
+    }
+    if report.bad > 0 && report.written == 0 {
+        let message = format!("none of {} lines is a fact; nothing was written", report.bad);
+        return Err(InputRefused::new(message, "see --help for the shape of the lines").into());
+    }
+    Ok(())
+}
+
+/// The change that the arguments alone say.
+fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> {
+    let (Some(source), Some(head), Some(relation), Some(tail)) =
+        (&args.source, &args.head, &args.relation, &args.tail)
+    else {
+        return Ok(None);
+    };
+    let [source, head, relation, tail] = [source, head, relation, tail].map(String::clone);
+    let change = doing.change(FactKey { source, head, relation, tail }, None, None);
+    change.map(Some).map_err(|error| Usage::new(error.to_string(), "see --help for examples"))
+}
+
+impl Doing {
+    /// What is to be written of a statement.
+    fn change(
+        &self,
+        key: FactKey,
+        weight: Option<f32>,
+        language: Option<String>,
+    ) -> Result<Change, turnstream_operators::knowledge::ChangeError> {
+        let value = match self {
+            Self::Put { weight: usual, language: common } => Some(FactValue {
+                weight: weight.unwrap_or(*usual),
+                language: language.unwrap_or_else(|| common.clone()),
+                retracted: false,
+            }),
+            Self::Delete { .. } => None,
+        };
+        Change::new(key, value)
+    }
+}
+
+fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
+    match config.log.kind {
+        LogKind::Kafka => Ok(Box::new(kafka::write(&config.log.kafka)?)),
+        LogKind::Embedded => {
+            let directory = config.log.directory.as_deref().context("log.directory is missing")?;
+            let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(
+                "an embedded log can be written to while no `turnstream run` has it; what is \
+                 written is learned when one starts",
+            )?;
+            Ok(Box::new(log.writer(Topic::Knowledge)))
+        }
+    }
+}
+
+fn topic_of(config: &Config) -> &str {
+    match config.log.kind {
+        LogKind::Kafka => config.log.kafka.topics.name(Topic::Knowledge),
+        LogKind::Embedded => Topic::Knowledge.name(),
+    }
+}
+
+fn write(writer: &mut dyn Writer, change: &Change, doing: &Doing) -> anyhow::Result<()> {
+    let (key, value) = change.record();
+    let value = match doing {
+        Doing::Delete { tombstone: true } => None,
+        _ => Some(&value[..]),
+    };
+    Ok(writer.write(&key, value)?)
+}
+
+fn write_file(
+    args: &StatementArgs,
+    path: &PathBuf,
+    doing: &Doing,
+    writer: &mut dyn Writer,
+) -> anyhow::Result<FileReport> {
+    let mut report = FileReport { file: path.display().to_string(), ..FileReport::default() };
+    let refused = |source: std::io::Error| {
+        let message = format!("cannot read {}", path.display());
+        InputRefused::new(message, "check the path and its permissions").caused_by(source)
+    };
+    let mut lines = Lines::open(path, args.format, args.source.as_deref()).map_err(refused)?;
+    while let Some(line) = lines.next_change(doing).map_err(refused)? {
+        match line {
+            Ok(None) => {}
+            Ok(Some(change)) => {
+                write(writer, &change, doing)?;
+                report.written += 1;
+            }
+            Err(reason) => {
+                report.bad += 1;
+                if report.bad_lines.len() < args.bad_lines {
+                    tracing::warn!(file = report.file, line = lines.number(), reason, "left out");
+                    report.bad_lines.push(BadLine { line: lines.number(), reason });
+                }
+            }
+        }
+    }
+    report.lines = lines.number();
+    Ok(report)
+}
+
+fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> Report {
+    let partitions = written.iter();
+    Report {
+        topic: topic.to_owned(),
+        written: written.values().map(|stretch| stretch.records).sum(),
+        bad: files.iter().map(|file| file.bad).sum(),
+        partitions: partitions
+            .map(|(partition, stretch)| InPartition { partition: *partition, stretch: *stretch })
+            .collect(),
+        files,
+    }
+}
+
+fn print(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    for InPartition { partition, stretch } in &report.partitions {
+        let Stretch { records, first_offset, last_offset } = stretch;
+        let place = format!("{} partition {partition}", report.topic);
+        match records {
+            1 => writeln!(out, "{place}: offset {first_offset}")?,
+            _ => writeln!(
+                out,
+                "{place}: {records} records, offsets {first_offset} to {last_offset}"
+            )?,
+        }
+    }
+    if report.bad > 0 {
+        writeln!(out, "{} bad lines were left out", report.bad)?;
+    }
+    Ok(())
+}

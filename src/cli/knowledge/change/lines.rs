@@ -1,0 +1,138 @@
+//! Statements of a file, line by line: TSV or JSON.
+
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+use turnstream_operators::knowledge::Change;
+use turnstream_schemas::FactKey;
+
+use super::{Doing, LineFormat};
+use crate::knowledge::files::decompressed;
+
+/// Longest line, in bytes; what is longer is a bad line.
+const MAX_LINE_BYTES: u64 = 64 * 1024;
+
+/// A line that is a change, or none on purpose (empty, a heading), or why it is bad.
+type Line = Result<Option<Change>, String>;
+
+/// A statement as a line of JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Statement {
+    source: Option<String>,
+    head: String,
+    relation: String,
+    tail: String,
+    weight: Option<f32>,
+    language: Option<String>,
+    #[serde(default)]
+    retracted: bool,
+}
+
+/// Reads a file of statements.
+pub(super) struct Lines<'a> {
+    input: Box<dyn BufRead + 'a>,
+    format: LineFormat,
+    source: Option<&'a str>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// Opens a file, or standard input for `-`. The source, where it is given, counts instead of
+    /// what the lines say.
+    pub(super) fn open(
+        path: &Path,
+        format: LineFormat,
+        source: Option<&'a str>,
+    ) -> std::io::Result<Self> {
+        let bytes: Box<dyn Read> = match path.as_os_str() == "-" {
+            true => Box::new(std::io::stdin()),
+            false => Box::new(File::open(path)?),
+        };
+        Ok(Self { input: decompressed(bytes)?, format, source, line: Vec::new(), number: 0 })
+    }
+
+    /// The number of the last line that was read, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What the next line says; nothing at the end.
+    pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<Line>> {
+        self.line.clear();
+        (&mut self.input).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut self.line)?;
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        self.number += 1;
+        if self.line.len() as u64 > MAX_LINE_BYTES && !self.line.ends_with(b"\n") {
+            self.input.skip_until(b'\n')?;
+            return Ok(Some(Err(format!("it is longer than {MAX_LINE_BYTES} bytes"))));
+        }
+        Ok(Some(self.read(doing)))
+    }
+
+    fn read(&mut self, doing: &Doing) -> Line {
+        let line = std::str::from_utf8(&self.line).map_err(|_| "it is not UTF-8".to_owned())?;
+        let line = line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+        if line.trim().is_empty() {
+            return Ok(None);
+        }
+        if self.format == LineFormat::Auto {
+            self.format = if line.starts_with('{') { LineFormat::Jsonl } else { LineFormat::Tsv };
+        }
+        match self.format {
+            LineFormat::Jsonl => self.read_json(line, doing),
+            LineFormat::Tsv | LineFormat::Auto => self.read_columns(line, doing),
+        }
+    }
+
+    fn read_json(&self, line: &str, doing: &Doing) -> Line {
+        let said: Statement = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let Statement { source, head, relation, tail, weight, language, retracted } = said;
+        let key = FactKey { source: self.source(source)?, head, relation, tail };
+        let taken_back = Doing::Delete { tombstone: false };
+        let doing = if retracted { &taken_back } else { doing };
+        doing.change(key, weight, language).map(Some).map_err(|error| error.to_string())
+    }
+
+    fn read_columns(&self, line: &str, doing: &Doing) -> Line {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let (&[relation, head, tail, ..], 3..=5) = (&columns[..], columns.len()) else {
+            return Err(format!("it has {} tab-separated columns, not 3 to 5", columns.len()));
+        };
+        let column = |at: usize| columns.get(at).map(|it| it.trim()).filter(|it| !it.is_empty());
+        let weight = match (doing, column(3)) {
+            (Doing::Delete { .. }, _) => None,
+            (Doing::Put { .. }, None) => None,
+            (Doing::Put { .. }, Some(weight)) => match weight.parse() {
+                Ok(weight) => Some(weight),
+                Err(_) if self.is_heading(relation) => return Ok(None),
+                Err(_) => return Err(format!("{weight:?} is not a weight")),
+            },
+        };
+        if self.is_heading(relation) && weight.is_none() {
+            return Ok(None);
+        }
+        let key = FactKey {
+            source: self.source(column(4).map(str::to_owned))?,
+            head: head.to_owned(),
+            relation: relation.trim().trim_start_matches("/r/").to_owned(),
+            tail: tail.to_owned(),
+        };
+        doing.change(key, weight, None).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Whether the line begins as the names of the columns do.
+    fn is_heading(&self, relation: &str) -> bool {
+        self.number == 1 && relation.trim().eq_ignore_ascii_case("relation")
+    }
+
+    fn source(&self, said: Option<String>) -> Result<String, String> {
+        let source = self.source.map(str::to_owned).or(said);
+        source.ok_or_else(|| "it names no source; add one, or give --source".to_owned())
+    }
+}

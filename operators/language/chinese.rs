@@ -175,13 +175,13 @@ impl Run {
         // characters as they are would still have their places.
         let count = |text: &str| text.chars().count();
         let written = if count(&written) == self.starts.len() { &*written } else { &self.text };
+        let mut letters = self.text.chars().map(simplified);
         for token in SEGMENTER.cut(written, false) {
-            let after = first + token.word.chars().count();
+            let length = count(token.word);
+            let after = first + length;
             let Some(&start) = self.starts.get(first) else { break };
             let end = self.starts.get(after).copied().unwrap_or(self.end);
-            let lemma = Cow::Owned(
-                self.text.chars().skip(first).take(after - first).map(simplified).collect(),
-            );
+            let lemma = Cow::Owned(letters.by_ref().take(length).collect());
             words.extend(Lexicon::chinese_word(lexicon, lemma, start, end));
             first = after;
         }

@@ -109,6 +109,7 @@ pub fn unrevised(pair: &Pair) -> Demand {
             topics: pair.planned.thought.clone(),
         },
         revisions: Vec::new(),
+        missing: pair.queried.turn.missing.to_vec(),
     }
 }
 

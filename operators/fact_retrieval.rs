@@ -24,6 +24,7 @@ use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
 use crate::ranking::Vocabulary;
 use crate::resources::Resources;
 use crate::salience::{Recency, strength};
+use crate::search::MAX_MISSING_BYTES;
 use crate::stage::{OnFailure, Work, stage};
 
 /// How facts are retrieved.
@@ -99,13 +100,34 @@ pub fn fact_retrieval<'scope>(
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Demanded| {
-            Ok(knowledge
-                .at(&turn.turn.knowledge, |view| retrieve(&turn.turn, &turn.demand, view, &config)))
+            Ok(knowledge.at(&turn.turn.knowledge, |view| {
+                let candidates = retrieve(&turn.turn, &turn.demand, view, &config);
+                (candidates, without_facts(&turn.demand, view))
+            }))
         },
-        fallback: |_: &Demanded| Candidates::default(),
-        join: |Demanded { turn, demand }, candidates| Retrieved { turn, demand, candidates },
+        fallback: |_: &Demanded| (Candidates::default(), Vec::new()),
+        join: |Demanded { turn, mut demand }, (candidates, unknown): (_, Vec<String>)| {
+            for concept in unknown {
+                if !demand.missing.contains(&concept) {
+                    demand.missing.push(concept);
+                }
+            }
+            Retrieved { turn, demand, candidates }
+        },
     };
     stage(turns, Stage::FactRetrieval, shell, work)
+}
+
+/// The demanded concepts that no fact names, queries first, in order: for these retrieval finds
+/// nothing, whatever its bounds. A demand of rules names only concepts with facts, one of a model
+/// may name any.
+pub fn without_facts(demand: &Demand, graph: View<'_>) -> Vec<String> {
+    let unknown = |concept: &&str| {
+        graph.find(concept).is_none_or(|id| graph.degree(id) == 0)
+            && concept.len() <= MAX_MISSING_BYTES
+    };
+    let demanded = demand.query_concepts().chain(demand.topic_concepts());
+    demanded.filter(unknown).map(str::to_owned).collect()
 }
 
 /// The facts for a demand: both sets, ranked and cut.

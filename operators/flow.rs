@@ -119,6 +119,8 @@ pub struct Gated {
     pub knowledge: Moment,
     /// Concepts of the graph that the dialogue names, in order of utterance and place.
     pub mentions: Arc<[Mention]>,
+    /// Content words of the current utterance that the graph does not have, in order of place.
+    pub missing: Arc<[String]>,
     /// Does the turn need knowledge?
     pub gate: GateDecision,
     /// How it got here.
@@ -132,6 +134,7 @@ impl Gated {
             context,
             knowledge,
             mentions: Arc::default(),
+            missing: Arc::default(),
             gate: GateDecision::default(),
             progress: Progress::default(),
         }
@@ -204,9 +207,11 @@ pub struct Grounded {
 }
 
 impl Grounded {
-    /// A turn that the gate sends past retrieval.
+    /// A turn that the gate sends past retrieval. It demands nothing; what it names and the graph
+    /// does not have is still told.
     pub fn without_knowledge(turn: Gated) -> Self {
-        Self { turn, demand: Demand::default(), plan: Plan::default(), evidence: Vec::new() }
+        let demand = Demand { missing: turn.missing.to_vec(), ..Demand::default() };
+        Self { turn, demand, plan: Plan::default(), evidence: Vec::new() }
     }
 }
 

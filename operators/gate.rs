@@ -22,8 +22,10 @@ use turnstream_schemas::{GateDecision, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
+use crate::knowledge::View;
 use crate::linking::{LinkingConfig, Mention, link};
 use crate::resources::Resources;
+use crate::search::{SearchConfig, search};
 use crate::stage::{OnFailure, Work, stage};
 
 pub use features::Features;
@@ -42,6 +44,8 @@ pub struct GateConfig {
     pub weights: GateWeights,
     /// How the dialogue's concepts are found.
     pub linking: LinkingConfig,
+    /// How concepts are searched for where the current utterance names none.
+    pub search: SearchConfig,
 }
 
 impl Default for GateConfig {
@@ -52,6 +56,7 @@ impl Default for GateConfig {
             threshold: 0.5,
             weights: GateWeights::default(),
             linking: LinkingConfig::default(),
+            search: SearchConfig::default(),
         }
     }
 }
@@ -63,6 +68,7 @@ impl GateConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         self.form.refuse(Stage::Gate)?;
+        self.search.check()?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
     }
 }
@@ -121,20 +127,38 @@ pub fn gate<'scope>(
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
-            let mentions = knowledge
-                .at(&turn.knowledge, |view| link(view, turn.context.utterances(), &config.linking));
+            let (mentions, missing) =
+                knowledge.at(&turn.knowledge, |view| find(view, &turn.context, &config));
             let decision = decide(&turn.context, &mentions, &config);
-            Ok((mentions, decision))
+            Ok((mentions, missing, decision))
         },
-        fallback: |_: &Gated| (Vec::new(), GateDecision::default()),
-        join: |turn: Gated, (mentions, gate): (Vec<Mention>, _)| Gated {
+        fallback: |_: &Gated| (Vec::new(), Vec::new(), GateDecision::default()),
+        join: |turn: Gated, (mentions, missing, gate): (Vec<Mention>, Vec<String>, _)| Gated {
             mentions: mentions.into(),
+            missing: missing.into(),
             gate,
             ..turn
         },
     };
     let turns = turns.map(move |context| Gated::undecided(context, now.now()));
     stage(turns, Stage::Gate, shell, work)
+}
+
+/// The concepts that the dialogue names, and those searched for where the current utterance names
+/// none; and what of it nothing finds.
+pub fn find(
+    view: View<'_>,
+    context: &TurnContext,
+    config: &GateConfig,
+) -> (Vec<Mention>, Vec<String>) {
+    let mut mentions = link(view, context.utterances(), &config.linking);
+    let current = context.dialogue.len().saturating_sub(1) as u32;
+    let linked = mentions.partition_point(|mention| mention.utterance < current);
+    let said = (current, context.lexicon(), context.query());
+    let least = config.linking.min_informativeness;
+    let found = search(view, said, &mentions[linked..], least, &config.search);
+    mentions.extend(found.mentions);
+    (mentions, found.missing)
 }
 
 /// Decides about one turn whose concepts are linked.

@@ -14,6 +14,7 @@ mod change;
 mod chinese;
 mod compile;
 mod external;
+mod grams;
 mod import;
 mod layout;
 mod live;
@@ -38,6 +39,7 @@ pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
 pub use chinese::chinese_clause;
 pub use external::{CollectError, ExternalBuilder};
+pub use grams::likeness;
 pub use import::{
     BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
     MAX_CONCEPT_BYTES, import, normalise,
@@ -233,6 +235,14 @@ impl Graph {
     /// no lexicon it is over at once.
     pub(crate) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {
         self.snapshot.lemma_walk(language)
+    }
+
+    pub(crate) fn gram_list(&self, gram: u64) -> std::ops::Range<usize> {
+        self.snapshot.gram_list(gram)
+    }
+
+    pub(crate) fn gram_concept(&self, entry: usize) -> ConceptId {
+        self.snapshot.gram_concept(entry)
     }
 
     /// What a relation means and how it is spoken.

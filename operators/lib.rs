@@ -61,10 +61,12 @@ pub mod index;
 pub mod knowledge;
 pub mod language;
 pub mod linking;
+
 pub mod model;
 pub mod partitioner;
 pub mod resources;
 pub mod salience;
+pub mod search;
 pub mod small_talk;
 pub mod stage;
 pub mod timers;

@@ -7,7 +7,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::Span;
+use turnstream_schemas::{Span, Via};
 
 use crate::knowledge::{ConceptId, View};
 use crate::language::{Lexicon, Word, WordCount, has_han, is_han};
@@ -24,8 +24,13 @@ pub struct Mention {
     /// How many words the mention has, from 1; each character of a Chinese name that the
     /// dictionary does not know is one.
     pub words: u8,
-    /// How much the concept says, 0..=1: rare concepts say more than hubs.
+    /// How much the concept says, 0..=1: rare concepts say more than hubs. Less, by the
+    /// similarity, where it was searched for ([`crate::search`]).
     pub informativeness: f32,
+    /// How it was found.
+    pub via: Via,
+    /// How like what was said is to the concept, 0..=1; 1 where it is named.
+    pub similarity: f32,
 }
 
 /// Bounds of concept linking.
@@ -144,6 +149,8 @@ impl Linker<'_> {
                 span: Span { start: offset + start, end: offset + end },
                 words: count as u8,
                 informativeness: self.knowledge.informativeness(concept),
+                via: Via::Exact,
+                similarity: 1.0,
             });
             at += count;
         }

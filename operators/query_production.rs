@@ -144,6 +144,9 @@ fn explicit_query(turn: &Gated, named: &Named<'_>, graph: View<'_>) -> Option<Ex
         turn: utterance.turn_id.clone(),
         span: named.mention.span,
         weight: Score::new(named.weight),
+        via: named.mention.via,
+        similarity: (!named.mention.via.is_exact())
+            .then(|| Score::new(f64::from(named.mention.similarity))),
     })
 }
 

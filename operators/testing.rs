@@ -10,10 +10,9 @@ use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker
 
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
-use crate::gate::{GateConfig, decide};
+use crate::gate::{GateConfig, decide, find};
 use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
 use crate::language::has_han;
-use crate::linking::link;
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer};
 use crate::timers::Timers;
@@ -89,10 +88,10 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
 /// The turn as the gate gives it.
 pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
     let config = GateConfig::default();
-    let mentions = link(graph.view(), context.utterances(), &config.linking);
+    let (mentions, missing) = find(graph.view(), &context, &config);
     let gate = decide(&context, &mentions, &config);
     let undecided = Gated::undecided(Arc::new(context), Moment::default());
-    Gated { mentions: mentions.into(), gate, ..undecided }
+    Gated { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
 }
 
 /// A turn of these lines as the gate gives it.

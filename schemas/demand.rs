@@ -23,6 +23,39 @@ impl Span {
     }
 }
 
+/// How a concept was found for what an utterance says; the surer way first.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// The utterance names it, lemma for lemma.
+    #[default]
+    Exact,
+    /// By the lemma index: without function words, or as one word instead of two.
+    Lemmas,
+    /// By character n-grams: it is spelt alike.
+    Ngrams,
+}
+
+impl Via {
+    /// Named lemma for lemma.
+    pub fn is_exact(&self) -> bool {
+        *self == Self::Exact
+    }
+}
+
 /// E^EQ: a concept that the history names (DCRAG eq 2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplicitQuery {
@@ -32,8 +65,14 @@ pub struct ExplicitQuery {
     pub turn: TurnId,
     /// Where in that utterance.
     pub span: Span,
-    /// Informativeness weighted by recency, 0..=1.
+    /// Informativeness weighted by recency and by how like the concept is what was said, 0..=1.
     pub weight: Score,
+    /// How it was found; left out where the utterance names it.
+    #[serde(default, skip_serializing_if = "Via::is_exact")]
+    pub via: Via,
+    /// How like what was said is to the concept, 0..=1; left out where the utterance names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<Score>,
 }
 
 /// E^IQ: a concept that the history does not name but points to (DCRAG eq 2).
@@ -126,6 +165,12 @@ pub struct Demand {
     /// What cross revision changed.
     #[serde(default)]
     pub revisions: Vec<Revision>,
+    /// A demand without a fact: content words of the current utterance that the graph does not
+    /// have, then demanded concepts for which no fact was found. Normalised, each once, at most
+    /// as many as the configuration says; words of at most 48 bytes and without digits, never the
+    /// utterance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 impl Demand {

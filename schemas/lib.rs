@@ -36,7 +36,7 @@ pub mod views;
 
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
-    Topics,
+    Topics, Via,
 };
 pub use evidence::{Evidence, EvidenceSet, FactStatement};
 pub use fault::{Fault, FaultKind, Stage};

@@ -217,11 +217,20 @@ impl<'a> Reviser<'a> {
         cut(&mut topics.extended, "extended", most, revisions);
     }
 
-    /// Whether the span that a query names reads, lemma by lemma, as its concept.
+    /// Whether the span that a query names reads, lemma by lemma, as its concept, or is where
+    /// the search found it.
     fn is_span_of(&self, query: &ExplicitQuery) -> bool {
         let said_by = |utterance: &&Utterance| utterance.turn_id == query.turn;
         let mut utterances = self.turn.context.dialogue.iter().filter(said_by);
         let concept = self.graph.find(&query.concept);
+        let searched = |mention: &Mention| {
+            !mention.via.is_exact()
+                && Some(mention.concept) == concept
+                && mention.span == query.span
+        };
+        if self.turn.mentions.iter().any(searched) {
+            return true;
+        }
         let language = concept.and_then(|id| Lexicon::for_language(self.graph.language(id)));
         let lexicon = language.unwrap_or_else(|| Lexicon::of_text(&query.concept));
         let key = lexicon.key(&query.concept);
@@ -239,6 +248,9 @@ impl<'a> Reviser<'a> {
             turn: utterance.turn_id.clone(),
             span: mention.span,
             weight,
+            via: mention.via,
+            similarity: (!mention.via.is_exact())
+                .then(|| Score::new(f64::from(mention.similarity))),
         })
     }
 

@@ -38,6 +38,8 @@ fn pair(lines: &[&str], demanding: &Demanding<'_>) -> (Pair, std::sync::Arc<Grap
             turn: (*at).into(),
             span: Span { start, end: start + words.len() as u32 },
             weight: Score::new(0.5),
+            via: turnstream_schemas::Via::Exact,
+            similarity: None,
         }
     };
     let topic = |concept: &&str| Topic {

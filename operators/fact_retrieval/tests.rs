@@ -25,6 +25,8 @@ fn demand(queries: &[&str], topics: &[&str]) -> Demand {
             turn: "t0".into(),
             span: Span { start: 0, end: 0 },
             weight: Score::new(0.5),
+            via: turnstream_schemas::Via::Exact,
+            similarity: None,
         });
     }
     for concept in topics {

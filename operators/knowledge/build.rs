@@ -9,6 +9,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 
 use super::compile::{Compiler, Names, Seen, Storage, rank};
+use super::grams::grams_of_index_key;
 use super::import::{ImportedFact, normalise};
 use super::layout::{MOST_CONCEPTS, Section, lemma_key};
 use super::snapshot::{Backing, Snapshot};
@@ -315,6 +316,16 @@ fn lemma_index(compiler: &mut Compiler, texts: &[Concept<'_>]) -> std::io::Resul
         })
         .collect();
     sorted.sort_unstable();
+    let mut by_gram: Vec<(u64, ConceptId)> = Vec::new();
+    for (key, _, concept) in &sorted {
+        by_gram.extend(grams_of_index_key(key).into_iter().map(|gram| (gram, *concept)));
+    }
+    by_gram.sort_unstable();
+    let mut grams = compiler.grams();
+    for (gram, concept) in by_gram {
+        grams.push(gram, concept)?;
+    }
+    compiler.end_grams(grams)?;
     let mut lemmas = compiler.lemmas()?;
     for (key, _, concept) in sorted {
         lemmas.push(key.as_bytes(), concept)?;

@@ -20,7 +20,7 @@ use super::{ConceptId, Fact, RelationId};
 
 mod writers;
 
-pub(super) use writers::{AdjacencyWriter, DictionaryWriter, LemmaWriter, RankWriter};
+pub(super) use writers::{AdjacencyWriter, DictionaryWriter, GramWriter, LemmaWriter, RankWriter};
 
 /// Concepts whose other end has fewer facts than this rank behind those that have more: a
 /// concept that hardly anything is said about is more often a slip of the pen.
@@ -157,7 +157,7 @@ impl Compiler {
     pub(super) fn new(storage: Storage, names: Names) -> Self {
         let parts = std::array::from_fn(|_| storage.file());
         let languages = names.languages.len();
-        let counts = Counts { concepts: 0, facts: 0, labels: 0, languages, lemmas: 0 };
+        let counts = Counts { concepts: 0, facts: 0, labels: 0, languages, lemmas: 0, grams: 0 };
         let (codes, degrees) = (FxHashMap::default(), Vec::new());
         Self { storage, names, parts, counts, largest: 0, codes, degrees }
     }
@@ -309,6 +309,26 @@ impl Compiler {
         self.counts.lemmas = writer.entries;
         self.put(Section::Lemmas, writer.map.into_inner().map_err(fst_error)?)?;
         self.put(Section::LemmaConcepts, writer.concepts.finish()?)
+    }
+
+    /// Begins the index of character n-grams.
+    pub(super) fn grams(&self) -> GramWriter {
+        GramWriter {
+            grams: BufWriter::new(self.storage.file()),
+            offsets: OffsetsWriter::new(),
+            concepts: PackedWriter::new(BufWriter::new(self.storage.file())),
+            bits: self.counts.concept_bits(),
+            current: None,
+            length: 0,
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end_grams(&mut self, mut writer: GramWriter) -> io::Result<()> {
+        writer.end_list();
+        self.put(Section::Grams, writer.grams)?;
+        self.put_offsets(Section::GramOffsets, writer.offsets)?;
+        self.put(Section::GramConcepts, writer.concepts.finish()?)
     }
 
     /// Puts all together.

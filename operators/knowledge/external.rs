@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::build::{BuildError, Interners, LemmaKeys, checked};
 use super::compile::{Compiler, Seen, Storage, rank};
+use super::grams::grams_of_index_key;
 use super::import::ImportedFact;
 use super::layout::{MOST_CONCEPTS, Section};
 use super::sorter::Sorter;
@@ -123,7 +124,7 @@ impl ExternalBuilder {
         write_from(&mut compiler, facts, &mut by_tail)?;
         write_to(&mut compiler, by_tail)?;
         progress("indexing lemmas");
-        write_lemmas(&mut compiler, keys, sorter())?;
+        write_lemmas(&mut compiler, keys, [sorter(), sorter()])?;
         progress("writing the snapshot");
         write_whole_by(&path, |file| compiler.assemble(file))
     }
@@ -295,7 +296,7 @@ fn write_to(compiler: &mut Compiler, by_tail: Sorter) -> io::Result<()> {
 fn write_lemmas(
     compiler: &mut Compiler,
     mut keys: impl Read,
-    mut by_key: Sorter,
+    [mut by_key, mut by_gram]: [Sorter; 2],
 ) -> io::Result<()> {
     let mut key = Vec::new();
     for concept in 0..compiler.concepts() as u32 {
@@ -304,6 +305,12 @@ fn write_lemmas(
         key.resize(usize::from(u16::from_le_bytes(length)), 0);
         keys.read_exact(&mut key)?;
         if !key.is_empty() {
+            for gram in grams_of_index_key(std::str::from_utf8(&key).map_err(broken)?) {
+                let mut record = [0; 12];
+                record[..8].copy_from_slice(&gram.to_be_bytes());
+                record[8..].copy_from_slice(&concept.to_be_bytes());
+                by_gram.push(&record)?;
+            }
             let degree = !compiler.degrees()[concept as usize];
             by_key.push(
                 &[&key[..], &[END], &degree.to_be_bytes(), &concept.to_be_bytes()].concat(),
@@ -316,7 +323,14 @@ fn write_lemmas(
         let (key, rest) = record.split_at(record.len() - 9);
         lemmas.push(key, ConceptId(u32_at(rest, 5)))?;
     }
-    compiler.end_lemmas(lemmas)
+    compiler.end_lemmas(lemmas)?;
+    let mut grams = compiler.grams();
+    let mut by_gram = by_gram.sorted()?;
+    while let Some(record) = by_gram.next()? {
+        let gram = u64::from(u32_at(record, 0)) << 32 | u64::from(u32_at(record, 4));
+        grams.push(gram, ConceptId(u32_at(record, 8)))?;
+    }
+    compiler.end_grams(grams)
 }
 
 #[cfg(test)]

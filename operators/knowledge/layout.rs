@@ -11,7 +11,7 @@ use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits};
 use crate::language::Lexicon;
 
 /// Version of this layout. Part of the name under which a built pack is cached.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 pub(super) const MAGIC: [u8; 8] = *b"TURNKNOW";
 /// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4, entries
@@ -55,9 +55,15 @@ pub(super) enum Section {
     Lemmas,
     /// Packed: concepts, twice their number, plus 1 in the last of those that share their lemmas.
     LemmaConcepts,
+    /// u64 each, rising: the character n-grams of the keys ([`super::grams`]).
+    Grams,
+    /// Offsets: where the concepts of a gram begin.
+    GramOffsets,
+    /// Packed: concepts, by gram, then id.
+    GramConcepts,
 }
 
-pub(super) const SECTIONS: usize = Section::LemmaConcepts as usize + 1;
+pub(super) const SECTIONS: usize = Section::GramConcepts as usize + 1;
 
 /// How many of what a snapshot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +74,8 @@ pub(super) struct Counts {
     pub(super) languages: usize,
     /// Entries of the lemma index.
     pub(super) lemmas: usize,
+    /// Different character n-grams.
+    pub(super) grams: usize,
 }
 
 impl Counts {
@@ -193,6 +201,7 @@ pub(super) fn check(
         || !check_ends(part(Section::To), counts)
         || !check_ranks(bytes, sections, counts)
         || !check_lemma_concepts(part(Section::LemmaConcepts), counts)
+        || !check_grams(bytes, sections, counts)
     {
         return Err("an index is out of range");
     }
@@ -235,6 +244,21 @@ fn check_lemma_concepts(bytes: &[u8], counts: &Counts) -> bool {
     let entry = |index: usize| read_bits(bytes, index as u64 * u64::from(width), width);
     (0..counts.lemmas).all(|index| entry(index) >> 1 < counts.concepts as u64)
         && (counts.lemmas == 0 || entry(counts.lemmas - 1) & 1 == 1)
+}
+
+/// The grams rise, their lists follow each other, and every entry names a concept.
+fn check_grams(bytes: &[u8], sections: &[Range<usize>; SECTIONS], counts: &Counts) -> bool {
+    let part = |section: Section| &bytes[range(sections, section)];
+    let (grams, rest) = part(Section::Grams).as_chunks::<8>();
+    let numbers = grams.iter().map(|gram| u64::from_le_bytes(*gram));
+    let (concepts, width) = (part(Section::GramConcepts), counts.concept_bits());
+    let entry = |index: u64| read_bits(concepts, index * u64::from(width), width);
+    rest.is_empty()
+        && numbers.is_sorted_by(|one, other| one < other)
+        && check_offsets(part(Section::GramOffsets), counts.grams + 1).is_some_and(|entries| {
+            packed_bytes(entries as usize, width) == Some(concepts.len())
+                && (0..entries).all(|index| entry(index) < counts.concepts as u64)
+        })
 }
 
 /// Three lines: languages, relations, sources.

@@ -169,6 +169,7 @@ impl Snapshot {
             labels: range(&sections, Section::Labels).len() / 8,
             languages: languages.len(),
             lemmas: lemmas as usize,
+            grams: range(&sections, Section::Grams).len() / 8,
         };
         check(bytes, &sections, &counts).map_err(damaged)?;
         check_names(bytes, &sections, &counts, [&languages, &relations, &sources])
@@ -224,6 +225,7 @@ impl Snapshot {
             ("rankings of heads", size(&[Section::Ranks, Section::RankOffsets])),
             ("facts by tail", size(&[Section::To, Section::ToOffsets])),
             ("lemma index", size(&[Section::Lemmas, Section::LemmaConcepts])),
+            ("n-gram index", size(&[Section::Grams, Section::GramOffsets, Section::GramConcepts])),
         ]
     }
 
@@ -375,6 +377,24 @@ impl Snapshot {
     ) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
         let found = self.lemmas.get(lemma_key(language, key));
         self.lemma_group(found.map(|output| output.value()))
+    }
+
+    /// Where the concepts with a gram stand; nowhere for one that no key has.
+    pub(super) fn gram_list(&self, gram: u64) -> Range<usize> {
+        let (grams, count) = (self.section(Section::Grams), self.counts.grams);
+        let at = partition(0..count, |index| read_u64(grams, index * 8) < gram);
+        if at == count || read_u64(grams, at * 8) != gram {
+            return 0..0;
+        }
+        let begins = |index| offset(self.section(Section::GramOffsets), count + 1, index) as usize;
+        begins(at)..begins(at + 1)
+    }
+
+    /// An entry of such a list.
+    pub(super) fn gram_concept(&self, entry: usize) -> ConceptId {
+        let width = self.widths[0];
+        let bit = entry as u64 * u64::from(width);
+        ConceptId(read_bits(self.section(Section::GramConcepts), bit, width) as u32)
     }
 
     pub(super) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {

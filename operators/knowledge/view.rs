@@ -57,6 +57,15 @@ impl<'k> View<'k> {
         Self { graph, live: Some(live) }
     }
 
+    pub(super) fn graph(self) -> &'k Graph {
+        self.graph
+    }
+
+    /// The concepts beyond the snapshot whose key has a gram.
+    pub(super) fn live_with_gram(self, gram: u64) -> impl Iterator<Item = ConceptId> + 'k {
+        self.live.into_iter().flat_map(move |live| live.dictionary.with_gram(gram))
+    }
+
     /// What differs about a concept, if anything.
     fn touching(self, id: ConceptId) -> Option<&'k Reading<'k>> {
         self.live.filter(|live| live.dictionary.is_touched(id))

@@ -53,6 +53,8 @@ fn response(answered: &Answered) -> Response {
         turn: TurnId("t".to_owned()),
         span: Span { start: 0, end: 1 },
         weight: Score::new(1.0),
+        via: turnstream_schemas::Via::Exact,
+        similarity: None,
     };
     response.demand.queries.explicit = answered.asked.iter().map(asked).collect();
     let facts = answered.facts.iter().map(|(statement, selected)| evidence(*statement, *selected));

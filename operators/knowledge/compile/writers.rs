@@ -115,3 +115,33 @@ impl LemmaWriter {
         Ok(())
     }
 }
+
+/// Writes the index of character n-grams.
+pub(in super::super) struct GramWriter {
+    pub(super) grams: Spool,
+    pub(super) offsets: OffsetsWriter,
+    pub(super) concepts: PackedWriter<Spool>,
+    pub(super) bits: u32,
+    pub(super) current: Option<u64>,
+    pub(super) length: u64,
+}
+
+impl GramWriter {
+    /// The next concept of a gram, by gram, then id.
+    pub(in super::super) fn push(&mut self, gram: u64, concept: ConceptId) -> io::Result<()> {
+        if self.current != Some(gram) {
+            self.end_list();
+            self.current = Some(gram);
+            self.grams.write_all(&gram.to_le_bytes())?;
+        }
+        self.length += 1;
+        self.concepts.push(u64::from(concept.0), self.bits)
+    }
+
+    pub(super) fn end_list(&mut self) {
+        if self.current.is_some() {
+            self.offsets.advance(self.length);
+        }
+        self.length = 0;
+    }
+}

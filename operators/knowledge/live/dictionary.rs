@@ -2,11 +2,12 @@
 //! sources that only the topic names.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::super::grams::grams;
 use super::super::relation::RelationEntry;
 use super::super::{ConceptId, Graph, RelationId};
 use crate::language::Lexicon;
@@ -28,6 +29,8 @@ pub(in super::super) struct Dictionary {
     texts: BTreeMap<(Box<str>, Box<str>), ConceptId>,
     /// (language, lemma key) → ids, beyond the snapshot.
     lemmas: BTreeMap<(Box<str>, Box<str>), Vec<ConceptId>>,
+    /// (n-gram of the key, id), beyond the snapshot.
+    grams: BTreeSet<(u64, ConceptId)>,
     relations: Vec<RelationEntry>,
     relation_ids: FxHashMap<Box<str>, RelationId>,
     sources: Vec<Box<str>>,
@@ -51,6 +54,7 @@ impl Dictionary {
             free: Vec::new(),
             texts: BTreeMap::new(),
             lemmas: BTreeMap::new(),
+            grams: BTreeSet::new(),
             relations: Vec::new(),
             relation_ids,
             sources: Vec::new(),
@@ -85,6 +89,7 @@ impl Dictionary {
         }
         let id = ConceptId(self.first() + at);
         if let Some(lemmas) = lemma_key(text, language) {
+            self.grams.extend(key_grams(&lemmas, language).into_iter().map(|gram| (gram, id)));
             self.lemmas.entry((language.into(), lemmas.into())).or_default().push(id);
         }
         self.texts.insert(key, id);
@@ -140,6 +145,9 @@ impl Dictionary {
         let Some(at) = id.0.checked_sub(self.first()) else { return };
         let Some(concept) = self.concepts[at as usize].take() else { return };
         if let Some(lemmas) = lemma_key(&concept.text, &concept.language) {
+            for gram in key_grams(&lemmas, &concept.language) {
+                self.grams.remove(&(gram, id));
+            }
             let key = (concept.language.clone(), lemmas.into());
             if let Some(ids) = self.lemmas.get_mut(&key) {
                 ids.retain(|other| *other != id);
@@ -200,6 +208,12 @@ impl Dictionary {
         }
     }
 
+    /// The concepts beyond the snapshot whose key has an n-gram.
+    pub(in super::super) fn with_gram(&self, gram: u64) -> impl Iterator<Item = ConceptId> + '_ {
+        let all = (gram, ConceptId(0))..=(gram, ConceptId(u32::MAX));
+        self.grams.range(all).map(|(_, id)| *id)
+    }
+
     /// A relation beyond the snapshot.
     pub(in super::super) fn live_relation(&self, id: RelationId) -> Option<&RelationEntry> {
         self.relations.get(usize::from(id.0).checked_sub(self.graph.relations().len())?)
@@ -216,4 +230,9 @@ impl Dictionary {
 fn lemma_key(text: &str, language: &str) -> Option<String> {
     let lexicon = Lexicon::for_language(language)?;
     Some(lexicon.key(text)).filter(|key| !key.is_empty())
+}
+
+/// The n-grams of a key.
+fn key_grams(key: &str, language: &str) -> Vec<u64> {
+    Lexicon::for_language(language).map_or_else(Vec::new, |lexicon| grams(lexicon, key))
 }

@@ -1,0 +1,373 @@
+//! Whole-graph search: concepts for words that linking could not link (DESIGN: "Knowledge").
+//!
+//! Asked by the gate where the current utterance names no concept. First the lemma index is asked
+//! for variants of what was said (a phrase without its function words, a compound joined or
+//! split), then the n-gram index for what is spelt alike. The order is that of [`Via`], where
+//! search by meaning will stand last. What nothing finds is a demand without a fact.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{Span, Stage, Via};
+
+use crate::form::{Refused, check_bound, check_fraction};
+use crate::knowledge::{ConceptId, View, likeness};
+use crate::language::{Lexicon, Word};
+use crate::linking::Mention;
+use crate::small_talk::{read_small_talk, spoken_words};
+
+/// Bounds of the search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SearchConfig {
+    /// Search at all? Where not, what linking does not find is missing.
+    pub enabled: bool,
+    /// Least likeness of a concept that is spelt alike: Dice's coefficient over character
+    /// n-grams; above 0, up to 1.
+    pub min_similarity: f64,
+    /// Shortest word that is compared by n-grams, in characters; 1..=20. Most short words are
+    /// like others by chance. A language without spaces needs half as many.
+    pub min_characters: u32,
+    /// A concept with fewer facts is not given: in a large graph it is more often a slip of the
+    /// pen itself; 1..=1024.
+    pub min_facts: u32,
+    /// Most words or phrases that are searched for in an utterance, the first ones; 1..=64.
+    pub max_phrases: u32,
+    /// Most concepts found for an utterance; 1..=64.
+    pub max_concepts: u32,
+    /// Most entries of the n-gram index that are read for a word; 1..=1048576.
+    pub max_postings: u32,
+    /// Most missing words told for a turn, the first ones; 0..=64. 0 tells none: responses then
+    /// hold no words of the user's beside those that the graph knows.
+    pub max_missing: u32,
+}
+
+impl Default for SearchConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            min_similarity: 0.7,
+            min_characters: 5,
+            min_facts: 2,
+            max_phrases: 16,
+            max_concepts: 4,
+            max_postings: 16_384,
+            max_missing: 8,
+        }
+    }
+}
+
+impl SearchConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::Gate;
+        check_fraction(STAGE, "search.min_similarity", self.min_similarity)?;
+        if self.min_similarity <= 0.0 {
+            let (key, value) = ("search.min_similarity", self.min_similarity);
+            return Err(Refused::Range { stage: STAGE, key, value, range: "a number above 0" });
+        }
+        check_bound(STAGE, "search.min_characters", self.min_characters, 20)?;
+        check_bound(STAGE, "search.min_facts", self.min_facts, 1024)?;
+        check_bound(STAGE, "search.max_phrases", self.max_phrases, 64)?;
+        check_bound(STAGE, "search.max_concepts", self.max_concepts, 64)?;
+        check_bound(STAGE, "search.max_postings", self.max_postings, 1 << 20)?;
+        check_bound(STAGE, "search.max_missing", self.max_missing + 1, 65)
+    }
+}
+
+/// Longest missing word, in bytes of UTF-8.
+pub const MAX_MISSING_BYTES: usize = 48;
+/// Most words of a phrase.
+const MAX_PHRASE_WORDS: usize = 5;
+
+/// What a search gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The concepts found, in order of place.
+    pub mentions: Vec<Mention>,
+    /// Content words that neither linking nor the search could find, normalised, each once, in
+    /// order of place.
+    pub missing: Vec<String>,
+}
+
+/// Searches for what an utterance says beside its `linked` mentions. Concepts are looked for only
+/// where there are none of these. `min_informativeness` is that of linking.
+pub fn search(
+    view: View<'_>,
+    (utterance, lexicon, text): (u32, &'static Lexicon, &str),
+    linked: &[Mention],
+    min_informativeness: f32,
+    config: &SearchConfig,
+) -> Found {
+    if read_small_talk(&spoken_words(text)).share >= 1.0 {
+        return Found::default();
+    }
+    let words = lexicon.words(text);
+    let searcher = Searcher { view, lexicon, text, words: &words, min_informativeness, config };
+    let mut found = Found::default();
+    let (mut at, mut asked) = (0, 0);
+    while at < words.len() {
+        let unlinked = !linked.iter().any(|mention| overlap(mention.span, words[at].span));
+        let searched = linked.is_empty()
+            && config.enabled
+            && asked < config.max_phrases
+            && found.mentions.len() < config.max_concepts as usize;
+        if !unlinked || !searcher.is_content(&words[at]) {
+            at += 1;
+            continue;
+        }
+        asked += u32::from(searched);
+        match searched.then(|| searcher.find(at)).flatten() {
+            Some(hit) => {
+                found.mentions.push(Mention {
+                    concept: hit.concept,
+                    utterance,
+                    span: Span {
+                        start: words[at].span.start,
+                        end: words[at + hit.words - 1].span.end,
+                    },
+                    words: hit.words as u8,
+                    informativeness: view.informativeness(hit.concept) * hit.similarity as f32,
+                    via: hit.via,
+                    similarity: hit.similarity as f32,
+                });
+                at += hit.words;
+            }
+            None => {
+                let (count, key) = searcher.phrase(at);
+                if searcher.is_missing(&key) && !found.missing.contains(&key) {
+                    found.missing.push(key);
+                }
+                at += count;
+            }
+        }
+    }
+    found.missing.truncate(config.max_missing as usize);
+    found
+}
+
+fn overlap(one: Span, other: Span) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// A concept and how it was found.
+struct Hit {
+    concept: ConceptId,
+    via: Via,
+    similarity: f64,
+    words: usize,
+}
+
+/// Searches in one utterance.
+struct Searcher<'a> {
+    view: View<'a>,
+    lexicon: &'static Lexicon,
+    text: &'a str,
+    words: &'a [Word<'a>],
+    min_informativeness: f32,
+    config: &'a SearchConfig,
+}
+
+impl Searcher<'_> {
+    /// A word that may name something: no grammar, no small talk, no number.
+    fn is_content(&self, word: &Word<'_>) -> bool {
+        !word.function_word
+            && !self.lexicon.is_stop_word(&word.lemma)
+            && word.lemma.chars().any(char::is_alphabetic)
+            && !word.lemma.chars().any(char::is_numeric)
+            && read_small_talk(&spoken_words(&word.lower)).share < 1.0
+    }
+
+    fn is_known(&self, key: &str) -> bool {
+        !self.view.concepts_with_lemmas(self.lexicon.language(), key).is_empty()
+    }
+
+    /// The word from which on is searched; where words do not stand apart, the run of content
+    /// words, since a name that the dictionary does not know falls into pieces.
+    fn phrase(&self, at: usize) -> (usize, String) {
+        let mut count = 1;
+        if self.lexicon.joint().is_empty() {
+            while at + count < self.words.len()
+                && self.words[at + count - 1].span.end == self.words[at + count].span.start
+                && self.is_content(&self.words[at + count])
+            {
+                count += 1;
+            }
+        }
+        let lemmas: Vec<&str> =
+            self.words[at..at + count].iter().map(|word| &*word.lemma).collect();
+        (count, lemmas.concat())
+    }
+
+    /// The graph has nothing of this name, and it is a word that may be told: short, and not a
+    /// scrap of one.
+    fn is_missing(&self, key: &str) -> bool {
+        let least = if self.lexicon.joint().is_empty() { 2 } else { 3 };
+        key.chars().nth(least - 1).is_some()
+            && key.len() <= MAX_MISSING_BYTES
+            && !self.is_known(key)
+    }
+
+    fn find(&self, at: usize) -> Option<Hit> {
+        self.by_lemmas(at).or_else(|| self.by_grams(at))
+    }
+
+    /// Phrases from here without their function words, longest first, with and without spaces;
+    /// then the word split in two.
+    fn by_lemmas(&self, at: usize) -> Option<Hit> {
+        for count in (2..=MAX_PHRASE_WORDS.min(self.words.len() - at)).rev() {
+            let phrase = &self.words[at..at + count];
+            if !self.is_joined(phrase) || phrase.last().is_some_and(|word| word.function_word) {
+                continue;
+            }
+            let content: Vec<&str> =
+                phrase.iter().filter(|word| !word.function_word).map(|word| &*word.lemma).collect();
+            if content.len() < 2 {
+                continue;
+            }
+            let said = content.join(self.lexicon.joint());
+            for key in [said.clone(), content.concat()] {
+                if let Some(concept) = self.best_of(&key) {
+                    return Some(self.varied(concept, &said, &key, count));
+                }
+            }
+        }
+        let word = &*self.words[at].lemma;
+        if self.lexicon.joint().is_empty() || self.is_known(word) {
+            return None;
+        }
+        let splits = word.char_indices().map(|(split, _)| word.split_at(split));
+        let known = splits
+            .filter(|(first, second)| first.len() > 1 && second.len() > 1)
+            .map(|(first, second)| [first, second].join(self.lexicon.joint()))
+            .filter_map(|key| Some((self.best_of(&key)?, key)));
+        // Of equally well known ones the first split.
+        let (concept, key) =
+            known.min_by_key(|(concept, _)| std::cmp::Reverse(self.view.degree(*concept)))?;
+        Some(self.varied(concept, word, &key, 1))
+    }
+
+    fn varied(&self, concept: ConceptId, said: &str, key: &str, words: usize) -> Hit {
+        let similarity = likeness(self.lexicon, said, key);
+        Hit { concept, via: Via::Lemmas, similarity, words }
+    }
+
+    /// The concept most facts name with these lemmas, if it may be given.
+    fn best_of(&self, key: &str) -> Option<ConceptId> {
+        let concepts = self.view.concepts_with_lemmas(self.lexicon.language(), key);
+        concepts.into_iter().find(|concept| self.may_give(*concept))
+    }
+
+    fn may_give(&self, concept: ConceptId) -> bool {
+        let key = self.lexicon.key(self.view.concept(concept));
+        self.view.degree(concept) >= self.config.min_facts
+            && self.view.informativeness(concept) >= self.min_informativeness
+            && !self.lexicon.is_stop_word(&key)
+            && !self.lexicon.is_function_word(&key)
+    }
+
+    /// What is spelt most alike.
+    fn by_grams(&self, at: usize) -> Option<Hit> {
+        let (words, key) = self.phrase(at);
+        let chinese = self.lexicon.joint().is_empty();
+        let least = if chinese {
+            self.config.min_characters.div_ceil(2)
+        } else {
+            self.config.min_characters
+        };
+        if key.chars().count() < least as usize || self.is_known(&key) {
+            return None;
+        }
+        let most = self.config.max_postings as usize;
+        let alike = self.view.alike(self.lexicon, &key, self.config.min_similarity, most);
+        let (concept, similarity) =
+            alike.into_iter().find(|(concept, _)| self.may_give(*concept))?;
+        Some(Hit { concept, via: Via::Ngrams, similarity, words })
+    }
+
+    /// Is there nothing but spaces and hyphens between the words?
+    fn is_joined(&self, words: &[Word<'_>]) -> bool {
+        words.windows(2).all(|pair| {
+            let gap = self.text.get(pair[0].span.end as usize..pair[1].span.start as usize);
+            gap.is_some_and(|gap| {
+                gap.chars().all(|letter| matches!(letter, ' ' | '-' | '\'' | '’'))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::graph;
+
+    const FACTS: &str = "
+        coffee IsA drink 1
+        coffee HasProperty bitter 1
+        umbrella UsedFor rain 1
+        umbrella IsA shelter 1
+        ice_cream IsA dessert 1
+        ice_cream HasProperty cold 1
+        email IsA message 1
+        email UsedFor contact 1
+        toffee IsA sweet 1
+        故宫博物院 IsA 博物馆 1
+        故宫博物院 AtLocation 北京 1
+    ";
+
+    fn found(text: &str) -> (Vec<(String, Via)>, Vec<String>) {
+        let graph = graph(FACTS);
+        let view = graph.view();
+        let said = (0, Lexicon::of_text(text), text);
+        let found = search(view, said, &[], 0.15, &SearchConfig::default());
+        let concept = |mention: &Mention| (view.concept(mention.concept).to_owned(), mention.via);
+        (found.mentions.iter().map(concept).collect(), found.missing)
+    }
+
+    #[test]
+    fn slips_and_compounds_are_found_and_the_rest_is_missing() {
+        let hit = |concept: &str, via| (vec![(concept.to_owned(), via)], Vec::<String>::new());
+        assert_eq!(found("I like cofee."), hit("coffee", Via::Ngrams));
+        assert_eq!(found("my umbrela?"), hit("umbrella", Via::Ngrams));
+        assert_eq!(found("an icecream"), hit("ice cream", Via::Lemmas));
+        assert_eq!(found("an E-mail"), hit("email", Via::Lemmas));
+        assert_eq!(found("北京故宫博物院"), hit("故宫博物院", Via::Ngrams));
+        assert_eq!(found("What is a zorblax?"), (vec![], vec!["zorblax".to_owned()]));
+        assert_eq!(found("my number is 5550123"), (vec![], vec!["number".to_owned()]));
+        assert_eq!(found("Hello, how are you?"), (vec![], vec![]));
+    }
+
+    #[test]
+    fn linked_words_are_neither_searched_nor_missing_and_stop_the_search() {
+        let graph = graph(FACTS);
+        let text = "coffee cofee zorblax zorblax";
+        let said = (Lexicon::english(), text);
+        let linked = crate::linking::link(graph.view(), [said], &Default::default());
+        assert_eq!(linked.len(), 1);
+        let said = (0, Lexicon::english(), text);
+        let found = search(graph.view(), said, &linked, 0.15, &SearchConfig::default());
+        assert!(found.mentions.is_empty());
+        assert_eq!(found.missing, ["cofee", "zorblax"]);
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let graph = graph(FACTS);
+        let text = "cofee, umbrela, zorblax";
+        let search = |config: SearchConfig| {
+            let found = search(graph.view(), (0, Lexicon::english(), text), &[], 0.15, &config);
+            (found.mentions.len(), found.missing.len())
+        };
+        let config = SearchConfig::default();
+        assert_eq!(search(config.clone()), (2, 1));
+        assert_eq!(search(SearchConfig { max_concepts: 1, ..config.clone() }), (1, 2));
+        assert_eq!(search(SearchConfig { max_phrases: 1, ..config.clone() }), (1, 2));
+        assert_eq!(search(SearchConfig { enabled: false, ..config.clone() }), (0, 3));
+        assert_eq!(search(SearchConfig { min_facts: 3, ..config.clone() }), (0, 3));
+        assert_eq!(search(SearchConfig { max_missing: 0, ..config.clone() }), (2, 0));
+        assert!(SearchConfig { min_similarity: 0.0, ..config.clone() }.check().is_err());
+        assert!(config.check().is_ok());
+    }
+}

@@ -353,6 +353,24 @@ mod tests {
     }
 
     #[test]
+    fn a_slip_is_answered_from_the_fact_of_the_right_concept() {
+        let graph = graph(FACTS);
+        let turn = crate::testing::scene(&["u: Can you tell me about cofee?"], &graph);
+        assert!(turn.gate.retrieve, "{:?}", turn.gate);
+        let config = crate::query_production::QueryProductionConfig::default();
+        let (queries, _) = crate::query_production::produce(&turn, graph.view(), &config);
+        let query = &queries.explicit[0];
+        assert_eq!((query.concept.as_str(), query.via), ("coffee", Via::Ngrams));
+        assert_eq!(query.span.of(turn.context.query()), Some("cofee"));
+        assert!(query.similarity.is_some_and(|found| found.get() > 0.7 && found.get() < 0.8));
+        let demand = turnstream_schemas::Demand { queries, ..Default::default() };
+        let config = crate::fact_retrieval::FactRetrievalConfig::default();
+        let found = crate::fact_retrieval::retrieve(&turn, &demand, graph.view(), &config);
+        let facts: Vec<&str> = found.unforeseen.iter().map(|fact| fact.id.0.as_str()).collect();
+        assert!(facts.iter().any(|id| id.ends_with("/HasProperty/coffee/bitter")), "{facts:?}");
+    }
+
+    #[test]
     fn bounds_hold() {
         let graph = graph(FACTS);
         let text = "cofee, umbrela, zorblax";

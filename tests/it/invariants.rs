@@ -57,7 +57,8 @@ pub(crate) fn selected_facts_are_demanded(responses: &[Response]) -> usize {
     checked
 }
 
-/// Every explicit query is, lemma by lemma, the span it names of the turn it names.
+/// Every explicit query is, lemma by lemma, the span it names of the turn it names; one that was
+/// searched for says how, and is like its span.
 pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Response]) -> usize {
     let said = utterances(turns, responses);
     let mut checked = 0;
@@ -70,8 +71,15 @@ pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Resp
             let spans: Vec<&str> =
                 utterances.iter().filter_map(|text| query.span.of(text)).collect();
             let lexicon = Lexicon::of_text(&query.concept);
+            let key = lexicon.key(&query.concept);
+            let fits = |span: &&str| match query.similarity {
+                None => query.via.is_exact() && lexicon.key(span) == key,
+                Some(similarity) => {
+                    !query.via.is_exact() && similarity.get() < 1.0 && lexicon.key(span) != key
+                }
+            };
             assert!(
-                spans.iter().any(|span| lexicon.key(span) == lexicon.key(&query.concept)),
+                spans.iter().any(fits),
                 "{}: the query `{}` names {spans:?} in {at:?}",
                 response.response_id,
                 query.concept

@@ -85,6 +85,7 @@ pub(crate) fn gated() -> Vec<Gated> {
     let gated = |context: TurnContext| {
         let (mentions, gate) = gate(&context, &config);
         Gated {
+            missing: Default::default(),
             knowledge: Moment::default(),
             context: Arc::new(context),
             mentions: mentions.into(),

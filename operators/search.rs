@@ -13,7 +13,7 @@ use crate::form::{Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, View, likeness};
 use crate::language::{Lexicon, Word};
 use crate::linking::Mention;
-use crate::small_talk::{read_small_talk, spoken_words};
+use crate::small_talk::{small_talk_in, spoken_words};
 
 /// Bounds of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -101,7 +101,7 @@ pub fn search(
     min_informativeness: f32,
     config: &SearchConfig,
 ) -> Found {
-    if read_small_talk(&spoken_words(text)).share >= 1.0 {
+    if small_talk_in(text, &spoken_words(text)).share >= 1.0 {
         return Found::default();
     }
     let words = lexicon.words(text);
@@ -177,7 +177,7 @@ impl Searcher<'_> {
             && !self.lexicon.is_stop_word(&word.lemma)
             && word.lemma.chars().any(char::is_alphabetic)
             && !word.lemma.chars().any(char::is_numeric)
-            && read_small_talk(&spoken_words(&word.lower)).share < 1.0
+            && small_talk_in(&word.lower, &spoken_words(&word.lower)).share < 1.0
     }
 
     fn is_known(&self, key: &str) -> bool {

@@ -197,13 +197,7 @@ fn asked(response: &Response) -> Vec<&str> {
 
 /// What it asks for and has no fact about, each once.
 fn missing(response: &Response) -> Vec<&str> {
-    let found = |concept: &&str| {
-        let facts = response.evidence.iter().filter_map(|evidence| evidence.fact.as_ref());
-        facts.into_iter().any(|fact| fact.head == **concept || fact.tail == **concept)
-    };
-    let mut missing = asked(response);
-    missing.retain(|concept| !found(concept));
-    missing
+    once(response.demand.missing.iter().map(String::as_str).collect())
 }
 
 fn once(mut of: Vec<&str>) -> Vec<&str> {

@@ -42,6 +42,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
 struct Answered {
     partition: i32,
     asked: Vec<usize>,
+    missing: Vec<usize>,
     facts: Vec<(Statement, bool)>,
 }
 
@@ -57,6 +58,8 @@ fn response(answered: &Answered) -> Response {
         similarity: None,
     };
     response.demand.queries.explicit = answered.asked.iter().map(asked).collect();
+    let missing = answered.missing.iter().map(|concept| CONCEPTS[*concept].to_owned());
+    response.demand.missing = missing.collect();
     let facts = answered.facts.iter().map(|(statement, selected)| evidence(*statement, *selected));
     response.evidence = facts.collect();
     response
@@ -76,11 +79,12 @@ fn happening() -> impl Strategy<Value = Happening> {
     let answered = (
         0..2_i32,
         prop::collection::vec(0..5_usize, 0..4),
+        prop::collection::vec(0..5_usize, 0..3),
         prop::collection::vec((statement(), any::<bool>()), 0..4),
     );
     prop_oneof![
-        4 => answered.prop_map(|(partition, asked, facts)| {
-            Happening::Answered(Answered { partition, asked, facts })
+        4 => answered.prop_map(|(partition, asked, missing, facts)| {
+            Happening::Answered(Answered { partition, asked, missing, facts })
         }),
         1 => (0..4_usize).prop_map(Happening::Forgotten),
         3 => (statement(), any::<bool>()).prop_map(|(it, stands)| Happening::Changed(it, stands)),
@@ -96,7 +100,7 @@ fn recompute(answered: &[Answered], changed: &BTreeMap<Statement, bool>) -> BTre
         .filter(|(_, stands)| **stands)
         .flat_map(|((head, _, tail), _)| [*head, *tail])
         .collect();
-    for Answered { partition, asked, facts } in answered {
+    for Answered { partition, asked, missing, facts } in answered {
         let mut count = |view, key: String| {
             *rows.entry(ViewKey { view, partition: *partition, key }).or_insert(0) += 1;
         };
@@ -111,10 +115,9 @@ fn recompute(answered: &[Answered], changed: &BTreeMap<Statement, bool>) -> BTre
         }
         for concept in asked.iter().collect::<BTreeSet<_>>() {
             count(ViewName::ConceptsAsked, CONCEPTS[*concept].to_owned());
-            let touched = |(head, _, tail): &Statement| head == concept || tail == concept;
-            if !facts.iter().any(|(statement, _)| touched(statement)) && !named.contains(concept) {
-                count(ViewName::ConceptsMissing, CONCEPTS[*concept].to_owned());
-            }
+        }
+        for concept in missing.iter().collect::<BTreeSet<_>>().difference(&named.iter().collect()) {
+            count(ViewName::ConceptsMissing, CONCEPTS[**concept].to_owned());
         }
     }
     rows

@@ -295,7 +295,7 @@ pub(crate) mod chinese {
         fn a_key_is_its_own_key(text in any_chinese()) {
             let lexicon = Lexicon::chinese();
             let key = lexicon.key(&text);
-            prop_assert_eq!(lexicon.key(&key), key.clone());
+            prop_assert_eq!(&lexicon.key(&key), &key);
             prop_assert_eq!(lexicon.key(&crate::knowledge::normalise(&text)), key);
         }
 

@@ -69,7 +69,7 @@ impl Chance {
 
     /// A number below `limit`, which is above 0.
     fn below(&mut self, limit: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(limit) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// The place of one of the counts, as often as its count says.

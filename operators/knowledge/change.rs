@@ -113,6 +113,9 @@ fn check_text(field: &'static str, text: &str) -> Result<(), BuildError> {
     if text.is_empty() || text.contains(['\t', '\n']) {
         return Err(BuildError::Empty { field });
     }
+    if text.contains(char::is_control) {
+        return Err(BuildError::Control { field });
+    }
     if text.len() > MAX_CONCEPT_BYTES {
         return Err(BuildError::TooLong { field, bytes: text.len() });
     }
@@ -160,6 +163,11 @@ mod tests {
             (KEY, Some(r#"{"weight":0}"#), "the weight 0"),
             (KEY, Some(r#"{"wieght":1}"#), "wieght"),
             (r#"{"source":"s","head":" _ ","relation":"IsA","tail":"b"}"#, None, "head is empty"),
+            (
+                r#"{"source":"s","head":"a\u0001","relation":"IsA","tail":"b"}"#,
+                None,
+                "the head holds",
+            ),
         ] {
             let error = read(key, value).unwrap_err();
             assert!(error.contains(reason), "{error}");

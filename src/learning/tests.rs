@@ -77,8 +77,10 @@ fn record(partition: i32, offset: i64, head: &str, value: Option<&str>) -> Recor
     Record { partition, offset, key, value, ..Record::default() }
 }
 
-/// Of each batch: the heads, whether each stands, and the offsets.
-fn taught(pupil: &Pupil) -> Vec<(Vec<(String, bool)>, BTreeMap<i32, i64>)> {
+/// One batch: heads and whether they stand, and the offsets behind it.
+type Lesson = (Vec<(String, bool)>, BTreeMap<i32, i64>);
+
+fn taught(pupil: &Pupil) -> Vec<Lesson> {
     let batches = pupil.0.borrow();
     let change = |change: &Change| (change.key.head.clone(), change.upsert.is_some());
     let batch =

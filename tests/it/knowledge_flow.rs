@@ -2,7 +2,7 @@
 //! state of the knowledge that it names implies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -146,7 +146,7 @@ fn base(numbers: &mut Numbers) -> State {
     (0..30).map(|_| (numbers.statement(1, 4, 3), [1.0, 2.0, -1.0][numbers.below(3)])).collect()
 }
 
-fn compile(base: &State, snapshot: &PathBuf) {
+fn compile(base: &State, snapshot: &Path) {
     let mut builder = Builder::new();
     for (FactKey { source, head, relation, tail }, weight) in base {
         let fact = ImportedFact {
@@ -158,7 +158,7 @@ fn compile(base: &State, snapshot: &PathBuf) {
     builder.write(snapshot).expect("written");
 }
 
-fn start(config: &std::path::Path, log: &std::path::Path) -> Engine {
+fn start(config: &Path, log: &Path) -> Engine {
     let mut engine = Engine::start(config, log);
     let deadline = Instant::now() + PATIENCE;
     while !engine.log().contains("restored") {

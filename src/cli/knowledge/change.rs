@@ -2,7 +2,7 @@
 //! every process that follows it learns while turns flow.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -257,7 +257,7 @@ fn write(writer: &mut dyn Writer, change: &Change, doing: &Doing) -> anyhow::Res
 
 fn write_file(
     args: &StatementArgs,
-    path: &PathBuf,
+    path: &Path,
     doing: &Doing,
     writer: &mut dyn Writer,
 ) -> anyhow::Result<FileReport> {

@@ -57,8 +57,7 @@ impl Place {
     }
 
     fn log(&self) -> EmbeddedLog {
-        let mut config = crate::log::embedded::EmbeddedConfig::default();
-        config.partitions = 3;
+        let config = crate::log::embedded::EmbeddedConfig { partitions: 3, ..Default::default() };
         EmbeddedLog::in_directory(Path::new(&self.path("log")), &config).unwrap()
     }
 

@@ -1,0 +1,79 @@
+use super::*;
+use turnstream_operators::ingest::{InputRecord, Original};
+use turnstream_operators::knowledge::ImportedFact;
+
+fn parts() -> Parts {
+    let graph = Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)]);
+    Parts { timings: false, ..Parts::with_graph(Config::default(), Arc::new(graph)) }
+}
+
+fn turn(offset: i64) -> Input {
+    let value = format!(r#"{{"conversation_id":"{}","speaker":"user","text":"x"}}"#, offset % 7);
+    let original = Original { value: Some(value.into_bytes()), ..Original::default() };
+    let record = InputRecord { generation: 1, offset, original, ..InputRecord::default() };
+    Input::Record(record)
+}
+
+/// The log gives offsets in order; a worker that sees an older one stops the process rather
+/// than apply it. The other worker waits for it, and nobody waits for them.
+#[test]
+fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
+    let (outlet, _outcomes) = crossbeam_channel::unbounded();
+    let workers = Workers::start(2, &parts(), &outlet).unwrap();
+    workers.send(0, vec![turn(14), turn(7)]).unwrap();
+    while workers.check().is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(matches!(workers.send(0, vec![turn(21)]), Err(WorkerError::Panicked)));
+    assert!(matches!(workers.drain(), Err(WorkerError::Panicked)));
+}
+
+/// The core is woken when a scope has been idle for long, and not before.
+#[test]
+fn idle_scopes_leave_memory_when_their_time_has_come() {
+    timely::execute_directly(|worker| {
+        let (inlet, inputs) = crossbeam_channel::unbounded();
+        let (outlet, _outcomes) = crossbeam_channel::unbounded();
+        let cache = Arc::new(MemoryCache::default());
+        let parts = Parts { cache: cache.clone(), ..parts() };
+        // Knowledge that never changes would keep its dataflow for ever.
+        let (_, changes) = crossbeam_channel::unbounded();
+        let inlet_of_core = Inlet { inputs, changes };
+        let core = Core::install(worker, &parts, inlet_of_core, outlet, Clock::none());
+        cache.begin(0, 1).unwrap();
+        inlet.send(Input::Assigned { partition: 0, generation: 1 }).unwrap();
+        inlet.send(turn(0)).unwrap();
+        core.waker().activate().unwrap();
+        let mut step = |now_ms| (0..20).for_each(|_| core.step(worker, now_ms));
+        step(1);
+        let due_ms = core.next_deadline_ms().unwrap();
+        assert_eq!(due_ms, 901_000, "the next whole second");
+        step(due_ms - 1);
+        assert_eq!(cache.len(0), 0);
+        step(due_ms);
+        assert_eq!(cache.len(0), 2, "the entry and the scope's own record");
+        assert_eq!(core.next_deadline_ms(), None, "nobody else is idle");
+        drop(inlet);
+        core.waker().activate().unwrap();
+    });
+}
+
+/// However the last step of a worker falls, it ends and does not park for ever.
+#[test]
+fn workers_end_with_their_last_turn() {
+    let (ended, end) = crossbeam_channel::bounded(1);
+    // Not joined: where a worker never ends, neither does this.
+    std::thread::spawn(move || {
+        for round in 0..200 {
+            let (outlet, outcomes) = crossbeam_channel::unbounded();
+            let workers = Workers::start(1 + round % 2, &parts(), &outlet).unwrap();
+            drop(outlet);
+            workers.send(0, (0..20).map(turn).collect()).unwrap();
+            workers.drain().unwrap();
+            assert_eq!(outcomes.into_iter().count(), 20);
+        }
+        ended.send(()).unwrap();
+    });
+    let waited = end.recv_timeout(Duration::from_secs(120));
+    assert!(waited.is_ok(), "a worker parked with nothing left to wake it, or panicked");
+}

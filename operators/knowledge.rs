@@ -6,8 +6,8 @@
 //! 80,000 neighbours, and as a ranking, so that the strongest few cost only what is taken. All
 //! numbers are packed into as few bits as they need; a fact takes about ten bytes.
 //!
-//! What it never does: change. Live changes come from the `knowledge` topic in a later part and
-//! are summed with what the snapshot says.
+//! A graph never changes. What the `knowledge` topic says differently is kept beside it, in the
+//! live collection of [`Knowledge`], and a [`View`] sums both as they were at one [`Moment`].
 
 mod build;
 mod change;

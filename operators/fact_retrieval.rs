@@ -219,7 +219,7 @@ pub fn retrieval_sets(
         unforeseen.extend(ahead.chain(back).filter(|fact| !demanded.foresee(fact)));
     }
     for set in [&mut foreseen, &mut unforeseen] {
-        set.sort_unstable_by(|one, other| graph.by_key(one, other));
+        graph.sort(set);
         set.dedup_by_key(|fact| key(fact));
     }
     (foreseen, unforeseen)

@@ -121,6 +121,22 @@ impl<'k> View<'k> {
             .then_with(|| self.by_source(one.source, other.source))
     }
 
+    /// Sorts facts by [`Self::by_key`].
+    pub fn sort(self, facts: &mut [Fact]) {
+        let of_snapshot = |fact: &Fact| {
+            self.is_of_snapshot(fact.head)
+                && self.is_of_snapshot(fact.tail)
+                && usize::from(fact.relation.0) < self.graph.relations().len()
+                && usize::from(fact.source) < self.graph.sources().len()
+        };
+        // The snapshot's ids stand in the order of their names.
+        if self.live.is_none() || facts.iter().all(of_snapshot) {
+            facts.sort_unstable_by_key(|fact| (fact.head, fact.relation, fact.tail, fact.source));
+        } else {
+            facts.sort_unstable_by(|one, other| self.by_key(one, other));
+        }
+    }
+
     fn by_relation(self, one: RelationId, other: RelationId) -> Ordering {
         let of_snapshot = |id: RelationId| usize::from(id.0) < self.graph.relations().len();
         if one == other || (of_snapshot(one) && of_snapshot(other)) {

@@ -72,7 +72,7 @@ impl<'g> Draw<'g> {
             relation: self.graph.relation(fact.relation).name.to_owned(),
             tail: text(fact.tail),
         };
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             return Change { key, upsert: None };
         }
         let other = self.end();

@@ -54,6 +54,9 @@ fn main() {
     means(graph, demands);
 }
 
+/// A look-up, and how many facts it gives.
+type LookUp = fn(View<'_>, &DemandedConcepts) -> usize;
+
 /// The strongest facts that a concept gives in each direction.
 fn most() -> usize {
     FactRetrievalConfig::default().max_neighbours_per_concept as usize
@@ -172,7 +175,7 @@ fn on_workers(
     let guards = timely::execute(timely::Config::process(workers), move |worker| {
         let knowledge = learned(worker, &graph, changes);
         let now = knowledge.now();
-        let look = |what: fn(View<'_>, &DemandedConcepts) -> usize| {
+        let look = |what: LookUp| {
             row(&demands, LOOKUPS, |demand| knowledge.at(&now, |view| what(view, demand)))
         };
         [look(foreseen), look(both_sets)]
@@ -198,8 +201,7 @@ fn means(graph: Arc<Graph>, demands: Arc<Vec<DemandedConcepts>>) {
         for changes in CHANGES {
             let knowledge = learned(worker, &graph, changes);
             let now = knowledge.now();
-            let looks: [(&str, fn(View<'_>, &DemandedConcepts) -> usize); 2] =
-                [("foreseen", foreseen), ("both_sets", both_sets)];
+            let looks: [(&str, LookUp); 2] = [("foreseen", foreseen), ("both_sets", both_sets)];
             for (name, look) in looks {
                 let mut at = 0;
                 group.bench_function(BenchmarkId::new(name, changes), |bench| {

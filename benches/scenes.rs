@@ -90,6 +90,7 @@ pub(crate) fn gated() -> Vec<Gated> {
             context: Arc::new(context),
             mentions: mentions.into(),
             gate,
+            embedding: None,
             progress: Progress::default(),
         }
     };

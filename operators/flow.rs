@@ -19,6 +19,7 @@ use crate::ingest::Original;
 use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::linking::Mention;
+use crate::model::Embedding;
 
 /// The time of the dataflow: coarse epochs.
 pub type Epoch = u64;
@@ -123,6 +124,9 @@ pub struct Gated {
     pub missing: Arc<[String]>,
     /// Does the turn need knowledge?
     pub gate: GateDecision,
+    /// What the dialogue is about, as a vector of the configured encoder; `None` where there is
+    /// none, or where it failed.
+    pub embedding: Option<Embedding>,
     /// How it got here.
     pub progress: Progress,
 }
@@ -136,6 +140,7 @@ impl Gated {
             mentions: Arc::default(),
             missing: Arc::default(),
             gate: GateDecision::default(),
+            embedding: None,
             progress: Progress::default(),
         }
     }

@@ -16,8 +16,9 @@
 //! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
 //! 8. [`knowledge`]: opens the graph; the shipped pack. [`learning`]: changes to it, from the log to
 //!    the workers.
-//! 9. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
-//!    as conversation logs.
+//! 9. [`model`]: what answers the stages that ask a model.
+//! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
+//!     as conversation logs.
 //!
 //! # Invariants
 //!
@@ -40,5 +41,6 @@ pub mod knowledge;
 pub mod learning;
 pub mod log;
 pub mod metrics;
+pub mod model;
 pub mod tally;
 pub mod worker;

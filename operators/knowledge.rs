@@ -23,6 +23,7 @@ mod relation;
 mod snapshot;
 mod sorter;
 mod triples;
+mod vectors;
 mod verbalise;
 mod view;
 mod whole;
@@ -48,6 +49,10 @@ pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
 pub use live::{Knowledge, LiveCounts, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
+pub use vectors::{
+    FactVectors, MAX_VECTOR_DIMENSIONS, QueryVector, Row, VectorsError, VectorsHeader,
+    VectorsWriter, quantise,
+};
 pub use verbalise::verbalise;
 pub use view::View;
 pub use whole::write_whole;
@@ -176,6 +181,14 @@ impl Graph {
     /// All facts, by head, tail, relation and source.
     pub fn facts(&self) -> impl ExactSizeIterator<Item = Fact> + '_ {
         self.snapshot.all_facts()
+    }
+
+    /// Where a fact stands in [`Self::facts`], whatever its weight; `None` for one that names a
+    /// concept of no snapshot, or that the snapshot does not have, denied or not as it is.
+    pub fn position(&self, fact: &Fact) -> Option<usize> {
+        let known = |id: ConceptId| (id.0 as usize) < self.snapshot.concept_count();
+        let known = known(fact.head) && known(fact.tail);
+        known.then(|| self.snapshot.position(fact)).flatten()
     }
 
     /// The text of a concept: lower case, single spaces.

@@ -353,6 +353,16 @@ impl Snapshot {
         (start..end).map(move |index| self.fact_from(head, index))
     }
 
+    /// Where a fact stands among all facts; `None` for one that is not here as it is.
+    pub(super) fn position(&self, fact: &Fact) -> Option<usize> {
+        let facts = self.section(Section::From);
+        let span = self.span(Section::FromOffsets, fact.head);
+        let start = partition(span.clone(), |index| self.far(facts, index) < fact.tail);
+        let mut same = (start..span.end).take_while(|&at| self.far(facts, at) == fact.tail);
+        let key = |fact: &Fact| (fact.relation, fact.source, fact.negated);
+        same.find(|&at| key(&self.fact_from(fact.head, at)) == key(fact))
+    }
+
     /// The concepts of the lemma index from an entry to the end of its group; none without one.
     fn lemma_group(&self, start: Option<u64>) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
         let entries = self.section(Section::LemmaConcepts);

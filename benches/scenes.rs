@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use turnstream::knowledge::open_pack;
 use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
-use turnstream_operators::fact_retrieval::{FactRetrievalConfig, retrieve};
+use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
 use turnstream_operators::flow::{
     Demanded, Gated, Grounded, Planned, Progress, Queried, RequestId, Retrieved, TurnContext,
@@ -123,7 +123,8 @@ pub(crate) fn demanded() -> Vec<Demanded> {
 pub(crate) fn retrieved() -> Vec<Retrieved> {
     let config = FactRetrievalConfig::default();
     let retrieved = |Demanded { turn, demand }: Demanded| {
-        let candidates = retrieve(&turn, &demand, GRAPH.view(), &config);
+        let candidates =
+            retrieve(&demand, &Likeness::read(&turn, GRAPH.view(), None, &config.recency), &config);
         Retrieved { turn, demand, candidates }
     };
     demanded().into_iter().map(retrieved).collect()

@@ -21,6 +21,7 @@ use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatemen
 use crate::flow::{Candidates, Demanded, Epoch, Failed, Gated, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
+use crate::meaning::Dialogue;
 use crate::ranking::Vocabulary;
 use crate::resources::Resources;
 use crate::salience::{Recency, strength};
@@ -45,9 +46,15 @@ pub struct FactRetrievalConfig {
     /// The share of relevance that the weight of the demanded concept makes; 0..=1.
     pub demand_share: f64,
     /// The share of relevance that the strength of the fact makes; 0..=1. The rest is the
-    /// likeness of fact and dialogue; likeness leads, the other two part the many facts that
-    /// have one concept and so the same likeness.
+    /// likeness of fact and dialogue, in words and in meaning; likeness leads, the other two part
+    /// the many facts that have one concept and so the same likeness.
     pub strength_share: f64,
+    /// The share of likeness that is likeness in meaning, where there is an encoder; 0..=1. The
+    /// rest is likeness in words.
+    pub meaning_share: f64,
+    /// Facts of each set whose meaning is looked at, those that are foremost by words; 1..=100000.
+    /// The others are left out, unless fewer than `max_foreseen` or `max_unforeseen` would be left.
+    pub max_by_meaning: u32,
     /// How what was said fades.
     pub recency: Recency,
 }
@@ -62,6 +69,8 @@ impl Default for FactRetrievalConfig {
             max_neighbours_per_concept: 32,
             demand_share: 0.25,
             strength_share: 0.2,
+            meaning_share: 0.5,
+            max_by_meaning: 256,
             recency: Recency::default(),
         }
     }
@@ -81,6 +90,8 @@ impl FactRetrievalConfig {
         check_bound(STAGE, "max_neighbours_per_concept", neighbours, 100_000)?;
         check_fraction(STAGE, "demand_share", self.demand_share)?;
         check_fraction(STAGE, "strength_share", self.strength_share)?;
+        check_fraction(STAGE, "meaning_share", self.meaning_share)?;
+        check_bound(STAGE, "max_by_meaning", self.max_by_meaning, 100_000)?;
         check_fraction(
             STAGE,
             "demand_share + strength_share",
@@ -96,12 +107,14 @@ pub fn fact_retrieval<'scope>(
     config: FactRetrievalConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, .. } = resources.clone();
+    let Resources { knowledge, meaning, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Demanded| {
             Ok(knowledge.at(&turn.turn.knowledge, |view| {
-                let candidates = retrieve(&turn.turn, &turn.demand, view, &config);
+                let dialogue = meaning.as_ref().and_then(|meaning| meaning.of(&turn.turn, view));
+                let likeness = Likeness::read(&turn.turn, view, dialogue, &config.recency);
+                let candidates = retrieve(&turn.demand, &likeness, &config);
                 (candidates, without_facts(&turn.demand, view))
             }))
         },
@@ -130,19 +143,36 @@ pub fn without_facts(demand: &Demand, graph: View<'_>) -> Vec<String> {
     demanded.filter(unknown).map(str::to_owned).collect()
 }
 
+/// What facts are compared with: a turn's dialogue, in words and in meaning.
+pub struct Likeness<'a> {
+    vocabulary: Vocabulary<'a>,
+    dialogue: Option<Dialogue<'a>>,
+}
+
+impl<'a> Likeness<'a> {
+    /// Reads the dialogue of a turn, whose meaning may be known.
+    pub fn read(
+        turn: &Gated,
+        graph: View<'a>,
+        dialogue: Option<Dialogue<'a>>,
+        recency: &Recency,
+    ) -> Self {
+        Self { vocabulary: Vocabulary::read(turn, graph, recency), dialogue }
+    }
+}
+
 /// The facts for a demand: both sets, ranked and cut.
 pub fn retrieve(
-    turn: &Gated,
     demand: &Demand,
-    graph: View<'_>,
+    likeness: &Likeness<'_>,
     config: &FactRetrievalConfig,
 ) -> Candidates {
+    let graph = likeness.vocabulary.graph();
     let demanded = DemandedConcepts::find(demand, graph);
     let (foreseen, unforeseen) =
         retrieval_sets(&demanded, graph, config.max_neighbours_per_concept as usize);
-    let vocabulary = Vocabulary::read(turn, graph, &config.recency);
     let rank = |facts: Vec<Fact>, set: EvidenceSet, most: u32| {
-        let ranked = rank(facts, &demanded, &vocabulary, config);
+        let ranked = rank(facts, &demanded, likeness, config);
         let best = ranked.into_iter().take(most as usize);
         best.map(|(relevance, fact)| evidence(&fact, relevance, set, graph)).collect()
     };
@@ -232,34 +262,64 @@ fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
 
 /// Facts with their relevance, by falling relevance; ties by head, relation, tail and source.
 ///
-/// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the cosine of the fact and
+/// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the likeness of the fact and
 /// the dialogue; the weight of the demanded concept (of both ends, the mean where both are
 /// demanded, so that a fact between two wanted concepts is not weighed by one alone); and the
-/// strength of the fact. What one end says too little takes away: see [`substance`].
+/// strength of the fact. What one end says too little takes away: see [`substance`]. Likeness is
+/// the cosine in words; where the meaning of the dialogue is known, the facts that are foremost by
+/// that are ranked anew, with the cosine in meaning for its share of likeness.
 fn rank(
     facts: Vec<Fact>,
     demanded: &DemandedConcepts,
-    vocabulary: &Vocabulary<'_>,
+    likeness: &Likeness<'_>,
     config: &FactRetrievalConfig,
 ) -> Vec<(f64, Fact)> {
     let likeness_share = 1.0 - config.demand_share - config.strength_share;
+    let Likeness { vocabulary, dialogue } = likeness;
     let mut words = Vec::new();
-    let mut ranked: Vec<(f64, Fact)> = facts
+    let mut ranked: Vec<(f64, Weighed)> = facts
         .into_iter()
         .map(|fact| {
             vocabulary.words_of_both(fact.head, fact.tail, &mut words);
             let (head, tail) = (demanded.weight(fact.head), demanded.weight(fact.tail));
             let demand =
                 if head > 0.0 && tail > 0.0 { (head + tail) / 2.0 } else { head.max(tail) };
-            let relevance = likeness_share * vocabulary.cosine(&words)
-                + config.demand_share * demand
-                + config.strength_share * strength(fact.weight);
-            (relevance * substance(&fact, vocabulary), fact)
+            let rest = config.demand_share * demand + config.strength_share * strength(fact.weight);
+            let (cosine, substance) = (vocabulary.cosine(&words), substance(&fact, vocabulary));
+            (
+                (likeness_share * cosine + rest) * substance,
+                Weighed { fact, cosine, rest, substance },
+            )
         })
         .collect();
     let graph = vocabulary.graph();
-    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| graph.by_key(&a.1, &b.1)));
-    ranked
+    let order = |a: &(f64, Weighed), b: &(f64, Weighed)| {
+        b.0.total_cmp(&a.0).then_with(|| graph.by_key(&a.1.fact, &b.1.fact))
+    };
+    ranked.sort_unstable_by(order);
+    if let Some(dialogue) = dialogue.as_ref().filter(|_| config.meaning_share > 0.0) {
+        let kept = config.max_by_meaning.max(config.max_foreseen).max(config.max_unforeseen);
+        ranked.truncate(kept as usize);
+        for (relevance, weighed) in &mut ranked {
+            let Weighed { fact, cosine, rest, substance } = weighed;
+            // A fact without a vector goes by its words alone.
+            let meaning = dialogue.likeness(fact).unwrap_or(*cosine);
+            let likeness = *cosine + config.meaning_share * (meaning - *cosine);
+            *relevance = (likeness_share * likeness + *rest) * *substance;
+        }
+        ranked.sort_unstable_by(order);
+    }
+    ranked.into_iter().map(|(relevance, weighed)| (relevance, weighed.fact)).collect()
+}
+
+/// A fact with what its relevance is made of.
+struct Weighed {
+    fact: Fact,
+    /// The likeness in words.
+    cosine: f64,
+    /// What demand and strength give.
+    rest: f64,
+    substance: f64,
 }
 
 /// How much the ends of a fact say, 0.25..=1: one half and half the informativeness of the lesser

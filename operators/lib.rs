@@ -4,11 +4,12 @@
 //! 2. [`history`]: the order of a scope, recall, and at the end of the feedback edge the update
 //!    and eviction;
 //! 3. [`gate`]: does the turn need knowledge?
-//! 4. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
-//! 5. [`cross_revision`]: queries and topics repair each other;
-//! 6. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`];
-//! 7. [`fact_selection`]: up to twenty of them, in order;
-//! 8. [`generation`]: the response.
+//! 4. [`embedding`]: the dialogue as a vector;
+//! 5. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
+//! 6. [`cross_revision`]: queries and topics repair each other;
+//! 7. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`] and [`meaning`];
+//! 8. [`fact_selection`]: up to twenty of them, in order;
+//! 9. [`generation`]: the response.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
@@ -38,6 +39,8 @@ pub mod history;
 
 pub mod gate;
 
+pub mod embedding;
+
 pub mod query_production;
 pub mod topic_planning;
 
@@ -46,6 +49,7 @@ pub mod join;
 pub mod cross_revision;
 
 pub mod fact_retrieval;
+pub mod meaning;
 pub mod ranking;
 
 pub mod fact_selection;

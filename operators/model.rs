@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::Sender;
 use turnstream_schemas::{Confidence, ModelUsed, Stage};
 
+pub mod encoder;
 pub mod scripted;
 
 /// Asks for text.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::awaited::Awaited;
 use crate::knowledge::Knowledge;
-use crate::model::Generate;
+use crate::meaning::FactMeaning;
+use crate::model::encoder::Encoder;
+use crate::model::{Embed, Generate};
 use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
 
@@ -24,6 +26,13 @@ pub struct Resources {
     pub awaited: Awaited,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
+    /// The sentence encoder that dialogues are embedded by, where it has to be waited for.
+    pub embed: Option<Arc<Embed>>,
+    /// The encoder that dialogues are embedded by where there is no `embed`: one that takes
+    /// microseconds.
+    pub encoder: Option<Arc<dyn Encoder>>,
+    /// What facts are ranked by in meaning, where they have vectors.
+    pub meaning: Option<FactMeaning>,
 }
 
 impl Resources {

@@ -108,6 +108,9 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         timers: Timers::default(),
         awaited: Awaited::default(),
         generate: None,
+        embed: None,
+        encoder: None,
+        meaning: None,
     }
 }
 

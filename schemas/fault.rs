@@ -18,6 +18,8 @@ pub enum Stage {
     History,
     /// Does the turn need knowledge?
     Gate,
+    /// The dialogue as a vector.
+    Embedding,
     /// Explicit and implicit queries.
     QueryProduction,
     /// Maintained and extended topics.
@@ -34,10 +36,11 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
+        Self::Embedding,
         Self::QueryProduction,
         Self::TopicPlanning,
         Self::CrossRevision,
@@ -52,6 +55,7 @@ impl Stage {
             Self::Ingest => "ingest",
             Self::History => "history",
             Self::Gate => "gate",
+            Self::Embedding => "embedding",
             Self::QueryProduction => "query_production",
             Self::TopicPlanning => "topic_planning",
             Self::CrossRevision => "cross_revision",

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_operators::cross_revision::CrossRevisionConfig;
+use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::fact_retrieval::FactRetrievalConfig;
 use turnstream_operators::fact_selection::FactSelectionConfig;
 use turnstream_operators::gate::GateConfig;
@@ -61,6 +62,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// Whether a turn asks for knowledge at all.
     pub gate: GateConfig,
+    /// What the dialogue is about, as a vector.
+    pub embedding: EmbeddingConfig,
     /// Which concepts are asked for.
     pub query_production: QueryProductionConfig,
     /// What the conversation stays with, and where it could go.

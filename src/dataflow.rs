@@ -18,6 +18,7 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::cross_revision::cross_revision;
+use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_retrieval::fact_retrieval;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded};
@@ -47,8 +48,9 @@ pub fn dialogue<'scope>(
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate, means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
-    let queried = query_production(yes.clone(), config.query_production, means);
-    let planned = topic_planning(yes, config.topic_planning, means);
+    let (embedded, embedding_faults) = embedding(yes, config.embedding, means);
+    let queried = query_production(embedded.clone(), config.query_production, means);
+    let planned = topic_planning(embedded, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
     let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
@@ -56,8 +58,14 @@ pub fn dialogue<'scope>(
     let (drafted, generation_faults) = generation(grounded, config.generation, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
-    let faults =
-        [gate_faults, demand_faults, retrieval_faults, selection_faults, generation_faults];
+    let faults = [
+        gate_faults,
+        embedding_faults,
+        demand_faults,
+        retrieval_faults,
+        selection_faults,
+        generation_faults,
+    ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
     drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(feedback);
     finished.concat(refused)

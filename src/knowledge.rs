@@ -16,10 +16,13 @@ use turnstream_operators::knowledge::{
 
 pub mod census;
 pub mod diff;
+pub mod embed;
 pub mod files;
 pub mod generate;
 pub mod lookup;
 pub mod progress;
+
+use crate::model::encoder::Encoder;
 
 pub use files::{FileReport, SourceFile, import_files, import_sorted};
 pub use progress::Progress;
@@ -152,6 +155,12 @@ pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
 fn pack_snapshot_name() -> String {
     let (pack, lexicon) = (crc32fast::hash(PACK), lexicon_fingerprint(["en"]));
     format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
+}
+
+/// Where the vectors of the pack lie that an encoder makes; `None` without a cache folder.
+pub fn pack_vectors_path(encoder: &dyn Encoder) -> Option<PathBuf> {
+    let name = format!("{}-{:016x}", encoder.name(), encoder.fingerprint());
+    Some(embed::vectors_beside(&cache_folder()?.join(pack_snapshot_name()), &name))
 }
 
 /// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder.

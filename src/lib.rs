@@ -40,6 +40,7 @@ pub mod intake;
 pub mod knowledge;
 pub mod learning;
 pub mod log;
+pub mod meaning;
 pub mod metrics;
 pub mod model;
 pub mod tally;

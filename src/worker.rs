@@ -40,6 +40,7 @@ use crate::dataflow::dialogue;
 use crate::knowledge::{self, KnowledgeError};
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::log::Topic;
+use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
@@ -63,6 +64,8 @@ pub struct Parts {
     pub live: Arc<LiveCounts>,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
+    /// What turns dialogues and facts into vectors.
+    pub meaning: Meaning,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
     pub cache: Arc<dyn ScopeCache>,
     /// Whose words enter history.
@@ -98,6 +101,7 @@ impl Parts {
             graph,
             live: Arc::default(),
             generate: None,
+            meaning: Meaning::none(),
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
@@ -138,6 +142,9 @@ impl Parts {
             timers,
             awaited: Awaited::default(),
             generate: self.generate.clone(),
+            embed: self.meaning.embed.clone(),
+            encoder: self.meaning.encoder.clone(),
+            meaning: self.meaning.of_facts(&self.config.embedding),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use turnstream_operators::fact_retrieval::{FactRetrievalConfig, retrieve};
+use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 
 use crate::scenes;
 
@@ -17,7 +17,11 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         bench.iter(|| {
             for turn in turns {
                 let means = scenes::GRAPH.view();
-                black_box(retrieve(&turn.turn, &turn.demand, means, &config));
+                black_box(retrieve(
+                    &turn.demand,
+                    &Likeness::read(&turn.turn, means, None, &config.recency),
+                    &config,
+                ));
             }
         });
     });

@@ -1,9 +1,12 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 
 use super::*;
+use crate::knowledge::{FactVectors, VectorsHeader, VectorsWriter};
+use crate::meaning::FactMeaning;
 use crate::testing::{graph, resources, run_dataflow, scene};
 
 const FACTS: &str = "
@@ -40,7 +43,11 @@ fn check(queries: &[&str], topics: &[&str], foreseen: &[&str], unforeseen: &[&st
     let graph = graph(FACTS);
     let turn = scene(&["u: coffee and insomnia"], &graph);
     let config = FactRetrievalConfig::default();
-    let candidates = retrieve(&turn, &demand(queries, topics), graph.view(), &config);
+    let candidates = retrieve(
+        &demand(queries, topics),
+        &Likeness::read(&turn, graph.view(), None, &config.recency),
+        &config,
+    );
     let names = |evidence: &[Evidence], set| {
         assert!(evidence.iter().all(|evidence| evidence.set == Some(set)));
         let names = evidence.iter().map(|evidence| evidence.id.as_str().to_owned());
@@ -79,7 +86,8 @@ fn a_denied_fact_keeps_its_mark() {
     let turn = scene(&["u: coffee"], &graph);
     let demand = demand(&["tea", "coffee"], &["insomnia"]);
     let config = FactRetrievalConfig::default();
-    let candidates = retrieve(&turn, &demand, graph.view(), &config);
+    let candidates =
+        retrieve(&demand, &Likeness::read(&turn, graph.view(), None, &config.recency), &config);
     for evidence in &candidates.foreseen {
         let fact = evidence.fact.as_ref().unwrap();
         assert_eq!(fact.negated, fact.head == "tea" || fact.relation == "NotCauses", "{fact:?}");
@@ -94,7 +102,11 @@ fn what_is_like_the_dialogue_comes_first() {
     let graph = graph("dog AtLocation kennel 1\n dog AtLocation park 1\n dog HasA tail 1");
     let turn = scene(&["u: My dog runs in the park"], &graph);
     let config = FactRetrievalConfig::default();
-    let candidates = retrieve(&turn, &demand(&["dog"], &["cat"]), graph.view(), &config);
+    let candidates = retrieve(
+        &demand(&["dog"], &["cat"]),
+        &Likeness::read(&turn, graph.view(), None, &config.recency),
+        &config,
+    );
     assert_eq!(candidates.unforeseen[0].fact.as_ref().unwrap().tail, "park");
     assert!(candidates.unforeseen.is_sorted_by(|a, b| a.relevance >= b.relevance));
     assert!(candidates.unforeseen.iter().all(|e| (0.0..=1.0).contains(&e.relevance.get())));
@@ -113,7 +125,8 @@ fn a_hub_gives_its_strongest_only_but_is_foreseen_whole() {
     assert!(unforeseen.iter().all(|fact| fact.weight > 5.3), "the strongest");
     let config = FactRetrievalConfig { max_unforeseen: 7, ..Default::default() };
     let demand = demand(&["wheel"], &["spoke3"]);
-    let candidates = retrieve(&turn, &demand, graph.view(), &config);
+    let candidates =
+        retrieve(&demand, &Likeness::read(&turn, graph.view(), None, &config.recency), &config);
     assert_eq!((candidates.foreseen.len(), candidates.unforeseen.len()), (1, 7));
 }
 
@@ -192,4 +205,44 @@ proptest! {
         prop_assert_eq!(told(&foreseen), expected.0);
         prop_assert_eq!(told(&unforeseen), expected.1);
     }
+}
+
+/// The facts of a graph by likeness to a dialogue that is about cats in meaning, not in words.
+#[test]
+fn what_is_like_the_dialogue_in_meaning_comes_first() {
+    let facts = "pet IsA dog 3\n pet IsA kitten 1\n pet IsA parrot 2";
+    let graph = graph(facts);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("facts.vectors");
+    let header = VectorsHeader::new(&graph, "test", 1, 2);
+    let mut writer = VectorsWriter::resume(&path, header).unwrap();
+    for fact in graph.facts() {
+        let kitten = graph.concept(fact.tail) == "kitten";
+        writer.append(if kitten { &[1.0, 0.0] } else { &[0.0, 1.0] }).unwrap();
+    }
+    writer.finish().unwrap();
+    let vectors = FactVectors::open(&path, &graph).unwrap();
+    let meaning = FactMeaning::new(Arc::new(vectors));
+
+    let turn = scene(&["u: My pet purrs"], &graph);
+    let turn = Gated { embedding: Some([0.9, 0.1].as_slice().into()), ..turn };
+    let (demand, config) = (demand(&["pet"], &[]), FactRetrievalConfig::default());
+    let tails = |meaning: Option<&FactMeaning>, config: &FactRetrievalConfig| {
+        let dialogue = meaning.and_then(|meaning| meaning.of(&turn, graph.view()));
+        let likeness = Likeness::read(&turn, graph.view(), dialogue, &config.recency);
+        let found = retrieve(&demand, &likeness, config).unforeseen;
+        let tail = |evidence: &Evidence| evidence.fact.as_ref().unwrap().tail.clone();
+        found.iter().map(tail).collect::<Vec<_>>()
+    };
+    assert_eq!(tails(None, &config), ["dog", "parrot", "kitten"]);
+    assert_eq!(tails(Some(&meaning), &config), ["kitten", "dog", "parrot"]);
+    // What is behind in words is not looked at.
+    let narrow = |max_unforeseen| FactRetrievalConfig {
+        max_by_meaning: 1,
+        max_foreseen: 1,
+        max_unforeseen,
+        ..config.clone()
+    };
+    assert_eq!(tails(Some(&meaning), &narrow(2)), ["dog", "parrot"]);
+    assert_eq!(tails(Some(&meaning), &narrow(3)), ["kitten", "dog", "parrot"]);
 }

@@ -57,7 +57,7 @@ impl<'k> View<'k> {
         Self { graph, live: Some(live) }
     }
 
-    pub(super) fn graph(self) -> &'k Graph {
+    pub(crate) fn graph(self) -> &'k Graph {
         self.graph
     }
 

@@ -26,6 +26,7 @@ impl Validate for Config {
             stage(checks, &self.gate.check());
             checks.within("linking", |checks| self.gate.linking.validate(checks));
         });
+        checks.within("embedding", |checks| stage(checks, &self.embedding.check()));
         checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
         checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
         checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));

@@ -93,6 +93,14 @@ impl FileProgress {
         }
     }
 
+    /// So many in all have been written.
+    pub(super) fn items(&self, written: u64) {
+        self.bar.set_position(written);
+        if self.shown == Progress::Plain {
+            eprintln!("{}: {written}", self.name);
+        }
+    }
+
     /// The file is written.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();

@@ -258,7 +258,9 @@ fn short(stage: Stage) -> &'static str {
         Stage::CrossRevision => "revision",
         Stage::FactRetrieval => "retrieval",
         Stage::FactSelection => "selection",
-        Stage::Ingest | Stage::History | Stage::Gate | Stage::Generation => stage.name(),
+        Stage::Ingest | Stage::History | Stage::Gate | Stage::Embedding | Stage::Generation => {
+            stage.name()
+        }
     }
 }
 

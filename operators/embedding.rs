@@ -1,0 +1,151 @@
+//! Embedding: what is the dialogue about, as a vector? Facts and documents are ranked by their
+//! cosine to it.
+//!
+//! The latest utterances are encoded one by one and added up, each weighted by recency, so that an
+//! utterance that was encoded for the turn before need not be encoded again. An encoder that takes
+//! microseconds is called in place; any other is asked through [`mod@call`](mod@crate::call).
+//!
+//! Key: none. State: none. Where it fails and may degrade, the turn goes on without a vector, and
+//! is ranked by words alone. It sees strictly earlier utterances and the turn's own.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+use crate::call::{CallConfig, CallShell, Question, call};
+use crate::flow::{Epoch, Failed, Gated, TurnContext};
+use crate::form::{Refused, check_bound};
+use crate::model::Embedding;
+use crate::model::encoder::Encoder;
+use crate::resources::Resources;
+use crate::salience::Recency;
+use crate::stage::{OnFailure, Work, stage};
+
+/// How the dialogue is embedded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmbeddingConfig {
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Latest utterances that count, the current one among them; 1..=64.
+    pub utterances: u32,
+    /// How what was said fades.
+    pub recency: Recency,
+    /// How long to wait for the encoder where it is not called in place.
+    pub call: CallConfig,
+}
+
+impl Default for EmbeddingConfig {
+    fn default() -> Self {
+        Self {
+            on_failure: OnFailure::Degrade,
+            utterances: 4,
+            recency: Recency::default(),
+            call: CallConfig { timeout_ms: 2_000, ..CallConfig::default() },
+        }
+    }
+}
+
+impl EmbeddingConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        check_bound(Stage::Embedding, "utterances", self.utterances, 64)?;
+        self.recency.check(Stage::Embedding)
+    }
+}
+
+/// Embedding over a stream of turns: (turns with their vector, faults). Without an encoder the
+/// turns pass as they are.
+pub fn embedding<'scope>(
+    turns: StreamVec<'scope, Epoch, Gated>,
+    config: EmbeddingConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
+    let shell = resources.shell(config.on_failure);
+    let join = |turn: Gated, embedding| Gated { embedding, ..turn };
+    let fallback = |_: &Gated| None;
+    match (resources.embed.clone(), resources.encoder.clone()) {
+        (Some(model), _) => {
+            let Resources { timers, awaited, .. } = resources.clone();
+            let shell = CallShell { shell, call: config.call.clone(), timers, awaited };
+            let weighing = config.clone();
+            let question = Question {
+                ask: move |turn: &Gated| {
+                    let texts = latest(&turn.context, &config).map(|(_, text)| text.to_owned());
+                    texts.collect()
+                },
+                read: move |turn: &Gated, vectors: Vec<Embedding>| {
+                    let weights = latest(&turn.context, &weighing).map(|(weight, _)| weight);
+                    Ok(weighted_mean(&vectors, weights))
+                },
+                fallback,
+                join,
+            };
+            call(turns, Stage::Embedding, model, shell, question)
+        }
+        (None, encoder) => {
+            let work = move |turn: &Gated| match &encoder {
+                Some(encoder) => embed(&turn.context, &**encoder, &config),
+                None => Ok(None),
+            };
+            stage(turns, Stage::Embedding, shell, Work { work, fallback, join })
+        }
+    }
+}
+
+/// The vector of a dialogue, by an encoder that is called in place; `None` where nothing is known
+/// in it.
+///
+/// # Errors
+/// The encoder failed.
+pub fn embed(
+    context: &TurnContext,
+    encoder: &dyn Encoder,
+    config: &EmbeddingConfig,
+) -> Result<Option<Embedding>, Fault> {
+    let (weights, texts): (Vec<f64>, Vec<&str>) = latest(context, config).unzip();
+    let mut numbers = Vec::with_capacity(texts.len() * encoder.dimensions());
+    let encoded = encoder.encode(&texts, &mut numbers);
+    encoded.map_err(|error| Fault::new(Stage::Embedding, FaultKind::Error, error.to_string()))?;
+    let vectors: Vec<&[f32]> = numbers.chunks_exact(encoder.dimensions()).collect();
+    Ok(weighted_mean(&vectors, weights.into_iter()))
+}
+
+/// The latest utterances, each with its weight: those that count at all.
+fn latest<'t>(
+    context: &'t TurnContext,
+    config: &EmbeddingConfig,
+) -> impl Iterator<Item = (f64, &'t str)> {
+    let dialogue = &context.dialogue;
+    let first = dialogue.len().saturating_sub(config.utterances as usize);
+    let recency = config.recency;
+    let weighed = (first..dialogue.len()).map(move |at| (recency.of(dialogue, at), at));
+    weighed.filter(|(weight, _)| *weight > 0.0).map(|(weight, at)| (weight, &*dialogue[at].text))
+}
+
+/// The direction of the weighted sum, of length 1; `None` where it has none.
+fn weighted_mean<V: AsRef<[f32]>>(
+    vectors: &[V],
+    weights: impl Iterator<Item = f64>,
+) -> Option<Embedding> {
+    let mut sum = vec![0.0_f32; vectors.first()?.as_ref().len()];
+    for (vector, weight) in vectors.iter().zip(weights) {
+        let numbers = sum.iter_mut().zip(vector.as_ref());
+        numbers.for_each(|(sum, number)| *sum += weight as f32 * number);
+    }
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
+    if !(length.is_finite() && length > 0.0) {
+        return None;
+    }
+    sum.iter_mut().for_each(|number| *number /= length);
+    Some(Arc::from(sum))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Likeness in meaning between facts and a dialogue: the cosine of their vectors. What
+//! [`ranking`](crate::ranking) does with words, this does with what an encoder makes of them.
+//!
+//! Facts of the snapshot have their vectors in a file ([`FactVectors`]). A fact that was put while
+//! turns flow is encoded when it is a candidate first, and remembered.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::embedding::{EmbeddingConfig, embed};
+use crate::flow::Gated;
+use crate::knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
+use crate::model::encoder::Encoder;
+
+/// Facts beyond the snapshot whose vectors are remembered; then all are forgotten.
+const MOST_REMEMBERED: usize = 65_536;
+
+/// What facts are ranked by in meaning. One per worker; cheap to clone.
+#[derive(Clone)]
+pub struct FactMeaning {
+    vectors: Arc<FactVectors>,
+    /// The encoder that made them, where it can be called in place.
+    encoder: Option<Arc<dyn Encoder>>,
+    /// How the dialogue is encoded with it; `None` where a turn brings its vector along.
+    dialogue: Option<EmbeddingConfig>,
+    /// The rows of facts beyond the snapshot, by their words.
+    remembered: Rc<RefCell<FxHashMap<Box<str>, Box<[u8]>>>>,
+}
+
+impl FactMeaning {
+    /// Meaning as the vectors have it. A turn brings the vector of its dialogue along.
+    pub fn new(vectors: Arc<FactVectors>) -> Self {
+        Self { vectors, encoder: None, dialogue: None, remembered: Rc::default() }
+    }
+
+    /// With the encoder that made the vectors, for facts beyond the snapshot.
+    pub fn with_encoder(self, encoder: Arc<dyn Encoder>) -> Self {
+        Self { encoder: Some(encoder), ..self }
+    }
+
+    /// With the dialogue encoded by that encoder too: turns bring vectors of another along.
+    pub fn with_own_dialogue(self, config: EmbeddingConfig) -> Self {
+        Self { dialogue: Some(config), ..self }
+    }
+
+    /// A turn's dialogue, to compare facts with; `None` where it has no vector.
+    pub fn of<'m>(&'m self, turn: &Gated, graph: View<'m>) -> Option<Dialogue<'m>> {
+        let own = self.dialogue.as_ref().zip(self.encoder.as_deref());
+        // An encoder that fails on a dialogue leaves it to the words.
+        let vector = match own {
+            Some((config, encoder)) => embed(&turn.context, encoder, config).ok()?,
+            None => turn.embedding.clone(),
+        }?;
+        let query = QueryVector::new(&vector);
+        let fits = query.dimensions() == self.vectors.header().dimensions;
+        fits.then_some(Dialogue { meaning: self, graph, query })
+    }
+
+    /// The cosine of a fact beyond the snapshot, encoded where it was not before.
+    fn remembered(&self, text: String, query: &QueryVector) -> Option<f32> {
+        let mut remembered = self.remembered.borrow_mut();
+        if let Some(row) = remembered.get(text.as_str()) {
+            return Row::read(row).map(|row| query.cosine(row));
+        }
+        let (mut vector, mut row) = (Vec::new(), Vec::new());
+        self.encoder.as_deref()?.encode(&[&text], &mut vector).ok()?;
+        quantise(&vector, &mut row);
+        let cosine = Row::read(&row).map(|row| query.cosine(row));
+        if remembered.len() >= MOST_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(text.into_boxed_str(), row.into_boxed_slice());
+        cosine
+    }
+}
+
+/// One turn's dialogue as a vector.
+pub struct Dialogue<'m> {
+    meaning: &'m FactMeaning,
+    graph: View<'m>,
+    query: QueryVector,
+}
+
+impl Dialogue<'_> {
+    /// How like in meaning a fact is, 0..=1: the cosine, where it is above 0. `None` where the
+    /// fact has no vector.
+    pub fn likeness(&self, fact: &Fact) -> Option<f64> {
+        let snapshot: &Graph = self.graph.graph();
+        let cosine = match self.meaning.vectors.of(snapshot, fact) {
+            Some(row) => self.query.cosine(row),
+            None => self.meaning.remembered(verbalise(self.graph, fact), &self.query)?,
+        };
+        Some(f64::from(cosine.clamp(0.0, 1.0)))
+    }
+}

@@ -1,5 +1,5 @@
 //! `turnstream knowledge`: import facts, say what a graph holds, look facts up, compare graphs,
-//! make a pack, generate a graph, and change what running engines know.
+//! make a pack, embed facts, generate a graph, and change what running engines know.
 
 use std::io::Write;
 
@@ -7,18 +7,21 @@ use clap::Subcommand;
 use serde::Serialize;
 
 mod change;
+mod embed;
 mod generate;
 mod import;
 mod input;
 mod inspect;
 
 pub use change::{DeleteArgs, LineFormat, PutArgs, StatementArgs};
+pub use embed::EmbedArgs;
 pub use generate::GenerateArgs;
 pub use import::{ImportArgs, PackArgs};
 pub use input::{FormatArg, InputArgs};
 pub use inspect::{DiffArgs, LookupArgs, StatsArgs};
 
 use change::{DELETE_EXAMPLES, PUT_EXAMPLES};
+use embed::EMBED_EXAMPLES;
 
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
@@ -42,6 +45,7 @@ impl Args {
             KnowledgeCommand::Lookup(args) => args.json,
             KnowledgeCommand::Diff(args) => args.json,
             KnowledgeCommand::Pack(args) => args.json,
+            KnowledgeCommand::Embed(args) => args.json,
             KnowledgeCommand::Generate(args) => args.json,
             KnowledgeCommand::Put(args) => args.statements.json,
             KnowledgeCommand::Delete(args) => args.statements.json,
@@ -67,6 +71,9 @@ pub enum KnowledgeCommand {
     /// Make a pack: the compact source form that ships inside the program
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
+    /// Make the vectors of all facts, for ranking by meaning
+    #[command(after_help = EMBED_EXAMPLES)]
+    Embed(EmbedArgs),
     /// Make up a graph of ConceptNet's size and shape, for tests of scale
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
@@ -127,6 +134,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         KnowledgeCommand::Lookup(args) => inspect::look_up(args, out),
         KnowledgeCommand::Diff(args) => inspect::differ(args, out),
         KnowledgeCommand::Pack(args) => import::pack(args, out),
+        KnowledgeCommand::Embed(args) => embed::embed(args, out),
         KnowledgeCommand::Generate(args) => generate::generate(args, out),
         KnowledgeCommand::Put(args) => change::put(args, out),
         KnowledgeCommand::Delete(args) => change::delete(args, out),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::awaited::Awaited;
 use crate::knowledge::Knowledge;
-use crate::model::Generate;
+use crate::model::{Embed, Generate, Score};
 use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
 
@@ -24,6 +24,10 @@ pub struct Resources {
     pub awaited: Awaited,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
+    /// What turns texts into vectors, where it is configured.
+    pub embed: Option<Arc<Embed>>,
+    /// What scores pairs of texts, where it is configured.
+    pub score: Option<Arc<Score>>,
 }
 
 impl Resources {

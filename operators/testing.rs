@@ -108,6 +108,8 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         timers: Timers::default(),
         awaited: Awaited::default(),
         generate: None,
+        embed: None,
+        score: None,
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use turnstream_schemas::{Confidence, ModelUsed, Stage};
 
 pub mod encoder;
@@ -94,6 +94,38 @@ pub enum CallError {
         /// How long the stage waited.
         timeout_ms: u64,
     },
+}
+
+/// A reply for who asks outside of the flow, and where its answer arrives.
+pub fn reply<A>() -> (Reply<A>, Asked<A>) {
+    let (send, answers) = crossbeam_channel::bounded(1);
+    let abandoned = Arc::new(AtomicBool::new(false));
+    let asked = Asked { answers, abandoned: Arc::clone(&abandoned) };
+    let (ticket, attempt, answered) = (0, 1, false);
+    (Reply { ticket, attempt, answers: send, wake: Arc::new(|| ()), abandoned, answered }, asked)
+}
+
+/// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
+pub struct Asked<A> {
+    answers: Receiver<Answer<A>>,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl<A> Asked<A> {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// The model gave none.
+    pub fn wait(self) -> Result<A, CallError> {
+        // A reply that is dropped answers as well, so that the channel does not just close.
+        self.answers.recv().map_or(Err(CallError::Dropped), |(_, _, answer)| answer)
+    }
+}
+
+impl<A> Drop for Asked<A> {
+    fn drop(&mut self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
 }
 
 /// An answer on its way back: which request, which attempt, what came of it.

@@ -7,7 +7,7 @@ use crate::awaited::Awaited;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
-use crate::model::{Embed, Generate};
+use crate::model::{Embed, Generate, Score};
 use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
 
@@ -33,6 +33,8 @@ pub struct Resources {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// What facts are ranked by in meaning, where they have vectors.
     pub meaning: Option<FactMeaning>,
+    /// What scores pairs of texts, where it is configured.
+    pub score: Option<Arc<Score>>,
 }
 
 impl Resources {

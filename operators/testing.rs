@@ -111,6 +111,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         embed: None,
         encoder: None,
         meaning: None,
+        score: None,
     }
 }
 

@@ -19,6 +19,7 @@ pub mod failure;
 pub mod knowledge;
 pub mod link;
 pub mod logging;
+pub mod models;
 pub mod output;
 pub mod progress;
 pub mod replay;
@@ -94,6 +95,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
+    /// Obtain models, and check and measure them.
+    Models(models::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
     /// Show and end transactions that hold readers back.
@@ -113,6 +116,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
+            Self::Models(args) => args.json(),
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
@@ -136,6 +140,7 @@ impl Command {
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
+            Self::Models(args) => models::execute(args, out),
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),

@@ -29,6 +29,7 @@ use crate::commit::CommitConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::KafkaConfig;
 use crate::metrics::MetricsConfig;
+use crate::model::ModelsConfig;
 
 mod checks;
 mod document;
@@ -78,6 +79,8 @@ pub struct Config {
     pub generation: GenerationConfig,
     /// Which graph of facts is asked.
     pub knowledge: KnowledgeConfig,
+    /// Which models there are, and how much they may take.
+    pub models: ModelsConfig,
     /// Where turns come from and outcomes go.
     pub log: LogConfig,
     /// How often outcomes become visible.

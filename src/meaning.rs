@@ -7,11 +7,11 @@ use std::sync::Arc;
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::knowledge::{FactVectors, Graph, VectorsError};
 use turnstream_operators::meaning::FactMeaning;
-use turnstream_operators::model::Embed;
 
 use crate::config::{Config, Snapshot};
 use crate::knowledge::embed::{embed_facts, open_vectors, vectors_beside};
 use crate::knowledge::{Progress, pack_vectors_path};
+use crate::model::Embedder;
 use crate::model::encoder::Encoder;
 use crate::model::static_table::{StaticTable, TableError};
 
@@ -26,14 +26,14 @@ pub enum MeaningError {
     Vectors(#[from] VectorsError),
 }
 
-/// What turns dialogues and facts into vectors. Cheap to clone.
+/// What ranks by meaning. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Meaning {
-    /// The sentence encoder that has to be waited for, where one is configured.
-    pub embed: Option<Arc<Embed>>,
     /// The encoder that is called in place: the static table.
     pub encoder: Option<Arc<dyn Encoder>>,
     vectors: Option<Arc<FactVectors>>,
+    /// The vectors are the table's, and turns bring vectors of another encoder along.
+    own_dialogue: bool,
 }
 
 impl Meaning {
@@ -42,30 +42,64 @@ impl Meaning {
         Self::default()
     }
 
-    /// The shipped table, and the vectors that it gives the facts of a graph.
+    /// The vectors that the configured encoder gave the facts of a graph; where there are none of
+    /// a model's, those of the static table, which ranks first whatever follows.
     ///
     /// # Errors
     /// The table is damaged, or vectors are there that are for another graph.
-    pub fn of_table(config: &Config, graph: &Graph) -> Result<Self, MeaningError> {
-        let table: Arc<dyn Encoder> = Arc::new(StaticTable::shipped()?);
+    pub fn open(
+        config: &Config,
+        graph: &Graph,
+        encoder: Option<&Arc<dyn Encoder>>,
+    ) -> Result<Self, MeaningError> {
+        let Some(encoder) = encoder else { return Ok(Self::none()) };
+        if config.models.embedder == Embedder::Static {
+            return Self::of_table(config, graph, Arc::clone(encoder));
+        }
+        if let Some(path) = vectors_path(config, &**encoder)
+            && let Some(vectors) = open_vectors(&path, graph, encoder.fingerprint())?
+        {
+            return Ok(Self { vectors: Some(Arc::new(vectors)), ..Self::default() });
+        }
+        let (snapshot, name) = (&config.knowledge.snapshot, encoder.name());
+        tracing::info!(
+            "the facts have no vectors by {name}: the static table ranks them; `turnstream \
+             knowledge embed {snapshot} --encoder {}` makes some",
+            config.models.embedder
+        );
+        let table = Self::of_table(config, graph, Arc::new(StaticTable::shipped()?))?;
+        Ok(Self { own_dialogue: true, ..table })
+    }
+
+    /// The table, and the vectors that it gave the facts.
+    fn of_table(
+        config: &Config,
+        graph: &Graph,
+        table: Arc<dyn Encoder>,
+    ) -> Result<Self, MeaningError> {
         let vectors = match &config.knowledge.snapshot {
             Snapshot::Pack => pack_vectors(graph, &*table),
             Snapshot::File(path) => file_vectors(path, graph, &*table)?,
         };
-        Ok(Self { embed: None, encoder: Some(table), vectors: vectors.map(Arc::new) })
+        let vectors = vectors.map(Arc::new);
+        Ok(Self { encoder: Some(table), vectors, own_dialogue: false })
     }
 
     /// What a worker ranks facts by.
     pub fn of_facts(&self, dialogue: &EmbeddingConfig) -> Option<FactMeaning> {
         let meaning = FactMeaning::new(Arc::clone(self.vectors.as_ref()?));
-        let own = |encoder: &&Arc<dyn Encoder>| {
-            self.vectors.as_ref().is_some_and(|it| it.header().is_by(encoder.fingerprint()))
-        };
-        let Some(encoder) = self.encoder.as_ref().filter(own) else { return Some(meaning) };
+        let Some(encoder) = &self.encoder else { return Some(meaning) };
         let meaning = meaning.with_encoder(Arc::clone(encoder));
-        // A turn brings the vector of the encoder that is waited for along.
-        let other = self.embed.is_some();
-        Some(if other { meaning.with_own_dialogue(dialogue.clone()) } else { meaning })
+        let own = self.own_dialogue.then(|| dialogue.clone());
+        Some(own.map_or(meaning.clone(), |dialogue| meaning.with_own_dialogue(dialogue)))
+    }
+}
+
+/// Where the vectors of the configured snapshot lie that an encoder makes.
+fn vectors_path(config: &Config, encoder: &dyn Encoder) -> Option<PathBuf> {
+    match &config.knowledge.snapshot {
+        Snapshot::Pack => pack_vectors_path(encoder),
+        Snapshot::File(path) => Some(vectors_beside(path, encoder.name())),
     }
 }
 

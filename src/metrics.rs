@@ -25,6 +25,7 @@ use crate::flow_control::FlowControl;
 
 pub mod health;
 mod knowledge;
+mod models;
 mod observed;
 mod outcomes;
 pub mod server;
@@ -32,9 +33,11 @@ mod stages;
 mod vitals;
 
 pub use knowledge::KnowledgeMetrics;
+pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
 pub use vitals::{Vitals, resident_bytes};
 
+use models::ModelsMetrics;
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
 use stages::StageMetrics;
@@ -86,6 +89,7 @@ struct Inner {
     commits: CommitMetrics,
     partitions: PartitionMetrics,
     stages: Arc<StageMetrics>,
+    models: ModelsMetrics,
     vitals: Arc<Vitals>,
 }
 
@@ -111,12 +115,15 @@ impl Metrics {
         let commits = CommitMetrics::register(ours);
         let partitions = PartitionMetrics::register(ours);
         let stages = Arc::new(StageMetrics::register(ours));
+        let models = ModelsMetrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
         ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        Self(Arc::new(Inner { registry, outcomes, knowledge, commits, partitions, stages, vitals }))
+        let inner =
+            Inner { registry, outcomes, knowledge, commits, partitions, stages, models, vitals };
+        Self(Arc::new(inner))
     }
 
     /// What the committer counts about inputs.
@@ -138,6 +145,11 @@ impl Metrics {
     /// Whom the stages tell.
     pub fn stage_observer(&self) -> Observer {
         Observer::new(Arc::clone(&self.0.stages) as Arc<dyn StageObserver>)
+    }
+
+    /// What the runtime counts about the model of a task.
+    pub fn model(&self, task: Task) -> &ModelMetrics {
+        self.0.models.of(task)
     }
 
     /// Whether the process is alive and ready.

@@ -1,6 +1,321 @@
 //! Models behind the ports of `turnstream_operators::model`: where they come from and how they
 //! are run. The operators know none of this.
+//!
+//! A command asks for [`encoder`]; it waits while the encoder works. [`registry`] names the models
+//! that the program knows how to obtain, [`pull`] obtains them and [`check`] says whether they
+//! compute what their makers' programs do.
 
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use turnstream_operators::model::{Embed, Score};
+
+use crate::knowledge::{CACHE_VARIABLE, cache_folder};
+use crate::metrics::{Metrics, Task};
+
+pub mod batch;
+pub mod bench;
+pub mod bert;
+pub mod check;
+pub mod classifier;
 pub mod distil;
 pub mod encoder;
+mod folder;
+pub mod pull;
+pub mod registry;
 pub mod static_table;
+mod tokens;
+
+use batch::backends::{Embeds, Scores};
+use batch::gathering::Bounds;
+use batch::{Batched, Limits, Threads};
+use bert::Bert;
+use classifier::Classifier;
+use encoder::Encoder;
+use registry::KnownModel;
+use static_table::{StaticTable, TableError};
+
+/// `[models]`: which models there are, and how much they may take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsConfig {
+    /// The folder that `turnstream models pull` puts models into, a folder each. Where it is not
+    /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
+    /// folder.
+    pub directory: Option<PathBuf>,
+    /// What turns texts into vectors: `"static"` (a table for English that the program carries),
+    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`), the
+    /// path of a folder with a BERT in the layout of sentence-transformers, or `"none"`. Where the
+    /// facts have no vectors by a model (`turnstream knowledge embed` makes them), the static
+    /// table ranks them.
+    pub embedder: Embedder,
+    /// What scores pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
+    /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
+    /// transformers. Nothing does where it is not set.
+    pub scorer: Option<PathBuf>,
+    /// Threads that models work on, 1 to 256, each with a batch of its own. Where it is not set,
+    /// as many as the machine has cores.
+    #[schemars(range(min = 1, max = 256))]
+    pub threads: Option<u32>,
+    /// Requests that may wait for a model, from 1. A stage that finds the queue full holds its
+    /// turn and asks again, while the log is read no further than `turns.max_in_flight`.
+    #[schemars(range(min = 1))]
+    pub queue_requests: usize,
+    /// Tokens of a batch at most, from 1, taking four bytes of text for one; a request with more
+    /// is a batch of its own.
+    #[schemars(range(min = 1))]
+    pub batch_tokens: usize,
+    /// Texts of a batch at most, from 1, likewise.
+    #[schemars(range(min = 1))]
+    pub batch_sequences: usize,
+    /// Milliseconds that a request waits for others while a thread is idle. While none is, it
+    /// waits anyway, and others gather.
+    pub batch_wait_ms: u64,
+    /// Texts whose vectors are remembered, and pairs whose scores are; the least used ones go. A
+    /// vector of MiniLM takes 1.5 kB. 0 for none.
+    pub cache_entries: usize,
+}
+
+impl Default for ModelsConfig {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            embedder: Embedder::default(),
+            scorer: None,
+            threads: None,
+            queue_requests: 256,
+            batch_tokens: 1_024,
+            batch_sequences: 64,
+            batch_wait_ms: 2,
+            cache_entries: 10_000,
+        }
+    }
+}
+
+impl ModelsConfig {
+    /// Where models lie.
+    ///
+    /// # Errors
+    /// The configuration names no folder, and the user has no cache folder.
+    pub fn folder(&self) -> Result<PathBuf, ModelError> {
+        let fallback = || cache_folder().map(|cache| cache.join("models"));
+        self.directory.clone().or_else(fallback).ok_or(ModelError::NoFolder)
+    }
+
+    /// The bounds of the runtime.
+    pub fn limits(&self) -> Limits {
+        let batch = Bounds {
+            tokens: self.batch_tokens,
+            texts: self.batch_sequences,
+            wait: Duration::from_millis(self.batch_wait_ms),
+        };
+        Limits { queue: self.queue_requests, batch, remembered: self.cache_entries }
+    }
+
+    /// The encoder with a name, or in a folder, whatever `embedder` says; and the folder that it
+    /// is in, where it is in one.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be used; the error says what to do.
+    pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
+        let embedder = Embedder::from(name.to_owned());
+        let folder = match &embedder {
+            Embedder::None | Embedder::Static => None,
+            Embedder::Known(model) => Some(self.folder()?.join(model.name)),
+            Embedder::Folder(folder) => Some(folder.clone()),
+        };
+        let named = encoder(&Self { embedder, ..self.clone() })?;
+        Ok((folder, named.ok_or_else(|| no_such_model(Path::new(name)))?))
+    }
+
+    /// Threads that models work on, at least 1.
+    pub fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or_else(cores, |threads| threads.max(1) as usize)
+    }
+}
+
+/// What turns texts into vectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Embedder {
+    /// Nothing, written `none`.
+    None,
+    /// The table that the program carries, written `static`.
+    #[default]
+    Static,
+    /// A model that the registry knows, written by its name.
+    Known(&'static KnownModel),
+    /// A folder in the layout of sentence-transformers.
+    Folder(PathBuf),
+}
+
+impl From<String> for Embedder {
+    fn from(text: String) -> Self {
+        match registry::find(&text) {
+            Some(model) => Self::Known(model),
+            None if text == "none" => Self::None,
+            None if text == "static" => Self::Static,
+            None => Self::Folder(PathBuf::from(text)),
+        }
+    }
+}
+
+impl From<Embedder> for String {
+    fn from(embedder: Embedder) -> Self {
+        embedder.to_string()
+    }
+}
+
+impl fmt::Display for Embedder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => out.write_str("none"),
+            Self::Static => out.write_str("static"),
+            Self::Known(model) => out.write_str(model.name),
+            Self::Folder(path) => write!(out, "{}", path.display()),
+        }
+    }
+}
+
+impl JsonSchema for Embedder {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Embedder".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// Why a model cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// It has not been pulled, or only in part.
+    #[error("model `{model}` is not in {folder}: run `turnstream models pull {model}`", folder = folder.display())]
+    Missing {
+        /// Its name.
+        model: &'static str,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// There is no such folder.
+    #[error(
+        "there is no folder {folder} with a model; the models that have names are {known}",
+        folder = folder.display()
+    )]
+    NoSuchModel {
+        /// What was named.
+        folder: PathBuf,
+        /// The names that would do.
+        known: String,
+    },
+    /// Nowhere to look.
+    #[error("no folder for models: set models.directory, or {CACHE_VARIABLE} to a folder")]
+    NoFolder,
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The static table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The runtime got no threads.
+    #[error("no thread for models: {0}; lower models.threads, or raise the limit of the system")]
+    Threads(std::io::Error),
+    /// A file says what is not known here, or is damaged.
+    #[error("{path}: {reason}", path = path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is the matter.
+        reason: String,
+    },
+}
+
+/// The encoder that the configuration names, ready to work; `None` where it names none.
+///
+/// # Errors
+/// The model is not there, or cannot be used; the error says what to do.
+pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
+    Ok(match &config.embedder {
+        Embedder::None => None,
+        Embedder::Static => Some(Arc::new(StaticTable::shipped()?)),
+        Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
+        Embedder::Folder(folder) => {
+            if !folder.is_dir() {
+                return Err(no_such_model(folder));
+            }
+            Some(Arc::new(Bert::open(folder, name_of(folder))?))
+        }
+    })
+}
+
+fn no_such_model(folder: &Path) -> ModelError {
+    let known = registry::MODELS.iter().map(|model| model.name);
+    let known = ["none", "static"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
+    ModelError::NoSuchModel { folder: folder.to_owned(), known }
+}
+
+/// The models of a process, behind the ports of the stages.
+#[derive(Clone, Default)]
+pub struct Started {
+    /// Turns texts into vectors.
+    pub embed: Option<Arc<Embed>>,
+    /// Scores pairs of texts.
+    pub score: Option<Arc<Score>>,
+}
+
+/// Starts the threads that models work on: the encoder of the configuration, which
+/// [`encoder`] opened, and its scorer. The static table needs no thread, since it is called in
+/// place.
+///
+/// # Errors
+/// The scorer is not there, or cannot be used; the error says what to do.
+pub fn start(
+    config: &ModelsConfig,
+    encoder: Option<Arc<dyn Encoder>>,
+    metrics: &Metrics,
+) -> Result<Started, ModelError> {
+    let mut started = Started::default();
+    let threads = Threads::new(config.threads());
+    if let Some(encoder) = encoder.filter(|_| config.embedder != Embedder::Static) {
+        let counted = metrics.model(Task::Embed).clone();
+        let embed = Batched::start(Embeds(encoder), config.limits(), &threads, counted);
+        started.embed = Some(Arc::new(embed.map_err(ModelError::Threads)?));
+    }
+    if let Some(folder) = &config.scorer {
+        let counted = metrics.model(Task::Score).clone();
+        let scores = Scores(Classifier::open(folder, name_of(folder))?);
+        let score = Batched::start(scores, config.limits(), &threads, counted);
+        started.score = Some(Arc::new(score.map_err(ModelError::Threads)?));
+    }
+    Ok(started)
+}
+
+/// A folder's own name, for records.
+fn name_of(folder: &Path) -> String {
+    folder.file_name().map_or_else(String::new, |name| name.display().to_string())
+}
+
+/// A model of the registry, from the folder of models.
+///
+/// # Errors
+/// It has not been pulled, or a file of it is damaged.
+pub fn known(model: &'static KnownModel, folder: &Path) -> Result<Bert, ModelError> {
+    let folder = folder.join(model.name);
+    if !model.is_there(&folder) {
+        return Err(ModelError::Missing { model: model.name, folder });
+    }
+    Bert::open(&folder, model.name)
+}

@@ -29,7 +29,7 @@ use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::{Changes, Graph, Knowledge, LiveCounts, Moment};
-use turnstream_operators::model::Generate;
+use turnstream_operators::model::{Embed, Generate, Score};
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
@@ -40,8 +40,9 @@ use crate::dataflow::dialogue;
 use crate::knowledge::{self, KnowledgeError};
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::log::Topic;
-use crate::meaning::Meaning;
+use crate::meaning::{Meaning, MeaningError};
 use crate::metrics::Metrics;
+use crate::model::{self, ModelError, Started};
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
 /// gains nothing (measured with 10,000 conversations of 10 turns).
@@ -64,8 +65,12 @@ pub struct Parts {
     pub live: Arc<LiveCounts>,
     /// The language model that responses are asked of, where there is one.
     pub generate: Option<Arc<Generate>>,
-    /// What turns dialogues and facts into vectors.
+    /// What facts are ranked by in meaning.
     pub meaning: Meaning,
+    /// What turns texts into vectors, where it is configured.
+    pub embed: Option<Arc<Embed>>,
+    /// What scores pairs of texts, where it is configured.
+    pub score: Option<Arc<Score>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
     pub cache: Arc<dyn ScopeCache>,
     /// Whose words enter history.
@@ -82,18 +87,44 @@ pub struct Parts {
     pub metrics: Metrics,
 }
 
+/// Why a dataflow has not what it needs.
+#[derive(Debug, thiserror::Error)]
+pub enum PartsError {
+    /// The graph cannot be opened.
+    #[error(transparent)]
+    Knowledge(#[from] KnowledgeError),
+    /// A model cannot be used.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Facts cannot be ranked by meaning.
+    #[error(transparent)]
+    Meaning(#[from] MeaningError),
+}
+
 impl Parts {
-    /// The parts of a live engine: the graph that the configuration names, the English words, the
-    /// cache of histories in memory, and everything published.
+    /// The parts of a live engine: the graph and the models that the configuration names, the
+    /// English words, the cache of histories in memory, and everything published.
     ///
     /// # Errors
-    /// The graph cannot be opened.
-    pub fn new(config: Config) -> Result<Self, KnowledgeError> {
-        let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
-        Ok(Self::with_graph(config, graph))
+    /// The graph or a model cannot be opened.
+    pub fn new(config: Config) -> Result<Self, PartsError> {
+        let metrics = Metrics::new(&config.metrics);
+        Self::counted(config, metrics)
     }
 
-    /// The same with a graph that is there already.
+    /// The same, counted in metrics that are there already.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn counted(config: Config, metrics: Metrics) -> Result<Self, PartsError> {
+        let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
+        let encoder = model::encoder(&config.models)?;
+        let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
+        let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
+        Ok(Self { meaning, embed, score, metrics, ..Self::with_graph(config, graph) })
+    }
+
+    /// The same with a graph that is there already, and without models.
     pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
         let metrics = Metrics::new(&config.metrics);
         Self {
@@ -102,6 +133,8 @@ impl Parts {
             live: Arc::default(),
             generate: None,
             meaning: Meaning::none(),
+            embed: None,
+            score: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
@@ -142,9 +175,10 @@ impl Parts {
             timers,
             awaited: Awaited::default(),
             generate: self.generate.clone(),
-            embed: self.meaning.embed.clone(),
+            embed: self.embed.clone(),
             encoder: self.meaning.encoder.clone(),
             meaning: self.meaning.of_facts(&self.config.embedding),
+            score: self.score.clone(),
         }
     }
 

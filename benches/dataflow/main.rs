@@ -108,6 +108,8 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         graph: Arc::clone(graph),
         live: Arc::default(),
         generate: None,
+        embed: None,
+        score: None,
         cache: Arc::<MemoryCache>::default(),
         metrics: Metrics::default(),
         source: ResponseSource::Live,

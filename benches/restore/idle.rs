@@ -33,6 +33,8 @@ pub(crate) fn parts() -> Parts {
         graph: Arc::new(Graph::from_facts(nothing)),
         live: Arc::default(),
         generate: None,
+        embed: None,
+        score: None,
         metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,

@@ -18,6 +18,8 @@ use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
 use crate::log::LogError;
+use crate::model::ModelError;
+use crate::worker::PartsError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,13 +86,25 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         if cause.is::<InputRefused>() {
             return Exit::InputRefused;
         }
+        let (knowledge, model) = match cause.downcast_ref() {
+            Some(PartsError::Knowledge(knowledge)) => (Some(knowledge), None),
+            Some(PartsError::Model(model)) => (None, Some(model)),
+            Some(PartsError::Meaning(_)) => (None, None),
+            None => (cause.downcast_ref(), cause.downcast_ref()),
+        };
         if let Some(
             KnowledgeError::Read { .. }
             | KnowledgeError::Import { .. }
             | KnowledgeError::NoFacts { .. },
-        ) = cause.downcast_ref()
+        ) = knowledge
         {
             return Exit::InputRefused;
+        }
+        if let Some(
+            ModelError::Missing { .. } | ModelError::NoSuchModel { .. } | ModelError::NoFolder,
+        ) = model
+        {
+            return Exit::Usage;
         }
         if let Some(exit) = exit_of_log(cause) {
             return exit;

@@ -13,6 +13,7 @@ mod knowledge_flow;
 mod knowledge_live;
 mod languages;
 mod metrics;
+mod models;
 mod operations;
 mod replay;
 mod schemas;

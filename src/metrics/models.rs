@@ -1,0 +1,148 @@
+//! What is counted about the models that run in this process: their queue, their batches, what
+//! they worked on and for how long.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// From a short text's fraction of a millisecond to a stalled model's ten seconds.
+const DURATION_BUCKETS_SECONDS: [f64; 16] = [
+    0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+];
+/// Texts in a batch.
+const BATCH_BUCKETS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// What a model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Embeddings of texts.
+    Embed,
+    /// Scores of pairs of texts.
+    Score,
+}
+
+impl Task {
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Score => "score",
+        }
+    }
+}
+
+/// The metrics of the model of one task. Cheap to clone; clones count the same.
+#[derive(Clone, Debug)]
+pub struct ModelMetrics {
+    /// Requests that wait to be worked on.
+    pub queued: Gauge,
+    /// Requests that a full queue handed back.
+    pub refused: Counter,
+    /// Requests that were skipped since nobody waited for them any more.
+    pub skipped: Counter,
+    /// Texts, or pairs, in a batch that was worked on.
+    pub batch: Histogram,
+    /// How long a batch was worked on.
+    pub seconds: Histogram,
+    /// Tokens that were worked on.
+    pub tokens: Counter,
+    /// Texts, or pairs, that were longer than the model takes.
+    pub cut: Counter,
+    /// Batches that the model failed on.
+    pub errors: Counter,
+    /// Batches that the model panicked on.
+    pub panics: Counter,
+    /// Texts whose answer was remembered.
+    pub remembered: Counter,
+}
+
+impl ModelMetrics {
+    /// Metrics that nobody reads.
+    pub fn unread() -> Self {
+        Self {
+            queued: Gauge::default(),
+            refused: Counter::default(),
+            skipped: Counter::default(),
+            batch: batch(),
+            seconds: seconds(),
+            tokens: Counter::default(),
+            cut: Counter::default(),
+            errors: Counter::default(),
+            panics: Counter::default(),
+            remembered: Counter::default(),
+        }
+    }
+}
+
+fn batch() -> Histogram {
+    Histogram::new(BATCH_BUCKETS)
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(DURATION_BUCKETS_SECONDS)
+}
+
+/// The metrics of all tasks.
+#[derive(Clone, Debug)]
+pub(super) struct ModelsMetrics {
+    embed: ModelMetrics,
+    score: ModelMetrics,
+}
+
+type ByTask = [(&'static str, &'static str); 1];
+type ByFault = [(&'static str, &'static str); 2];
+
+impl ModelsMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let queued = Family::<ByTask, Gauge>::default();
+        let [refused, skipped, tokens, cut, remembered] =
+            std::array::from_fn(|_| Family::<ByTask, Counter>::default());
+        let errors = Family::<ByFault, Counter>::default();
+        let batch = Family::<ByTask, Histogram, _>::new_with_constructor(batch as fn() -> _);
+        let seconds = Family::<ByTask, Histogram, _>::new_with_constructor(seconds as fn() -> _);
+        registry.register(
+            "model_queued_requests",
+            "Requests that wait for the model",
+            queued.clone(),
+        );
+        for (name, help, counter) in [
+            ("model_refused_requests", "Requests that a full queue handed back", &refused),
+            ("model_skipped_requests", "Requests nobody waited for any more", &skipped),
+            ("model_tokens", "Tokens that the model worked on", &tokens),
+            ("model_cut_texts", "Texts that were longer than the model takes, and cut", &cut),
+            ("model_remembered_texts", "Texts whose answer was remembered", &remembered),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register("model_errors", "Batches that the model failed on", errors.clone());
+        registry.register("model_batch_texts", "Texts in a batch", batch.clone());
+        let help = "Time that a thread worked on a batch";
+        registry.register_with_unit("model_batch_duration", help, Unit::Seconds, seconds.clone());
+        let of = |task: Task| {
+            let label = [("task", task.name())];
+            let fault = |kind| errors.get_or_create_owned(&[("task", task.name()), ("kind", kind)]);
+            ModelMetrics {
+                queued: queued.get_or_create_owned(&label),
+                refused: refused.get_or_create_owned(&label),
+                skipped: skipped.get_or_create_owned(&label),
+                batch: batch.get_or_create_owned(&label),
+                seconds: seconds.get_or_create_owned(&label),
+                tokens: tokens.get_or_create_owned(&label),
+                cut: cut.get_or_create_owned(&label),
+                errors: fault("error"),
+                panics: fault("panic"),
+                remembered: remembered.get_or_create_owned(&label),
+            }
+        };
+        Self { embed: of(Task::Embed), score: of(Task::Score) }
+    }
+
+    pub(super) fn of(&self, task: Task) -> &ModelMetrics {
+        match task {
+            Task::Embed => &self.embed,
+            Task::Score => &self.score,
+        }
+    }
+}

@@ -7,12 +7,13 @@
 //! 4. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
 //! 5. [`cross_revision`]: queries and topics repair each other;
 //! 6. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`];
-//! 7. [`fact_selection`]: up to twenty of them, in order;
-//! 8. [`generation`]: the response.
+//! 7. [`document_retrieval`]: passages of documents, where there are any;
+//! 8. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
+//! 9. [`generation`]: the response.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
-//! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
-//! [`index`]) and the one who asks through them ([`mod@call`]); what travels between two stages
+//! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
+//! ([`model`], [`index`], [`documents`]) and the one who asks through them ([`mod@call`]); what travels between two stages
 //! ([`flow`]); the partition of a key ([`partitioner`]). Beside the flow stand the [`views`], over what
 //! it committed.
 //!
@@ -48,6 +49,9 @@ pub mod cross_revision;
 pub mod fact_retrieval;
 pub mod ranking;
 
+pub mod document_retrieval;
+pub mod documents;
+
 pub mod fact_selection;
 
 pub mod generation;
@@ -69,6 +73,7 @@ pub mod salience;
 pub mod search;
 pub mod small_talk;
 pub mod stage;
+pub mod terms;
 pub mod timers;
 pub mod views;
 

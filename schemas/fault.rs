@@ -26,6 +26,8 @@ pub enum Stage {
     CrossRevision,
     /// Foreseen and unforeseen facts.
     FactRetrieval,
+    /// Passages of documents.
+    DocumentRetrieval,
     /// Up to twenty facts in order.
     FactSelection,
     /// The response.
@@ -34,7 +36,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -42,6 +44,7 @@ impl Stage {
         Self::TopicPlanning,
         Self::CrossRevision,
         Self::FactRetrieval,
+        Self::DocumentRetrieval,
         Self::FactSelection,
         Self::Generation,
     ];
@@ -56,6 +59,7 @@ impl Stage {
             Self::TopicPlanning => "topic_planning",
             Self::CrossRevision => "cross_revision",
             Self::FactRetrieval => "fact_retrieval",
+            Self::DocumentRetrieval => "document_retrieval",
             Self::FactSelection => "fact_selection",
             Self::Generation => "generation",
         }

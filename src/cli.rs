@@ -15,6 +15,8 @@ use clap::{Parser, Subcommand};
 
 pub mod completions;
 pub mod demo;
+pub mod documents;
+pub mod eval;
 pub mod failure;
 pub mod knowledge;
 pub mod link;
@@ -94,6 +96,10 @@ pub enum Command {
     Replay(replay::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
+    /// Import documents, and look at what is found in them.
+    Documents(documents::Args),
+    /// Measure the engine's parts on public data sets.
+    Eval(eval::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
     /// Show and end transactions that hold readers back.
@@ -113,6 +119,8 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
+            Self::Documents(args) => args.json(),
+            Self::Eval(args) => args.json(),
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
@@ -136,6 +144,8 @@ impl Command {
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
+            Self::Documents(args) => documents::execute(args, out).map(|()| Exit::Success),
+            Self::Eval(args) => eval::execute(args, out).map(|()| Exit::Success),
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),

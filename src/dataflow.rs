@@ -7,10 +7,10 @@
 //!             │            │                                └─▶ topic planning ───┴─▶ cross revision
 //!             │            │                            ┌─────────────────────────────────┘
 //!             │            │                            ▼
-//!             │            │                     fact retrieval ──▶ fact selection ──▶ generation
-//!             │            │                                                               │
-//!             │            └──── feedback: history update, eviction ◀──────────────────────┤
-//!             ▼                                                                            ▼
+//!             │            │  fact retrieval ──▶ document retrieval ──▶ fact selection ──▶ generation
+//!             │            │                                                                   │
+//!             │            └──── feedback: history update, eviction ◀──────────────────────────┤
+//!             ▼                                                                                ▼
 //!        dead letters                              responses + history changes + offsets, one transaction
 //! ```
 
@@ -18,6 +18,7 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::cross_revision::cross_revision;
+use turnstream_operators::document_retrieval::document_retrieval;
 use turnstream_operators::fact_retrieval::fact_retrieval;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded};
@@ -51,13 +52,21 @@ pub fn dialogue<'scope>(
     let planned = topic_planning(yes, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
+    let (retrieved, document_faults) =
+        document_retrieval(retrieved, config.document_retrieval, means);
     let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (drafted, generation_faults) = generation(grounded, config.generation, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
-    let faults =
-        [gate_faults, demand_faults, retrieval_faults, selection_faults, generation_faults];
+    let faults = [
+        gate_faults,
+        demand_faults,
+        retrieval_faults,
+        document_faults,
+        selection_faults,
+        generation_faults,
+    ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
     drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(feedback);
     finished.concat(refused)

@@ -8,8 +8,8 @@
 //! say one thing. The order of a set's facts is the order of picking.
 //!
 //! Passages of documents are chosen beside the facts: the most relevant ones that do not say again
-//! what one above them says. They stand before the facts where the best of them is at least as
-//! relevant as every selected fact, else behind them. What stands first leads the response.
+//! what one above them says. They stand before the facts where the best of them is relevant enough
+//! to lead, else behind them. What stands first leads the response.
 //!
 //! Key: none. State: none. Where it fails and may degrade, the most relevant facts are taken as
 //! they stand (the paper's ablation −FS). It never drops the mark of a denied fact and never
@@ -54,6 +54,8 @@ pub struct FactSelectionConfig {
     pub max_passages_selected: u32,
     /// Least relevance of a passage that is selected; 0..=1.
     pub min_passage_relevance: f64,
+    /// Relevance from which on a passage leads the evidence, before all facts; 0..=1.
+    pub min_leading_passage_relevance: f64,
     /// Most facts, and most passages, that are kept in the record without being selected;
     /// 0..=1024.
     pub max_unselected_in_record: u32,
@@ -70,7 +72,8 @@ impl Default for FactSelectionConfig {
             max_per_relation_and_concept: 3,
             repeat_likeness: 0.99,
             max_passages_selected: 3,
-            min_passage_relevance: 0.25,
+            min_passage_relevance: 0.15,
+            min_leading_passage_relevance: 0.25,
             max_unselected_in_record: 10,
         }
     }
@@ -92,6 +95,8 @@ impl FactSelectionConfig {
         check_fraction(STAGE, "repeat_likeness", self.repeat_likeness)?;
         check_bound(STAGE, "max_passages_selected", self.max_passages_selected, 1024)?;
         check_fraction(STAGE, "min_passage_relevance", self.min_passage_relevance)?;
+        let leading = self.min_leading_passage_relevance;
+        check_fraction(STAGE, "min_leading_passage_relevance", leading)?;
         // 0 is allowed: the record then holds the selected facts alone.
         let unselected = self.max_unselected_in_record.max(1);
         check_bound(STAGE, "max_unselected_in_record", unselected, 1024)

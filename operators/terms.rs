@@ -1,10 +1,12 @@
 //! The terms that a text is searched by: what BM25 counts, in documents and in personas alike.
 //!
-//! English words are reduced to lemmas, and words that carry grammar alone are left out. A
+//! English words are reduced to the Snowball stems of their lemmas, and words that carry grammar
+//! alone are left out. A
 //! Chinese character is a term of its own: on short texts characters find more than words do, and
 //! need no segmentation. Which language a word is in is told from its script, so that a text may
 //! mix both. `docs/documents.md` has what other choices measured.
 
+use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::language::{Lexicon, is_han};
@@ -18,6 +20,7 @@ pub const TERMS_VERSION: u32 = 1;
 /// ("what is it") nothing is left.
 pub fn terms(text: &str) -> Vec<String> {
     let (english, chinese) = (Lexicon::english(), Lexicon::chinese());
+    let stemmer = Stemmer::new(Algorithm::English);
     let text = chinese.in_one_script(text);
     let mut terms = Vec::new();
     for word in text.unicode_words() {
@@ -28,7 +31,7 @@ pub fn terms(text: &str) -> Vec<String> {
         for word in english.word_iter(word).filter(|word| !word.function_word) {
             let lemma = word.lemma.trim_matches('\'');
             if !lemma.is_empty() {
-                terms.push(lemma.to_owned());
+                terms.push(stemmer.stem(lemma).into_owned());
             }
         }
     }
@@ -46,8 +49,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn english_words_are_lemmas_without_grammar() {
+    fn english_words_are_stems_without_grammar() {
         assert_eq!(terms("The rooms were cleaner than the Hotel's."), ["room", "clean", "hotel"]);
+        assert_eq!(terms("comfortably accommodated"), terms("comfortable accommodation"));
         assert!(terms("What is it?").is_empty());
     }
 

@@ -106,6 +106,12 @@ pub enum DocumentsError {
         /// Why.
         source: tantivy::TantivyError,
     },
+    /// Somebody else changes the store.
+    #[error("another process changes the documents in {folder}; try again when it is done", folder = folder.display())]
+    Busy {
+        /// Where.
+        folder: PathBuf,
+    },
     /// The index of words is not that of the chunks.
     #[error(
         "the index of words in {folder} is not that of the chunks there: an import was broken \

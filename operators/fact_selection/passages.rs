@@ -8,8 +8,8 @@ use super::FactSelectionConfig;
 use crate::terms::terms;
 
 /// Joins the facts of a turn (selected ones first) and its passages (by falling relevance):
-/// selected evidence first, and among it passages before facts where the best of them is at least
-/// as relevant as every selected fact.
+/// selected evidence first, and among it passages before facts where the best of them is relevant
+/// enough to lead.
 pub(super) fn join(
     facts: Vec<Evidence>,
     passages: &[Evidence],
@@ -21,10 +21,8 @@ pub(super) fn join(
     let (chosen, rest) = choose(passages, config);
     let selected_facts = facts.iter().take_while(|fact| fact.selected).count();
     let (selected, unselected) = facts.split_at(selected_facts);
-    let best = |evidence: &[Evidence]| {
-        evidence.iter().map(|one| one.relevance.get()).fold(f64::NEG_INFINITY, f64::max)
-    };
-    let passages_lead = best(&chosen) >= best(selected);
+    let least = config.min_leading_passage_relevance;
+    let passages_lead = chosen.iter().any(|passage| passage.relevance.get() >= least);
     let (first, second) = if passages_lead { (&*chosen, selected) } else { (selected, &*chosen) };
     [first, second, unselected, &rest].concat()
 }
@@ -86,10 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn the_more_relevant_kind_leads() {
-        let config = FactSelectionConfig::default();
+    fn a_passage_that_is_relevant_enough_leads() {
+        let config =
+            FactSelectionConfig { min_leading_passage_relevance: 0.4, ..Default::default() };
         let facts = [evidence("f", "coffee wakes", 0.5, true), evidence("g", "tea", 0.4, false)];
-        for (relevance, first) in [(0.5, "p"), (0.49, "f")] {
+        for (relevance, first) in [(0.4, "p"), (0.39, "f")] {
             let passages = [evidence("p", "free wifi", relevance, false)];
             let joined = join(facts.to_vec(), &passages, &config);
             assert_eq!(joined[0].id.0, first, "at {relevance}");

@@ -49,13 +49,16 @@ pub enum DocumentsCommand {
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
     /// Show which documents a store holds
+    #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
     /// Search the chunks of a store
     #[command(after_help = SEARCH_EXAMPLES)]
     Search(SearchArgs),
     /// Take documents out of a store
+    #[command(after_help = DELETE_EXAMPLES)]
     Delete(DeleteArgs),
     /// Make the index of words anew from the chunks
+    #[command(after_help = REINDEX_EXAMPLES)]
     Reindex(ReindexArgs),
 }
 
@@ -73,6 +76,19 @@ Examples:
   turnstream documents search --dir store \"free parking\"
   turnstream documents search --dir store --named \"Is there parking at the Ashley Hotel?\"
   turnstream documents search --dir store --where language=en --where kind=faq parking --json";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  turnstream documents list --dir store
+  turnstream documents list --dir store --limit 5 --json";
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  turnstream documents delete --dir store faq-12 handbook/old.md";
+
+const REINDEX_EXAMPLES: &str = "\
+Examples:
+  turnstream documents reindex --dir store";
 
 /// `documents import`
 #[derive(Clone, Debug, clap::Args)]

@@ -12,6 +12,9 @@ use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 
 /// `turnstream eval`
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz")]
 pub struct Args {
     /// What is measured.
     #[command(subcommand)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use heed::RwTxn;
 use serde::Serialize;
+use tantivy::TantivyError;
 use turnstream_operators::terms;
 
 use super::record::{BadLine, Document};
@@ -103,7 +104,13 @@ impl<'e> Importer<'e> {
             let (name, fingerprint) = (encoder.name(), encoder.fingerprint());
             check_encoder(folder, state.encoder.as_ref(), name, fingerprint)?;
         }
-        let failed = |source| DocumentsError::Words { folder: folder.to_owned(), source };
+        let failed = |source| {
+            let folder = folder.to_owned();
+            match source {
+                TantivyError::LockFailure(..) => DocumentsError::Busy { folder },
+                source => DocumentsError::Words { folder, source },
+            }
+        };
         let (words, generation) = WordsWriter::open(&folder.join(WORDS_FOLDER)).map_err(failed)?;
         let words_are_current =
             generation == Some(state.generation) && state.terms == terms::fingerprint();
@@ -150,7 +157,7 @@ impl<'e> Importer<'e> {
         Ok(report)
     }
 
-    fn words_failed(&self, source: tantivy::TantivyError) -> DocumentsError {
+    fn words_failed(&self, source: TantivyError) -> DocumentsError {
         DocumentsError::Words { folder: self.folder.clone(), source }
     }
 

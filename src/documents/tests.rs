@@ -135,7 +135,7 @@ fn searches_stay_within_what_is_asked_for() {
 fn a_change_keeps_what_did_not_change() {
     let folder = tempfile::tempdir().unwrap();
     let long = |second: &str| {
-        let text = format!("{}\n\n{second}", "The first part stays. ".repeat(8).trim());
+        let text = format!("{}\n\n{second}", "The first part stays. ".repeat(9).trim());
         document("long", "Manual", &text)
     };
     put(folder.path(), vec![long("The zebra part is old.")]);

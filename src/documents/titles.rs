@@ -11,7 +11,7 @@ use turnstream_operators::terms::terms;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// A word that so many titles hold may be left out at a title's end.
-const SHARED_BY: usize = 3;
+const SHARED_BY: usize = 2;
 /// Words of a title that are looked at; longer titles are known by as many.
 const MAX_WORDS: usize = 12;
 

@@ -13,7 +13,7 @@ fn environment(folder: &Path) -> (Env<WithoutTls>, TreeTable) {
     let txn = env.write_txn().unwrap();
     let made = env.create_databases_and_commit(txn, |databases, txn| {
         let table = databases.create_database(txn, Some("vectors"))?;
-        Ok::<_, heed::Error>(CommitOrAbort::<TreeTable, ()>::Commit(table))
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(table))
     });
     let CommitOrAbort::Commit(table) = made.unwrap() else { unreachable!("it commits") };
     (env, table)

@@ -78,7 +78,7 @@ impl Default for DocumentRetrievalConfig {
             max_found: 100,
             max_passages: 10,
             min_score: 0.05,
-            word_share: 0.4,
+            word_share: 0.3,
         }
     }
 }

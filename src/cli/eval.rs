@@ -41,11 +41,9 @@ pub enum EvalCommand {
 const RETRIEVAL_EXAMPLES: &str = "\
 Examples:
   turnstream eval retrieval --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz
-  turnstream eval retrieval --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz \\
-    --within all --json
+  turnstream eval retrieval --format dstc11 --data dev.jsonl --knowledge k.json --within all --json
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --json
-  turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion \\
-    --train train.jsonl.gz --json
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion --train train.jsonl
 
 docs/documents.md says how the figures are defined. What is learned from --train is used for this
 measurement alone and is not kept.";

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -89,7 +90,7 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
         Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
         Retriever::Fusion { train } => {
             let learning = read(train, &mut lexicon)?;
-            let weights = Weights::of(&learning, &lexicon);
+            let weights = Weights::of(&learning);
             let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
             let personas = Ranker::train(
                 seen.iter()
@@ -236,7 +237,7 @@ impl Statistics {
 struct Weights([Statistics; GRAMS]);
 
 impl Weights {
-    fn of(cases: &[Case], _: &Lexicon) -> Self {
+    fn of(cases: &[Case]) -> Self {
         let bags = |kind: usize| {
             let texts = cases.iter().filter(|case| case.first).flat_map(Case::candidates);
             Statistics::of(texts.map(move |text| &text.0[kind]))
@@ -270,9 +271,9 @@ struct Case {
     /// The first of its dialogue.
     first: bool,
     parts: [Text; PARTS],
-    personas: std::rc::Rc<Vec<Text>>,
+    personas: Rc<Vec<Text>>,
     /// Each with the persona that it stands behind.
-    documents: std::rc::Rc<Vec<(usize, Text)>>,
+    documents: Rc<Vec<(usize, Text)>>,
     gold_personas: BTreeSet<usize>,
     gold_documents: BTreeSet<usize>,
 }
@@ -287,7 +288,7 @@ fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
             documents.push((at, lexicon.read(text)));
         }
     }
-    let (personas, documents) = (std::rc::Rc::new(personas), std::rc::Rc::new(documents));
+    let (personas, documents) = (Rc::new(personas), Rc::new(documents));
     let (mut said, mut cases) = (Vec::<&str>::new(), Vec::new());
     for exchange in &record.conversation {
         let used: Vec<&String> = exchange.used.iter().flatten().collect();

@@ -141,8 +141,7 @@ impl Net {
             let slope = times * (likely[at] / all - wanted);
             let (inner, outer) = gradient.split_at_mut(HIDDEN * (self.width + 1));
             add(outer, hidden, slope);
-            for (unit, value) in hidden.iter().enumerate().filter(|(_, value)| **value > 0.0) {
-                debug_assert!(*value > 0.0);
+            for (unit, _) in hidden.iter().enumerate().filter(|(_, value)| **value > 0.0) {
                 let slope = slope * self.outer()[unit];
                 let inner = &mut inner[unit * (self.width + 1)..(unit + 1) * (self.width + 1)];
                 add(inner, row, slope);

@@ -57,7 +57,7 @@ fn documents_are_imported_found_and_taken_out() {
         let found = found["found"].as_array().expect("chunks").clone();
         found.iter().map(|it| it["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(search(&["parking"]), ["gonville-1#0", "ashley-1#0"]);
+    assert_eq!(search(&["parking"]), ["ashley-1#0", "gonville-1#0"]);
     assert_eq!(search(&["--named", "parking at the Ashley?"]), ["ashley-1#0"]);
     assert_eq!(search(&["--where", "kind=faq", "cold breakfast parking"]).len(), 2);
     assert_eq!(search(&["--document", "zh-1", "停車場"]), ["zh-1#0"]);
@@ -86,8 +86,12 @@ fn responses(folder: &Path, store: Option<&Path>, turns: &[&str]) -> Vec<Respons
         })
         .collect();
     let log = file(folder, "turns.jsonl", &turns);
-    let directory = store.map(|store| format!("[documents]\ndirectory = {:?}\n", text(store)));
-    let config = file(folder, "turnstream.toml", &directory.unwrap_or_default());
+    // The gate goes by the graph, which has no Chinese here: a question alone has to pass it.
+    let mut config = "[gate]\nthreshold = 0.3\n".to_owned();
+    if let Some(store) = store {
+        config += &format!("[documents]\ndirectory = {:?}\n", text(store));
+    }
+    let config = file(folder, "turnstream.toml", &config);
     let out = folder.join("responses.jsonl");
     let (code, summary) =
         run(&["replay", text(&log), "--config", text(&config), "--out", text(&out), "--json"]);

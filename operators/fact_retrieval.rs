@@ -179,6 +179,7 @@ pub fn retrieve(
     Candidates {
         foreseen: rank(foreseen, EvidenceSet::Foreseen, config.max_foreseen),
         unforeseen: rank(unforeseen, EvidenceSet::Unforeseen, config.max_unforeseen),
+        passages: Vec::new(),
     }
 }
 
@@ -359,6 +360,7 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
             negated: fact.negated,
         }),
         relevance: Score::new(relevance.clamp(0.0, 1.0)),
+        document: None,
         consistency: None,
         selected: false,
     }

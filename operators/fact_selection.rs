@@ -7,9 +7,15 @@
 //! concept gives only so many facts of one relation, so that twenty facts are not twenty ways to
 //! say one thing. The order of a set's facts is the order of picking.
 //!
+//! Passages of documents are chosen beside the facts: the most relevant ones that do not say again
+//! what one above them says. They stand before the facts where the best of them is relevant enough
+//! to lead, else behind them. What stands first leads the response.
+//!
 //! Key: none. State: none. Where it fails and may degrade, the most relevant facts are taken as
 //! they stand (the paper's ablation −FS). It never drops the mark of a denied fact and never
 //! picks an unforeseen fact before a foreseen one that may be picked.
+
+mod passages;
 
 use std::collections::BTreeMap;
 
@@ -44,7 +50,14 @@ pub struct FactSelectionConfig {
     pub max_per_relation_and_concept: u32,
     /// Likeness of words (Jaccard) from which on a fact says again what another says; 0..=1.
     pub repeat_likeness: f64,
-    /// Most facts that are kept in the record without being selected; 0..=1024.
+    /// Most passages of documents selected; 1..=1024.
+    pub max_passages_selected: u32,
+    /// Least relevance of a passage that is selected; 0..=1.
+    pub min_passage_relevance: f64,
+    /// Relevance from which on a passage leads the evidence, before all facts; 0..=1.
+    pub min_leading_passage_relevance: f64,
+    /// Most facts, and most passages, that are kept in the record without being selected;
+    /// 0..=1024.
     pub max_unselected_in_record: u32,
 }
 
@@ -58,6 +71,9 @@ impl Default for FactSelectionConfig {
             min_unforeseen_relevance: 0.2,
             max_per_relation_and_concept: 3,
             repeat_likeness: 0.99,
+            max_passages_selected: 3,
+            min_passage_relevance: 0.15,
+            min_leading_passage_relevance: 0.25,
             max_unselected_in_record: 10,
         }
     }
@@ -77,6 +93,10 @@ impl FactSelectionConfig {
         let each = self.max_per_relation_and_concept;
         check_bound(STAGE, "max_per_relation_and_concept", each, 1024)?;
         check_fraction(STAGE, "repeat_likeness", self.repeat_likeness)?;
+        check_bound(STAGE, "max_passages_selected", self.max_passages_selected, 1024)?;
+        check_fraction(STAGE, "min_passage_relevance", self.min_passage_relevance)?;
+        let leading = self.min_leading_passage_relevance;
+        check_fraction(STAGE, "min_leading_passage_relevance", leading)?;
         // 0 is allowed: the record then holds the selected facts alone.
         let unselected = self.max_unselected_in_record.max(1);
         check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
@@ -110,6 +130,7 @@ fn sources(candidates: &Candidates) -> Plan {
         .foreseen
         .iter()
         .chain(&candidates.unforeseen)
+        .chain(&candidates.passages)
         .map(|evidence| evidence.source.clone())
         .collect();
     sources.sort_unstable();
@@ -117,8 +138,12 @@ fn sources(candidates: &Candidates) -> Plan {
     Plan(sources)
 }
 
-/// The most relevant facts as they stand, foreseen first.
+/// The most relevant facts as they stand, foreseen first, and passages as they are always chosen.
 fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
+    passages::join(most_relevant_facts(candidates, config), &candidates.passages, config)
+}
+
+fn most_relevant_facts(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     let ranked = candidates.foreseen.iter().chain(&candidates.unforeseen);
     let kept = config.max_selected + config.max_unselected_in_record;
     let mut evidence: Vec<Evidence> = ranked.take(kept as usize).cloned().collect();
@@ -128,9 +153,15 @@ fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<E
     evidence
 }
 
-/// The evidence of a turn: selected facts in the order of selection, then the most relevant of
-/// the others, foreseen first.
+/// The evidence of a turn: selected facts and passages in their order, then the most relevant of
+/// the others, facts first.
 pub fn select(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
+    passages::join(select_facts(candidates, config), &candidates.passages, config)
+}
+
+/// Selected facts in the order of selection, then the most relevant of the others, foreseen
+/// first.
+fn select_facts(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     let all: Vec<&Evidence> = candidates.foreseen.iter().chain(&candidates.unforeseen).collect();
     let mut picking = Picking::new(&all, config);
     let foreseen = candidates.foreseen.len();

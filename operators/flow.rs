@@ -177,13 +177,15 @@ pub struct Demanded {
     pub demand: Demand,
 }
 
-/// The facts found for a demand, ranked and cut.
+/// What was found for a demand, ranked and cut.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     /// Facts that join a query and a topic, by falling relevance.
     pub foreseen: Vec<Evidence>,
     /// Facts that touch a query or a topic, by falling relevance; none is foreseen.
     pub unforeseen: Vec<Evidence>,
+    /// Passages of documents, by falling relevance.
+    pub passages: Vec<Evidence>,
 }
 
 /// A turn with the facts found for it.

@@ -1,7 +1,8 @@
 //! Generation: the words of the response. (DCRAG eq 8.)
 //!
 //! The lexical form has two generators that need no model. The *realiser* says, in one to three
-//! sentences, what the selected facts and the history give: it is the fallback where no language
+//! sentences, what the selected facts, passages and the history give (where a passage leads the
+//! selected evidence, its best sentence in its own words; else facts): it is the fallback where no language
 //! model is configured, and what load is measured with. *None* says nothing, to measure the
 //! engine alone. The prompted form asks a language model, through [`call`]. `model.name` in the
 //! response tells which it was.
@@ -13,6 +14,7 @@
 
 mod chinese;
 mod grammar;
+mod passage;
 mod prompt;
 mod realiser;
 mod templates;
@@ -72,6 +74,9 @@ pub struct GenerationConfig {
     /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
     /// 1..=4096. What is longer is cut after its first sentence, or not repeated.
     pub max_repeated_bytes: u32,
+    /// Longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. A
+    /// longer one is not said.
+    pub max_quoted_bytes: u32,
     /// How long the prompted form waits for the model, and how often it asks.
     pub call: CallConfig,
     /// Tokens that the model writes at most; from 1.
@@ -90,6 +95,7 @@ impl Default for GenerationConfig {
             generator: Generator::Realiser,
             max_facts_said: 2,
             max_repeated_bytes: 200,
+            max_quoted_bytes: 400,
             call: CallConfig::default(),
             max_tokens: 160,
             temperature: 0.0,
@@ -105,7 +111,8 @@ impl GenerationConfig {
     pub fn check(&self) -> Result<(), Refused> {
         self.form.refuse(Stage::Generation)?;
         check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
-        check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)
+        check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
+        check_bound(Stage::Generation, "max_quoted_bytes", self.max_quoted_bytes, 4096)
     }
 }
 

@@ -8,12 +8,13 @@
 //! 5. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
 //! 6. [`cross_revision`]: queries and topics repair each other;
 //! 7. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`] and [`meaning`];
-//! 8. [`fact_selection`]: up to twenty of them, in order;
-//! 9. [`generation`]: the response.
+//! 8. [`document_retrieval`]: passages of documents, where there are any;
+//! 9. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
+//! 10. [`generation`]: the response.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
-//! dialogue names ([`linking`], [`salience`]); the ports to models and indexes ([`model`],
-//! [`index`]) and the one who asks through them ([`mod@call`]); what travels between two stages
+//! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
+//! ([`model`], [`index`], [`documents`]) and the one who asks through them ([`mod@call`]); what travels between two stages
 //! ([`flow`]); the partition of a key ([`partitioner`]). Beside the flow stand the [`views`], over what
 //! it committed.
 //!
@@ -52,6 +53,9 @@ pub mod fact_retrieval;
 pub mod meaning;
 pub mod ranking;
 
+pub mod document_retrieval;
+pub mod documents;
+
 pub mod fact_selection;
 
 pub mod generation;
@@ -73,6 +77,7 @@ pub mod salience;
 pub mod search;
 pub mod small_talk;
 pub mod stage;
+pub mod terms;
 pub mod timers;
 pub mod views;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::awaited::Awaited;
+use crate::documents::SearchDocuments;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
@@ -16,6 +17,8 @@ use crate::timers::Timers;
 pub struct Resources {
     /// The facts.
     pub knowledge: Knowledge,
+    /// The documents, where there are any.
+    pub documents: Option<Arc<dyn SearchDocuments>>,
     /// Measures the stages, where they are measured.
     pub clock: Clock,
     /// Is told of every turn in every stage.

@@ -103,6 +103,7 @@ pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
     Resources {
         knowledge: Knowledge::new(Arc::clone(graph)),
+        documents: None,
         clock: Clock::none(),
         observer: Observer::none(),
         timers: Timers::default(),

@@ -33,6 +33,23 @@ pub struct FactStatement {
     pub negated: bool,
 }
 
+/// A passage of a document: a chunk, and what found it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DocumentPassage {
+    /// The document's id.
+    pub document: String,
+    /// The document's title; may be empty.
+    pub title: String,
+    /// Which chunk of the document it is, from 0.
+    pub chunk: u32,
+    /// The share of the most that BM25 could give to the query, 0..=1, where words found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_words: Option<Score>,
+    /// The cosine of the passage and the query, 0..=1, where meaning found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_meaning: Option<Score>,
+}
+
 /// One piece of evidence, with everything the engine found out about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
@@ -48,6 +65,9 @@ pub struct Evidence {
     /// The fact, for facts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fact: Option<FactStatement>,
+    /// The passage, for documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentPassage>,
     /// Relevance to the dialogue, 0..=1.
     pub relevance: Score,
     /// Consistency with the response, 0..=1, where it was judged.

@@ -28,6 +28,8 @@ pub enum Stage {
     CrossRevision,
     /// Foreseen and unforeseen facts.
     FactRetrieval,
+    /// Passages of documents.
+    DocumentRetrieval,
     /// Up to twenty facts in order.
     FactSelection,
     /// The response.
@@ -45,6 +47,7 @@ impl Stage {
         Self::TopicPlanning,
         Self::CrossRevision,
         Self::FactRetrieval,
+        Self::DocumentRetrieval,
         Self::FactSelection,
         Self::Generation,
     ];
@@ -60,6 +63,7 @@ impl Stage {
             Self::TopicPlanning => "topic_planning",
             Self::CrossRevision => "cross_revision",
             Self::FactRetrieval => "fact_retrieval",
+            Self::DocumentRetrieval => "document_retrieval",
             Self::FactSelection => "fact_selection",
             Self::Generation => "generation",
         }

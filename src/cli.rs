@@ -15,6 +15,8 @@ use clap::{Parser, Subcommand};
 
 pub mod completions;
 pub mod demo;
+pub mod documents;
+pub mod eval;
 pub mod failure;
 pub mod knowledge;
 pub mod link;
@@ -97,6 +99,10 @@ pub enum Command {
     Knowledge(knowledge::Args),
     /// Obtain models, and check and measure them.
     Models(models::Args),
+    /// Import documents, and look at what is found in them.
+    Documents(documents::Args),
+    /// Measure the engine's parts on public data sets.
+    Eval(eval::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
     /// Show and end transactions that hold readers back.
@@ -117,6 +123,8 @@ impl Command {
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
             Self::Models(args) => args.json(),
+            Self::Documents(args) => args.json(),
+            Self::Eval(args) => args.json(),
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
@@ -141,6 +149,8 @@ impl Command {
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Models(args) => models::execute(args, out),
+            Self::Documents(args) => documents::execute(args, out).map(|()| Exit::Success),
+            Self::Eval(args) => eval::execute(args, out).map(|()| Exit::Success),
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),

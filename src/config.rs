@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_operators::cross_revision::CrossRevisionConfig;
 use turnstream_operators::embedding::EmbeddingConfig;
+use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
 use turnstream_operators::fact_retrieval::FactRetrievalConfig;
 use turnstream_operators::fact_selection::FactSelectionConfig;
 use turnstream_operators::gate::GateConfig;
@@ -26,6 +27,7 @@ use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
 
 use crate::commit::CommitConfig;
+use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::KafkaConfig;
 use crate::metrics::MetricsConfig;
@@ -73,6 +75,8 @@ pub struct Config {
     pub cross_revision: CrossRevisionConfig,
     /// Which facts of the graph are candidates.
     pub fact_retrieval: FactRetrievalConfig,
+    /// Which passages of the documents are candidates.
+    pub document_retrieval: DocumentRetrievalConfig,
     /// Which candidates a response may be made of.
     pub fact_selection: FactSelectionConfig,
     /// How a response is put into words.
@@ -81,6 +85,8 @@ pub struct Config {
     pub knowledge: KnowledgeConfig,
     /// Which models there are, and how much they may take.
     pub models: ModelsConfig,
+    /// Which documents are asked, beside the graph.
+    pub documents: DocumentsConfig,
     /// Where turns come from and outcomes go.
     pub log: LogConfig,
     /// How often outcomes become visible.

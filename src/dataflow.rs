@@ -2,16 +2,16 @@
 //! flow.
 //!
 //! ```text
-//!  turns ──▶ ingest ──▶ history: recall ──▶ gate ──┬── no ───────────────────────────────┐
-//!  (log)      │            ▲                      └── yes ─┬─▶ query production ─┐       │
-//!             │            │                                └─▶ topic planning ───┴─▶ cross revision
-//!             │            │                            ┌─────────────────────────────────┘
+//!  turns ──▶ ingest ──▶ history: recall ──▶ gate ──┬── no ─────────────────────────────────────────────────┐
+//!  (log)      │            ▲                      └── yes ─▶ embedding ─┬─▶ query production ─┐           │
+//!             │            │                                            └─▶ topic planning ───┴─▶ cross revision
+//!             │            │                            ┌────────────────────────────────────────────────┘
 //!             │            │                            ▼
-//!             │            │                     fact retrieval ──▶ fact selection ──▶ generation
-//!             │            │                                                               │
-//!             │            └──── feedback: history update, eviction ◀──────────────────────┤
-//!             ▼                                                                            ▼
-//!        dead letters                              responses + history changes + offsets, one transaction
+//!             │            │  fact retrieval ──▶ document retrieval ──▶ fact selection ──▶ generation
+//!             │            │                                                                   │
+//!             │            └──── feedback: history update, eviction ◀──────────────────────────┤
+//!             ▼                                                                                ▼
+//!        dead letters                                  responses + history changes + offsets, one transaction
 //! ```
 
 use timely::dataflow::StreamVec;
@@ -19,6 +19,7 @@ use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::cross_revision::cross_revision;
 use turnstream_operators::embedding::embedding;
+use turnstream_operators::document_retrieval::document_retrieval;
 use turnstream_operators::fact_retrieval::fact_retrieval;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded};
@@ -53,6 +54,8 @@ pub fn dialogue<'scope>(
     let planned = topic_planning(embedded, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
+    let (retrieved, document_faults) =
+        document_retrieval(retrieved, config.document_retrieval, means);
     let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (drafted, generation_faults) = generation(grounded, config.generation, means);
@@ -63,6 +66,7 @@ pub fn dialogue<'scope>(
         embedding_faults,
         demand_faults,
         retrieval_faults,
+        document_faults,
         selection_faults,
         generation_faults,
     ];

@@ -15,7 +15,7 @@
 //! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
 //! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
 //! 8. [`knowledge`]: opens the graph; the shipped pack. [`learning`]: changes to it, from the log to
-//!    the workers.
+//!    the workers. [`documents`]: the source beside the graph; [`index`]: its vectors.
 //! 9. [`model`]: what answers the stages that ask a model.
 //! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
 //!     as conversation logs.
@@ -33,9 +33,12 @@ pub mod cli;
 pub mod commit;
 pub mod config;
 pub mod dataflow;
+pub mod documents;
 pub mod engine;
+pub mod eval;
 pub mod flow_control;
 pub mod formats;
+pub mod index;
 pub mod intake;
 pub mod knowledge;
 pub mod learning;

@@ -24,6 +24,7 @@ use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 use turnstream_operators::awaited::Awaited;
+use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
@@ -37,6 +38,7 @@ use turnstream_operators::timers::Timers;
 use crate::commit::{Report, encode};
 use crate::config::Config;
 use crate::dataflow::dialogue;
+use crate::documents::{Documents, DocumentsError};
 use crate::knowledge::{self, KnowledgeError};
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::log::Topic;
@@ -61,6 +63,8 @@ pub struct Parts {
     pub config: Arc<Config>,
     /// The graph.
     pub graph: Arc<Graph>,
+    /// The documents, where there are any.
+    pub documents: Option<Arc<dyn SearchDocuments>>,
     /// How far the live knowledge differs from the graph; counted by the first worker.
     pub live: Arc<LiveCounts>,
     /// The language model that responses are asked of, where there is one.
@@ -130,6 +134,7 @@ impl Parts {
         Self {
             config: Arc::new(config),
             graph,
+            documents: None,
             live: Arc::default(),
             generate: None,
             meaning: Meaning::none(),
@@ -143,6 +148,18 @@ impl Parts {
             late_answers: Arc::default(),
             metrics,
         }
+    }
+
+    /// The same with the documents that the configuration names, where it names any.
+    ///
+    /// # Errors
+    /// They cannot be opened.
+    pub fn with_documents(mut self) -> Result<Self, DocumentsError> {
+        let config = &self.config.documents;
+        if let Some(folder) = &config.directory {
+            self.documents = Some(Arc::new(Documents::open(folder, config)?));
+        }
+        Ok(self)
     }
 
     /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
@@ -170,6 +187,7 @@ impl Parts {
     pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
         Resources {
             knowledge,
+            documents: self.documents.clone(),
             clock,
             observer: self.metrics.stage_observer(),
             timers,

@@ -106,6 +106,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
+        documents: None,
         live: Arc::default(),
         generate: None,
         embed: None,

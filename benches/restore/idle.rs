@@ -31,6 +31,7 @@ pub(crate) fn parts() -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(nothing)),
+        documents: None,
         live: Arc::default(),
         generate: None,
         embed: None,

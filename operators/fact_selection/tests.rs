@@ -19,6 +19,7 @@ fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
             negated: relation.starts_with("Not"),
         }),
         relevance: Score::new(relevance),
+        document: None,
         consistency: None,
         selected: false,
     }
@@ -31,6 +32,7 @@ fn candidates(foreseen: &[(&str, f64)], unforeseen: &[(&str, f64)]) -> Candidate
     Candidates {
         foreseen: all(EvidenceSet::Foreseen, foreseen),
         unforeseen: all(EvidenceSet::Unforeseen, unforeseen),
+        passages: Vec::new(),
     }
 }
 
@@ -162,6 +164,7 @@ proptest! {
         let found = Candidates {
             foreseen: all(EvidenceSet::Foreseen, &foreseen),
             unforeseen: all(EvidenceSet::Unforeseen, &unforeseen),
+            passages: Vec::new(),
         };
         let config = FactSelectionConfig::default();
         let kept = select(&found, &config);

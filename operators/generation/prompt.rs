@@ -27,11 +27,21 @@ pub(super) fn request(turn: &Grounded, config: &GenerationConfig) -> GenerateReq
 fn prompt(turn: &Grounded) -> String {
     let context = &turn.turn.context;
     let mut prompt = String::new();
+    let selected = || turn.evidence.iter().filter(|evidence| evidence.selected);
     section(
         &mut prompt,
         "Facts",
-        turn.evidence.iter().filter(|evidence| evidence.selected).map(|evidence| &*evidence.text),
+        selected().filter(|evidence| evidence.document.is_none()).map(|evidence| &*evidence.text),
     );
+    let passages = selected().filter_map(|evidence| {
+        let title = &evidence.document.as_ref()?.title;
+        Some(if title.is_empty() {
+            evidence.text.clone()
+        } else {
+            format!("{title}: {}", evidence.text)
+        })
+    });
+    section(&mut prompt, "Passages", passages);
     let in_window = |turn_id| context.dialogue.iter().any(|said| &said.turn_id == turn_id);
     let earlier = context.recalled.iter().map(|recalled| &recalled.entry);
     let earlier = earlier.filter(|entry| !in_window(&entry.turn_id)).map(|entry| {

@@ -5,6 +5,7 @@ use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
 use super::GenerationConfig;
 use super::chinese;
 use super::grammar::{Grammar, Slot};
+use super::passage;
 use super::templates::Templates;
 use crate::flow::{Grounded, Recalled, Utterance};
 use crate::knowledge::View;
@@ -48,6 +49,11 @@ pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationC
     let small_talk = small_talk_in(grounded.turn.context.query(), &words);
     let grammar = Grammar::english();
     let turn = Turn { grounded, graph, config, grammar, words, small_talk };
+    if !turn.is_small_talk()
+        && let Some(quoted) = passage::quote(grounded, config.max_quoted_bytes)
+    {
+        return quoted;
+    }
     let lexicon = grounded.turn.context.lexicon();
     if lexicon.language() == Lexicon::chinese().language() {
         return chinese::answer(&turn);

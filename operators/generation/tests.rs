@@ -34,6 +34,7 @@ fn evidence(fact: &str, relevance: f64) -> Evidence {
             negated: fact.contains(" -") || relation.starts_with("Not"),
         }),
         relevance: Score::new(relevance),
+        document: None,
         consistency: None,
         selected: true,
     }

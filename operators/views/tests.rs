@@ -32,6 +32,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
         set: Some(EvidenceSet::Foreseen),
         fact: Some(FactStatement { head, relation, tail, weight: 1.0, negated: false }),
         relevance: Score::new(0.5),
+        document: None,
         consistency: None,
         selected,
     }

@@ -13,6 +13,7 @@ use super::logging::conceal;
 use super::{Exit, print_json};
 use crate::commit::CommitError;
 use crate::config::{ConfigError, Problem};
+use crate::documents::DocumentsError;
 use crate::engine::EngineError;
 use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
@@ -105,6 +106,9 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         ) = model
         {
             return Exit::Usage;
+        }
+        if let Some(DocumentsError::Read { .. }) = cause.downcast_ref() {
+            return Exit::InputRefused;
         }
         if let Some(exit) = exit_of_log(cause) {
             return exit;

@@ -143,7 +143,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         publish_changes: args.out_history.is_some(),
         timings: args.timings,
         topic: topic(&args.log).into(),
-        ..Parts::new(config)?
+        ..Parts::new(config)?.with_documents()?
     };
     let stop = signals::stop_on_signals()?;
     let started = Instant::now();

@@ -84,7 +84,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let parts = Parts { topic, cache, ..Parts::counted(config, metrics)? };
+            let parts = Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
             tracing::info!(workers, "serving");
             serve(ends, &parts, workers, &stop)?
         }
@@ -177,7 +177,7 @@ fn serve_embedded(
         InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
     let workers = config.run.workers as usize;
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let parts = Parts { topic, cache, ..Parts::counted(config, metrics)? };
+    let parts = Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
     let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
     let feeding = log.clone();

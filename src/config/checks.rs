@@ -11,6 +11,7 @@ use turnstream_operators::linking::LinkingConfig;
 
 use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
 use crate::commit::CommitConfig;
+use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 use crate::metrics::MetricsConfig;
@@ -31,9 +32,13 @@ impl Validate for Config {
         checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
         checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
         checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
+        checks.within("document_retrieval", |checks| {
+            stage(checks, &self.document_retrieval.check());
+        });
         checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
         checks.within("generation", |checks| stage(checks, &self.generation.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
+        checks.within("documents", |checks| self.documents.validate(checks));
         checks.within("log", |checks| self.log.validate(checks));
         checks.within("commit", |checks| self.commit.validate(checks));
         checks.within("run", |checks| self.run.validate(checks));
@@ -115,6 +120,27 @@ impl Validate for KnowledgeConfig {
         }
         let some = self.max_live_changes > 0;
         checks.ensure(some, "max_live_changes", "expected an integer of at least 1", "");
+    }
+}
+
+impl Validate for DocumentsConfig {
+    fn validate(&self, checks: &mut Checks) {
+        if let Some(directory) = &self.directory {
+            checks.ensure(
+                directory.join("data.mdb").is_file(),
+                "directory",
+                "there are no documents",
+                "make them with `turnstream documents import`, or leave the key out",
+            );
+        }
+        at_least_one(
+            checks,
+            &[
+                ("map_size_mib", self.map_size_mib),
+                ("trees.trees", self.trees.trees as usize),
+                ("trees.oversampling", self.trees.oversampling as usize),
+            ],
+        );
     }
 }
 

@@ -10,12 +10,13 @@ use turnstream_operators::stage::{Passage, StageObserver};
 use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest and history count inputs instead.
-pub(super) const DECIDING: [Stage; 7] = [
+pub(super) const DECIDING: [Stage; 8] = [
     Stage::Gate,
     Stage::QueryProduction,
     Stage::TopicPlanning,
     Stage::CrossRevision,
     Stage::FactRetrieval,
+    Stage::DocumentRetrieval,
     Stage::FactSelection,
     Stage::Generation,
 ];

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",
+    "docs/documents.md",
     "docs/exactly-once.md",
     "docs/kafka.md",
     "docs/linking.md",

@@ -7,6 +7,7 @@ mod broker;
 mod crash;
 mod demo;
 mod documents;
+mod documents_flow;
 mod invariants;
 mod kafka;
 mod knowledge_flow;

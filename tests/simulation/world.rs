@@ -419,6 +419,7 @@ pub(crate) fn parts(config: Config) -> Parts {
     Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(facts)),
+        documents: None,
         live: Arc::default(),
         generate: None,
         embed: None,

@@ -43,7 +43,8 @@ impl Served {
     /// Opens the knowledge and starts an engine on an empty log.
     pub(super) fn start(config: Config) -> anyhow::Result<Self> {
         let workers = config.run.workers as usize;
-        let parts = Parts { timings: true, publish_changes: true, ..Parts::new(config)? };
+        let parts =
+            Parts { timings: true, publish_changes: true, ..Parts::new(config)?.with_documents()? };
         let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::in_memory(&log)?;
         let consumer = log.consumer("demo", Topic::Turns)?;

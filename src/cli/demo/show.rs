@@ -257,6 +257,7 @@ fn short(stage: Stage) -> &'static str {
         Stage::TopicPlanning => "topics",
         Stage::CrossRevision => "revision",
         Stage::FactRetrieval => "retrieval",
+        Stage::DocumentRetrieval => "documents",
         Stage::FactSelection => "selection",
         Stage::Ingest | Stage::History | Stage::Gate | Stage::Embedding | Stage::Generation => {
             stage.name()

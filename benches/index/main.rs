@@ -1,0 +1,154 @@
+//! Vector search: arroy's trees beside the exact scan, all items and filtered, at 10,000 and
+//! 100,000 vectors: recall@10 against the scan, build time and size, then latencies by criterion.
+//!
+//! ```text
+//! cargo bench --bench index
+//! TURNSTREAM_BENCH_VECTORS=10000 cargo bench --bench index
+//! ```
+//!
+//! The vectors are made up: 384 numbers around 500 centres of differing spread, each with noise
+//! of its own, which is harder for trees than tight clusters and easier than evenly spread
+//! points. Real embeddings lie between the two.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use criterion::{BenchmarkId, Criterion};
+use heed::{CommitOrAbort, Env, EnvOpenOptions, WithoutTls};
+use turnstream::index::arroy::TreeTable;
+use turnstream::index::{Scan, TreeConfig, Trees, TreesWriter};
+use turnstream_operators::index::{Found, Search};
+
+const DIMENSIONS: usize = 384;
+const CENTRES: usize = 500;
+const QUERIES: usize = 100;
+const LIMIT: usize = 10;
+/// Every so many items pass the filter.
+const FILTERS: [(&str, u32); 3] = [("50 %", 2), ("10 %", 10), ("0.1 %", 1000)];
+
+fn main() {
+    let asked = std::env::var("TURNSTREAM_BENCH_VECTORS");
+    let counts = match asked.map(|count| count.parse::<u32>()) {
+        Ok(Ok(count)) => vec![count],
+        Ok(Err(error)) => panic!("TURNSTREAM_BENCH_VECTORS: {error}; give a number"),
+        Err(_) => vec![10_000, 100_000],
+    };
+    let mut criterion = Criterion::default().configure_from_args();
+    for count in counts {
+        measure(count, &mut criterion);
+    }
+    criterion.final_summary();
+}
+
+fn measure(count: u32, criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (vectors, queries) = vectors(count);
+    let mut scan = Scan::new(DIMENSIONS);
+    for (item, vector) in vectors.iter().enumerate() {
+        assert!(scan.push(item as u32, vector), "the scan holds every vector");
+    }
+    let config = TreeConfig::default();
+    let (env, table) = environment(folder.path());
+    let begun = Instant::now();
+    let writer = TreesWriter::new(table, DIMENSIONS);
+    let mut txn = env.write_txn().expect("a transaction");
+    for (item, vector) in vectors.iter().enumerate() {
+        writer.put(&mut txn, item as u32, vector).expect("put");
+    }
+    writer.build(&mut txn, &config).expect("built");
+    txn.commit().expect("committed");
+    let bytes = std::fs::metadata(folder.path().join("data.mdb")).map_or(0, |file| file.len());
+    println!(
+        "{count} vectors, {} trees: built in {:.1} s, {:.0} MB",
+        config.trees,
+        begun.elapsed().as_secs_f64(),
+        bytes as f64 / 1e6
+    );
+    for oversampling in [1, 4] {
+        let config = TreeConfig { oversampling, ..config.clone() };
+        let trees = Trees::new(env.clone(), table, DIMENSIONS, &config, "bench".to_owned());
+        let name = format!("trees, oversampling {oversampling}");
+        println!("  {name}: recall@{LIMIT} {:.3}", recall(&scan, &trees, &queries, None));
+        for (share, every) in FILTERS {
+            let candidates: Vec<u32> = (0..count).step_by(every as usize).collect();
+            let recall = recall(&scan, &trees, &queries, Some(&candidates));
+            println!("  {name}, {share} of the items: recall@{LIMIT} {recall:.3}");
+        }
+        latencies(criterion, count, &name, &trees, &queries);
+    }
+    latencies(criterion, count, "scan", &scan, &queries);
+}
+
+fn latencies(
+    criterion: &mut Criterion,
+    count: u32,
+    name: &str,
+    of: &dyn Search,
+    queries: &[Vec<f32>],
+) {
+    let mut group = criterion.benchmark_group(format!("{count} vectors/{name}"));
+    group.sample_size(10);
+    let mut at = 0;
+    let mut query = || {
+        at = (at + 1) % queries.len();
+        &queries[at]
+    };
+    group.bench_function("all", |bencher| {
+        bencher.iter(|| black_box(of.search(query(), LIMIT, None).expect("found")));
+    });
+    for (share, every) in FILTERS {
+        let candidates: Vec<u32> = (0..count).step_by(every as usize).collect();
+        group.bench_function(BenchmarkId::new("of", share), |bencher| {
+            bencher.iter(|| {
+                let found = of.search(query(), LIMIT, Some(&candidates));
+                black_box(found.expect("found"))
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The share of what the scan finds that the trees find, too.
+fn recall(scan: &Scan, trees: &Trees, queries: &[Vec<f32>], candidates: Option<&[u32]>) -> f64 {
+    let (mut found, mut all) = (0, 0);
+    for query in queries {
+        let right = scan.search(query, LIMIT, candidates).expect("scanned");
+        let given: Vec<Found> = trees.search(query, LIMIT, candidates).expect("found");
+        found += right.iter().filter(|it| given.iter().any(|it2| it2.item == it.item)).count();
+        all += right.len();
+    }
+    found as f64 / all.max(1) as f64
+}
+
+/// Vectors to hold, and others of the same kind to search for.
+fn vectors(count: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    let mut random = fastrand::Rng::with_seed(11);
+    let centres: Vec<(Vec<f32>, f32)> = (0..CENTRES)
+        .map(|_| {
+            let centre = (0..DIMENSIONS).map(|_| random.f32() - 0.5).collect();
+            (centre, 0.5 + random.f32())
+        })
+        .collect();
+    let mut made = (0..count as usize + QUERIES).map(|_| {
+        let (centre, spread) = &centres[random.usize(..centres.len())];
+        centre.iter().map(|number| number + (random.f32() - 0.5) * spread).collect()
+    });
+    let held = made.by_ref().take(count as usize).collect();
+    (held, made.collect())
+}
+
+#[allow(unsafe_code)]
+fn environment(folder: &Path) -> (Env<WithoutTls>, TreeTable) {
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(8 << 30).max_dbs(1);
+    // SAFETY: the folder is new, and nobody else's.
+    let env = unsafe { options.open(folder) }.expect("an environment");
+    let txn = env.write_txn().expect("a transaction");
+    let made = env.create_databases_and_commit(txn, |databases, txn| {
+        let table = databases.create_database(txn, Some("vectors"))?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(table))
+    });
+    let CommitOrAbort::Commit(table) = made.expect("a table") else { panic!("it commits") };
+    (env, table)
+}

@@ -1,0 +1,282 @@
+//! Document retrieval: which passages of the documents can the response rest on?
+//!
+//! Searches the chunks of documents for the current utterance, beside the facts of the graph: by
+//! words (BM25), by meaning (the cosine of embeddings), or by both, fused. Where the dialogue
+//! names documents by their titles, only the chunks of those are searched: the titles named in the
+//! latest utterance that names any (entity tracking as in DSTC11 track 5, by look-up). Where
+//! nothing is named, all chunks are. `docs/documents.md` has what each choice measured.
+//!
+//! Key: none. State: none; the documents are those that were there when the process started.
+//! Without documents the stage is not in the flow. Where it fails and may degrade, the turn goes
+//! on without passages. It never changes the facts, and never says what will be used.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::generic::operator::empty;
+use turnstream_schemas::{DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, Stage};
+
+use crate::documents::{FoundChunk, SearchDocuments, SearchError};
+use crate::flow::{Epoch, Failed, Gated, Retrieved};
+use crate::form::{Refused, check_bound, check_fraction};
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+
+/// How chunks are searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchForm {
+    /// By words alone.
+    Bm25,
+    /// By meaning alone. A turn without an embedding then fails in this stage.
+    Dense,
+    /// By both: the weighted sum of the two scores. Where the turn has no embedding or the chunks
+    /// have no vectors, by words alone.
+    #[default]
+    Fusion,
+}
+
+/// Which chunks are searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchWithin {
+    /// Those of the documents whose titles the dialogue names, where it names any.
+    #[default]
+    Named,
+    /// All.
+    All,
+}
+
+/// How documents are searched. Used where `documents.directory` is set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DocumentRetrievalConfig {
+    /// By words, by meaning, or both.
+    pub form: SearchForm,
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Which chunks are searched.
+    pub within: SearchWithin,
+    /// Most chunks that one way of searching gives to the fusion; 1..=1024.
+    pub max_found: u32,
+    /// Most chunks that go on as evidence; 1..=1024.
+    pub max_passages: u32,
+    /// Least score of a chunk that goes on; 0..=1.
+    pub min_score: f64,
+    /// The share of words in a fused score, against meaning; 0..=1.
+    pub word_share: f64,
+}
+
+impl Default for DocumentRetrievalConfig {
+    fn default() -> Self {
+        Self {
+            form: SearchForm::Fusion,
+            on_failure: OnFailure::Degrade,
+            within: SearchWithin::Named,
+            max_found: 100,
+            max_passages: 10,
+            min_score: 0.05,
+            word_share: 0.3,
+        }
+    }
+}
+
+impl DocumentRetrievalConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        const STAGE: Stage = Stage::DocumentRetrieval;
+        check_bound(STAGE, "max_found", self.max_found, 1024)?;
+        check_bound(STAGE, "max_passages", self.max_passages, 1024)?;
+        check_fraction(STAGE, "min_score", self.min_score)?;
+        check_fraction(STAGE, "word_share", self.word_share)
+    }
+}
+
+/// Document retrieval over a stream of turns: (turns with passages among their candidates,
+/// faults).
+pub fn document_retrieval<'scope>(
+    turns: StreamVec<'scope, Epoch, Retrieved>,
+    config: DocumentRetrievalConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
+    let Some(documents) = resources.documents.clone() else {
+        let none = empty(turns.scope());
+        return (turns, none);
+    };
+    let shell = resources.shell(config.on_failure);
+    let work = Work {
+        work: move |turn: &Retrieved| {
+            retrieve(&turn.turn, &*documents, &config).map_err(|error| {
+                Fault::new(Stage::DocumentRetrieval, FaultKind::Error, error.to_string())
+            })
+        },
+        fallback: |_: &Retrieved| Vec::new(),
+        join: |mut turn: Retrieved, passages| {
+            turn.candidates.passages = passages;
+            turn
+        },
+    };
+    stage(turns, Stage::DocumentRetrieval, shell, work)
+}
+
+/// The passages for a turn, by falling relevance.
+///
+/// # Errors
+/// The documents cannot be searched as configured.
+pub fn retrieve(
+    turn: &Gated,
+    documents: &dyn SearchDocuments,
+    config: &DocumentRetrievalConfig,
+) -> Result<Vec<Evidence>, SearchError> {
+    let dialogue = turn.context.dialogue.iter().rev().map(|utterance| &*utterance.text);
+    let within = match config.within {
+        SearchWithin::All => None,
+        SearchWithin::Named => named_last(documents, dialogue),
+    };
+    let query = Query {
+        text: turn.context.query(),
+        embedding: turn.embedding.as_deref(),
+        within: within.as_deref(),
+    };
+    let mut passages = Vec::new();
+    for found in search(documents, &query, config)? {
+        if passages.len() == config.max_passages as usize {
+            break;
+        }
+        passages.extend(evidence(documents, found)?);
+    }
+    Ok(passages)
+}
+
+/// The chunks of the documents that the latest utterance to name any names; `None` where none
+/// does. The utterances latest first.
+pub fn named_last<'t>(
+    documents: &dyn SearchDocuments,
+    utterances: impl Iterator<Item = &'t str>,
+) -> Option<Vec<u32>> {
+    let mut named = utterances.map(|text| documents.named_in(text));
+    named.find(|chunks| !chunks.is_empty())
+}
+
+/// What chunks are searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// The words.
+    pub text: &'a str,
+    /// The meaning.
+    pub embedding: Option<&'a [f32]>,
+    /// The chunks that may be found; all where it is `None`.
+    pub within: Option<&'a [u32]>,
+}
+
+/// A chunk with its scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fused {
+    /// The chunk's number.
+    pub chunk: u32,
+    /// The score that ranks it, 0..=1.
+    pub score: f64,
+    /// By words, where it was searched so and found.
+    pub by_words: Option<f64>,
+    /// By meaning, where it was searched so and found.
+    pub by_meaning: Option<f64>,
+}
+
+/// The chunks for a query by falling score, ties by number; none below the least score.
+///
+/// # Errors
+/// The documents cannot be searched as configured.
+pub fn search(
+    documents: &dyn SearchDocuments,
+    query: &Query<'_>,
+    config: &DocumentRetrievalConfig,
+) -> Result<Vec<Fused>, SearchError> {
+    let limit = config.max_found as usize;
+    let can_embed = query.embedding.is_some() && documents.dimensions().is_some();
+    let by_meaning = match (config.form, query.embedding) {
+        (SearchForm::Bm25, _) => None,
+        (SearchForm::Fusion, _) if !can_embed => None,
+        (_, Some(embedding)) => Some(documents.by_meaning(embedding, query.within, limit)?),
+        (_, None) => {
+            return Err(SearchError::Unreadable {
+                index: documents.source().to_owned(),
+                reason: "the turn has no embedding; configure an encoder, or set \
+                         document_retrieval.form to \"fusion\" or \"bm25\""
+                    .to_owned(),
+            });
+        }
+    };
+    let by_words = match config.form {
+        SearchForm::Dense => None,
+        _ => Some(documents.by_words(query.text, query.within, limit)?),
+    };
+    let mut fused = fuse(by_words, by_meaning, config.word_share);
+    fused.retain(|found| found.score >= config.min_score);
+    Ok(fused)
+}
+
+/// One ranking of what was found by words and by meaning. A chunk that one of the two did not
+/// find has 0 there; where only one was asked, its scores stand.
+fn fuse(
+    by_words: Option<Vec<FoundChunk>>,
+    by_meaning: Option<Vec<FoundChunk>>,
+    word_share: f64,
+) -> Vec<Fused> {
+    let word_share = match (&by_words, &by_meaning) {
+        (Some(_), Some(_)) => word_share,
+        (Some(_), None) => 1.0,
+        _ => 0.0,
+    };
+    let mut scores = BTreeMap::<u32, (Option<f64>, Option<f64>)>::new();
+    for found in by_words.into_iter().flatten() {
+        scores.entry(found.chunk).or_default().0 = Some(found.score);
+    }
+    for found in by_meaning.into_iter().flatten() {
+        scores.entry(found.chunk).or_default().1 = Some(found.score);
+    }
+    let mut fused: Vec<Fused> = scores
+        .into_iter()
+        .map(|(chunk, (by_words, by_meaning))| {
+            let score = word_share * by_words.unwrap_or(0.0)
+                + (1.0 - word_share) * by_meaning.unwrap_or(0.0);
+            Fused { chunk, score, by_words, by_meaning }
+        })
+        .collect();
+    fused.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
+    fused
+}
+
+/// A chunk as evidence; `None` where it is gone since it was indexed.
+fn evidence(
+    documents: &dyn SearchDocuments,
+    found: Fused,
+) -> Result<Option<Evidence>, SearchError> {
+    let Some(chunk) = documents.chunk(found.chunk)? else { return Ok(None) };
+    let source = documents.source();
+    let score = |score: Option<f64>| score.map(|score| Score::new(score.clamp(0.0, 1.0)));
+    Ok(Some(Evidence {
+        id: EvidenceId(format!("{source}/{}", chunk.id)),
+        source: source.into(),
+        text: chunk.text.to_string(),
+        set: None,
+        fact: None,
+        document: Some(DocumentPassage {
+            document: chunk.document,
+            title: chunk.title,
+            chunk: chunk.ordinal,
+            by_words: score(found.by_words),
+            by_meaning: score(found.by_meaning),
+        }),
+        relevance: Score::new(found.score.clamp(0.0, 1.0)),
+        consistency: None,
+        selected: false,
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! The terms that a text is searched by: what BM25 counts, in documents and in personas alike.
+//!
+//! English words are reduced to the Snowball stems of their lemmas, and words that carry grammar
+//! alone are left out. A
+//! Chinese character is a term of its own: on short texts characters find more than words do, and
+//! need no segmentation. Which language a word is in is told from its script, so that a text may
+//! mix both. `docs/documents.md` has what other choices measured.
+
+use frostem::{Algorithm, Stemmer};
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::language::{Lexicon, is_han};
+
+/// Tells texts that were cut into terms by these rules from those cut by others. Raised with
+/// every change of the rules; the word lists behind them are told apart by
+/// [`Lexicon::fingerprint`].
+pub const TERMS_VERSION: u32 = 1;
+
+/// The terms of a text, in its order, repeated as in the text. Of words that are all grammar
+/// ("what is it") nothing is left.
+pub fn terms(text: &str) -> Vec<String> {
+    let (english, chinese) = (Lexicon::english(), Lexicon::chinese());
+    let stemmer = Stemmer::new(Algorithm::English);
+    let text = chinese.in_one_script(text);
+    let mut terms = Vec::new();
+    for word in text.unicode_words() {
+        if word.chars().next().is_some_and(is_han) {
+            terms.push(word.to_owned());
+            continue;
+        }
+        for word in english.word_iter(word).filter(|word| !word.function_word) {
+            let lemma = word.lemma.trim_matches('\'');
+            if !lemma.is_empty() {
+                terms.push(stemmer.stem(lemma).into_owned());
+            }
+        }
+    }
+    terms
+}
+
+/// What identifies the rules and word lists of [`terms`]: an index of other terms finds nothing.
+pub fn fingerprint() -> u64 {
+    let lists = u64::from(Lexicon::english().fingerprint());
+    lists << 32 | u64::from(Lexicon::chinese().fingerprint() ^ TERMS_VERSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn english_words_are_stems_without_grammar() {
+        assert_eq!(terms("The rooms were cleaned at the Hotel's."), ["room", "clean", "hotel"]);
+        assert_eq!(terms("comfortably accommodated"), terms("comfortable accommodation"));
+        assert!(terms("What is it?").is_empty());
+    }
+
+    #[test]
+    fn chinese_characters_stand_alone_in_one_script() {
+        assert_eq!(terms("長城 WiFi 好嗎"), terms("长城wifi好吗"));
+        assert_eq!(terms("长城很长"), ["长", "城", "很", "长"]);
+    }
+}

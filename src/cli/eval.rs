@@ -1,0 +1,209 @@
+//! `turnstream eval`: measure the engine's parts on public data sets.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use serde_json::json;
+use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchForm, SearchWithin};
+
+use super::{InputRefused, Usage, print_json};
+use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
+
+/// `turnstream eval`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz")]
+pub struct Args {
+    /// What is measured.
+    #[command(subcommand)]
+    pub command: EvalCommand,
+}
+
+impl Args {
+    /// Whether the last line on standard output is to be a JSON object.
+    pub fn json(&self) -> bool {
+        match &self.command {
+            EvalCommand::Retrieval(args) => args.json,
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Subcommand)]
+pub enum EvalCommand {
+    /// Is the evidence found that a data set marks as gold?
+    #[command(after_help = RETRIEVAL_EXAMPLES)]
+    Retrieval(RetrievalArgs),
+}
+
+const RETRIEVAL_EXAMPLES: &str = "\
+Examples:
+  turnstream eval retrieval --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz
+  turnstream eval retrieval --format dstc11 --data dev.jsonl --knowledge k.json --within all --json
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz --json
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion --train train.jsonl
+
+docs/documents.md says how the figures are defined. What is learned from --train is used for this
+measurement alone and is not kept.";
+
+/// `eval retrieval`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RetrievalArgs {
+    /// The data set
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: DataSet,
+    /// Its split that is measured on: JSON lines, plain or gzip
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The snippets that are searched, for dstc11
+    #[arg(long, value_name = "FILE", required_if_eq("format", "dstc11"))]
+    knowledge: Option<PathBuf>,
+    /// What finds the evidence
+    #[arg(long, value_enum, value_name = "RETRIEVER", default_value_t)]
+    retriever: Retriever,
+    /// What is searched, for dstc11
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
+    within: Within,
+    /// The split that the fusion's weights are learned from, for kbp
+    #[arg(long, value_name = "FILE")]
+    train: Option<PathBuf>,
+    /// The share of words in the fusion, 0 to 1, for dstc11; the engine's default where it is not
+    /// given
+    #[arg(long, value_name = "SHARE")]
+    word_share: Option<f64>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A data set with gold evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DataSet {
+    /// DSTC11 track 5: reviews and answered questions.
+    Dstc11,
+    /// Knowledge Behind Persona: personas and what is known behind them.
+    Kbp,
+}
+
+/// What finds evidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Retriever {
+    /// Words.
+    #[default]
+    Bm25,
+    /// Several together: for kbp, words of the whole dialogue by learned weights.
+    Fusion,
+}
+
+impl Retriever {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bm25 => "bm25",
+            Self::Fusion => "fusion",
+        }
+    }
+}
+
+/// Which snippets are searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Within {
+    /// Those of the entities that the dialogue names last, where it names any.
+    #[default]
+    Entities,
+    /// All.
+    All,
+}
+
+/// Runs a command; results go to `out`.
+///
+/// # Errors
+/// A file cannot be read or is not of the format, or a flag is missing.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    match &args.command {
+        EvalCommand::Retrieval(args) => retrieval(args, out),
+    }
+}
+
+fn retrieval(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    match args.format {
+        DataSet::Dstc11 => dstc11(args, out),
+        DataSet::Kbp => knowledge_behind_persona(args, out),
+    }
+}
+
+fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Some(knowledge) = &args.knowledge else {
+        return Err(Usage::new("--format dstc11 needs --knowledge", "name knowledge.json").into());
+    };
+    let defaults = DocumentRetrievalConfig::default();
+    let word_share = args.word_share.unwrap_or(defaults.word_share);
+    let config = DocumentRetrievalConfig {
+        form: match args.retriever {
+            Retriever::Bm25 => SearchForm::Bm25,
+            Retriever::Fusion => SearchForm::Fusion,
+        },
+        within: match args.within {
+            Within::Entities => SearchWithin::Named,
+            Within::All => SearchWithin::All,
+        },
+        word_share,
+        ..defaults
+    };
+    config.check().map_err(|refused| Usage::new(refused.to_string(), "see --help"))?;
+    let ranked = dstc::evaluate(&args.data, knowledge, &config, None).map_err(refused)?;
+    let Ranked { n, recall, hit, mrr } = ranked;
+    if args.json {
+        let within = if args.within == Within::All { "all" } else { "entities" };
+        print_json(
+            out,
+            &json!({ "format": "dstc11", "n": n, "retriever": args.retriever.name(),
+                     "within": within, "recall": recall, "hit": hit, "mrr": mrr }),
+        )?;
+        return Ok(());
+    }
+    writeln!(out, "{n} turns that need knowledge")?;
+    writeln!(out, "recall@1 {:.3}  @5 {:.3}  @10 {:.3}", recall.one, recall.five, recall.ten)?;
+    writeln!(out, "hit@1    {:.3}  @5 {:.3}  @10 {:.3}", hit.one, hit.five, hit.ten)?;
+    writeln!(out, "mrr      {mrr:.3}")?;
+    Ok(())
+}
+
+fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let retriever = match (args.retriever, &args.train) {
+        (Retriever::Bm25, _) => kbp::Retriever::Bm25,
+        (Retriever::Fusion, Some(train)) => kbp::Retriever::Fusion { train },
+        (Retriever::Fusion, None) => {
+            let remedy = "name the training split; its weights are not kept";
+            return Err(Usage::new("--retriever fusion needs --train for kbp", remedy).into());
+        }
+    };
+    let figures = kbp::evaluate(&args.data, retriever).map_err(refused)?;
+    let kbp::Figures { n, persona, both_persona, both_documents } = figures;
+    if args.json {
+        print_json(
+            out,
+            &json!({ "format": "kbp", "n": n, "retriever": args.retriever.name(),
+                     "persona": persona, "both_persona": both_persona,
+                     "both_documents": both_documents }),
+        )?;
+        return Ok(());
+    }
+    writeln!(out, "{n} replies that used something; recall@1:")?;
+    writeln!(
+        out,
+        "persona {persona:.3}, both: persona {both_persona:.3}, documents {both_documents:.3}"
+    )?;
+    Ok(())
+}
+
+/// What of an evaluation's errors is the input's.
+fn refused(error: EvalError) -> anyhow::Error {
+    match error {
+        EvalError::Read { .. } | EvalError::Record { .. } | EvalError::Nothing { .. } => {
+            InputRefused::new(error.to_string(), "see --help for the formats").into()
+        }
+        error => error.into(),
+    }
+}

@@ -1,0 +1,4 @@
+//! Measuring the engine's parts on public data sets, as methods' papers do. Each measure says how
+//! it is defined; `docs/` has the figures.
+
+pub mod retrieval;

@@ -1,0 +1,166 @@
+//! DSTC11 track 5: are the gold snippets found for the last user turn?
+//!
+//! Every sentence of a review, and every question with its answer, is a document of its own; the
+//! name of its hotel or restaurant is its title. The query is the last user turn. *Within
+//! entities*, only the snippets under the names that the dialogue mentions are searched, as the
+//! stage does it: never read from the labels. Measured on the instances that need knowledge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use turnstream_operators::document_retrieval::{
+    DocumentRetrievalConfig, Query, SearchWithin, named_last, search,
+};
+use turnstream_operators::documents::SearchDocuments;
+
+use super::{EvalError, Ranked, record, records};
+use crate::documents::record::Document;
+use crate::documents::{Change, Documents, DocumentsConfig, Importer};
+use crate::model::encoder::Encoder;
+
+/// How deep a ranking is looked at.
+const DEPTH: u32 = 100;
+/// Longer than any snippet: none is cut.
+const CHUNK_CHARACTERS: usize = 10_000;
+
+/// Domain → entity → what is known of it.
+type Knowledge = BTreeMap<String, BTreeMap<String, Entity>>;
+
+#[derive(Deserialize)]
+struct Entity {
+    name: Option<String>,
+    #[serde(default)]
+    reviews: BTreeMap<String, Review>,
+    #[serde(default)]
+    faqs: BTreeMap<String, Faq>,
+}
+
+#[derive(Deserialize)]
+struct Review {
+    sentences: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Faq {
+    question: String,
+    answer: String,
+}
+
+#[derive(Deserialize)]
+struct Instance {
+    target: bool,
+    turns: Vec<Turn>,
+    #[serde(default)]
+    knowledge: Vec<Snippet>,
+}
+
+#[derive(Deserialize)]
+struct Turn {
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct Snippet {
+    domain: String,
+    entity_id: Value,
+    doc_type: String,
+    doc_id: Value,
+    sent_id: Option<Value>,
+}
+
+impl Snippet {
+    fn id(&self) -> String {
+        let place = [&self.entity_id, &Value::from(self.doc_type.as_str()), &self.doc_id];
+        let parts = place.into_iter().chain(&self.sent_id).map(|part| match part {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+        let parts: Vec<String> = parts.collect();
+        format!("{}/{}", self.domain, parts.join("/"))
+    }
+}
+
+/// The snippets of the knowledge as documents.
+fn documents(knowledge: Knowledge) -> Vec<Document> {
+    let mut documents = Vec::new();
+    for (domain, entities) in knowledge {
+        for (id, entity) in entities {
+            let title = entity.name.unwrap_or_default();
+            let mut add = |below: String, text: String| {
+                let id = format!("{domain}/{id}/{below}");
+                documents.push(Document { id, title: title.clone(), text, ..Document::default() });
+            };
+            for (review, of) in entity.reviews {
+                for (sentence, text) in of.sentences {
+                    add(format!("review/{review}/{sentence}"), text);
+                }
+            }
+            for (faq, of) in entity.faqs {
+                add(format!("faq/{faq}"), format!("{} {}", of.question, of.answer));
+            }
+        }
+    }
+    documents
+}
+
+/// Ranks the snippets of `knowledge` for every instance of `data` that needs any.
+///
+/// # Errors
+/// A file cannot be read, or searching fails.
+pub fn evaluate(
+    data: &Path,
+    knowledge: &Path,
+    config: &DocumentRetrievalConfig,
+    encoder: Option<&dyn Encoder>,
+) -> Result<Ranked, EvalError> {
+    let folder = tempfile::tempdir().map_err(EvalError::Folder)?;
+    let snippets = documents(record(knowledge)?);
+    let store = DocumentsConfig::default();
+    let importer = Importer::open(folder.path(), &store, CHUNK_CHARACTERS, encoder)?;
+    importer.run(|change| snippets.into_iter().map(Change::Put).try_for_each(change))?;
+    let documents = Documents::open(folder.path(), &store)?;
+
+    let config = DocumentRetrievalConfig { max_found: DEPTH, min_score: 0.0, ..config.clone() };
+    let mut rankings = Vec::new();
+    for instance in records::<Instance>(data)? {
+        let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
+        if instance.target && !gold.is_empty() {
+            let ranking = rank(&instance.turns, &documents, &config, encoder)?;
+            let ranking = ranking.iter().map(|id| gold.contains(id)).collect();
+            rankings.push((ranking, gold.len()));
+        }
+    }
+    if rankings.is_empty() {
+        return Err(EvalError::Nothing { path: data.to_owned() });
+    }
+    Ok(Ranked::of(&rankings))
+}
+
+/// The ids of the snippets for a dialogue's last turn, best first.
+fn rank(
+    turns: &[Turn],
+    documents: &Documents,
+    config: &DocumentRetrievalConfig,
+    encoder: Option<&dyn Encoder>,
+) -> Result<Vec<String>, EvalError> {
+    let text = turns.last().map_or("", |turn| &turn.text);
+    let mut embedding = Vec::new();
+    if let Some(encoder) = encoder {
+        encoder.encode(&[text], &mut embedding)?;
+    }
+    let utterances = turns.iter().rev().map(|turn| turn.text.as_str());
+    let within = match config.within {
+        SearchWithin::Named => named_last(documents, utterances),
+        SearchWithin::All => None,
+    };
+    let embedding = encoder.map(|_| embedding.as_slice());
+    let query = Query { text, embedding, within: within.as_deref() };
+    let mut ids = Vec::new();
+    for found in search(documents, &query, config)? {
+        ids.extend(documents.chunk(found.chunk)?.map(|chunk| chunk.document));
+    }
+    ids.truncate(DEPTH as usize);
+    Ok(ids)
+}

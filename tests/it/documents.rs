@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -12,6 +12,7 @@ const DOCUMENTS: [&str; 10] = [
     "docs/exactly-once.md",
     "docs/kafka.md",
     "docs/linking.md",
+    "docs/models.md",
     "src/pack/README.md",
 ];
 

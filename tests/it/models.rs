@@ -68,7 +68,7 @@ fn minilm_without_padding_is_candles_own_and_a_batch_is_its_texts() {
     tokenizer.with_padding(None).with_truncation(None).expect("no truncation");
     let bert = Bert::open(&folder, "minilm").expect("opens");
     let texts: Vec<&str> =
-        bench::FACTS.lines().take(24).chain(bench::UTTERANCES.lines().take(24)).collect();
+        bench::FACTS.lines().take(8).chain(bench::UTTERANCES.lines().take(8)).collect();
     let mut together = Vec::new();
     let encoded = bert.encode(&texts, &mut together).expect("encodes");
     assert_eq!(encoded.cut, 0);

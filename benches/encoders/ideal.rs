@@ -68,7 +68,7 @@ pub(crate) fn report() {
     let model: Arc<Embed> = Arc::new(model.expect("threads"));
     let seconds = timely::execute_directly(move |worker| pass(worker, model));
     let ideal = BATCH_TIME.as_secs_f64() * (TURNS / BATCH / THREADS) as f64;
-    println!(
+    eprintln!(
         "batches/ideal  {TURNS} turns in {seconds:.3} s; ideal {ideal:.3} s; {:.1} % of the ideal rate",
         100.0 * ideal / seconds
     );

@@ -46,7 +46,7 @@ impl Folder {
     /// A JSON file.
     pub(super) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ModelError> {
         let bytes = self.read(name)?;
-        serde_json::from_slice(&bytes).map_err(|error| self.refused(name, error))
+        serde_json::from_slice(&bytes).map_err(|error| self.refused(name, error.to_string()))
     }
 
     /// A JSON file that need not be there.
@@ -58,8 +58,8 @@ impl Folder {
     }
 
     /// A file that says what we do not do, or is damaged.
-    pub(super) fn refused(&self, name: &str, reason: impl ToString) -> ModelError {
-        ModelError::Refused { path: self.path(name), reason: reason.to_string() }
+    pub(super) fn refused(&self, name: &str, reason: impl Into<String>) -> ModelError {
+        ModelError::Refused { path: self.path(name), reason: reason.into() }
     }
 
     /// Tells what was read from every other model.

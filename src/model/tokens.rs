@@ -29,7 +29,7 @@ impl TextTokenizer {
     /// whoever saved it (128 tokens, always, for MiniLM), and are replaced.
     pub(super) fn read(folder: &mut Folder, max_tokens: usize) -> Result<Self, ModelError> {
         let bytes = folder.read(TOKENIZER)?;
-        let refused = |error: tokenizers::Error| folder.refused(TOKENIZER, error);
+        let refused = |error: tokenizers::Error| folder.refused(TOKENIZER, error.to_string());
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(refused)?;
         let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
         tokenizer.with_truncation(Some(truncation)).map_err(refused)?;

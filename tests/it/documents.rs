@@ -13,6 +13,7 @@ const DOCUMENTS: [&str; 11] = [
     "docs/exactly-once.md",
     "docs/kafka.md",
     "docs/linking.md",
+    "docs/models.md",
     "src/pack/README.md",
 ];
 

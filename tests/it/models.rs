@@ -68,7 +68,7 @@ fn minilm_without_padding_is_candles_own_and_a_batch_is_its_texts() {
     tokenizer.with_padding(None).with_truncation(None).expect("no truncation");
     let bert = Bert::open(&folder, "minilm").expect("opens");
     let texts: Vec<&str> =
-        bench::FACTS.lines().take(24).chain(bench::UTTERANCES.lines().take(24)).collect();
+        bench::FACTS.lines().take(8).chain(bench::UTTERANCES.lines().take(8)).collect();
     let mut together = Vec::new();
     let encoded = bert.encode(&texts, &mut together).expect("encodes");
     assert_eq!(encoded.cut, 0);
@@ -80,5 +80,36 @@ fn minilm_without_padding_is_candles_own_and_a_batch_is_its_texts() {
             assert!((together - alone).abs() < 1e-6, "{text}: {together} and {alone}");
             assert!((together - theirs).abs() < 1e-5, "{text}: {together} and {theirs}");
         }
+    }
+}
+
+/// Replays one turn under a configuration.
+fn replay(folder: &Path, config: &str) -> std::process::Output {
+    std::fs::write(folder.join("turnstream.toml"), config).expect("a configuration");
+    let turn = r#"{"conversation_id":"c","turn_id":"t","speaker":"user","text":"I drink coffee."}"#;
+    std::fs::write(folder.join("log.jsonl"), format!("{turn}\n")).expect("a log");
+    let [config, log, out] =
+        ["turnstream.toml", "log.jsonl", "out.jsonl"].map(|name| folder.join(name));
+    let path = |path: &Path| path.display().to_string();
+    let (config, log, out) = (path(&config), path(&log), path(&out));
+    let arguments = ["replay", &log, "--config", &config, "--out", &out, "--json"];
+    turnstream(&arguments).output().expect("started")
+}
+
+#[test]
+fn a_model_that_is_configured_is_started_or_named_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let elsewhere = format!("[models]\nembedder = \"minilm\"\ndirectory = {:?}\n", folder.path());
+    let missing = replay(folder.path(), &elsewhere);
+    assert_eq!(missing.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(said.contains("turnstream models pull minilm"), "{said}");
+    let unknown = replay(folder.path(), "[models]\nembedder = \"maxilm\"\n");
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(said.contains("maxilm") && said.contains("none, minilm"), "{said}");
+    if minilm().is_some() {
+        let replayed = replay(folder.path(), "[models]\nembedder = \"minilm\"\nthreads = 1\n");
+        assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     }
 }

@@ -146,7 +146,7 @@ fn erf(x: f32) -> f32 {
         -2.101_024e-6,
         -5.692_506_4e-5,
         -7.349_906_3e-4,
-        -2.954_599_8e-3,
+        -2.954_6e-3,
         -1.609_603_3e-2,
     ];
     let denominator =
@@ -169,14 +169,8 @@ fn exp(x: f32) -> f32 {
     let bounded = x.max(-87.0);
     let power = (bounded * LOG2_E + ROUND) - ROUND;
     let rest = bounded - power * LN_2_HEAD - power * LN_2_TAIL;
-    let polynomial = [
-        1.987_569_1e-4,
-        1.398_199_9e-3,
-        8.333_452e-3,
-        4.166_579_6e-2,
-        1.666_666_5e-1,
-        5.000_000_1e-1,
-    ];
+    let polynomial =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let sum = polynomial.iter().fold(0.0, |sum, coefficient| sum * rest + coefficient);
     let fraction = sum * rest * rest + rest + 1.0;
     let scale = f32::from_bits(((power as i32 + 127) << 23) as u32);

@@ -24,7 +24,7 @@ use crate::model::tokens::Tokens;
 const TOKENS_AT_ONCE: usize = 1_024;
 
 pub(super) enum Stock {
-    Deberta(DebertaV2SeqClassificationModel),
+    Deberta(Box<DebertaV2SeqClassificationModel>),
     Modern(Modern),
     Roberta(XLMRobertaForSequenceClassification),
 }
@@ -83,7 +83,7 @@ fn read(
         "deberta-v2" => {
             let shape: DebertaShape = serde_json::from_value(shape).map_err(refused)?;
             let weights = weights.pp("deberta");
-            Stock::Deberta(DebertaV2SeqClassificationModel::load(weights, &shape, None)?)
+            Stock::Deberta(Box::new(DebertaV2SeqClassificationModel::load(weights, &shape, None)?))
         }
         "modernbert" => {
             let mean = shape.get("classifier_pooling").is_some_and(|pooling| pooling == "mean");

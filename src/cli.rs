@@ -29,6 +29,7 @@ pub mod signals;
 mod tests;
 pub mod transactions;
 pub mod validate;
+pub mod views;
 
 pub use failure::{InputRefused, Usage};
 pub use output::{print_json, stdout};
@@ -96,6 +97,8 @@ pub enum Command {
     Knowledge(knowledge::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
+    /// Count what responses and knowledge amount to, and publish it.
+    Views(views::Args),
     /// Show and end transactions that hold readers back.
     Transactions(transactions::Args),
     /// Check a configuration file.
@@ -116,6 +119,7 @@ impl Command {
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
+            Self::Views(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
     }
@@ -139,6 +143,7 @@ impl Command {
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
+            Self::Views(args) => views::execute(args, out).map(|()| Exit::Success),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
         }

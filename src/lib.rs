@@ -43,4 +43,5 @@ pub mod log;
 pub mod metrics;
 pub mod model;
 pub mod tally;
+pub mod views;
 pub mod worker;

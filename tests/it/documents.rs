@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 12] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -11,6 +11,8 @@ const DOCUMENTS: [&str; 10] = [
     "deploy/kafka/README.md",
     "docs/exactly-once.md",
     "docs/kafka.md",
+    "docs/knowledge.md",
+    "docs/views.md",
     "docs/linking.md",
     "src/pack/README.md",
 ];

@@ -94,7 +94,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let stop = signals::stop_on_signals()?;
     let address = config.views.metrics_address.clone();
-    let served = MetricsConfig { address, ..config.metrics.clone() };
+    let served = MetricsConfig { address, ..config.metrics };
     let metrics = ViewsMetrics::new(&served);
     // Serves until this returns.
     let _server = served.serve(metrics.clone())?;

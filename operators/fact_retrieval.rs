@@ -135,10 +135,9 @@ pub fn fact_retrieval<'scope>(
 /// nothing, whatever its bounds. A demand of rules names only concepts with facts, one of a model
 /// may name any.
 pub fn without_facts(demand: &Demand, graph: View<'_>) -> Vec<String> {
-    let unknown = |concept: &&str| {
-        graph.find(concept).is_none_or(|id| graph.degree(id) == 0)
-            && concept.len() <= MAX_MISSING_BYTES
-    };
+    // A concept is found while some fact names it.
+    let unknown =
+        |concept: &&str| graph.find(concept).is_none() && concept.len() <= MAX_MISSING_BYTES;
     let demanded = demand.query_concepts().chain(demand.topic_concepts());
     demanded.filter(unknown).map(str::to_owned).collect()
 }

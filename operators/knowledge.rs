@@ -40,7 +40,7 @@ pub use build::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
 pub use chinese::chinese_clause;
 pub use external::{CollectError, ExternalBuilder};
-pub use grams::likeness;
+pub use grams::{likeness, likeness_of_phrases};
 pub use import::{
     BadLine, Collect, Format, ImportError, ImportOptions, ImportReport, ImportedFact,
     MAX_CONCEPT_BYTES, import, normalise,

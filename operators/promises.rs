@@ -44,7 +44,7 @@ const RELATIONS: [&str; 7] = [
     "HasProperty",
     "周边景点",
 ];
-const SAYINGS: [&str; 12] = [
+const SAYINGS: [&str; 15] = [
     "I like coffee",
     "Where is the coffee shop?",
     "My dogs sleep",
@@ -57,6 +57,9 @@ const SAYINGS: [&str; 12] = [
     "天坛公园附近有什么？",
     "谢谢！",
     "I love 故宫 and my umbrella",
+    "What about an umbrela?",
+    "Do you know the coffeeshop?",
+    "天坛公园子在哪里？",
 ];
 
 /// All stages in a row, every turn retrieved for.
@@ -95,7 +98,11 @@ fn check(drafted: &Drafted) {
         let said = context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
         let span = query.span.of(&said.text).unwrap();
         let lexicon = Lexicon::of_text(&query.concept);
-        assert_eq!(lexicon.key(span), lexicon.key(&query.concept), "{query:?}");
+        let named = lexicon.key(span) == lexicon.key(&query.concept);
+        assert_eq!(named, query.via.is_exact(), "{query:?} for {span}");
+        assert_eq!(query.via.is_exact(), query.similarity.is_none(), "{query:?}");
+        let similarity = query.similarity.map_or(1.0, |found| found.get());
+        assert!(similarity > 0.0 && similarity <= 1.0, "{query:?}");
     }
     let demanded: BTreeSet<&str> = demand.query_concepts().chain(demand.topic_concepts()).collect();
     let selected = grounded.evidence.iter().take_while(|evidence| evidence.selected).count();
@@ -131,7 +138,7 @@ proptest! {
     #[test]
     fn the_stages_keep_their_promises_together(
         facts in prop::collection::btree_set((0..13_usize, 0..7_usize, 0..13_usize), 0..40),
-        dialogues in prop::collection::vec(prop::collection::vec(0..12_usize, 1..7), 1..4),
+        dialogues in prop::collection::vec(prop::collection::vec(0..SAYINGS.len(), 1..7), 1..4),
     ) {
         let facts: String = facts
             .into_iter()

@@ -152,6 +152,11 @@ impl Views {
         }
     }
 
+    /// Statements of the topic of knowledge that are remembered, standing or taken back.
+    pub fn statements(&self) -> usize {
+        self.standing.len()
+    }
+
     /// Works out what changed by everything since the last step: the rows that are otherwise now,
     /// in order of their keys, each once.
     pub fn step(&mut self, worker: &mut Worker) -> Vec<ViewChange> {

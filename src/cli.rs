@@ -32,6 +32,7 @@ pub mod signals;
 mod tests;
 pub mod transactions;
 pub mod validate;
+pub mod views;
 
 pub use failure::{InputRefused, Usage};
 pub use output::{print_json, stdout};
@@ -105,6 +106,8 @@ pub enum Command {
     Eval(eval::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
+    /// Count what responses and knowledge amount to, and publish it.
+    Views(views::Args),
     /// Show and end transactions that hold readers back.
     Transactions(transactions::Args),
     /// Check a configuration file.
@@ -128,6 +131,7 @@ impl Command {
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
+            Self::Views(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
     }
@@ -154,6 +158,7 @@ impl Command {
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
+            Self::Views(args) => views::execute(args, out).map(|()| Exit::Success),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
         }

@@ -32,6 +32,7 @@ use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::KafkaConfig;
 use crate::metrics::MetricsConfig;
 use crate::model::ModelsConfig;
+use crate::views::ViewsConfig;
 
 mod checks;
 mod document;
@@ -95,6 +96,8 @@ pub struct Config {
     pub run: RunConfig,
     /// Where metrics and health are served.
     pub metrics: MetricsConfig,
+    /// What is counted over responses and knowledge (`turnstream views`).
+    pub views: ViewsConfig,
 }
 
 /// Which graph of facts is asked.

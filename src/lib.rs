@@ -47,4 +47,5 @@ pub mod meaning;
 pub mod metrics;
 pub mod model;
 pub mod tally;
+pub mod views;
 pub mod worker;

@@ -4,6 +4,7 @@
 //! transactional log in memory, or in a directory on LMDB), and [`jsonl`] for files. The engine
 //! knows only these traits: a [`Consumer`], owned by the consumer thread, a [`Producer`], owned by
 //! the committer, and a [`Follower`] of the topic of knowledge, owned by the thread that learns.
+//! `turnstream views` has followers of its own, and a [`Writer`](write::Writer).
 //!
 //! The claim rests on three rules, which every implementation keeps and `log/conformance.rs`
 //! tests on each of them:
@@ -64,17 +65,21 @@ pub enum Topic {
     History,
     /// Changes to the knowledge, compacted by key. It has a number of partitions of its own.
     Knowledge,
+    /// What responses and knowledge amount to, compacted by key. Only `turnstream views` has to do
+    /// with it; its number of partitions is its own as well.
+    Views,
 }
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Turns,
         Self::Responses,
         Self::Recorded,
         Self::DeadLetters,
         Self::History,
         Self::Knowledge,
+        Self::Views,
     ];
 
     /// The topics of inputs and their outcomes: all have the same partitions.
@@ -83,7 +88,7 @@ impl Topic {
 
     /// Whether of each key only the last record is kept.
     pub fn is_compacted(self) -> bool {
-        matches!(self, Self::History | Self::Knowledge)
+        matches!(self, Self::History | Self::Knowledge | Self::Views)
     }
 
     /// The topic's name where none is configured, and in messages.
@@ -95,6 +100,7 @@ impl Topic {
             Self::DeadLetters => "dead-letters",
             Self::History => "history",
             Self::Knowledge => "knowledge",
+            Self::Views => "views",
         }
     }
 }

@@ -20,6 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_operators::stage::{Observer, StageObserver};
 
+use self::health::Check;
+use self::server::{Observed, Server, ServerError};
 use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
@@ -30,11 +32,13 @@ mod observed;
 mod outcomes;
 pub mod server;
 mod stages;
+mod views;
 mod vitals;
 
 pub use knowledge::KnowledgeMetrics;
 pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
+pub use views::{Counted, ViewsMetrics};
 pub use vitals::{Vitals, resident_bytes};
 
 use models::ModelsMetrics;
@@ -75,6 +79,17 @@ impl MetricsConfig {
     /// The address, where one is set and is one.
     pub fn socket_address(&self) -> Option<SocketAddr> {
         self.address.as_deref()?.parse().ok()
+    }
+
+    /// Serves these metrics where an address is set, until what this gives is dropped.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub fn serve(&self, metrics: impl Observed) -> Result<Option<Server>, ServerError> {
+        let Some(address) = self.socket_address() else { return Ok(None) };
+        let server = Server::start(address, metrics)?;
+        tracing::info!(address = %server.address(), "serving metrics");
+        Ok(Some(server))
     }
 }
 
@@ -189,5 +204,19 @@ impl Metrics {
         let mut written = String::new();
         text::encode(&mut written, &self.0.registry)?;
         Ok(written)
+    }
+}
+
+impl Observed for Metrics {
+    fn scrape(&self) -> Result<String, fmt::Error> {
+        self.scrape()
+    }
+
+    fn live(&self) -> Check {
+        self.vitals().live()
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        self.vitals().ready()
     }
 }

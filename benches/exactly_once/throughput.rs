@@ -113,6 +113,7 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
             dead_letters: prefix(open) + Topic::DeadLetters.name(),
             history: prefix(open) + Topic::History.name(),
             knowledge: Topic::Knowledge.name().to_owned(),
+            views: Topic::Views.name().to_owned(),
         },
         ..KafkaConfig::default()
     };

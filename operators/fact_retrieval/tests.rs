@@ -131,6 +131,22 @@ fn a_hub_gives_its_strongest_only_but_is_foreseen_whole() {
 }
 
 #[test]
+fn a_demand_without_a_fact_is_missing() {
+    let graph = graph(FACTS);
+    let long = "x".repeat(MAX_MISSING_BYTES + 1);
+    let wanted = demand(&["coffee", "zeppelin", &long], &["unknown", "jar", "zeppelin"]);
+    let missing = without_facts(&wanted, graph.view());
+    assert_eq!(missing, ["zeppelin", "unknown", "zeppelin"], "queries first");
+    let turn = scene(&["u: coffee and insomnia"], &graph);
+    let told = Demand { missing: vec!["unknown".to_owned()], ..wanted };
+    let (found, failed) = run_dataflow(vec![Demanded { turn, demand: told }], move |turns| {
+        fact_retrieval(turns, FactRetrievalConfig::default(), &resources(&graph))
+    });
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(found[0].demand.missing, ["unknown", "zeppelin"], "each once");
+}
+
+#[test]
 fn the_stage_finds_facts_for_every_turn() {
     let graph = graph(FACTS);
     let turn = scene(&["u: coffee"], &graph);

@@ -21,6 +21,7 @@ use crate::learning::LearningError;
 use crate::log::LogError;
 use crate::model::ModelError;
 use crate::worker::PartsError;
+use crate::views::ViewsError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +134,10 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         Some(EngineError::Learning(learning)) => Some(learning),
         _ => cause.downcast_ref::<LearningError>(),
     };
+    let views = cause.downcast_ref::<ViewsError>();
     let log = match (intake, commit) {
+        _ if matches!(views, Some(ViewsError::TooMany { .. })) => return Some(Exit::LogRefused),
+        _ if let Some(ViewsError::Log(log)) = views => log,
         // What is on the topic is there after a restart as well.
         _ if matches!(learning, Some(LearningError::TooManyLiveChanges { .. })) => {
             return Some(Exit::LogRefused);
@@ -329,6 +333,15 @@ mod tests {
         ] {
             let said = error.to_string();
             assert_eq!(exit_of(&error.into()), exit, "{said}");
+        }
+        let (what, key) = ("rows", "max_rows");
+        let too_many = ViewsError::TooMany { what, key, held: 2, limit: 1 };
+        for (error, exit) in [
+            (too_many, Exit::LogRefused),
+            (ViewsError::from(fenced()), Exit::Fenced),
+            (ViewsError::from(gone(true)), Exit::Unavailable),
+        ] {
+            assert_eq!(exit_of(&error.into()), exit);
         }
     }
 }

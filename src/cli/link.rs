@@ -1,14 +1,17 @@
-//! `turnstream link`: which concepts of the graph a text or the turns of a log name.
+//! `turnstream link`: which concepts of the graph a text or the turns of a log name, and which are
+//! found by search where a text names none.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_operators::gate::GateConfig;
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
-use turnstream_operators::linking::{LinkingConfig, link};
-use turnstream_schemas::{Span, Speaker, Turn};
+use turnstream_operators::linking::link;
+use turnstream_operators::search::search;
+use turnstream_schemas::{Span, Speaker, Turn, Via};
 
 use super::{Exit, InputRefused, load_config, print_json};
 use crate::formats::{self, Format, LoggedItem};
@@ -16,14 +19,20 @@ use crate::knowledge;
 
 /// Show the concepts that a text, or each turn of a log, names.
 ///
-/// A line each: dialogue, turn, first byte, one past the last byte, concept, informativeness, and
-/// the text with the mention in double brackets. Turns are linked each for itself, with the
-/// configuration's bounds.
+/// Where a text names none, concepts are searched for, as the gate does, unless gate.search.enabled
+/// is false.
+///
+/// A line each: dialogue, turn, first byte, one past the last byte, concept, informativeness, how it
+/// was found (exact; lemmas or ngrams with the likeness, where it was searched for), and the text
+/// with the mention in double brackets. Turns are linked each for itself, with the configuration's
+/// bounds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream link \"I woke up and made coffee\"
+  turnstream link \"do you like expresso\"
   turnstream link --data validation.jsonl.gz --format dailydialog --sample 200
+  turnstream link --data validation.jsonl.gz --format dailydialog --only searched
   turnstream link --data travel-dev.jsonl.gz --format kdconv --snapshot travel.snapshot --json")]
 pub struct Args {
     /// The text.
@@ -39,10 +48,14 @@ pub struct Args {
     /// not given.
     #[arg(long, value_name = "SNAPSHOT")]
     pub snapshot: Option<String>,
-    /// The configuration; the defaults where it is not given. Read are knowledge.snapshot and
-    /// gate.linking.
+    /// The configuration; the defaults where it is not given. Read are knowledge.snapshot,
+    /// gate.linking and gate.search.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Show, and draw from, only concepts that were named exactly, or only those that were searched
+    /// for.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub only: Option<Which>,
     /// Show only so many links, drawn by the seed: those with the least checksums of seed,
     /// dialogue, turn and place. The same log, graph and seed give the same sample.
     #[arg(long, value_name = "N")]
@@ -55,6 +68,15 @@ pub struct Args {
     pub json: bool,
 }
 
+/// How a concept was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Which {
+    /// The text names it
+    Exact,
+    /// It was searched for
+    Searched,
+}
+
 /// One link.
 #[derive(Debug, Serialize)]
 struct Link {
@@ -64,6 +86,10 @@ struct Link {
     concept: String,
     language: String,
     informativeness: f32,
+    via: Via,
+    /// How like what was said is to the concept, where it was searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    similarity: Option<f32>,
     #[serde(skip)]
     text: String,
 }
@@ -75,8 +101,12 @@ struct Linked {
     turns: u64,
     /// Turns that name at least one concept.
     turns_with_links: u64,
+    /// Turns that name none, and for which some were found by search.
+    turns_searched: u64,
     /// Links in all of them.
     links: u64,
+    /// Concepts that were found by search.
+    searched: u64,
     /// Those shown: all, or the sample.
     shown: Vec<Link>,
 }
@@ -90,7 +120,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let snapshot = args.snapshot.clone().unwrap_or_else(|| config.knowledge.snapshot.into());
     let graph = knowledge::open(&snapshot)?;
     let mut linked = Linked::default();
-    let mut enter = |turn: &Turn| linked.enter(turn, &graph, &config.gate.linking);
+    let mut enter = |turn: &Turn| linked.enter(turn, &graph, &config.gate);
     match (&args.text, &args.data) {
         (Some(text), _) => enter(&Turn::new("text", Speaker::User, text)),
         (None, Some(data)) => {
@@ -112,6 +142,9 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         }
         (None, None) => {}
     }
+    if let Some(which) = args.only {
+        linked.shown.retain(|link| link.via.is_exact() == (which == Which::Exact));
+    }
     if let Some(sample) = args.sample {
         linked.draw(sample, args.seed);
     }
@@ -123,20 +156,41 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+impl Link {
+    /// How it was found, and how like it is.
+    fn found(&self) -> String {
+        let via = match self.via {
+            Via::Exact => "exact",
+            Via::Lemmas => "lemmas",
+            Via::Ngrams => "ngrams",
+        };
+        match self.similarity {
+            Some(similarity) => format!("{via} {similarity:.2}"),
+            None => via.to_owned(),
+        }
+    }
+}
+
 impl Linked {
-    fn enter(&mut self, turn: &Turn, graph: &Graph, config: &LinkingConfig) {
-        let said = [(Lexicon::of_turn(turn), turn.text.as_str())];
-        let mentions = link(graph.view(), said, config);
+    fn enter(&mut self, turn: &Turn, graph: &Graph, config: &GateConfig) {
+        let (lexicon, text) = (Lexicon::of_turn(turn), turn.text.as_str());
+        let linked = link(graph.view(), [(lexicon, text)], &config.linking);
+        let least = config.linking.min_informativeness;
+        let found = search(graph.view(), (0, lexicon, text), &linked, least, &config.search);
         self.turns += 1;
-        self.turns_with_links += u64::from(!mentions.is_empty());
-        self.links += mentions.len() as u64;
-        self.shown.extend(mentions.into_iter().map(|mention| Link {
+        self.turns_with_links += u64::from(!linked.is_empty());
+        self.turns_searched += u64::from(!found.mentions.is_empty());
+        self.links += linked.len() as u64;
+        self.searched += found.mentions.len() as u64;
+        self.shown.extend(linked.into_iter().chain(found.mentions).map(|mention| Link {
             dialogue: turn.conversation_id.as_str().to_owned(),
             turn: turn.turn_id.as_ref().map_or("-", |id| id.as_str()).to_owned(),
             span: mention.span,
             concept: graph.concept(mention.concept).to_owned(),
             language: graph.language(mention.concept).to_owned(),
             informativeness: mention.informativeness,
+            via: mention.via,
+            similarity: (!mention.via.is_exact()).then_some(mention.similarity),
             text: turn.text.clone(),
         }));
     }
@@ -173,19 +227,23 @@ impl Linked {
             .map(|part| part.unwrap_or_default().replace(['\t', '\n', '\r'], " "));
             writeln!(
                 out,
-                "{}\t{}\t{start}\t{end}\t{}\t{:.2}\t{}[[{}]]{}",
+                "{}\t{}\t{start}\t{end}\t{}\t{:.2}\t{}\t{}[[{}]]{}",
                 link.dialogue,
                 link.turn,
                 link.concept,
                 link.informativeness,
+                link.found(),
                 parts[0],
                 parts[1],
                 parts[2]
             )?;
         }
-        let Self { turns, turns_with_links, links, shown } = self;
+        let Self { turns, turns_with_links, turns_searched, links, searched, shown } = self;
         let shown = shown.len();
-        eprintln!("{turns} turns, {turns_with_links} with links, {links} links, {shown} shown");
+        eprintln!(
+            "{turns} turns, {turns_with_links} with links, {links} links; {searched} concepts \
+             found by search for {turns_searched} other turns; {shown} shown"
+        );
         Ok(())
     }
 }
@@ -202,6 +260,8 @@ mod tests {
             concept: "c".to_owned(),
             language: "en".to_owned(),
             informativeness: 0.5,
+            via: Via::Exact,
+            similarity: None,
             text: String::new(),
         }
     }

@@ -16,8 +16,7 @@ use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Follower, LogError, Topic, kafka};
-use crate::metrics::server::{Server, ServerError};
-use crate::metrics::{Metrics, MetricsConfig};
+use crate::metrics::Metrics;
 use crate::worker::Parts;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
@@ -73,7 +72,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let stop = signals::stop_on_signals()?;
     let metrics = Metrics::new(&config.metrics);
     // Before the log is reached, so that who watches sees the start. Serves until this returns.
-    let _server = serve_metrics(&config.metrics, &metrics)?;
+    let _server = config.metrics.serve(metrics.clone())?;
     let summary = match config.log.kind {
         LogKind::Kafka => {
             check_room(&config)?;
@@ -99,7 +98,7 @@ fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
     if !config.knowledge.live {
         return Ok(None);
     }
-    Ok(Some(Box::new(kafka::follow(&config.log.kafka)?)))
+    Ok(Some(Box::new(kafka::follow(&config.log.kafka, Topic::Knowledge)?)))
 }
 
 /// What the facts, concepts and evicted entries of a response take at most, and the headers that
@@ -134,14 +133,6 @@ fn check_room(config: &Config) -> Result<(), Usage> {
              max.message.bytes of the topics to no less"
         ),
     ))
-}
-
-/// Serves metrics and health where an address is set.
-fn serve_metrics(config: &MetricsConfig, metrics: &Metrics) -> Result<Option<Server>, ServerError> {
-    let Some(address) = config.socket_address() else { return Ok(None) };
-    let server = Server::start(address, metrics.clone())?;
-    tracing::info!(address = %server.address(), "serving metrics");
-    Ok(Some(server))
 }
 
 fn report(summary: &Summary) {

@@ -4,6 +4,8 @@
 //! documented in words, and what needs more than one key. Messages never hold values: a value may
 //! be a secret, or come from the environment.
 
+use std::net::SocketAddr;
+
 use turnstream_operators::form::Refused;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
@@ -15,6 +17,7 @@ use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 use crate::metrics::MetricsConfig;
+use crate::views::ViewsConfig;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +46,7 @@ impl Validate for Config {
         checks.within("commit", |checks| self.commit.validate(checks));
         checks.within("run", |checks| self.run.validate(checks));
         checks.within("metrics", |checks| self.metrics.validate(checks));
+        checks.within("views", |checks| self.views.validate(checks));
     }
 }
 
@@ -156,14 +160,19 @@ impl Validate for RunConfig {
     }
 }
 
+/// Reports what is no address of a server, where there is something.
+fn address(checks: &mut Checks, key: &str, address: Option<&str>) {
+    checks.ensure(
+        address.is_none_or(|address| address.parse::<SocketAddr>().is_ok()),
+        key,
+        "expected an IP address and a port",
+        "write it as \"127.0.0.1:9464\" or \"[::1]:9464\"",
+    );
+}
+
 impl Validate for MetricsConfig {
     fn validate(&self, checks: &mut Checks) {
-        checks.ensure(
-            self.address.is_none() || self.socket_address().is_some(),
-            "address",
-            "expected an IP address and a port",
-            "write it as \"127.0.0.1:9464\" or \"[::1]:9464\"",
-        );
+        address(checks, "address", self.address.as_deref());
         for (key, seconds, least) in [
             ("live_stall_seconds", self.live_stall_seconds, 10),
             ("ready_stall_seconds", self.ready_stall_seconds, 1),
@@ -206,9 +215,16 @@ impl Validate for KafkaConfig {
             ("bootstrap_servers", &self.bootstrap_servers),
             ("group_id", &self.group_id),
             ("transactional_id", &self.transactional_id),
+            ("views_transactional_id", &self.views_transactional_id),
         ] {
             checks.ensure(!text.is_empty(), key, "expected a string that is not empty", "");
         }
+        checks.ensure(
+            self.views_transactional_id != self.transactional_id,
+            "views_transactional_id",
+            "the same as transactional_id",
+            "name another: who takes an id fences who had it",
+        );
         for (key, ms) in [
             ("session_timeout_ms", self.session_timeout_ms),
             ("transaction_timeout_ms", self.transaction_timeout_ms),
@@ -240,6 +256,7 @@ impl Validate for KafkaTopics {
             ("dead_letters", &self.dead_letters),
             ("history", &self.history),
             ("knowledge", &self.knowledge),
+            ("views", &self.views),
         ];
         for (at, (key, name)) in names.iter().enumerate() {
             checks.ensure(!name.is_empty(), key, "expected a string that is not empty", "");
@@ -259,6 +276,20 @@ impl Validate for EmbeddedConfig {
                 ("partitions", partitions),
                 ("poll_records", self.poll_records),
                 ("map_size_mib", self.map_size_mib),
+            ],
+        );
+    }
+}
+
+impl Validate for ViewsConfig {
+    fn validate(&self, checks: &mut Checks) {
+        address(checks, "metrics_address", self.metrics_address.as_deref());
+        at_least_one(
+            checks,
+            &[
+                ("max_batch_records", self.max_batch_records),
+                ("max_rows", self.max_rows),
+                ("max_statements", self.max_statements),
             ],
         );
     }

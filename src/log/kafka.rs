@@ -1,8 +1,8 @@
 //! Kafka through rdkafka.
 //!
 //! A process has one [`KafkaConsumer`], owned by the consumer thread, and one [`KafkaProducer`],
-//! owned by the committer; [`connect`] makes both. [`follow`] opens the topic of knowledge, which
-//! every process reads whole, and [`write()`] writes to it. What keeps the claim of exactly once:
+//! owned by the committer; [`connect`] makes both. [`follow`] opens a topic that is read
+//! whole, as every process does with that of knowledge; [`write()`] and [`publish`] write to one. What keeps the claim of exactly once:
 //!
 //! - Offsets are committed only inside the producer's transactions, with the metadata of the
 //!   consumer's group as it is at that moment; a plain commit would erase what travels with
@@ -56,7 +56,7 @@ pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use follow::{KafkaFollower, follow};
 pub use producer::KafkaProducer;
-pub use write::{KafkaWriter, write};
+pub use write::{KafkaWriter, publish, write};
 
 use errors::failed;
 use membership::Membership;

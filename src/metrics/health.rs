@@ -82,7 +82,7 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, ok: bool, reason: impl Into<String>) -> Self {
+    pub(super) fn new(name: &'static str, ok: bool, reason: impl Into<String>) -> Self {
         Self { name, ok, reason: reason.into() }
     }
 }
@@ -278,7 +278,7 @@ fn named(partitions: impl Iterator<Item = i32>) -> Option<String> {
     }
 }
 
-fn seconds(ms: u64) -> String {
+pub(super) fn seconds(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1_000.0)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It only reads, so that whoever asks cannot slow the engine down.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
@@ -14,11 +15,25 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::Metrics;
 use super::health::Check;
 
 /// The text format of OpenMetrics, as scrapers want it named.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What is served. Clones are handles on the same.
+pub trait Observed: Clone + Send + Sync + 'static {
+    /// All metrics as they are now, in the text format of OpenMetrics 1.0.
+    ///
+    /// # Errors
+    /// Where a metric cannot be written, which would be a fault of ours.
+    fn scrape(&self) -> Result<String, fmt::Error>;
+
+    /// Whether the process is alive.
+    fn live(&self) -> Check;
+
+    /// What makes the process ready; it is when all of it is well.
+    fn ready(&self) -> Vec<Check>;
+}
 
 /// A server that runs until it is dropped.
 #[derive(Debug)]
@@ -34,7 +49,7 @@ pub enum ServerError {
     /// The address cannot be bound.
     #[error(
         "metrics.address: {address} cannot be bound: {source}; name an address of this machine \
-         whose port is free, or leave metrics.address out"
+         whose port is free, or leave metrics.address out (for `views`: views.metrics_address)"
     )]
     Bind {
         /// The address.
@@ -52,7 +67,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError`].
-    pub fn start(address: SocketAddr, metrics: Metrics) -> Result<Self, ServerError> {
+    pub fn start(address: SocketAddr, metrics: impl Observed) -> Result<Self, ServerError> {
         let bound = |source| ServerError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
@@ -98,27 +113,27 @@ impl Drop for Server {
     }
 }
 
-fn routes(metrics: Metrics) -> Router {
+fn routes<M: Observed>(metrics: M) -> Router {
     Router::new()
-        .route("/metrics", get(scraped))
-        .route("/live", get(live))
-        .route("/ready", get(ready))
+        .route("/metrics", get(scraped::<M>))
+        .route("/live", get(live::<M>))
+        .route("/ready", get(ready::<M>))
         .with_state(metrics)
 }
 
-async fn scraped(State(metrics): State<Metrics>) -> Response {
+async fn scraped<M: Observed>(State(metrics): State<M>) -> Response {
     match metrics.scrape() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-async fn live(State(metrics): State<Metrics>) -> Response {
-    Verdict::of("live", vec![metrics.vitals().live()])
+async fn live<M: Observed>(State(metrics): State<M>) -> Response {
+    Verdict::of("live", vec![metrics.live()])
 }
 
-async fn ready(State(metrics): State<Metrics>) -> Response {
-    Verdict::of("ready", metrics.vitals().ready())
+async fn ready<M: Observed>(State(metrics): State<M>) -> Response {
+    Verdict::of("ready", metrics.ready())
 }
 
 /// What `/live` and `/ready` say.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -12,6 +12,8 @@ const DOCUMENTS: [&str; 11] = [
     "docs/documents.md",
     "docs/exactly-once.md",
     "docs/kafka.md",
+    "docs/knowledge.md",
+    "docs/views.md",
     "docs/linking.md",
     "docs/models.md",
     "src/pack/README.md",

@@ -75,7 +75,8 @@ pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Resp
             let fits = |span: &&str| match query.similarity {
                 None => query.via.is_exact() && lexicon.key(span) == key,
                 Some(similarity) => {
-                    !query.via.is_exact() && similarity.get() < 1.0 && lexicon.key(span) != key
+                    let alike = similarity.get() > 0.0 && similarity.get() <= 1.0;
+                    !query.via.is_exact() && alike && lexicon.key(span) != key
                 }
             };
             assert!(

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use turnstream::log::Topic;
 use turnstream::log::kafka::{KafkaConfig, write};
 use turnstream_operators::knowledge::{Builder, Change, ImportedFact, Upsert};
 use turnstream_schemas::{EvidenceSet, FactKey, Response};
@@ -81,7 +82,7 @@ fn every_response_is_what_its_named_knowledge_implies() {
 
     let kafka =
         KafkaConfig { bootstrap_servers: broker.bootstrap().to_owned(), ..KafkaConfig::default() };
-    let mut writer = write(&kafka).expect("the topic of knowledge");
+    let mut writer = write(&kafka, Topic::Knowledge).expect("the topic of knowledge");
     for round in 0..ROUNDS {
         if round == ROUNDS / 2 {
             engine.kill();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use turnstream::log::kafka::{KafkaConfig, follow};
-use turnstream::log::{Follower, Record};
+use turnstream::log::{Follower, Record, Topic};
 use turnstream_operators::knowledge::Change;
 
 use crate::broker::{Broker, said};
@@ -239,7 +239,10 @@ impl Followed {
     fn open(site: &Site<'_>) -> Self {
         let bootstrap_servers = site.broker.bootstrap().to_owned();
         let config = KafkaConfig { bootstrap_servers, ..KafkaConfig::default() };
-        Self { follower: Box::new(follow(&config).expect("the topic")), records: Vec::new() }
+        Self {
+            follower: Box::new(follow(&config, Topic::Knowledge).expect("the topic")),
+            records: Vec::new(),
+        }
     }
 
     fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {

@@ -19,6 +19,7 @@ mod operations;
 mod replay;
 mod schemas;
 mod static_members;
+mod views;
 
 /// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody
 /// at its standard input.

@@ -16,8 +16,10 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, Summary, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
+use turnstream::metrics::server::Observed as _;
 use turnstream::metrics::server::Server;
-use turnstream::metrics::{Metrics, MetricsConfig};
+use turnstream::metrics::{Metrics, MetricsConfig, ViewsMetrics};
+use turnstream::views::{Publishing, ViewsConfig};
 use turnstream::worker::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::model::scripted::{Act, Line, Scripted};
@@ -296,8 +298,45 @@ fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_there() {
     let (_summary, metrics, _server) = demo_served();
-    let text = metrics.scrape().expect("text");
-    let sampled = samples(&text);
+    let mut served = typed(&metrics.scrape().expect("text"));
+    served.extend(typed(&views_served().scrape().expect("text")));
+    assert!(served.len() > 40, "{served:?}");
+    let documented = documented();
+    let missing: Vec<_> = served.difference(&documented).collect();
+    let gone: Vec<_> = documented.difference(&served).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "not in docs: {missing:?}\nnot served: {gone:?}"
+    );
+}
+
+/// Metrics of views over one response.
+fn views_served() -> ViewsMetrics {
+    let metrics = ViewsMetrics::default();
+    let log = EmbeddedLog::in_memory(&EmbeddedConfig::default()).expect("a log");
+    let response = include_bytes!("../fixtures/records/v1/response.json").to_vec();
+    let message = Message { value: Some(response), ..Message::default() };
+    log.append(Topic::Responses, 0, message).expect("appended");
+    let ends = turnstream::views::Ends {
+        writer: Box::new(log.writer(Topic::Views)),
+        published: None,
+        responses: Box::new(log.follower(Topic::Responses)),
+        knowledge: Some(Box::new(log.follower(Topic::Knowledge))),
+    };
+    let mut views = Publishing::new(ends, &ViewsConfig::default(), &metrics);
+    views.run(true, &AtomicBool::new(false)).expect("counted");
+    let server = Server::start(ANY_PORT.parse().expect("an address"), metrics.clone());
+    let server = server.expect("a free port");
+    assert_eq!(probe(server.address(), "/live"), (200, vec![]));
+    assert_eq!(probe(server.address(), "/ready"), (200, vec![]));
+    let (_, text) = get(server.address(), "/metrics");
+    assert_eq!(samples(&text)["turnstream_views_counted_records_total{topic=\"responses\"}"], 1.0);
+    metrics
+}
+
+/// Each metric of a scraped text: its name as samples have it, its type and its labels.
+fn typed(text: &str) -> BTreeSet<(String, String, BTreeSet<String>)> {
+    let sampled = samples(text);
     let mut served = BTreeSet::new();
     for line in text.lines() {
         let Some(typed) = line.strip_prefix("# TYPE ") else { continue };
@@ -321,14 +360,7 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
         let name = if kind == "histogram" { name.to_owned() } else { sample };
         served.insert((name, kind.to_owned(), labels));
     }
-    assert!(served.len() > 30, "{served:?}");
-    let documented = documented();
-    let missing: Vec<_> = served.difference(&documented).collect();
-    let gone: Vec<_> = documented.difference(&served).collect();
-    assert!(
-        missing.is_empty() && gone.is_empty(),
-        "not in docs: {missing:?}\nnot served: {gone:?}"
-    );
+    served
 }
 
 #[test]

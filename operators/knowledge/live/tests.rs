@@ -6,9 +6,11 @@ use timely::worker::Worker;
 use turnstream_schemas::FactKey;
 
 use super::super::relation::positive_name;
-use super::super::{Change, Changes, ConceptId, ImportedFact, Upsert, normalise};
+use super::super::{Change, Changes, ConceptId, ImportedFact, Upsert, likeness, normalise};
 use super::*;
 use crate::language::Lexicon;
+use crate::linking::Mention;
+use crate::search::{SearchConfig, search};
 
 const CONCEPTS: [&str; 8] =
     ["dog", "dogs", "hot dog", "mustard", "ice cream", "ice", "new thing", "newer things"];
@@ -167,6 +169,7 @@ fn check(knowledge: &Knowledge, graph: &Graph, moment: &Moment, naive: &Naive) {
             expected.sort_unstable();
             let texts: Vec<&str> = linked.iter().map(|id| view.concept(*id)).collect();
             assert_eq!(texts, expected.iter().map(|(_, text)| *text).collect::<Vec<_>>());
+            check_alike(view, text, &facts);
             let mut walk = view.lemma_walk("en");
             for (at, word) in lexicon.words(text).iter().enumerate() {
                 let beginning: Vec<String> =
@@ -180,6 +183,26 @@ fn check(knowledge: &Knowledge, graph: &Graph, moment: &Moment, naive: &Naive) {
             assert_eq!(walk.most_named(), linked.first().copied(), "{text}");
         }
     });
+}
+
+/// What is spelt like a slip of a text is what a scan of the concepts that have facts finds.
+fn check_alike(view: View<'_>, text: &str, facts: &[Told]) {
+    let lexicon = Lexicon::english();
+    let wanted = format!("{}e", lexicon.key(text));
+    let least = 0.3;
+    let mut expected: Vec<_> = CONCEPTS
+        .iter()
+        .map(|other| (likeness(lexicon, &wanted, &lexicon.key(other)), *other))
+        .filter(|(likeness, other)| *likeness >= least && degree(facts, other, "en") > 0)
+        .collect();
+    expected.sort_by(|one, other| {
+        let degree = |text| std::cmp::Reverse(degree(facts, text, "en"));
+        let by_degree = || degree(one.1).cmp(&degree(other.1));
+        other.0.total_cmp(&one.0).then_with(by_degree).then_with(|| one.1.cmp(other.1))
+    });
+    let alike = view.alike(lexicon, &wanted, least, 1 << 20);
+    let alike: Vec<_> = alike.into_iter().map(|(id, like)| (like, view.concept(id))).collect();
+    assert_eq!(alike, expected, "{wanted}");
 }
 
 fn degree(facts: &[Told], text: &str, language: &str) -> u32 {
@@ -391,6 +414,54 @@ fn listing(knowledge: &Knowledge) -> Vec<String> {
         });
         listed.collect()
     })
+}
+
+/// Search goes by what stands at the moment that a turn reads.
+#[test]
+fn a_slip_is_found_while_its_concept_has_facts() {
+    let says = |head: &str, tail: &str, stands: bool| Change {
+        key: FactKey {
+            source: "unnamed".to_owned(),
+            head: head.to_owned(),
+            relation: "IsA".to_owned(),
+            tail: tail.to_owned(),
+        },
+        upsert: stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() }),
+    };
+    let mut facts: Vec<ImportedFact> = (0..300)
+        .map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0))
+        .collect();
+    facts.extend(["yellow", "hot"].map(|tail| ImportedFact::new("mustard", "IsA", tail, 1.0)));
+    run(facts, move |mut following| {
+        let found = |moment: &Moment, knowledge: &Knowledge| {
+            knowledge.at(moment, |view| {
+                let said = (0, Lexicon::english(), "my mustardd, my zorblaxx?");
+                let found = search(view, said, &[], 0.15, &SearchConfig::default());
+                let concept = |mention: &Mention| view.concept(mention.concept).to_owned();
+                (found.mentions.iter().map(concept).collect::<Vec<_>>(), found.missing)
+            })
+        };
+        let none = Vec::<String>::new;
+        let missing = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let first = following.knowledge.now();
+        let base = (missing(&["mustard"]), missing(&["zorblaxx"]));
+        assert_eq!(found(&first, &following.knowledge), base);
+        let put = vec![says("zorblax", "thing", true), says("zorblax", "word", true)];
+        let second = following.learn(put);
+        let both = (missing(&["mustard", "zorblax"]), none());
+        assert_eq!(found(&second, &following.knowledge), both);
+        let gone = vec![says("mustard", "hot", false), says("mustard", "yellow", false)];
+        let third = following.learn(gone);
+        let other = (missing(&["zorblax"]), missing(&["mustardd"]));
+        assert_eq!(found(&third, &following.knowledge), other);
+        let fourth = following.learn(vec![says("zorblax", "word", false)]);
+        let neither = (none(), missing(&["mustardd", "zorblaxx"]));
+        assert_eq!(found(&fourth, &following.knowledge), neither, "one fact is too few");
+        assert_eq!(found(&second, &following.knowledge), both, "who reads an earlier moment");
+        assert_eq!(found(&first, &following.knowledge), base);
+        drop((first, second, third, fourth));
+        following.end();
+    });
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl Doing {
 
 fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
     match config.log.kind {
-        LogKind::Kafka => Ok(Box::new(kafka::write(&config.log.kafka)?)),
+        LogKind::Kafka => Ok(Box::new(kafka::write(&config.log.kafka, Topic::Knowledge)?)),
         LogKind::Embedded => {
             let directory = config.log.directory.as_deref().context("log.directory is missing")?;
             let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(

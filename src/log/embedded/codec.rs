@@ -75,6 +75,7 @@ fn code(topic: Topic) -> u8 {
         Topic::DeadLetters => 3,
         Topic::History => 4,
         Topic::Knowledge => 5,
+        Topic::Views => 6,
     }
 }
 

@@ -173,7 +173,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
                 .map_err(|error| refused(&format!("has a key that is none: {error}")))?;
             change(key, parsed.entry.is_some(), output.value.as_deref())
         }
-        Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge => {
+        Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge | Topic::Views => {
             output.value.clone().ok_or_else(|| refused("has no value"))?
         }
     };

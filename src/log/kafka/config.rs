@@ -25,6 +25,10 @@ pub struct KafkaConfig {
     /// Names this process as a writer. Each process needs its own and must keep it over
     /// restarts: who takes it fences the one that had it, and aborts what that left open.
     pub transactional_id: String,
+    /// Names the one process that publishes the views of this log (`turnstream views`), as
+    /// `transactional_id` names one that serves turns; the same wherever it may run, so that who
+    /// starts last is the one.
+    pub views_transactional_id: String,
     /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more.
     /// Its partitions wait so long for another owner.
     pub session_timeout_ms: u32,
@@ -49,11 +53,12 @@ pub struct KafkaConfig {
     pub send_queue_kib: u32,
     /// The names of the topics.
     pub topics: KafkaTopics,
-    /// Whether topics that are missing are created at start, `history` and `knowledge` compacted. Needs the
-    /// permission to create topics. Otherwise a missing topic is an error.
+    /// Whether topics that are missing are created at start, `history`, `knowledge` and `views`
+    /// compacted. Needs the permission to create topics. Otherwise a missing topic is an error.
     pub create_topics: bool,
-    /// Partitions of a topic that is created, 1 or more, other than that of knowledge; where some topics are there already,
-    /// the others get as many as those have. It cannot be raised later: keys would move.
+    /// Partitions of a topic that is created, 1 or more, other than that of knowledge; where some
+    /// topics are there already, the others get as many as those have. It cannot be raised later:
+    /// keys would move.
     #[schemars(range(min = 1))]
     pub create_partitions: i32,
     /// Partitions of the topic of knowledge where it is created, 1 or more. With one, changes are
@@ -81,6 +86,7 @@ impl Default for KafkaConfig {
             group_id: "turnstream".to_owned(),
             group_instance_id: String::new(),
             transactional_id: "turnstream-1".to_owned(),
+            views_transactional_id: "turnstream-views".to_owned(),
             session_timeout_ms: 6_000,
             max_poll_interval_ms: 120_000,
             transaction_timeout_ms: 10_000,
@@ -101,8 +107,8 @@ impl Default for KafkaConfig {
     }
 }
 
-/// The names of the topics on the broker. All but `knowledge` must have the same number of
-/// partitions.
+/// The names of the topics on the broker. All but `knowledge` and `views` must have the same number
+/// of partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaTopics {
@@ -119,6 +125,8 @@ pub struct KafkaTopics {
     /// Changes to the knowledge, for every process; compacted. Read where `knowledge.live` is
     /// set.
     pub knowledge: String,
+    /// What responses and knowledge amount to; compacted. Only `turnstream views` needs it.
+    pub views: String,
 }
 
 impl Default for KafkaTopics {
@@ -131,6 +139,7 @@ impl Default for KafkaTopics {
             dead_letters: name(Topic::DeadLetters),
             history: name(Topic::History),
             knowledge: name(Topic::Knowledge),
+            views: name(Topic::Views),
         }
     }
 }
@@ -145,6 +154,7 @@ impl KafkaTopics {
             Topic::DeadLetters => &self.dead_letters,
             Topic::History => &self.history,
             Topic::Knowledge => &self.knowledge,
+            Topic::Views => &self.views,
         }
     }
 }
@@ -245,6 +255,7 @@ impl KafkaConfig {
             ("bootstrap_servers", &self.bootstrap_servers),
             ("group_id", &self.group_id),
             ("transactional_id", &self.transactional_id),
+            ("views_transactional_id", &self.views_transactional_id),
         ] {
             if value.is_empty() {
                 return refuse(format!("`kafka.{name}` is empty; set it"));
@@ -334,7 +345,7 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the follower of knowledge, which never joins the group either.
+    /// Of a follower, which never joins the group either.
     pub(super) fn follower_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
         // They tell the lag, at no request to the broker.

@@ -1,5 +1,4 @@
-//! A follower of the topic of knowledge: a consumer that is assigned every partition, in no
-//! group.
+//! A follower of a topic: a consumer that is assigned every partition, in no group.
 //!
 //! The client tells of the end of a partition without its offset, once it stands there with
 //! everything before it fetched, marks of transactions and aborted records included. So nothing
@@ -21,6 +20,7 @@ use super::super::{Follower, LogError, Record, Topic};
 use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::{OutsideGroup, change};
+use super::topics::without;
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
 /// How long one question for the ends of partitions waits.
@@ -30,9 +30,10 @@ const RETRY: Duration = Duration::from_millis(50);
 /// How often it is told that a transaction is waited for.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Reads every partition of the topic of knowledge.
+/// Reads every partition of a topic.
 pub struct KafkaFollower {
     config: KafkaConfig,
+    topic: Topic,
     client: BaseConsumer<Following>,
     /// Whom a broker tells why it refuses us.
     watermarks: BaseConsumer<Membership>,
@@ -70,22 +71,23 @@ impl ClientContext for Following {
 
 impl ConsumerContext for Following {}
 
-/// Opens the topic of knowledge and follows it from its beginning. It is checked first, and made
-/// where it is missing and the configuration says so.
+/// Opens a topic and follows it from its oldest record. It is checked first, and made where it is
+/// missing and the configuration says so.
 ///
 /// # Errors
 ///
 /// [`LogError::Refused`] where the settings or the topic are not fit, with what to change;
 /// [`LogError::Kafka`] where the broker cannot be reached or refuses.
-pub fn follow(config: &KafkaConfig) -> Result<KafkaFollower, LogError> {
+pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogError> {
     config.check()?;
-    let topic = config.topics.name(Topic::Knowledge);
-    let making = |source| failed("making the reader of knowledge from `kafka.client`", source);
+    let topic = config.topics.name(wanted);
+    let making =
+        |source| failed(&format!("making the reader of `{topic}` from `kafka.client`"), source);
     let watermarks: BaseConsumer<Membership> = config
         .uncommitted_settings()
         .create_with_context(Membership::new(topic))
         .map_err(making)?;
-    let partitions = topics::fit_knowledge(&watermarks, config)?;
+    let partitions = topics::fit_alone(&watermarks, config, wanted)?;
     let following = Following { topic: topic.to_owned(), ends: Mutex::default() };
     let client: BaseConsumer<Following> =
         config.follower_settings().create_with_context(following).map_err(making)?;
@@ -106,6 +108,7 @@ pub fn follow(config: &KafkaConfig) -> Result<KafkaFollower, LogError> {
     let behind = ends.into_iter().filter(|(_, end)| *end > 0).collect();
     Ok(KafkaFollower {
         config: config.clone(),
+        topic: wanted,
         client,
         watermarks,
         positions,
@@ -145,7 +148,7 @@ fn ends<C: ConsumerContext>(
 
 impl KafkaFollower {
     fn topic(&self) -> &str {
-        self.config.topics.name(Topic::Knowledge)
+        self.config.topics.name(self.topic)
     }
 
     /// Begins to read once everything below the ends is certain.
@@ -198,7 +201,7 @@ impl KafkaFollower {
     /// Moves on over a record.
     fn pass(&mut self, partition: i32, offset: i64) -> Result<(), LogError> {
         self.at_end.remove(&partition);
-        let topic = self.config.topics.name(Topic::Knowledge);
+        let topic = self.config.topics.name(self.topic);
         let Some(position) = self.positions.get_mut(&partition) else { return Ok(()) };
         if offset < *position {
             return Err(LogError::Refused(format!(
@@ -221,9 +224,10 @@ impl KafkaFollower {
         let doing = format!("reading topic `{topic}`");
         match source.rdkafka_error_code() {
             Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
+                let without = without(self.topic);
                 return Err(LogError::Refused(format!(
-                    "topic `{topic}` is gone; create it again and start the process again, or set \
-                     `kafka.topics.knowledge`, or `knowledge.live = false`"
+                    "topic `{topic}` is gone; create it again and start the process again, or name \
+                     another in `kafka.topics`{without}"
                 )));
             }
             _ if matches!(source, KafkaError::MessageConsumptionFatal(_)) => {

@@ -88,6 +88,7 @@ impl Broker {
             &mut config.topics.dead_letters,
             &mut config.topics.history,
             &mut config.topics.knowledge,
+            &mut config.topics.views,
         ] {
             *name = format!("{prefix}-{name}");
         }
@@ -156,7 +157,7 @@ impl Bed for Topics {
     }
 
     fn follow(&mut self) -> KafkaFollower {
-        follow(&self.0).unwrap()
+        follow(&self.0, Topic::Knowledge).unwrap()
     }
 
     fn put(&mut self, partition: i32, key: &str, value: Option<&str>) {
@@ -233,7 +234,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 16] = [
+    let own: [(&str, Property<Broker>); 17] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -245,6 +246,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         ),
         ("the_topic_of_knowledge_is_checked", unfit_topics::the_topic_of_knowledge_is_checked),
         ("a_fenced_writer_says_so", fencing::a_fenced_writer_says_so),
+        ("one_publishes_at_a_time", fencing::one_publishes_at_a_time),
         ("a_fenced_member_says_so", fencing::a_fenced_member_says_so),
         ("a_static_member_keeps_its_partitions", fencing::a_static_member_keeps_its_partitions),
         (

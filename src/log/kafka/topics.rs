@@ -71,27 +71,49 @@ pub(super) fn fit(
     Ok(Fit { partitions, accepted_bytes })
 }
 
-/// Checks the topic of knowledge, and makes it where it is missing and the configuration says so.
-/// Gives its number of partitions.
+/// Checks one topic that is followed or written to for itself, and makes it where it is missing and
+/// the configuration says so. Gives its number of partitions.
 ///
 /// # Errors
 ///
 /// As [`fit`].
-pub(super) fn fit_knowledge(
+pub(super) fn fit_alone(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
+    topic: Topic,
 ) -> Result<i32, LogError> {
-    let topic = Topic::Knowledge;
     let admin = admin(config)?;
     let found = match find(client, config, topic, false)? {
         Some(found) => Some(found),
         None => {
-            create(&admin, config, &[topic], config.create_knowledge_partitions)?;
+            create(&admin, config, &[topic], created_partitions(client, config, topic)?)?;
             find(client, config, topic, true)?
         }
     };
     check(config, &settings(&admin, config, &[topic])?)?;
     Ok(found.map_or(0, |found| found.partitions))
+}
+
+/// Partitions of a topic that is made for itself. That of knowledge has its own number, and every
+/// other that of the turns where they are there.
+fn created_partitions(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+    topic: Topic,
+) -> Result<i32, LogError> {
+    if topic == Topic::Knowledge {
+        return Ok(config.create_knowledge_partitions);
+    }
+    let turns = find(client, config, Topic::Turns, false)?;
+    Ok(turns.map_or(config.create_partitions, |turns| turns.partitions))
+}
+
+/// What else could be done where a topic is not there.
+pub(super) fn without(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Knowledge => ", or set `knowledge.live = false` to do without changes to it",
+        _ => "",
+    }
 }
 
 /// Waits for the answer of an admin client, which a thread of its own fetches within the timeout
@@ -184,10 +206,7 @@ pub(super) fn find(
                 None => code.to_string(),
             },
         };
-        let without = match wanted {
-            Topic::Knowledge => ", or set `knowledge.live = false` to do without changes to it",
-            _ => "",
-        };
+        let without = without(wanted);
         return Err(LogError::Refused(format!(
             "topic `{name}` at {}: {why}; create it (`deploy/kafka/topics` does), or set \
              `kafka.create_topics = true`, or name another in `kafka.topics`{without}",

@@ -64,7 +64,7 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let mut found = Vec::new();
     for topic in Topic::ALL {
         // Who does not follow it need not have it; it is not made here.
-        let create_topics = topic == Topic::Knowledge;
+        let create_topics = !Topic::OF_TURNS.contains(&topic);
         let config = KafkaConfig { create_topics, ..config.clone() };
         let partitions = find(&all, &config, topic, false)?.map_or(0, |topic| topic.partitions);
         let topic = config.topics.name(topic);

@@ -1,8 +1,13 @@
-//! A writer to the topic of knowledge: idempotent, and certain on all copies.
+//! A writer to a compacted topic: idempotent, and certain on all copies.
+//!
+//! Several processes may [`write()`] to the topic of knowledge, each record for itself. One process
+//! [`publish`]es views: it writes in transactions, whose id fences the process before it, so that
+//! two never write in turn what the other one takes for its own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
@@ -12,18 +17,28 @@ use turnstream_operators::partitioner::Partitioner;
 
 use super::super::write::{Stretch, Writer, Written};
 use super::super::{LogError, Topic};
-use super::errors::failed;
+use super::errors::{self, failed};
 use super::membership::Membership;
+use super::producer::take_id;
 use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings, topics};
 
 /// How long one wait for deliveries takes.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// Writes changes to the knowledge.
+/// Writes keyed records to a topic.
 pub struct KafkaWriter {
     client: BaseProducer<Deliveries>,
     topic: String,
     partitions: i32,
+    transactions: Option<Transactions>,
+}
+
+/// Of a writer whose records between two [`finish`](Writer::finish)es are seen together.
+struct Transactions {
+    /// Whose transactional id is ours.
+    config: KafkaConfig,
+    /// Whether one was begun and not ended.
+    open: bool,
 }
 
 /// What became of the records.
@@ -64,29 +79,55 @@ impl ProducerContext for Deliveries {
     }
 }
 
-/// Opens the topic of knowledge to write to it. It is checked first, and made where it is missing
-/// and the configuration says so.
+/// Opens a topic to write to it. It is checked first, and made where it is missing and the
+/// configuration says so.
 ///
 /// # Errors
 ///
 /// [`LogError::Refused`] where the settings or the topic are not fit, with what to change;
 /// [`LogError::Kafka`] where the broker cannot be reached or refuses.
-pub fn write(config: &KafkaConfig) -> Result<KafkaWriter, LogError> {
+pub fn write(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError> {
+    let mut settings = shared_settings(config);
+    settings
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("message.timeout.ms", REQUEST_TIMEOUT.as_millis().to_string())
+        .set("queue.buffering.max.kbytes", config.send_queue_kib.to_string());
+    open(config, topic, &settings)
+}
+
+/// Opens a topic to be its only writer, in transactions under `kafka.views_transactional_id`:
+/// whoever had that id is fenced, and what it left open is aborted. What is written between two
+/// [`finish`](Writer::finish)es is seen whole or not at all. An error ends the writer.
+///
+/// # Errors
+///
+/// As [`write()`]; and later [`LogError::Fenced`] where another process takes the id.
+pub fn publish(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError> {
+    let transactional_id = config.views_transactional_id.clone();
+    let config = KafkaConfig { transactional_id, ..config.clone() };
+    let mut writer = open(&config, topic, &config.producer_settings(None))?;
+    take_id(&writer.client, &config)?;
+    writer.transactions = Some(Transactions { config, open: false });
+    Ok(writer)
+}
+
+fn open(
+    config: &KafkaConfig,
+    wanted: Topic,
+    settings: &ClientConfig,
+) -> Result<KafkaWriter, LogError> {
     config.check()?;
-    let topic = config.topics.name(Topic::Knowledge);
+    let topic = config.topics.name(wanted);
     let asking: BaseConsumer<Membership> = config
         .uncommitted_settings()
         .create_with_context(Membership::new(topic))
         .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))?;
-    let partitions = topics::fit_knowledge(&asking, config)?;
-    let client = shared_settings(config)
-        .set("enable.idempotence", "true")
-        .set("acks", "all")
-        .set("message.timeout.ms", REQUEST_TIMEOUT.as_millis().to_string())
-        .set("queue.buffering.max.kbytes", config.send_queue_kib.to_string())
+    let partitions = topics::fit_alone(&asking, config, wanted)?;
+    let client = settings
         .create_with_context(Deliveries::default())
         .map_err(|source| failed("making a Kafka producer from `kafka.client`", source))?;
-    Ok(KafkaWriter { client, topic: topic.to_owned(), partitions })
+    Ok(KafkaWriter { client, topic: topic.to_owned(), partitions, transactions: None })
 }
 
 impl KafkaWriter {
@@ -104,13 +145,47 @@ impl KafkaWriter {
              again does no harm",
             self.topic
         );
-        failed(&doing, source)
+        let first = self.client.client().fatal_error().map(|(code, _)| code);
+        let is_fatal = first.is_some()
+            || matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
+        match &self.transactions {
+            Some(of) if is_fatal => errors::fatal(&of.config, &doing, first, false, source),
+            _ => failed(&doing, source),
+        }
+    }
+
+    /// Begins a transaction where there are transactions and none is open.
+    fn begin(&mut self) -> Result<(), LogError> {
+        let Some(Transactions { open: open @ false, .. }) = &mut self.transactions else {
+            return Ok(());
+        };
+        *open = true;
+        self.client.begin_transaction().map_err(|source| self.failed(source))
+    }
+
+    /// Ends the open transaction, if any. Everything was delivered.
+    fn commit(&mut self) -> Result<(), LogError> {
+        let Some(Transactions { open: open @ true, config }) = &mut self.transactions else {
+            return Ok(());
+        };
+        let timeout = Duration::from_millis(u64::from(config.transaction_timeout_ms));
+        let deadline = Instant::now() + timeout;
+        *open = false;
+        loop {
+            match self.client.commit_transaction(timeout) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline => {}
+                Err(source) => return Err(self.failed(source)),
+            }
+        }
     }
 }
 
 impl Writer for KafkaWriter {
     fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError> {
         self.check()?;
+        self.begin()?;
         let partition = Partitioner::Murmur2.partition(key, self.partitions).unwrap_or(0);
         let record = BaseRecord::<[u8], [u8]>::to(&self.topic).partition(partition).key(key);
         let mut record = match value {
@@ -137,6 +212,7 @@ impl Writer for KafkaWriter {
             self.client.poll(SLICE);
         }
         self.check()?;
+        self.commit()?;
         Ok(std::mem::take(&mut self.client.context().delivered().written))
     }
 }

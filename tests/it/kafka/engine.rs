@@ -1,4 +1,4 @@
-//! `turnstream run` as a process of its own.
+//! `turnstream run`, or another command that serves, as a process of its own.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,13 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts the program that Cargo built for this test; its log goes to a file.
     pub(crate) fn start(config: &Path, log: &Path) -> Self {
+        Self::start_command("run", config, log)
+    }
+
+    /// The same with another command than `run` that goes on until it is told to stop.
+    pub(crate) fn start_command(command: &str, config: &Path, log: &Path) -> Self {
         let file = File::create(log).expect("a file for the log");
-        let process = crate::turnstream(&["run", "--config"])
+        let process = crate::turnstream(&[command, "--config"])
             .arg(config)
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
@@ -36,7 +41,7 @@ impl Engine {
     /// Panics, with the end of the log, where the engine has ended by itself.
     pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.status() {
-            panic!("turnstream run ended by itself: {status}\n{}", self.log_end());
+            panic!("turnstream ended by itself: {status}\n{}", self.log_end());
         }
     }
 

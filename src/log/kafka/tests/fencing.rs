@@ -1,6 +1,8 @@
 //! Who goes by a name that another process took.
 
 use super::*;
+use crate::log::Follower as _;
+use crate::log::write::Writer as _;
 
 pub(super) fn a_fenced_writer_says_so(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
@@ -40,6 +42,41 @@ pub(super) fn a_fenced_member_says_so(broker: &mut Broker) {
         LogError::Fenced { name: "group instance id", id } => assert_eq!(id, "member-1"),
         other => panic!("{other:?}"),
     }
+}
+
+/// One process publishes: who comes later has the topic for itself, and what the one before left
+/// open is nobody's.
+pub(super) fn one_publishes_at_a_time(broker: &mut Broker) {
+    let mut config = KafkaConfig { create_topics: true, create_partitions: 3, ..broker.unmade() };
+    config.views_transactional_id = format!("{}-views", config.group_id);
+    let mut first = publish(&config, Topic::Views).unwrap();
+    first.write(b"k", Some(b"first")).unwrap();
+    let written = first.finish().unwrap();
+    assert_eq!(written.values().map(|stretch| stretch.records).sum::<u64>(), 1);
+    first.write(b"k", Some(b"never committed")).unwrap();
+    let mut second = publish(&config, Topic::Views).unwrap();
+    for _ in 0..2 {
+        let lost = first.write(b"k", Some(b"late")).and_then(|()| first.finish());
+        match lost {
+            Err(LogError::Fenced { name: "transactional id", id }) => {
+                assert_eq!(id, config.views_transactional_id);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    second.write(b"k", None).unwrap();
+    second.finish().unwrap();
+    second.finish().unwrap();
+    let mut follower = follow(&config, Topic::Views).unwrap();
+    assert_eq!(follower.positions().len(), 3);
+    let mut records = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !follower.has_caught_up() {
+        assert!(Instant::now() < deadline, "{records:?}");
+        records.extend(follower.poll(Duration::from_millis(50)).unwrap());
+    }
+    let values: Vec<_> = records.into_iter().map(|record| record.value).collect();
+    assert_eq!(values, [Some(b"first".to_vec()), None]);
 }
 
 /// A member with a name of its own comes back within the session, and the group does not stir.

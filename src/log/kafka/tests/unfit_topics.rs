@@ -29,6 +29,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
         &mut others.topics.recorded,
         &mut others.topics.dead_letters,
         &mut others.topics.knowledge,
+        &mut others.topics.views,
     ] {
         name.push_str("-unused");
     }
@@ -77,6 +78,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     assert_eq!(setting(&config, Topic::Turns, "cleanup.policy"), "delete");
     // Those that are there say how many partitions the others get; nothing else is touched.
     config.create_partitions = 5;
+    assert_eq!(follow(&config, Topic::Views).unwrap().positions().len(), 3);
     for name in [&mut config.topics.history, &mut config.topics.dead_letters] {
         name.push_str("-new");
     }
@@ -93,7 +95,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
 
 /// The topic of knowledge is checked by who follows it, and by nobody else.
 pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
-    let refusal = |config: &KafkaConfig| match follow(config) {
+    let refusal = |config: &KafkaConfig| match follow(config, Topic::Knowledge) {
         Err(LogError::Refused(said)) => said,
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("the topic was taken"),
@@ -105,11 +107,11 @@ pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
     }
     config.create_topics = true;
     config.create_knowledge_partitions = 2;
-    assert_eq!(follow(&config).unwrap().positions(), [(0, 0), (1, 0)].into());
+    assert_eq!(follow(&config, Topic::Knowledge).unwrap().positions(), [(0, 0), (1, 0)].into());
     assert_eq!(setting(&config, Topic::Knowledge, "cleanup.policy"), "compact");
     config.create_topics = false;
     config.create_knowledge_partitions = 7;
-    assert_eq!(follow(&config).unwrap().positions().len(), 2, "as it is there");
+    assert_eq!(follow(&config, Topic::Knowledge).unwrap().positions().len(), 2, "as it is there");
     for policy in ["delete", "compact,delete"] {
         let unfit = broker.unmade();
         broker.make_topics(&unfit, 1, |of, made| match of {
@@ -122,6 +124,14 @@ pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
         }
         connect(&unfit).unwrap();
     }
+    let unfit = broker.unmade();
+    broker.make_topics(&unfit, 1, |of, made| match of {
+        Topic::Views => made.set("cleanup.policy", "delete"),
+        _ => made,
+    });
+    let Err(LogError::Refused(said)) = publish(&unfit, Topic::Views) else { panic!("taken") };
+    assert!(said.contains("topic of views") && said.contains("would be gone"), "{said}");
+    connect(&unfit).unwrap();
 }
 
 /// A record that is no turn and as large as its topic takes does not stop the process.

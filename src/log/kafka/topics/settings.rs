@@ -138,15 +138,15 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
     let Some(policy) = &found.policy else { return Ok(()) };
     let has = |wanted| policy.split(',').any(|it| it.trim() == wanted);
     if topic.is_compacted() && (!has("compact") || has("delete")) {
-        let lost = match topic {
-            Topic::Knowledge => "what was put or taken back would be forgotten",
-            _ => "conversations would lose what they remember",
+        let (of, lost) = match topic {
+            Topic::Knowledge => ("knowledge", "what was put or taken back would be forgotten"),
+            Topic::Views => ("views", "counts that do not change would be gone"),
+            _ => ("histories", "conversations would lose what they remember"),
         };
         return Err(LogError::Refused(format!(
-            "topic `{name}` has cleanup.policy={policy}, and the topic of {} must have compact \
+            "topic `{name}` has cleanup.policy={policy}, and the topic of {of} must have compact \
              alone: deleted by age, {lost}; set cleanup.policy=compact, or create it with \
-             `deploy/kafka/topics` or `kafka.create_topics`",
-            if topic == Topic::Knowledge { "knowledge" } else { "histories" }
+             `deploy/kafka/topics` or `kafka.create_topics`"
         )));
     }
     if !topic.is_compacted() && has("compact") {
@@ -169,8 +169,8 @@ pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize>
         Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
         Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
         Topic::Responses | Topic::Recorded | Topic::History => client,
-        // A change is small.
-        Topic::Knowledge => return None,
+        // A change is small, and so is a count.
+        Topic::Knowledge | Topic::Views => return None,
     };
     (needed > TOPIC_LIMIT_BYTES).then_some(needed)
 }

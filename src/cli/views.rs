@@ -1,0 +1,176 @@
+//! `turnstream views`: counts what responses and knowledge amount to, and keeps the topic of views
+//! equal to it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::Serialize;
+use turnstream_schemas::ViewName;
+
+use super::{load_config, print_json, signals};
+use crate::config::{Config, LogKind};
+use crate::log::embedded::EmbeddedLog;
+use crate::log::{Follower, LogError, Topic, kafka};
+use crate::metrics::{MetricsConfig, ViewsMetrics};
+use crate::views::{Ends, Publishing, Rows, Size, Summary};
+
+/// Count which facts and relations ground responses, and which concepts are asked for and missing,
+/// and publish it on the log's topic of views.
+///
+/// Reads responses and changes to the knowledge from their oldest record, writes where the topic of
+/// views differs, and goes on until SIGTERM or SIGINT. One process does this for a log: who starts
+/// fences the one before.
+///
+/// With log.kind = "embedded" it counts what a directory holds while no `turnstream run` has it,
+/// and ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0  stopped cleanly, or done
+  1  failure while running
+  2  wrong usage or configuration: mend it first
+  4  fenced: another process publishes the views of this log now
+  5  the broker cannot be reached, or the Kafka client cannot go on: restart, nothing is lost
+  6  the log refuses us, or more is on it than views.max_rows and max_statements allow
+
+Examples:
+  turnstream views --config turnstream.toml
+  turnstream views --config turnstream.toml --once --top 20
+  turnstream views --config turnstream.toml --once --json")]
+pub struct Args {
+    /// The configuration, as for run; the defaults where it is not given.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Stop once everything is published that is on the log now.
+    #[arg(long)]
+    pub once: bool,
+    /// How many of the largest counts of each view to show in the end.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// Next offsets that were not counted, by partition.
+    offsets: Offsets,
+    views: Vec<Shown<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Offsets {
+    responses: BTreeMap<i32, i64>,
+    knowledge: BTreeMap<i32, i64>,
+}
+
+/// A view, over all partitions.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    view: &'static str,
+    #[serde(flatten)]
+    size: Size,
+    top: Vec<Top<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Top<'a> {
+    key: &'a str,
+    count: u64,
+}
+
+/// Counts and publishes.
+///
+/// # Errors
+/// Where the configuration is wrong, the log cannot be reached, refuses or fences us, or more is on
+/// it than may be held.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.config.as_deref())?.value;
+    let stop = signals::stop_on_signals()?;
+    let address = config.views.metrics_address.clone();
+    let served = MetricsConfig { address, ..config.metrics };
+    let metrics = ViewsMetrics::new(&served);
+    // Serves until this returns.
+    let _server = served.serve(metrics.clone())?;
+    let ends = open(&config)?;
+    // Nobody else can write to the directory of an embedded log while it is open here.
+    let once = args.once || config.log.kind == LogKind::Embedded;
+    let mut publishing = Publishing::new(ends, &config.views, &metrics);
+    publishing.run(once, &stop)?;
+    let [responses, knowledge] = publishing.offsets();
+    let report = Report {
+        summary: publishing.summary(),
+        offsets: Offsets { responses, knowledge },
+        views: shown(publishing.rows(), args.top),
+    };
+    if args.json {
+        print_json(out, &report)?;
+    } else {
+        print(&report, out)?;
+    }
+    Ok(())
+}
+
+fn open(config: &Config) -> anyhow::Result<Ends> {
+    match config.log.kind {
+        LogKind::Kafka => Ok(open_kafka(config)?),
+        LogKind::Embedded => {
+            let directory = config.log.directory.as_deref().context("log.directory is missing")?;
+            let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(
+                "the views of an embedded log are counted while no `turnstream run` has it",
+            )?;
+            let knowledge = || Box::new(log.follower(Topic::Knowledge)) as Box<dyn Follower>;
+            Ok(Ends {
+                writer: Box::new(log.writer(Topic::Views)),
+                published: Some(Box::new(log.follower(Topic::Views))),
+                responses: Box::new(log.follower(Topic::Responses)),
+                knowledge: config.knowledge.live.then(knowledge),
+            })
+        }
+    }
+}
+
+fn open_kafka(config: &Config) -> Result<Ends, LogError> {
+    let kafka = &config.log.kafka;
+    // First, so that from here on nobody else writes what we are about to read.
+    let writer = Box::new(kafka::publish(kafka, Topic::Views)?);
+    let published = Some(Box::new(kafka::follow(kafka, Topic::Views)?) as Box<dyn Follower>);
+    let responses = Box::new(kafka::follow(kafka, Topic::Responses)?);
+    let mut knowledge: Option<Box<dyn Follower>> = None;
+    if config.knowledge.live {
+        knowledge = Some(Box::new(kafka::follow(kafka, Topic::Knowledge)?));
+    }
+    Ok(Ends { writer, published, responses, knowledge })
+}
+
+fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
+    let sizes = rows.sizes();
+    let shown = ViewName::ALL.map(|view| Shown {
+        view: view.name(),
+        size: sizes[&view],
+        top: rows.top(view).take(top).map(|(key, count)| Top { key, count }).collect(),
+    });
+    shown.into()
+}
+
+fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Summary { responses, changes, refused, written, removed, .. } = report.summary;
+    writeln!(
+        out,
+        "{responses} responses and {changes} changes counted, {refused} records passed over; \
+         {written} rows written, {removed} removed"
+    )?;
+    for Shown { view, size, top } in &report.views {
+        writeln!(out, "\n{view}: {} keys, {} in all", size.keys, size.count)?;
+        for Top { key, count } in top {
+            writeln!(out, "{count:>8}  {key}")?;
+        }
+    }
+    Ok(())
+}

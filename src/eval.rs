@@ -1,4 +1,5 @@
 //! Measuring the engine's parts on public data sets, as methods' papers do. Each measure says how
 //! it is defined; `docs/` has the figures.
 
+pub mod ranking;
 pub mod retrieval;

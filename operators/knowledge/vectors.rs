@@ -165,8 +165,13 @@ impl FactVectors {
     /// The vector of a fact of the snapshot; `None` for a fact that the snapshot does not have as
     /// it stands there.
     pub fn of<'v>(&'v self, graph: &Graph, fact: &Fact) -> Option<Row<'v>> {
-        let at = ROWS_AT + graph.position(fact)? * self.header.row_bytes();
-        Row::read(self.map.get(at..at + self.header.row_bytes())?)
+        self.at(graph.position(fact)?)
+    }
+
+    /// The vector of the fact at a place of [`Graph::facts`].
+    pub fn at(&self, position: usize) -> Option<Row<'_>> {
+        let begin = ROWS_AT + position * self.header.row_bytes();
+        Row::read(self.map.get(begin..begin + self.header.row_bytes())?)
     }
 }
 

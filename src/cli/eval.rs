@@ -8,6 +8,9 @@ use serde_json::json;
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchForm, SearchWithin};
 
 use super::{InputRefused, Usage, print_json};
+
+mod ranking;
+
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 
 /// `turnstream eval`
@@ -26,6 +29,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             EvalCommand::Retrieval(args) => args.json,
+            EvalCommand::Ranking(args) => args.json,
         }
     }
 }
@@ -36,6 +40,9 @@ pub enum EvalCommand {
     /// Is the evidence found that a data set marks as gold?
     #[command(after_help = RETRIEVAL_EXAMPLES)]
     Retrieval(RetrievalArgs),
+    /// How much of one encoder's ranking of facts does another keep?
+    #[command(after_help = ranking::EXAMPLES)]
+    Ranking(ranking::RankingArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -123,6 +130,7 @@ pub enum Within {
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         EvalCommand::Retrieval(args) => retrieval(args, out),
+        EvalCommand::Ranking(args) => ranking::execute(args, out),
     }
 }
 

@@ -10,6 +10,8 @@
 //! of its own, which is harder for trees than tight clusters and easier than evenly spread
 //! points. Real embeddings lie between the two.
 
+#![allow(clippy::print_stdout)]
+
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;

@@ -98,7 +98,7 @@ fn words_and_meaning_are_weighed() {
     }
     let words = ["documents/d3#0", "documents/d1#0", "documents/d2#0"];
     assert_eq!(ids(&found(&["u: parking?"], false, &config)), words, "without an embedding");
-    let bm25 = DocumentRetrievalConfig { form: SearchForm::Bm25, ..config.clone() };
+    let bm25 = DocumentRetrievalConfig { form: SearchForm::Bm25, ..config };
     assert_eq!(ids(&found(&["u: parking?"], true, &bm25)), words);
     let dense = DocumentRetrievalConfig { form: SearchForm::Dense, ..config };
     let meaning = ["documents/d2#0", "documents/d1#0", "documents/d3#0"];
@@ -125,9 +125,9 @@ fn the_titles_named_last_bound_the_search() {
 #[test]
 fn bounds_hold() {
     let config = DocumentRetrievalConfig { form: SearchForm::Bm25, ..Default::default() };
-    let few = DocumentRetrievalConfig { max_passages: 2, ..config.clone() };
+    let few = DocumentRetrievalConfig { max_passages: 2, ..config };
     assert_eq!(ids(&found(&["u: x"], false, &few)), ["documents/d3#0", "documents/d1#0"]);
-    let good = DocumentRetrievalConfig { min_score: 0.5, ..config.clone() };
+    let good = DocumentRetrievalConfig { min_score: 0.5, ..config };
     assert_eq!(found(&["u: x"], false, &good).len(), 2);
     let narrow = DocumentRetrievalConfig { max_found: 1, ..config };
     assert_eq!(found(&["u: x"], false, &narrow).len(), 1);

@@ -57,7 +57,7 @@ fn best_sentence<'t>(
         };
         let found: BTreeSet<String> = terms(sentence).into_iter().collect();
         let shared = found.intersection(asked).count();
-        if fits(&said) && best.is_none_or(|(most, _)| shared > most) {
+        if fits(said) && best.is_none_or(|(most, _)| shared > most) {
             best = Some((shared, said));
         }
     }

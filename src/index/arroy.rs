@@ -44,7 +44,7 @@ pub struct TreeConfig {
 
 impl Default for TreeConfig {
     fn default() -> Self {
-        Self { trees: 50, oversampling: 1 }
+        Self { trees: 50, oversampling: 4 }
     }
 }
 

@@ -79,6 +79,11 @@ pub enum Retriever<'a> {
     },
 }
 
+/// The first persona and the first document of two rankings.
+type First = (Option<usize>, Option<usize>);
+/// Whether the first of a ranking is right.
+type IsRight<'r> = &'r dyn Fn(&Case, First) -> bool;
+
 /// Ranks the candidates before every reply of `data` that used any.
 ///
 /// # Errors
@@ -86,7 +91,7 @@ pub enum Retriever<'a> {
 pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalError> {
     let mut lexicon = Lexicon::default();
     let cases = read(data, &mut lexicon)?;
-    let rankings: Vec<(Option<usize>, Option<usize>)> = match retriever {
+    let rankings: Vec<First> = match retriever {
         Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
         Retriever::Fusion { train } => {
             let learning = read(train, &mut lexicon)?;
@@ -118,8 +123,8 @@ fn read(path: &Path, lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn figures(cases: &[Case], rankings: &[(Option<usize>, Option<usize>)]) -> Figures {
-    let share = |both: bool, right: &dyn Fn(&Case, (Option<usize>, Option<usize>)) -> bool| {
+fn figures(cases: &[Case], rankings: &[First]) -> Figures {
+    let share = |both: bool, right: IsRight<'_>| {
         let of: Vec<bool> = cases
             .iter()
             .zip(rankings)
@@ -128,10 +133,10 @@ fn figures(cases: &[Case], rankings: &[(Option<usize>, Option<usize>)]) -> Figur
             .collect();
         of.iter().filter(|right| **right).count() as f64 / of.len().max(1) as f64
     };
-    let persona = |case: &Case, first: (Option<usize>, Option<usize>)| {
+    let persona = |case: &Case, first: First| {
         first.0.is_some_and(|first| case.gold_personas.contains(&first))
     };
-    let documents = |case: &Case, first: (Option<usize>, Option<usize>)| {
+    let documents = |case: &Case, first: First| {
         first.1.is_some_and(|first| case.gold_documents.contains(&first))
     };
     Figures {
@@ -319,7 +324,7 @@ impl Case {
     }
 
     /// The first persona and the first document by BM25 over the last user utterance.
-    fn by_bm25(&self) -> (Option<usize>, Option<usize>) {
+    fn by_bm25(&self) -> First {
         let query = &self.parts[0].0[0];
         let first = |texts: Vec<&Bag>| {
             let statistics = Statistics::of(texts.iter().copied());

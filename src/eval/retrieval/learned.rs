@@ -193,14 +193,14 @@ mod tests {
         };
         let mut gradient = vec![0.0; net.weights.len()];
         net.learn(&rows, &gold, 1.0, &mut gradient);
-        for at in 0..net.weights.len() {
+        for (at, found) in gradient.iter().enumerate() {
             let (kept, step) = (net.weights[at], 1e-6);
             net.weights[at] = kept + step;
             let above = loss(&net);
             net.weights[at] = kept - step;
             let slope = (above - loss(&net)) / (2.0 * step);
             net.weights[at] = kept;
-            assert!((slope - gradient[at]).abs() < 1e-5, "{at}: {slope} is not {}", gradient[at]);
+            assert!((slope - found).abs() < 1e-5, "{at}: {slope} is not {found}");
         }
     }
 

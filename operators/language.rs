@@ -63,6 +63,8 @@ pub struct Lexicon {
     name_characters: WordSet,
     greetings: WordSet,
     acknowledgements: WordSet,
+    /// By their first word.
+    formulas: FxHashMap<&'static str, Vec<Vec<&'static str>>>,
     verbs: WordSet,
     /// Base form → past participle.
     participles: FxHashMap<&'static str, &'static str>,
@@ -113,6 +115,7 @@ impl Lexicon {
             name_characters: lists::words(lists::zh::NAME_CHARACTERS),
             greetings: lists::lines(lists::zh::GREETINGS),
             acknowledgements: lists::lines(lists::zh::ACKNOWLEDGEMENTS),
+            formulas: FxHashMap::default(),
             verbs: WordSet::default(),
             participles: FxHashMap::default(),
         }
@@ -157,6 +160,7 @@ impl Lexicon {
             name_characters: WordSet::default(),
             greetings: lists::lines(lists::GREETINGS),
             acknowledgements: lists::lines(lists::ACKNOWLEDGEMENTS),
+            formulas: lists::phrases(lists::FORMULAS),
             verbs: lists::words(lists::VERBS),
             participles,
         }
@@ -294,6 +298,18 @@ impl Lexicon {
     /// Does the lemma say too little to be looked up on its own ("thing", "make")?
     pub fn is_stop_word(&self, lemma: &str) -> bool {
         self.stop_words.contains(lemma)
+    }
+
+    /// How many words at the beginning of `words` are a set phrase, in which none of them means what
+    /// it names elsewhere ("of course"); 0 where they begin with none.
+    pub fn formula(&self, words: &[Word<'_>]) -> usize {
+        let Some(first) = words.first().filter(|_| !self.formulas.is_empty()) else { return 0 };
+        let begins = |listed: &&Vec<&str>| {
+            listed.len() <= words.len()
+                && words.iter().zip(*listed).all(|(word, listed)| *word.lower == **listed)
+        };
+        let mut listed = self.formulas.get(&*first.lower).into_iter().flatten();
+        listed.find(begins).map_or(0, Vec::len)
     }
 
     /// May the word end a verb phrase ("up" in "wake up")?

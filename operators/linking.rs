@@ -138,8 +138,10 @@ impl Linker<'_> {
         let words = self.lexicon.words(text);
         let mut at = 0;
         while at < words.len() {
-            let Some((concept, count)) = self.longest(text, &words[at..]) else {
-                at += 1;
+            let formula = self.lexicon.formula(&words[at..]);
+            let longest = self.longest(text, &words[at..]);
+            let Some((concept, count)) = longest.filter(|(_, count)| *count > formula) else {
+                at += formula.max(1);
                 continue;
             };
             let (start, end) = (words[at].span.start, words[at + count - 1].span.end);

@@ -20,6 +20,7 @@ mod ingest;
 mod query_production;
 #[path = "../scenes.rs"]
 mod scenes;
+mod search;
 mod topic_planning;
 
 criterion_group! {
@@ -32,6 +33,7 @@ criterion_group! {
         ingest::bench,
         history::bench,
         gate::bench,
+        search::bench,
         query_production::bench,
         topic_planning::bench,
         cross_revision::bench,

@@ -1,6 +1,6 @@
 //! The word lists of `en/` and `zh/`, and how they are read.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A set of words or phrases.
 pub(super) type WordSet = FxHashSet<&'static str>;
@@ -30,6 +30,9 @@ lists! {
     ACKNOWLEDGEMENTS "acknowledgements.txt";
     VERBS "verbs.txt";
 }
+
+/// Set phrases. The lemma index does not depend on them.
+pub(super) const FORMULAS: &str = include_str!("en/formulas.txt");
 
 /// The Chinese lists. The lemma index does not depend on them.
 pub(super) mod zh {
@@ -64,6 +67,17 @@ pub(super) fn words(list: &'static str) -> WordSet {
 /// The lines of a list.
 pub(super) fn lines(list: &'static str) -> WordSet {
     content(list).collect()
+}
+
+/// The lines of a list as phrases of words, by their first word; of each the longest first.
+pub(super) fn phrases(list: &'static str) -> FxHashMap<&'static str, Vec<Vec<&'static str>>> {
+    let mut phrases = FxHashMap::<_, Vec<Vec<_>>>::default();
+    for line in content(list) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        phrases.entry(words[0]).or_default().push(words);
+    }
+    phrases.values_mut().for_each(|of| of.sort_by_key(|words| std::cmp::Reverse(words.len())));
+    phrases
 }
 
 /// A list with columns.

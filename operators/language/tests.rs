@@ -60,6 +60,23 @@ fn every_list_is_lower_case_and_has_words() {
 }
 
 #[test]
+fn set_phrases_are_found_where_they_begin() {
+    let lexicon = Lexicon::english();
+    let formula = |text: &str| lexicon.formula(&lexicon.words(text));
+    for (text, words) in [
+        ("Of course, sir", 2),
+        ("of the course", 0),
+        ("wait a minute, please", 3),
+        ("what\u{2019}s up", 2),
+        ("the course of course", 0),
+        ("", 0),
+    ] {
+        assert_eq!(formula(text), words, "{text}");
+    }
+    assert_eq!(Lexicon::chinese().formula(&Lexicon::chinese().words("of course")), 0);
+}
+
+#[test]
 fn words_have_spans_and_kinds() {
     let lexicon = Lexicon::english();
     let text = "The co-workers’ dogs weren’t running… 3.5 km";

@@ -79,6 +79,17 @@ fn what_says_nothing_is_left_out() {
 }
 
 #[test]
+fn set_phrases_name_nothing_unless_a_concept_is_longer() {
+    let graph = graph_of(&[("course", 9), ("golf course", 3), ("wait", 9), ("go ahead run", 3)]);
+    let check = |text: &str, expected: &[&str]| {
+        assert_eq!(linked(&graph, &[text], &LinkingConfig::default()), expected, "{text}");
+    };
+    check("Of course, go ahead.", &[]);
+    check("of course the course is a golf course", &["course=course", "golf course=golf course"]);
+    check("the go ahead run", &["go ahead run=go ahead run"]);
+}
+
+#[test]
 fn framed_phrases_need_evidence() {
     check("your dog is at home", &["dog=dog", "at home=at home"]);
     check("find a way, finding ways", &[]);
@@ -131,6 +142,18 @@ mod naive {
         lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma)
     }
 
+    /// How many words at the beginning are a set phrase.
+    fn formula(words: &[Found]) -> usize {
+        let phrases = include_str!("../language/en/formulas.txt").lines();
+        let phrases = phrases.filter(|line| !line.starts_with('#')).map(|line| line.split(' '));
+        let said = || words.iter().map(|word| word.lower.as_str());
+        let begun = phrases.filter(|phrase| {
+            let count = phrase.clone().count();
+            count <= words.len() && phrase.clone().eq(said().take(count))
+        });
+        begun.map(Iterator::count).max().unwrap_or(0)
+    }
+
     /// (span, concept) by falling length from each place.
     pub(super) fn link(graph: &Graph, text: &str, config: &LinkingConfig) -> Vec<(Span, String)> {
         let lexicon = Lexicon::english();
@@ -145,7 +168,9 @@ mod naive {
             if start < free_from {
                 continue;
             }
-            let windows = (1..=usize::from(config.max_words)).rev();
+            let formula = formula(&words[start..]);
+            free_from = start + formula;
+            let windows = (formula + 1..=usize::from(config.max_words)).rev();
             for window in windows.filter(|window| start + window <= words.len()) {
                 let window = &words[start..start + window];
                 let gaps = window.windows(2).map(|pair| &text[pair[0].end..pair[1].start]);

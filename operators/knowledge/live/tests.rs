@@ -9,7 +9,7 @@ use super::super::relation::positive_name;
 use super::super::{Change, Changes, ConceptId, ImportedFact, Upsert, likeness, normalise};
 use super::*;
 use crate::language::Lexicon;
-use crate::linking::Mention;
+use crate::linking::{LinkingConfig, Mention, link};
 use crate::search::{SearchConfig, search};
 
 const CONCEPTS: [&str; 8] =
@@ -460,6 +460,53 @@ fn a_slip_is_found_while_its_concept_has_facts() {
         assert_eq!(found(&second, &following.knowledge), both, "who reads an earlier moment");
         assert_eq!(found(&first, &following.knowledge), base);
         drop((first, second, third, fourth));
+        following.end();
+    });
+}
+
+/// Whichever script a fact is put in, and whichever an utterance is written in.
+#[test]
+fn chinese_facts_that_are_put_are_linked_in_both_scripts() {
+    let says = |head: &str, tail: &str, stands: bool| Change {
+        key: FactKey {
+            source: "ours".to_owned(),
+            head: head.to_owned(),
+            relation: "周边景点".to_owned(),
+            tail: tail.to_owned(),
+        },
+        upsert: stands.then(|| Upsert { weight: 1.0, language: "zh".to_owned() }),
+    };
+    let fact = |head: &str, tail: &str| ImportedFact {
+        language: "zh".to_owned(),
+        ..ImportedFact::new(head, "周边景点", tail, 1.0)
+    };
+    let mut facts: Vec<ImportedFact> = (0..300)
+        .map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0))
+        .collect();
+    facts.push(fact("天坛公园", "前门"));
+    run(facts, move |mut following| {
+        let linked = |moment: &Moment, knowledge: &Knowledge, text: &str| {
+            knowledge.at(moment, |view| {
+                let said = [(Lexicon::of_text(text), text)];
+                let linked = link(view, said, &LinkingConfig::default());
+                let concepts = linked.iter().map(|it| view.concept(it.concept).to_owned());
+                concepts.collect::<Vec<_>>()
+            })
+        };
+        let put = vec![says("頤和園博物館", "萬壽山", true), says("圆明园遗址", "福海", true)];
+        let now = following.learn(put);
+        for (text, concept) in [
+            ("我想去颐和园博物馆", "頤和園博物館"),
+            ("我想去頤和園博物館", "頤和園博物館"),
+            ("圓明園遺址在哪裡？", "圆明园遗址"),
+            ("天壇公園在哪裡？", "天坛公园"),
+        ] {
+            assert_eq!(linked(&now, &following.knowledge, text), [concept], "{text}");
+        }
+        let gone = following.learn(vec![says("頤和園博物館", "萬壽山", false)]);
+        let none = linked(&gone, &following.knowledge, "我想去颐和园博物馆");
+        assert!(!none.contains(&"頤和園博物館".to_owned()), "{none:?}");
+        drop((now, gone));
         following.end();
     });
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::embedding::{EmbeddingConfig, embed};
 use crate::flow::Gated;
 use crate::knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 use crate::model::encoder::Encoder;
@@ -18,43 +17,28 @@ use crate::model::encoder::Encoder;
 /// Facts beyond the snapshot whose vectors are remembered; then all are forgotten.
 const MOST_REMEMBERED: usize = 65_536;
 
+type RowsByText = FxHashMap<Box<str>, Box<[u8]>>;
+
 /// What facts are ranked by in meaning. One per worker; cheap to clone.
 #[derive(Clone)]
 pub struct FactMeaning {
     vectors: Arc<FactVectors>,
     /// The encoder that made them, where it can be called in place.
     encoder: Option<Arc<dyn Encoder>>,
-    /// How the dialogue is encoded with it; `None` where a turn brings its vector along.
-    dialogue: Option<EmbeddingConfig>,
     /// The rows of facts beyond the snapshot, by their words.
-    remembered: Rc<RefCell<FxHashMap<Box<str>, Box<[u8]>>>>,
+    remembered: Rc<RefCell<RowsByText>>,
 }
 
 impl FactMeaning {
-    /// Meaning as the vectors have it. A turn brings the vector of its dialogue along.
-    pub fn new(vectors: Arc<FactVectors>) -> Self {
-        Self { vectors, encoder: None, dialogue: None, remembered: Rc::default() }
-    }
-
-    /// With the encoder that made the vectors, for facts beyond the snapshot.
-    pub fn with_encoder(self, encoder: Arc<dyn Encoder>) -> Self {
-        Self { encoder: Some(encoder), ..self }
-    }
-
-    /// With the dialogue encoded by that encoder too: turns bring vectors of another along.
-    pub fn with_own_dialogue(self, config: EmbeddingConfig) -> Self {
-        Self { dialogue: Some(config), ..self }
+    /// Meaning as the vectors have it, and as the encoder that made them gives it for facts beyond
+    /// the snapshot, where it can be called in place.
+    pub fn new(vectors: Arc<FactVectors>, encoder: Option<Arc<dyn Encoder>>) -> Self {
+        Self { vectors, encoder, remembered: Rc::default() }
     }
 
     /// A turn's dialogue, to compare facts with; `None` where it has no vector.
     pub fn of<'m>(&'m self, turn: &Gated, graph: View<'m>) -> Option<Dialogue<'m>> {
-        let own = self.dialogue.as_ref().zip(self.encoder.as_deref());
-        // An encoder that fails on a dialogue leaves it to the words.
-        let vector = match own {
-            Some((config, encoder)) => embed(&turn.context, encoder, config).ok()?,
-            None => turn.embedding.clone(),
-        }?;
-        let query = QueryVector::new(&vector);
+        let query = QueryVector::new(turn.embedding.as_ref()?);
         let fits = query.dimensions() == self.vectors.header().dimensions;
         fits.then_some(Dialogue { meaning: self, graph, query })
     }

@@ -38,7 +38,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Ingest,
         Self::History,
         Self::Gate,

@@ -49,11 +49,10 @@ pub struct ModelsConfig {
     /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
     /// folder.
     pub directory: Option<PathBuf>,
-    /// What turns texts into vectors: `"static"` (a table for English that the program carries),
-    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`), the
-    /// path of a folder with a BERT in the layout of sentence-transformers, or `"none"`. Where the
-    /// facts have no vectors by a model (`turnstream knowledge embed` makes them), the static
-    /// table ranks them.
+    /// What turns texts into vectors: `"none"`, `"minilm"` (all-MiniLM-L6-v2, English; to be had
+    /// by `turnstream models pull minilm`), the path of a folder with a BERT in the layout of
+    /// sentence-transformers, or of a static table that `turnstream models distil` made. Facts are
+    /// ranked by it where `turnstream knowledge embed` gave them vectors.
     pub embedder: Embedder,
     /// What scores pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
@@ -126,9 +125,9 @@ impl ModelsConfig {
     pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
         let embedder = Embedder::from(name.to_owned());
         let folder = match &embedder {
-            Embedder::None | Embedder::Static => None,
+            Embedder::None => None,
             Embedder::Known(model) => Some(self.folder()?.join(model.name)),
-            Embedder::Folder(folder) => Some(folder.clone()),
+            Embedder::Path(folder) => Some(folder.clone()),
         };
         let named = encoder(&Self { embedder, ..self.clone() })?;
         Ok((folder, named.ok_or_else(|| no_such_model(Path::new(name)))?))
@@ -146,14 +145,19 @@ impl ModelsConfig {
 #[serde(from = "String", into = "String")]
 pub enum Embedder {
     /// Nothing, written `none`.
-    None,
-    /// The table that the program carries, written `static`.
     #[default]
-    Static,
+    None,
     /// A model that the registry knows, written by its name.
     Known(&'static KnownModel),
-    /// A folder in the layout of sentence-transformers.
-    Folder(PathBuf),
+    /// A folder in the layout of sentence-transformers, or the file of a static table.
+    Path(PathBuf),
+}
+
+impl Embedder {
+    /// Whether it takes microseconds, and is called where it is needed: a static table.
+    pub fn is_in_place(&self) -> bool {
+        matches!(self, Self::Path(path) if path.is_file())
+    }
 }
 
 impl From<String> for Embedder {
@@ -161,8 +165,7 @@ impl From<String> for Embedder {
         match registry::find(&text) {
             Some(model) => Self::Known(model),
             None if text == "none" => Self::None,
-            None if text == "static" => Self::Static,
-            None => Self::Folder(PathBuf::from(text)),
+            None => Self::Path(PathBuf::from(text)),
         }
     }
 }
@@ -177,9 +180,8 @@ impl fmt::Display for Embedder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => out.write_str("none"),
-            Self::Static => out.write_str("static"),
             Self::Known(model) => out.write_str(model.name),
-            Self::Folder(path) => write!(out, "{}", path.display()),
+            Self::Path(path) => write!(out, "{}", path.display()),
         }
     }
 }
@@ -250,9 +252,9 @@ pub enum ModelError {
 pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
     Ok(match &config.embedder {
         Embedder::None => None,
-        Embedder::Static => Some(Arc::new(StaticTable::shipped()?)),
         Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
-        Embedder::Folder(folder) => {
+        Embedder::Path(file) if file.is_file() => Some(Arc::new(StaticTable::open(file)?)),
+        Embedder::Path(folder) => {
             if !folder.is_dir() {
                 return Err(no_such_model(folder));
             }
@@ -263,7 +265,7 @@ pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelE
 
 fn no_such_model(folder: &Path) -> ModelError {
     let known = registry::MODELS.iter().map(|model| model.name);
-    let known = ["none", "static"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
+    let known = ["none"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 
@@ -277,7 +279,7 @@ pub struct Started {
 }
 
 /// Starts the threads that models work on: the encoder of the configuration, which
-/// [`encoder`] opened, and its scorer. The static table needs no thread, since it is called in
+/// [`encoder`] opened, and its scorer. A static table needs no thread, since it is called in
 /// place.
 ///
 /// # Errors
@@ -289,7 +291,7 @@ pub fn start(
 ) -> Result<Started, ModelError> {
     let mut started = Started::default();
     let threads = Threads::new(config.threads());
-    if let Some(encoder) = encoder.filter(|_| config.embedder != Embedder::Static) {
+    if let Some(encoder) = encoder.filter(|_| !config.embedder.is_in_place()) {
         let counted = metrics.model(Task::Embed).clone();
         let embed = Batched::start(Embeds(encoder), config.limits(), &threads, counted);
         started.embed = Some(Arc::new(embed.map_err(ModelError::Threads)?));

@@ -29,7 +29,9 @@ use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
-use turnstream_operators::knowledge::{Changes, Graph, Knowledge, LiveCounts, Moment};
+use turnstream_operators::knowledge::{
+    Changes, Graph, Knowledge, LiveCounts, Moment, VectorsError,
+};
 use turnstream_operators::model::{Embed, Generate, Score};
 use turnstream_operators::resources::Resources;
 use turnstream_operators::stage::Clock;
@@ -42,7 +44,7 @@ use crate::documents::{Documents, DocumentsError};
 use crate::knowledge::{self, KnowledgeError};
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::log::Topic;
-use crate::meaning::{Meaning, MeaningError};
+use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 use crate::model::{self, ModelError, Started};
 
@@ -102,7 +104,7 @@ pub enum PartsError {
     Model(#[from] ModelError),
     /// Facts cannot be ranked by meaning.
     #[error(transparent)]
-    Meaning(#[from] MeaningError),
+    Meaning(#[from] VectorsError),
 }
 
 impl Parts {
@@ -195,7 +197,7 @@ impl Parts {
             generate: self.generate.clone(),
             embed: self.embed.clone(),
             encoder: self.meaning.encoder.clone(),
-            meaning: self.meaning.of_facts(&self.config.embedding),
+            meaning: self.meaning.of_facts(),
             score: self.score.clone(),
         }
     }

@@ -107,6 +107,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         config: Arc::new(config),
         graph: Arc::clone(graph),
         documents: None,
+        meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
         generate: None,
         embed: None,

@@ -32,6 +32,7 @@ pub(crate) fn parts() -> Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(nothing)),
         documents: None,
+        meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
         generate: None,
         embed: None,

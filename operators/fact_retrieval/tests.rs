@@ -238,7 +238,7 @@ fn what_is_like_the_dialogue_in_meaning_comes_first() {
     }
     writer.finish().unwrap();
     let vectors = FactVectors::open(&path, &graph).unwrap();
-    let meaning = FactMeaning::new(Arc::new(vectors));
+    let meaning = FactMeaning::new(Arc::new(vectors), None);
 
     let turn = scene(&["u: My pet purrs"], &graph);
     let turn = Gated { embedding: Some([0.9, 0.1].as_slice().into()), ..turn };

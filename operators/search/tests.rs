@@ -81,7 +81,11 @@ fn a_slip_is_answered_from_the_fact_of_the_right_concept() {
     assert!(query.similarity.is_some_and(|found| found.get() > 0.7 && found.get() < 0.8));
     let demand = turnstream_schemas::Demand { queries, ..Default::default() };
     let config = crate::fact_retrieval::FactRetrievalConfig::default();
-    let found = crate::fact_retrieval::retrieve(&demand, &crate::fact_retrieval::Likeness::read(&turn, graph.view(), None, &config.recency), &config);
+    let found = crate::fact_retrieval::retrieve(
+        &demand,
+        &crate::fact_retrieval::Likeness::read(&turn, graph.view(), None, &config.recency),
+        &config,
+    );
     let facts: Vec<&str> = found.unforeseen.iter().map(|fact| fact.id.0.as_str()).collect();
     assert!(facts.iter().any(|id| id.ends_with("/HasProperty/coffee/bitter")), "{facts:?}");
 }

@@ -20,8 +20,8 @@ use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
 use crate::log::LogError;
 use crate::model::ModelError;
-use crate::worker::PartsError;
 use crate::views::ViewsError;
+use crate::worker::PartsError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

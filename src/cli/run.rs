@@ -83,7 +83,8 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let parts = Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
+            let parts =
+                Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
             tracing::info!(workers, "serving");
             serve(ends, &parts, workers, &stop)?
         }

@@ -24,7 +24,7 @@ pub enum EmbedError {
 }
 
 /// Where the vectors lie that an encoder makes for a snapshot, unless somebody says otherwise:
-/// beside it, `facts.snapshot` giving `facts.snapshot.static-en.vectors`.
+/// beside it, `facts.snapshot` giving `facts.snapshot.minilm.vectors`.
 pub fn vectors_beside(snapshot: &Path, encoder: &str) -> PathBuf {
     let mut name = snapshot.as_os_str().to_owned();
     name.push(format!(".{encoder}.vectors"));

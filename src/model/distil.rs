@@ -101,6 +101,9 @@ pub enum DistilError {
     },
 }
 
+/// Is told what happens, how much of it is done, and of how much.
+pub type Told<'t> = dyn Fn(&str, usize, usize) + Sync + 't;
+
 /// Distils a table for the pieces of `tokenizer` from an encoder. `progress` is told what happens,
 /// and of how many things how many are done.
 ///
@@ -111,7 +114,7 @@ pub fn distil(
     tokenizer: &Tokenizer,
     texts: &[String],
     options: &DistilOptions,
-    progress: &(dyn Fn(&str, usize, usize) + Sync),
+    progress: &Told<'_>,
 ) -> Result<Distilled, DistilError> {
     let dimensions = options.dimensions;
     if dimensions > teacher.dimensions() {
@@ -157,7 +160,7 @@ fn told(
     name: &str,
     teacher: &dyn Encoder,
     texts: &[String],
-    (threads, progress): (usize, &(dyn Fn(&str, usize, usize) + Sync)),
+    (threads, progress): (usize, &Told<'_>),
 ) -> Result<Vec<f32>, EncodeError> {
     // Texts of like length together, since an encoder works on them side by side.
     let mut order: Vec<usize> = (0..texts.len()).collect();

@@ -1,7 +1,6 @@
-//! The encoder that needs no download: a vector per word piece, distilled from a sentence encoder
-//! ([`super::distil`]), shipped inside the program. A text's vector is the sum of its pieces',
-//! brought to length 1, so that a text costs little more than cutting it into pieces. It is the
-//! first stage of ranking by meaning everywhere.
+//! The encoder that takes microseconds: a vector per word piece, distilled from a sentence encoder
+//! ([`super::distil`]). A text's vector is the sum of its pieces', brought to length 1, so that a
+//! text costs little more than cutting it into pieces.
 //!
 //! How much a piece counts is in the length of its vector. The file is in the safetensors format:
 //! `rows` (i8, pieces × dimensions), `scales` (f32, one per piece), and in its metadata a [`Card`],
@@ -16,9 +15,6 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use super::encoder::{EncodeError, Encoded, Encoder};
-
-/// The table that ships with the program, zstd-compressed.
-const SHIPPED: &[u8] = include_bytes!("static_table/static-en.safetensors.zst");
 
 /// Version of the layout.
 const FORMAT_VERSION: u32 = 1;
@@ -83,16 +79,6 @@ impl std::fmt::Debug for StaticTable {
 }
 
 impl StaticTable {
-    /// The English table that the program carries.
-    ///
-    /// # Errors
-    /// The program is damaged.
-    pub fn shipped() -> Result<Self, TableError> {
-        let place = "the table inside the program";
-        let bytes = zstd::decode_all(SHIPPED).map_err(|error| not_a_table(place, error))?;
-        Self::from_bytes(&bytes, place)
-    }
-
     /// Reads a table: a safetensors file, or one compressed with zstd.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 15] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -16,7 +16,6 @@ const DOCUMENTS: [&str; 15] = [
     "docs/views.md",
     "docs/linking.md",
     "docs/models.md",
-    "src/model/static_table/README.md",
     "src/pack/README.md",
 ];
 

@@ -420,6 +420,7 @@ pub(crate) fn parts(config: Config) -> Parts {
         config: Arc::new(config),
         graph: Arc::new(Graph::from_facts(facts)),
         documents: None,
+        meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
         generate: None,
         embed: None,

@@ -19,8 +19,9 @@ pub(super) const EXAMPLES: &str = "\
 Both encoders need vectors of the facts: `turnstream knowledge embed` makes them.
 
 Examples:
-  turnstream eval ranking --data validation.jsonl.gz --format dailydialog --reference minilm
-  turnstream eval ranking --data log.jsonl --reference minilm --contexts 200 --json";
+  turnstream eval ranking --data validation.jsonl.gz --format dailydialog \
+    --encoder table.safetensors.zst --reference minilm
+  turnstream eval ranking --data log.jsonl --encoder table.zst --reference minilm --json";
 
 /// `eval ranking`
 #[derive(Clone, Debug, clap::Args)]
@@ -31,8 +32,9 @@ pub struct RankingArgs {
     /// The log's shape
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     format: Format,
-    /// The encoder that is measured
-    #[arg(long, value_name = "ENCODER", default_value = "static")]
+    /// The encoder that is measured: a model by its name, its folder, or the file of a static
+    /// table
+    #[arg(long, value_name = "ENCODER")]
     encoder: String,
     /// The encoder whose ranking counts
     #[arg(long, value_name = "ENCODER")]
@@ -92,7 +94,7 @@ pub(super) fn execute(args: &RankingArgs, out: &mut dyn Write) -> anyhow::Result
             "top": TOP,
             "kept": kept,
         });
-        return print_json(out, &measured);
+        return Ok(print_json(out, &measured)?);
     }
     let (name, other) = (ranker.encoder.name(), reference.encoder.name());
     writeln!(out, "of the first {TOP} facts by {other}, over {} contexts:", contexts.len())?;

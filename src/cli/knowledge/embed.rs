@@ -17,9 +17,9 @@ pub struct EmbedArgs {
     /// The snapshot, or "pack"
     #[arg(value_name = "SNAPSHOT", default_value = PACK_LOCATION)]
     snapshot: String,
-    /// What encodes the facts: "static", a model as `turnstream models list` names it, or its
-    /// folder
-    #[arg(long, value_name = "ENCODER", default_value = "static")]
+    /// What encodes the facts: a model as `turnstream models list` names it, its folder, or the
+    /// file of a static table
+    #[arg(long, value_name = "ENCODER")]
     encoder: String,
     /// File to write; beside the snapshot where it is not given, where engines look for it
     #[arg(long, value_name = "FILE")]
@@ -33,12 +33,11 @@ pub struct EmbedArgs {
 }
 
 pub(super) const EMBED_EXAMPLES: &str = "\
-Engines rank facts by meaning where they find vectors for them. Those of the shipped pack by the
-static table are made at the first start; all others by this command. Broken off, it goes on where
-it was when it is called again.
+Engines rank facts by meaning where they find vectors for them by their encoder. Broken off, it goes
+on where it was when it is called again.
 
 Examples:
-  turnstream knowledge embed facts.snapshot
+  turnstream knowledge embed facts.snapshot --encoder table.safetensors.zst
   turnstream knowledge embed pack --encoder minilm";
 
 pub(super) fn embed(args: &EmbedArgs, out: &mut dyn Write) -> anyhow::Result<()> {

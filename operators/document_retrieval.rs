@@ -140,7 +140,7 @@ pub fn retrieve(
     };
     let query = Query {
         text: turn.context.query(),
-        embedding: turn.embedding.as_deref(),
+        embedding: turn.embedding.as_ref().and_then(|it| it.utterance.as_deref()),
         within: within.as_deref(),
     };
     let mut passages = Vec::new();

@@ -1,5 +1,5 @@
-//! Embedding: what is the dialogue about, as a vector? Facts and documents are ranked by their
-//! cosine to it.
+//! Embedding: what is the dialogue about, as a vector? Facts are ranked by their cosine to it,
+//! documents by theirs to the current utterance alone.
 //!
 //! The latest utterances are encoded one by one and added up, each weighted by recency, so that an
 //! utterance that was encoded for the turn before need not be encoded again. An encoder that takes
@@ -16,7 +16,7 @@ use timely::dataflow::StreamVec;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::call::{CallConfig, CallShell, Question, call};
-use crate::flow::{Epoch, Failed, Gated, TurnContext};
+use crate::flow::{Embedded, Epoch, Failed, Gated, TurnContext};
 use crate::form::{Refused, check_bound};
 use crate::model::Embedding;
 use crate::model::encoder::Encoder;
@@ -82,7 +82,7 @@ pub fn embedding<'scope>(
                 },
                 read: move |turn: &Gated, vectors: Vec<Embedding>| {
                     let weights = latest(&turn.context, &weighing).map(|(weight, _)| weight);
-                    Ok(weighted_mean(&vectors, weights))
+                    Ok(embedded(&vectors, weights))
                 },
                 fallback,
                 join,
@@ -108,13 +108,13 @@ pub fn embed(
     context: &TurnContext,
     encoder: &dyn Encoder,
     config: &EmbeddingConfig,
-) -> Result<Option<Embedding>, Fault> {
+) -> Result<Option<Embedded>, Fault> {
     let (weights, texts): (Vec<f64>, Vec<&str>) = latest(context, config).unzip();
     let mut numbers = Vec::with_capacity(texts.len() * encoder.dimensions());
     let encoded = encoder.encode(&texts, &mut numbers);
     encoded.map_err(|error| Fault::new(Stage::Embedding, FaultKind::Error, error.to_string()))?;
     let vectors: Vec<&[f32]> = numbers.chunks_exact(encoder.dimensions()).collect();
-    Ok(weighted_mean(&vectors, weights.into_iter()))
+    Ok(embedded(&vectors, weights.into_iter()))
 }
 
 /// The latest utterances, each with its weight: those that count at all.
@@ -127,6 +127,16 @@ fn latest<'t>(
     let recency = config.recency;
     let weighed = (first..dialogue.len()).map(move |at| (recency.of(dialogue, at), at));
     weighed.filter(|(weight, _)| *weight > 0.0).map(|(weight, at)| (weight, &*dialogue[at].text))
+}
+
+/// The vectors of a dialogue from those of its utterances, the current one last.
+fn embedded<V: AsRef<[f32]>>(
+    vectors: &[V],
+    weights: impl Iterator<Item = f64>,
+) -> Option<Embedded> {
+    let dialogue = weighted_mean(vectors, weights)?;
+    let current = vectors.get(vectors.len().checked_sub(1)?..)?;
+    Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
 }
 
 /// The direction of the weighted sum, of length 1; `None` where it has none.

@@ -111,6 +111,16 @@ pub struct Progress {
     pub degraded: Vec<Stage>,
 }
 
+/// What is said as vectors, each of length 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedded {
+    /// What the dialogue is about: its latest utterances by recency. Facts are ranked by it.
+    pub dialogue: Embedding,
+    /// What the current user turn alone says, where anything is known in it. Documents are
+    /// searched by it: what was said before leads away from what is asked.
+    pub utterance: Option<Embedding>,
+}
+
 /// A turn and the gate's decision about it.
 #[derive(Clone, Debug)]
 pub struct Gated {
@@ -124,9 +134,9 @@ pub struct Gated {
     pub missing: Arc<[String]>,
     /// Does the turn need knowledge?
     pub gate: GateDecision,
-    /// What the dialogue is about, as a vector of the configured encoder; `None` where there is
-    /// none, or where it failed.
-    pub embedding: Option<Embedding>,
+    /// What is said, as vectors of the configured encoder; `None` where there is none, where it
+    /// failed, or where it knows no word of it.
+    pub embedding: Option<Embedded>,
     /// How it got here.
     pub progress: Progress,
 }

@@ -38,7 +38,7 @@ impl FactMeaning {
 
     /// A turn's dialogue, to compare facts with; `None` where it has no vector.
     pub fn of<'m>(&'m self, turn: &Gated, graph: View<'m>) -> Option<Dialogue<'m>> {
-        let query = QueryVector::new(turn.embedding.as_ref()?);
+        let query = QueryVector::new(&turn.embedding.as_ref()?.dialogue);
         let fits = query.dimensions() == self.vectors.header().dimensions;
         fits.then_some(Dialogue { meaning: self, graph, query })
     }

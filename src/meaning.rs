@@ -17,6 +17,8 @@ use crate::model::encoder::Encoder;
 pub struct Meaning {
     /// The encoder of dialogues, where it is called in place: a static table.
     pub encoder: Option<Arc<dyn Encoder>>,
+    /// Name and fingerprint of the configured encoder, wherever it is called.
+    pub identity: Option<(String, u64)>,
     vectors: Option<Arc<FactVectors>>,
 }
 
@@ -48,9 +50,10 @@ impl Meaning {
                  knowledge embed {snapshot} --encoder {embedder}` makes some"
             );
         }
+        let identity = Some((encoder.name().to_owned(), encoder.fingerprint()));
         let in_place = config.models.embedder.is_in_place();
         let encoder = in_place.then(|| Arc::clone(encoder));
-        Ok(Self { encoder, vectors: vectors.map(Arc::new) })
+        Ok(Self { encoder, identity, vectors: vectors.map(Arc::new) })
     }
 
     /// What a worker ranks facts by.

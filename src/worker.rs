@@ -159,7 +159,17 @@ impl Parts {
     pub fn with_documents(mut self) -> Result<Self, DocumentsError> {
         let config = &self.config.documents;
         if let Some(folder) = &config.directory {
-            self.documents = Some(Arc::new(Documents::open(folder, config)?));
+            let documents = Documents::open(folder, config)?;
+            match (&self.meaning.identity, &documents.extent().encoder) {
+                (Some((name, fingerprint)), _) => documents.check_encoder(name, *fingerprint)?,
+                (None, Some(stored)) => tracing::warn!(
+                    encoder = stored.name,
+                    "the documents have vectors, and models.embedder is \"none\": they are \
+                     searched by words alone"
+                ),
+                (None, None) => {}
+            }
+            self.documents = Some(Arc::new(documents));
         }
         Ok(self)
     }

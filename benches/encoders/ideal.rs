@@ -16,7 +16,7 @@ use turnstream::model::batch::{Batched, Threads};
 use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::call::{CallConfig, CallShell, Question, call};
-use turnstream_operators::flow::{Epoch, Gated, RequestId, TurnContext, Utterance};
+use turnstream_operators::flow::{Embedded, Epoch, Gated, RequestId, TurnContext, Utterance};
 use turnstream_operators::knowledge::Moment;
 use turnstream_operators::model::{Embed, Embedding};
 use turnstream_operators::stage::{Clock, Observer, OnFailure, Shell};
@@ -97,7 +97,10 @@ fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
                 embeddings.pop().ok_or_else(|| unreachable!("one each"))
             },
             fallback: |_: &Gated| Embedding::from([]),
-            join: |turn: Gated, embedding| Gated { embedding: Some(embedding), ..turn },
+            join: |turn: Gated, dialogue: Embedding| Gated {
+                embedding: Some(Embedded { dialogue, utterance: None }),
+                ..turn
+            },
         };
         let (embedded, faults) = call(turns, Stage::Gate, model, call_shell, question);
         let count = Rc::clone(&answered);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::documents::Chunk;
+use crate::flow::Embedded;
 use crate::testing::{graph, resources, run_dataflow, scene};
 
 /// Documents that answer from a table; the engine's own are tested where they are, in `src`.
@@ -77,7 +78,11 @@ fn table() -> Table {
 
 fn found(lines: &[&str], embedding: bool, config: &DocumentRetrievalConfig) -> Vec<(String, f64)> {
     let mut turn = scene(lines, &graph(""));
-    turn.embedding = embedding.then(|| Arc::from([1.0_f32, 0.0]));
+    // The dialogue as a whole leads elsewhere; the utterance alone counts.
+    turn.embedding = embedding.then(|| Embedded {
+        dialogue: Arc::from([0.0_f32, 1.0]),
+        utterance: Some(Arc::from([1.0_f32, 0.0])),
+    });
     let passages = retrieve(&turn, &table(), config).unwrap();
     passages.into_iter().map(|passage| (passage.id.0, passage.relevance.get())).collect()
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::flow::RequestId;
+use crate::flow::{Embedded, RequestId};
 use crate::model::encoder::{EncodeError, Encoded};
 use crate::model::{Busy, CallError, Model, Reply};
 use crate::testing::{graph, resources, run_dataflow, scene};
@@ -88,7 +88,8 @@ fn a_dialogue_is_the_weighted_sum_of_its_latest_utterances() {
     for turn in embedded(&["u: sea sea sea", "s: bread", "u: sea"]) {
         let length = (1.0_f32 + 0.4 * 0.4).sqrt();
         let expected = [1.0 / length, 0.4 / length];
-        let found = turn.embedding.expect("a vector");
+        let Embedded { dialogue: found, utterance } = turn.embedding.expect("vectors");
+        assert_eq!(utterance.as_deref(), Some([1.0, 0.0].as_slice()), "the current one alone");
         assert!(
             found.iter().zip(expected).all(|(found, it)| (found - it).abs() < 1e-6),
             "{found:?}"

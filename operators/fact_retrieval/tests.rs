@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 
 use super::*;
+use crate::flow::Embedded;
 use crate::knowledge::{FactVectors, VectorsHeader, VectorsWriter};
 use crate::meaning::FactMeaning;
 use crate::testing::{graph, resources, run_dataflow, scene};
@@ -241,7 +242,8 @@ fn what_is_like_the_dialogue_in_meaning_comes_first() {
     let meaning = FactMeaning::new(Arc::new(vectors), None);
 
     let turn = scene(&["u: My pet purrs"], &graph);
-    let turn = Gated { embedding: Some([0.9, 0.1].as_slice().into()), ..turn };
+    let dialogue = Arc::from([0.9, 0.1]);
+    let turn = Gated { embedding: Some(Embedded { dialogue, utterance: None }), ..turn };
     let (demand, config) = (demand(&["pet"], &[]), FactRetrievalConfig::default());
     let tails = |meaning: Option<&FactMeaning>, config: &FactRetrievalConfig| {
         let dialogue = meaning.and_then(|meaning| meaning.of(&turn, graph.view()));

@@ -9,7 +9,7 @@ use serde_json::json;
 use turnstream_operators::documents::SearchDocuments;
 
 use super::progress::Progress;
-use super::{InputRefused, Usage, print_json};
+use super::{InputRefused, Usage, load_config, print_json};
 use crate::documents::record::{read, sources};
 use crate::documents::{Change, Documents, DocumentsConfig, DocumentsError, Importer, Report};
 
@@ -66,6 +66,7 @@ const IMPORT_EXAMPLES: &str = "\
 Examples:
   turnstream documents import faq.jsonl.gz --out store --json
   turnstream documents import handbook/ --out store --chunk-characters 500
+  turnstream documents import handbook/ --out store --encoder minilm
 
 A line of JSON is {\"id\", \"title\"?, \"text\", \"metadata\"?}, metadata flat. A .md or .txt file is
 one document, whose id is its path below the folder that is named. A document whose id is there
@@ -111,6 +112,14 @@ pub struct ImportArgs {
     #[arg(long, default_value_t = 16 * 1024, value_name = "MIB",
           value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     map_size_mib: u32,
+    /// What gives the chunks vectors, for search by meaning: a model as `turnstream models list`
+    /// names it, its folder, or the file of a static table; an engine needs the same one as
+    /// models.embedder
+    #[arg(long, value_name = "ENCODER")]
+    encoder: Option<String>,
+    /// The configuration, of which [models] is read; the defaults where it is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -212,7 +221,10 @@ fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(InputRefused::new("there is nothing to import", remedy).into());
     }
     let config = DocumentsConfig { map_size_mib: args.map_size_mib as usize, ..Default::default() };
-    let importer = Importer::open(&args.out, &config, args.chunk_characters as usize, None)?;
+    let models = load_config(args.config.as_deref())?.value.models;
+    let encoder = args.encoder.as_deref().map(|name| models.named(name)).transpose()?;
+    let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
+    let importer = Importer::open(&args.out, &config, args.chunk_characters as usize, encoder)?;
     let progress = Progress::start("documents");
     let report = importer.run(|change| {
         for source in &sources {

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchForm, SearchWithin};
 
-use super::{InputRefused, Usage, print_json};
+use super::{InputRefused, Usage, load_config, print_json};
 
 mod ranking;
 
@@ -49,6 +49,7 @@ const RETRIEVAL_EXAMPLES: &str = "\
 Examples:
   turnstream eval retrieval --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz
   turnstream eval retrieval --format dstc11 --data dev.jsonl --knowledge k.json --within all --json
+  turnstream eval retrieval --format dstc11 --data dev.jsonl --knowledge k.json --retriever dense
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --json
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion --train train.jsonl
 
@@ -80,6 +81,13 @@ pub struct RetrievalArgs {
     /// given
     #[arg(long, value_name = "SHARE")]
     word_share: Option<f64>,
+    /// What gives snippets and utterances vectors, for dense and fusion on dstc11: a model by its
+    /// name, its folder, or the file of a static table
+    #[arg(long, value_name = "ENCODER", default_value = "minilm")]
+    encoder: String,
+    /// The configuration, of which [models] is read; the defaults where it is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -100,7 +108,10 @@ pub enum Retriever {
     /// Words.
     #[default]
     Bm25,
-    /// Several together: for kbp, words of the whole dialogue by learned weights.
+    /// Vectors of the encoder, for dstc11.
+    Dense,
+    /// Several together: words and vectors for dstc11; words of the whole dialogue by learned
+    /// weights for kbp.
     Fusion,
 }
 
@@ -108,6 +119,7 @@ impl Retriever {
     fn name(self) -> &'static str {
         match self {
             Self::Bm25 => "bm25",
+            Self::Dense => "dense",
             Self::Fusion => "fusion",
         }
     }
@@ -150,6 +162,7 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = DocumentRetrievalConfig {
         form: match args.retriever {
             Retriever::Bm25 => SearchForm::Bm25,
+            Retriever::Dense => SearchForm::Dense,
             Retriever::Fusion => SearchForm::Fusion,
         },
         within: match args.within {
@@ -160,13 +173,18 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         ..defaults
     };
     config.check().map_err(|refused| Usage::new(refused.to_string(), "see --help"))?;
-    let ranked = dstc::evaluate(&args.data, knowledge, &config, None).map_err(refused)?;
+    let models = load_config(args.config.as_deref())?.value.models;
+    let needed = args.retriever != Retriever::Bm25;
+    let encoder = needed.then(|| models.named(&args.encoder)).transpose()?;
+    let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
+    let ranked = dstc::evaluate(&args.data, knowledge, &config, encoder).map_err(refused)?;
     let Ranked { n, recall, hit, mrr } = ranked;
     if args.json {
         let within = if args.within == Within::All { "all" } else { "entities" };
         print_json(
             out,
             &json!({ "format": "dstc11", "n": n, "retriever": args.retriever.name(),
+                     "encoder": encoder.map(|encoder| encoder.name()),
                      "within": within, "recall": recall, "hit": hit, "mrr": mrr }),
         )?;
         return Ok(());
@@ -181,6 +199,10 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let retriever = match (args.retriever, &args.train) {
         (Retriever::Bm25, _) => kbp::Retriever::Bm25,
+        (Retriever::Dense, _) => {
+            let remedy = "write bm25 or fusion";
+            return Err(Usage::new("--retriever dense is for dstc11", remedy).into());
+        }
         (Retriever::Fusion, Some(train)) => kbp::Retriever::Fusion { train },
         (Retriever::Fusion, None) => {
             let remedy = "name the training split; its weights are not kept";

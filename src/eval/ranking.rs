@@ -68,8 +68,8 @@ impl Ranker<'_> {
         config: &EmbeddingConfig,
         most: usize,
     ) -> Result<Vec<usize>, Fault> {
-        let Some(vector) = embed(context, self.encoder, config)? else { return Ok(Vec::new()) };
-        let query = QueryVector::new(&vector);
+        let Some(embedded) = embed(context, self.encoder, config)? else { return Ok(Vec::new()) };
+        let query = QueryVector::new(&embedded.dialogue);
         let facts = self.vectors.header().facts as usize;
         let cosine = |at: usize| self.vectors.at(at).map_or(-1.0, |row| query.cosine(row));
         let mut ranked: Vec<(f32, usize)> = (0..facts).map(|at| (cosine(at), at)).collect();
@@ -151,13 +151,13 @@ mod tests {
         let graph = Graph::from_facts((0..400).map(fact));
         let folder = tempfile::tempdir().expect("a folder");
         // The reference ranks facts as they stand; the other puts every second one of its first
-        // 100 behind 150 others.
+        // 100 behind 80 others.
         let write = |name: &str, angle: &dyn Fn(usize) -> f32| {
             let path = folder.path().join(name);
             let header = VectorsHeader::new(&graph, "constant", 1, 2);
             let mut writer = VectorsWriter::resume(&path, header).expect("a file");
             for at in 0..400 {
-                let angle = angle(at) / 400.0;
+                let angle = angle(at) * std::f32::consts::PI / 400.0;
                 writer.append(&[angle.cos(), angle.sin()]).expect("a row");
             }
             writer.finish().expect("complete");
@@ -165,7 +165,7 @@ mod tests {
         };
         let reference = write("reference", &|at| at as f32);
         let other = write("other", &|at| match at {
-            at if at < 100 && at % 2 == 1 => 150.0 + at as f32 / 1000.0,
+            at if at < 100 && at % 2 == 1 => 180.0 + at as f32 / 1000.0,
             at => at as f32,
         });
         let turn = |text| Turn::new("c", Speaker::User, text);

@@ -13,6 +13,7 @@ mod kafka;
 mod knowledge_flow;
 mod knowledge_live;
 mod languages;
+mod meaning;
 mod metrics;
 mod models;
 mod operations;

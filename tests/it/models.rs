@@ -15,7 +15,7 @@ use turnstream::model::encoder::Encoder;
 use crate::turnstream;
 
 /// The folder of MiniLM. Without any network the tests that need it say so and pass, but in CI.
-fn minilm() -> Option<PathBuf> {
+pub(crate) fn minilm() -> Option<PathBuf> {
     let pulled = turnstream(&["models", "pull", "minilm", "--json"]).output().expect("started");
     let line = String::from_utf8(pulled.stdout).expect("UTF-8");
     let pulled: Value = serde_json::from_str(&line).expect("one JSON object");

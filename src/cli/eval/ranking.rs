@@ -19,8 +19,6 @@ pub(super) const EXAMPLES: &str = "\
 Both encoders need vectors of the facts: `turnstream knowledge embed` makes them.
 
 Examples:
-  turnstream eval ranking --data validation.jsonl.gz --format dailydialog \
-    --encoder table.safetensors.zst --reference minilm
   turnstream eval ranking --data log.jsonl --encoder table.zst --reference minilm --json";
 
 /// `eval ranking`

@@ -1,7 +1,7 @@
 //! Models behind the ports of `turnstream_operators::model`: where they come from and how they
 //! are run. The operators know none of this.
 //!
-//! A command asks for [`encoder`]; it waits while the encoder works. [`registry`] names the models
+//! A command asks for [`encoder()`]; it waits while the encoder works. [`registry`] names the models
 //! that the program knows how to obtain, [`pull`] obtains them and [`check`] says whether they
 //! compute what their makers' programs do.
 
@@ -279,7 +279,7 @@ pub struct Started {
 }
 
 /// Starts the threads that models work on: the encoder of the configuration, which
-/// [`encoder`] opened, and its scorer. A static table needs no thread, since it is called in
+/// [`encoder()`] opened, and its scorer. A static table needs no thread, since it is called in
 /// place.
 ///
 /// # Errors

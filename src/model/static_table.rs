@@ -3,7 +3,7 @@
 //! text costs little more than cutting it into pieces.
 //!
 //! How much a piece counts is in the length of its vector. The file is in the safetensors format:
-//! `rows` (i8, pieces × dimensions), `scales` (f32, one per piece), and in its metadata a [`Card`],
+//! `rows` (i8, pieces × dimensions), `scales` (f32, one per piece), and in its metadata a card,
 //! since a table is worth nothing under another tokenizer.
 
 use std::collections::HashMap;

@@ -38,7 +38,7 @@ fn facts_that_share_no_more_words_are_ranked_by_meaning() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
-    let facts = "IsA\tpet\tdog\t3\nIsA\tpet\tkitten\t1\nIsA\tpet\tparrot\t2\n";
+    let facts = "IsA\tpet\tdog\t1.2\nIsA\tpet\tkitten\t1\nIsA\tpet\tparrot\t1.1\n";
     std::fs::write(file("facts.tsv"), facts).expect("facts");
     let snapshot = file("facts.snapshot");
     run(&["knowledge", "import", &file("facts.tsv"), "--out", &snapshot, "--json"]);

@@ -29,6 +29,28 @@ pub struct GenerateRequest {
     pub temperature: f32,
     /// The JSON Schema that the answer must follow, where it must.
     pub schema: Option<Arc<str>>,
+    /// Seeds the sampling, so that the same request gives the same text where the model can do
+    /// that.
+    pub seed: u64,
+    /// Is told of the text as it is written, where somebody wants to read along.
+    pub listener: Option<Listener>,
+}
+
+/// Is told of a text piece by piece while a model writes it, from whichever thread that is. The
+/// answer holds the whole text nevertheless; after a failed attempt the next one begins anew.
+#[derive(Clone)]
+pub struct Listener(pub Arc<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
+impl PartialEq for Listener {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// Text that a model wrote.

@@ -21,6 +21,8 @@ pub(super) fn request(turn: &Grounded, config: &GenerationConfig) -> GenerateReq
         max_tokens: config.max_tokens,
         temperature: config.temperature,
         schema: None,
+        seed: 0,
+        listener: None,
     }
 }
 

@@ -31,7 +31,7 @@ use turnstream_operators::query_production::query_production;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::topic_planning::topic_planning;
 
-use crate::worker::Parts;
+use crate::parts::Parts;
 
 /// Joins the stages on one worker: inputs in, inputs that ended out.
 pub fn dialogue<'scope>(

@@ -12,8 +12,9 @@ use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
 use crate::learning::{Learned, Learning, LearningError};
 use crate::log::{Consumer, Follower, Producer};
+use crate::parts::Parts;
 use crate::tally::Tally;
-use crate::worker::{Parts, WorkerError, Workers};
+use crate::worker::{WorkerError, Workers};
 
 /// How long one poll waits, and how long a full process waits before it polls again: the
 /// consumer must be polled every few seconds also while everything is paused.

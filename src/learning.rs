@@ -17,7 +17,8 @@ use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 use crate::config::LogKind;
 use crate::log::{Follower, LogError, Record, Topic};
 use crate::metrics::Metrics;
-use crate::worker::{Parts, WorkerError};
+use crate::parts::Parts;
+use crate::worker::WorkerError;
 
 mod learners;
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! 3. [`log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
 //! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds; [`cache`]: where
 //!    changelogs are restored to, and idle scopes lie.
-//! 5. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
+//! 5. [`parts`]: what the dataflow is built from, opened once. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
 //! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
 //! 8. [`knowledge`]: opens the graph; the shipped pack. [`learning`]: changes to it, from the log to
@@ -46,6 +46,7 @@ pub mod log;
 pub mod meaning;
 pub mod metrics;
 pub mod model;
+pub mod parts;
 pub mod tally;
 pub mod views;
 pub mod worker;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,30 +23,16 @@ use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
-use turnstream_operators::awaited::Awaited;
-use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::flow::{Epoch, Finished};
-use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
-use turnstream_operators::history::{Keeping, ResponseSource, Rules};
-use turnstream_operators::ingest::{Input, InputTopic, OnAgentReply};
-use turnstream_operators::knowledge::{
-    Changes, Graph, Knowledge, LiveCounts, Moment, VectorsError,
-};
-use turnstream_operators::model::{Embed, Generate, Score};
-use turnstream_operators::resources::Resources;
+use turnstream_operators::ingest::Input;
+use turnstream_operators::knowledge::{Changes, Knowledge, Moment};
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
 
 use crate::commit::{Report, encode};
-use crate::config::Config;
 use crate::dataflow::dialogue;
-use crate::documents::{Documents, DocumentsError};
-use crate::knowledge::{self, KnowledgeError};
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
-use crate::log::Topic;
-use crate::meaning::Meaning;
-use crate::metrics::Metrics;
-use crate::model::{self, ModelError, Started};
+use crate::parts::Parts;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
 /// gains nothing (measured with 10,000 conversations of 10 turns).
@@ -57,171 +43,6 @@ const INPUTS_PER_SCHEDULING: usize = 1_024;
 
 /// How often a draining process looks whether its workers are done.
 const DRAIN_LOOK: Duration = Duration::from_millis(1);
-
-/// What a dataflow is built from: shared by all workers of a process.
-#[derive(Clone)]
-pub struct Parts {
-    /// The configuration.
-    pub config: Arc<Config>,
-    /// The graph.
-    pub graph: Arc<Graph>,
-    /// The documents, where there are any.
-    pub documents: Option<Arc<dyn SearchDocuments>>,
-    /// How far the live knowledge differs from the graph; counted by the first worker.
-    pub live: Arc<LiveCounts>,
-    /// The language model that responses are asked of, where there is one.
-    pub generate: Option<Arc<Generate>>,
-    /// What facts are ranked by in meaning.
-    pub meaning: Meaning,
-    /// What turns texts into vectors, where it is configured.
-    pub embed: Option<Arc<Embed>>,
-    /// What scores pairs of texts, where it is configured.
-    pub score: Option<Arc<Score>>,
-    /// Where the histories of idle scopes lie, and a changelog is restored to.
-    pub cache: Arc<dyn ScopeCache>,
-    /// Whose words enter history.
-    pub source: ResponseSource,
-    /// Whether history changes are committed.
-    pub publish_changes: bool,
-    /// Whether responses carry timings.
-    pub timings: bool,
-    /// The input topic.
-    pub topic: InputTopic,
-    /// Answers that came for turns that had ended otherwise.
-    pub late_answers: Arc<AtomicU64>,
-    /// What is counted and observed, for who watches the process.
-    pub metrics: Metrics,
-}
-
-/// Why a dataflow has not what it needs.
-#[derive(Debug, thiserror::Error)]
-pub enum PartsError {
-    /// The graph cannot be opened.
-    #[error(transparent)]
-    Knowledge(#[from] KnowledgeError),
-    /// A model cannot be used.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Facts cannot be ranked by meaning.
-    #[error(transparent)]
-    Meaning(#[from] VectorsError),
-}
-
-impl Parts {
-    /// The parts of a live engine: the graph and the models that the configuration names, the
-    /// English words, the cache of histories in memory, and everything published.
-    ///
-    /// # Errors
-    /// The graph or a model cannot be opened.
-    pub fn new(config: Config) -> Result<Self, PartsError> {
-        let metrics = Metrics::new(&config.metrics);
-        Self::counted(config, metrics)
-    }
-
-    /// The same, counted in metrics that are there already.
-    ///
-    /// # Errors
-    /// As for [`Self::new`].
-    pub fn counted(config: Config, metrics: Metrics) -> Result<Self, PartsError> {
-        let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
-        let encoder = model::encoder(&config.models)?;
-        let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
-        let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
-        Ok(Self { meaning, embed, score, metrics, ..Self::with_graph(config, graph) })
-    }
-
-    /// The same with a graph that is there already, and without models.
-    pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
-        let metrics = Metrics::new(&config.metrics);
-        Self {
-            config: Arc::new(config),
-            graph,
-            documents: None,
-            live: Arc::default(),
-            generate: None,
-            meaning: Meaning::none(),
-            embed: None,
-            score: None,
-            cache: Arc::<MemoryCache>::default(),
-            source: ResponseSource::Live,
-            publish_changes: true,
-            timings: true,
-            topic: Topic::Turns.name().into(),
-            late_answers: Arc::default(),
-            metrics,
-        }
-    }
-
-    /// The same with the documents that the configuration names, where it names any.
-    ///
-    /// # Errors
-    /// They cannot be opened.
-    pub fn with_documents(mut self) -> Result<Self, DocumentsError> {
-        let config = &self.config.documents;
-        if let Some(folder) = &config.directory {
-            let documents = Documents::open(folder, config)?;
-            match (&self.meaning.identity, &documents.extent().encoder) {
-                (Some((name, fingerprint)), _) => documents.check_encoder(name, *fingerprint)?,
-                (None, Some(stored)) => tracing::warn!(
-                    encoder = stored.name,
-                    "the documents have vectors, and models.embedder is \"none\": they are \
-                     searched by words alone"
-                ),
-                (None, None) => {}
-            }
-            self.documents = Some(Arc::new(documents));
-        }
-        Ok(self)
-    }
-
-    /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
-    pub fn rules(&self) -> Rules {
-        let on_agent_reply = match self.source {
-            ResponseSource::Live => self.config.turns.on_agent_reply,
-            ResponseSource::Recorded | ResponseSource::Generated => OnAgentReply::Answer,
-        };
-        Rules {
-            config: self.config.history.clone(),
-            on_agent_reply,
-            source: self.source,
-            publish_changes: self.publish_changes,
-            observer: self.metrics.stage_observer(),
-        }
-    }
-
-    /// Where scopes stay that are idle.
-    pub fn keeping(&self, means: &Resources) -> Keeping {
-        let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
-        Keeping { cache: Arc::clone(&self.cache), timers, awaited }
-    }
-
-    /// What the deciding stages of one worker share.
-    pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
-        Resources {
-            knowledge,
-            documents: self.documents.clone(),
-            clock,
-            observer: self.metrics.stage_observer(),
-            timers,
-            awaited: Awaited::default(),
-            generate: self.generate.clone(),
-            embed: self.embed.clone(),
-            encoder: self.meaning.encoder.clone(),
-            meaning: self.meaning.of_facts(),
-            score: self.score.clone(),
-        }
-    }
-
-    /// Counts a late answer.
-    pub fn count_late_answers(&self) -> impl Fn() + 'static {
-        let late = Arc::clone(&self.late_answers);
-        let counted = self.metrics.outcomes().late_answers.clone();
-        move || {
-            late.fetch_add(1, Ordering::Relaxed);
-            counted.inc();
-        }
-    }
-}
 
 /// Where a core takes in what it works on.
 pub struct Inlet {

@@ -8,7 +8,7 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, serve as serve_engine};
 use turnstream::log::kafka::{self, KafkaConfig, KafkaTopics};
 use turnstream::log::{LogError, Producer, Topic, Transaction};
-use turnstream::worker::Parts;
+use turnstream::parts::Parts;
 use turnstream_operators::generation::Generator;
 
 use crate::broker::Broker;

@@ -13,7 +13,8 @@ use turnstream::flow_control::FlowControl;
 use turnstream::intake::Intake;
 use turnstream::log::kafka::{self, KafkaConfig};
 use turnstream::log::{Consumer, Event, Output, Position, Producer, Topic, Transaction};
-use turnstream::worker::{Parts, Workers};
+use turnstream::parts::Parts;
+use turnstream::worker::Workers;
 use turnstream_operators::history::cache::ScopeCache;
 use turnstream_schemas::{
     EntryId, EntryKey, EventTime, HistoryEntry, InputId, Passage, SCHEMA_VERSION, Scope,

@@ -20,8 +20,8 @@ use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
 use crate::log::LogError;
 use crate::model::ModelError;
+use crate::parts::PartsError;
 use crate::views::ViewsError;
-use crate::worker::PartsError;
 
 /// The command line or the configuration cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +91,7 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         let (knowledge, model) = match cause.downcast_ref() {
             Some(PartsError::Knowledge(knowledge)) => (Some(knowledge), None),
             Some(PartsError::Model(model)) => (None, Some(model)),
+            Some(PartsError::Prompt(_)) => return Exit::Usage,
             Some(PartsError::Meaning(_)) => (None, None),
             None => (cause.downcast_ref(), cause.downcast_ref()),
         };

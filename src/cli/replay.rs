@@ -19,8 +19,8 @@ use crate::formats::{self, Format, FormatError, LoggedItem};
 use crate::log::jsonl::{self, Records, Sinks, Written};
 use crate::log::{LogError, Record};
 use crate::metrics::resident_bytes;
+use crate::parts::Parts;
 use crate::tally::Tally;
-use crate::worker::Parts;
 
 /// Put a log of conversations through the engine, as fast as it goes and without side effects.
 ///

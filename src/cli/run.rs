@@ -17,7 +17,7 @@ use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::Metrics;
-use crate::worker::Parts;
+use crate::parts::Parts;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
 const EMBEDDED_NAME: &str = "turnstream";

@@ -1,6 +1,9 @@
-use super::*;
+use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::ingest::{InputRecord, Original};
-use turnstream_operators::knowledge::ImportedFact;
+use turnstream_operators::knowledge::{Graph, ImportedFact};
+
+use super::*;
+use crate::config::Config;
 
 fn parts() -> Parts {
     let graph = Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)]);

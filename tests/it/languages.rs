@@ -9,7 +9,7 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
-use turnstream::worker::Parts;
+use turnstream::parts::Parts;
 use turnstream_operators::language::has_han;
 use turnstream_schemas::{Response, Turn};
 

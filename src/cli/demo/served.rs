@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::engine::{Ends, EngineError, Summary, serve};
 use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use crate::log::{Record, Topic, letters};
-use crate::worker::Parts;
+use crate::parts::Parts;
 
 /// Partitions of every topic: two, so that conversations lie on different ones.
 const PARTITIONS: i32 = 2;

@@ -69,7 +69,7 @@ impl Default for FactRetrievalConfig {
             max_neighbours_per_concept: 32,
             demand_share: 0.25,
             strength_share: 0.2,
-            meaning_share: 0.5,
+            meaning_share: 1.0,
             max_by_meaning: 256,
             recency: Recency::default(),
         }
@@ -83,7 +83,7 @@ impl FactRetrievalConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::FactRetrieval;
-        self.form.refuse(STAGE)?;
+        self.form.is_one_of(&[Form::Lexical], STAGE)?;
         check_bound(STAGE, "max_foreseen", self.max_foreseen, 1024)?;
         check_bound(STAGE, "max_unforeseen", self.max_unforeseen, 1024)?;
         let neighbours = self.max_neighbours_per_concept;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::embedding::{EmbeddingConfig, embed};
 use crate::flow::Gated;
 use crate::knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 use crate::model::encoder::Encoder;
@@ -25,6 +26,8 @@ pub struct FactMeaning {
     vectors: Arc<FactVectors>,
     /// The encoder that made them, where it can be called in place.
     encoder: Option<Arc<dyn Encoder>>,
+    /// How it embeds dialogues itself, where the turn's own vector is by another encoder.
+    own: Option<EmbeddingConfig>,
     /// The rows of facts beyond the snapshot, by their words.
     remembered: Rc<RefCell<RowsByText>>,
 }
@@ -33,12 +36,28 @@ impl FactMeaning {
     /// Meaning as the vectors have it, and as the encoder that made them gives it for facts beyond
     /// the snapshot, where it can be called in place.
     pub fn new(vectors: Arc<FactVectors>, encoder: Option<Arc<dyn Encoder>>) -> Self {
-        Self { vectors, encoder, remembered: Rc::default() }
+        Self { vectors, encoder, own: None, remembered: Rc::default() }
+    }
+
+    /// Meaning by an encoder that is called in place, where the turns' own vectors are by another
+    /// one: dialogues are embedded here once more.
+    pub fn beside(
+        vectors: Arc<FactVectors>,
+        encoder: Arc<dyn Encoder>,
+        config: EmbeddingConfig,
+    ) -> Self {
+        Self { own: Some(config), ..Self::new(vectors, Some(encoder)) }
     }
 
     /// A turn's dialogue, to compare facts with; `None` where it has no vector.
     pub fn of<'m>(&'m self, turn: &Gated, graph: View<'m>) -> Option<Dialogue<'m>> {
-        let query = QueryVector::new(&turn.embedding.as_ref()?.dialogue);
+        let query = match (&self.own, &self.encoder) {
+            (Some(config), Some(encoder)) => {
+                let embedded = embed(&turn.context, &**encoder, config).ok().flatten()?;
+                QueryVector::new(&embedded.dialogue)
+            }
+            _ => QueryVector::new(&turn.embedding.as_ref()?.dialogue),
+        };
         let fits = query.dimensions() == self.vectors.header().dimensions;
         fits.then_some(Dialogue { meaning: self, graph, query })
     }

@@ -4,13 +4,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::knowledge::{FactVectors, Graph, VectorsError};
 use turnstream_operators::meaning::FactMeaning;
 
 use crate::config::{Config, Snapshot};
-use crate::knowledge::embed::{open_vectors, vectors_beside};
+use crate::knowledge::embed::{EmbedError, embed_pack, open_vectors, vectors_beside};
 use crate::knowledge::pack_vectors_path;
+use crate::model::ModelError;
 use crate::model::encoder::Encoder;
+use crate::model::static_table::StaticTable;
 
 /// What ranks by meaning. Cheap to clone.
 #[derive(Clone, Default)]
@@ -19,7 +22,28 @@ pub struct Meaning {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// Name and fingerprint of the configured encoder, wherever it is called.
     pub identity: Option<(String, u64)>,
-    vectors: Option<Arc<FactVectors>>,
+    facts: Option<Facts>,
+}
+
+/// The vectors of facts, and by what dialogues are compared with them.
+#[derive(Clone)]
+struct Facts {
+    vectors: Arc<FactVectors>,
+    /// The encoder that made them, where it is called in place.
+    encoder: Option<Arc<dyn Encoder>>,
+    /// How dialogues are embedded for these vectors, where turns have theirs by another encoder.
+    own: Option<EmbeddingConfig>,
+}
+
+/// Why facts cannot be ranked by meaning.
+#[derive(Debug, thiserror::Error)]
+pub enum MeaningError {
+    /// The vectors of the facts.
+    #[error(transparent)]
+    Vectors(#[from] VectorsError),
+    /// The table inside the program.
+    #[error(transparent)]
+    Model(#[from] ModelError),
 }
 
 impl Meaning {
@@ -28,8 +52,9 @@ impl Meaning {
         Self::default()
     }
 
-    /// The configured encoder, and the vectors that it gave the facts of a graph. Where there are
-    /// none, facts are ranked by words.
+    /// The configured encoder, and the vectors that it gave the facts of a graph. Where it gave
+    /// none, facts are ranked by the table inside the program; where that gave none either, by
+    /// words. What is missing for the shipped knowledge and an encoder of microseconds is made.
     ///
     /// # Errors
     /// Vectors are there that are for another graph.
@@ -37,30 +62,69 @@ impl Meaning {
         config: &Config,
         graph: &Graph,
         encoder: Option<&Arc<dyn Encoder>>,
-    ) -> Result<Self, VectorsError> {
+    ) -> Result<Self, MeaningError> {
         let Some(encoder) = encoder else { return Ok(Self::none()) };
-        let vectors = match vectors_path(config, &**encoder) {
-            Some(path) => open_vectors(&path, graph, encoder.fingerprint())?,
-            None => None,
-        };
-        if vectors.is_none() {
-            let (snapshot, embedder) = (&config.knowledge.snapshot, &config.models.embedder);
+        let in_place = config.models.embedder.is_in_place();
+        let called = in_place.then(|| Arc::clone(encoder));
+        let mut facts = vectors(config, graph, &**encoder, in_place)?.map(|vectors| Facts {
+            vectors,
+            encoder: called.clone(),
+            own: None,
+        });
+        let (snapshot, embedder) = (&config.knowledge.snapshot, &config.models.embedder);
+        if facts.is_none() && !in_place {
+            let table = StaticTable::shipped().map_err(ModelError::Table)?;
+            let own = Some(config.embedding.clone());
+            let vectors = vectors(config, graph, &*table, true)?;
+            facts = vectors.map(|vectors| Facts { vectors, encoder: Some(table), own });
+        }
+        if facts.as_ref().is_none_or(|facts| facts.own.is_some()) {
+            let by = if facts.is_some() { "the static table" } else { "words alone" };
             tracing::info!(
-                "facts are ranked by words alone: they have no vectors by {embedder}; `turnstream \
+                "facts are ranked by {by}: they have no vectors by {embedder}; `turnstream \
                  knowledge embed {snapshot} --encoder {embedder}` makes some"
             );
         }
         let identity = Some((encoder.name().to_owned(), encoder.fingerprint()));
-        let in_place = config.models.embedder.is_in_place();
-        let encoder = in_place.then(|| Arc::clone(encoder));
-        Ok(Self { encoder, identity, vectors: vectors.map(Arc::new) })
+        Ok(Self { encoder: called, identity, facts })
     }
 
     /// What a worker ranks facts by.
     pub fn of_facts(&self) -> Option<FactMeaning> {
-        let vectors = Arc::clone(self.vectors.as_ref()?);
-        Some(FactMeaning::new(vectors, self.encoder.clone()))
+        let Facts { vectors, encoder, own } = self.facts.clone()?;
+        Some(match (encoder, own) {
+            (Some(encoder), Some(own)) => FactMeaning::beside(vectors, encoder, own),
+            (encoder, _) => FactMeaning::new(vectors, encoder),
+        })
     }
+}
+
+/// The vectors of the configured snapshot by an encoder. Those of the shipped knowledge are made
+/// where they are missing and the encoder is quick.
+fn vectors(
+    config: &Config,
+    graph: &Graph,
+    encoder: &dyn Encoder,
+    is_quick: bool,
+) -> Result<Option<Arc<FactVectors>>, VectorsError> {
+    let Some(path) = vectors_path(config, encoder) else { return Ok(None) };
+    let is_pack = config.knowledge.snapshot == Snapshot::Pack;
+    let found = match open_vectors(&path, graph, encoder.fingerprint()) {
+        // What lies in the cache is ours, and made again.
+        Err(error) if is_pack && is_quick => {
+            tracing::warn!("embedding the shipped knowledge again: {error}");
+            None
+        }
+        found => found?,
+    };
+    if found.is_some() || !is_pack || !is_quick {
+        return Ok(found.map(Arc::new));
+    }
+    let made = embed_pack(graph, encoder, &path, config.models.threads());
+    let made = made.inspect_err(|error: &EmbedError| {
+        tracing::warn!("facts are ranked by words alone: they cannot be embedded: {error}");
+    });
+    Ok(made.ok().map(Arc::new))
 }
 
 /// Where the vectors of the configured snapshot lie that an encoder makes.

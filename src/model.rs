@@ -19,6 +19,7 @@ use turnstream_operators::model::{Embed, Score};
 use crate::knowledge::{CACHE_VARIABLE, cache_folder};
 use crate::metrics::{Metrics, Task};
 
+pub mod answers;
 pub mod batch;
 pub mod bench;
 pub mod bert;
@@ -49,10 +50,11 @@ pub struct ModelsConfig {
     /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
     /// folder.
     pub directory: Option<PathBuf>,
-    /// What turns texts into vectors: `"none"`, `"minilm"` (all-MiniLM-L6-v2, English; to be had
-    /// by `turnstream models pull minilm`), the path of a folder with a BERT in the layout of
-    /// sentence-transformers, or of a static table that `turnstream models distil` made. Facts are
-    /// ranked by it where `turnstream knowledge embed` gave them vectors.
+    /// What turns texts into vectors: `"static"` (the table inside the program, English), `"none"`,
+    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`), the
+    /// path of a folder with a BERT in the layout of sentence-transformers, or of a static table
+    /// that `turnstream models distil` made. Facts are ranked by it where they have vectors by it
+    /// (`turnstream knowledge embed`), else by the table inside the program.
     pub embedder: Embedder,
     /// What scores pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
@@ -125,7 +127,7 @@ impl ModelsConfig {
     pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
         let embedder = Embedder::from(name.to_owned());
         let folder = match &embedder {
-            Embedder::None => None,
+            Embedder::None | Embedder::Static => None,
             Embedder::Known(model) => Some(self.folder()?.join(model.name)),
             Embedder::Path(folder) => Some(folder.clone()),
         };
@@ -145,8 +147,10 @@ impl ModelsConfig {
 #[serde(from = "String", into = "String")]
 pub enum Embedder {
     /// Nothing, written `none`.
-    #[default]
     None,
+    /// The table inside the program, written `static`.
+    #[default]
+    Static,
     /// A model that the registry knows, written by its name.
     Known(&'static KnownModel),
     /// A folder in the layout of sentence-transformers, or the file of a static table.
@@ -156,7 +160,11 @@ pub enum Embedder {
 impl Embedder {
     /// Whether it takes microseconds, and is called where it is needed: a static table.
     pub fn is_in_place(&self) -> bool {
-        matches!(self, Self::Path(path) if path.is_file())
+        match self {
+            Self::Static => true,
+            Self::Path(path) => path.is_file(),
+            Self::None | Self::Known(_) => false,
+        }
     }
 }
 
@@ -165,6 +173,7 @@ impl From<String> for Embedder {
         match registry::find(&text) {
             Some(model) => Self::Known(model),
             None if text == "none" => Self::None,
+            None if text == "static" => Self::Static,
             None => Self::Path(PathBuf::from(text)),
         }
     }
@@ -180,6 +189,7 @@ impl fmt::Display for Embedder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => out.write_str("none"),
+            Self::Static => out.write_str("static"),
             Self::Known(model) => out.write_str(model.name),
             Self::Path(path) => write!(out, "{}", path.display()),
         }
@@ -252,6 +262,7 @@ pub enum ModelError {
 pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
     Ok(match &config.embedder {
         Embedder::None => None,
+        Embedder::Static => Some(StaticTable::shipped()?),
         Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
         Embedder::Path(file) if file.is_file() => Some(Arc::new(StaticTable::open(file)?)),
         Embedder::Path(folder) => {
@@ -265,7 +276,7 @@ pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelE
 
 fn no_such_model(folder: &Path) -> ModelError {
     let known = registry::MODELS.iter().map(|model| model.name);
-    let known = ["none"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
+    let known = ["static", "none"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 

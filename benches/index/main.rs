@@ -6,9 +6,8 @@
 //! TURNSTREAM_BENCH_VECTORS=10000 cargo bench --bench index
 //! ```
 //!
-//! The vectors are made up: 384 numbers around 500 centres of differing spread, each with noise
-//! of its own, which is harder for trees than tight clusters and easier than evenly spread
-//! points. Real embeddings lie between the two.
+//! The vectors are those of facts of the shipped pack, evenly spread over it, by the shipped static
+//! table; searched for are our own utterances (`models bench` has the same).
 
 #![allow(clippy::print_stdout)]
 
@@ -20,10 +19,13 @@ use criterion::{BenchmarkId, Criterion};
 use heed::{CommitOrAbort, Env, EnvOpenOptions, WithoutTls};
 use turnstream::index::arroy::TreeTable;
 use turnstream::index::{Scan, TreeConfig, Trees, TreesWriter};
+use turnstream::knowledge;
+use turnstream::model::bench;
+use turnstream::model::encoder::Encoder;
+use turnstream::model::static_table::StaticTable;
 use turnstream_operators::index::{Found, Search};
+use turnstream_operators::knowledge::verbalise;
 
-const DIMENSIONS: usize = 384;
-const CENTRES: usize = 500;
 const QUERIES: usize = 100;
 const LIMIT: usize = 10;
 /// Every so many items pass the filter.
@@ -46,14 +48,15 @@ fn main() {
 fn measure(count: u32, criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a folder");
     let (vectors, queries) = vectors(count);
-    let mut scan = Scan::new(DIMENSIONS);
+    let dimensions = queries[0].len();
+    let mut scan = Scan::new(dimensions);
     for (item, vector) in vectors.iter().enumerate() {
         assert!(scan.push(item as u32, vector), "the scan holds every vector");
     }
     let config = TreeConfig::default();
     let (env, table) = environment(folder.path());
     let begun = Instant::now();
-    let writer = TreesWriter::new(table, DIMENSIONS);
+    let writer = TreesWriter::new(table, dimensions);
     let mut txn = env.write_txn().expect("a transaction");
     for (item, vector) in vectors.iter().enumerate() {
         writer.put(&mut txn, item as u32, vector).expect("put");
@@ -69,7 +72,7 @@ fn measure(count: u32, criterion: &mut Criterion) {
     );
     for oversampling in [1, 4] {
         let config = TreeConfig { oversampling, ..config.clone() };
-        let trees = Trees::new(env.clone(), table, DIMENSIONS, &config, "bench".to_owned());
+        let trees = Trees::new(env.clone(), table, dimensions, &config, "bench".to_owned());
         let name = format!("trees, oversampling {oversampling}");
         println!("  {name}: recall@{LIMIT} {:.3}", recall(&scan, &trees, &queries, None));
         for (share, every) in FILTERS {
@@ -123,21 +126,22 @@ fn recall(scan: &Scan, trees: &Trees, queries: &[Vec<f32>], candidates: Option<&
     found as f64 / all.max(1) as f64
 }
 
-/// Vectors to hold, and others of the same kind to search for.
+/// Vectors of facts to hold, and of utterances to search for.
 fn vectors(count: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
-    let mut random = fastrand::Rng::with_seed(11);
-    let centres: Vec<(Vec<f32>, f32)> = (0..CENTRES)
-        .map(|_| {
-            let centre = (0..DIMENSIONS).map(|_| random.f32() - 0.5).collect();
-            (centre, 0.5 + random.f32())
-        })
-        .collect();
-    let mut made = (0..count as usize + QUERIES).map(|_| {
-        let (centre, spread) = &centres[random.usize(..centres.len())];
-        centre.iter().map(|number| number + (random.f32() - 0.5) * spread).collect()
-    });
-    let held = made.by_ref().take(count as usize).collect();
-    (held, made.collect())
+    let table = StaticTable::shipped().expect("the shipped table");
+    let graph = knowledge::open(knowledge::PACK_LOCATION).expect("the shipped pack");
+    let every = (graph.stats().facts / u64::from(count)).max(1) as usize;
+    let facts = graph.facts().step_by(every).take(count as usize);
+    let facts: Vec<String> = facts.map(|fact| verbalise(graph.view(), &fact)).collect();
+    assert_eq!(facts.len(), count as usize, "the pack has as many facts");
+    let encode = |texts: &[&str]| {
+        let mut numbers = Vec::new();
+        table.encode(texts, &mut numbers).expect("encoded");
+        numbers.chunks_exact(table.dimensions()).map(<[f32]>::to_vec).collect::<Vec<_>>()
+    };
+    let utterances: Vec<&str> = bench::UTTERANCES.lines().take(QUERIES).collect();
+    let facts: Vec<&str> = facts.iter().map(String::as_str).collect();
+    (encode(&facts), encode(&utterances))
 }
 
 #[allow(unsafe_code)]

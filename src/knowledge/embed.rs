@@ -1,5 +1,7 @@
 //! Embedding a graph: the vector of every fact, written once, ranked by ever after.
 
+use std::fs::File;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use turnstream_operators::knowledge::{
@@ -63,6 +65,34 @@ pub fn embed_facts(
     writer.finish()?;
     task.finish();
     Ok(before)
+}
+
+/// The vectors of the shipped knowledge by an encoder that takes microseconds, made where they are
+/// missing. Of several processes that start at once, one makes them and the others wait.
+///
+/// # Errors
+/// The encoder fails, or the file cannot be written.
+pub fn embed_pack(
+    graph: &Graph,
+    encoder: &dyn Encoder,
+    path: &Path,
+    threads: usize,
+) -> Result<FactVectors, EmbedError> {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = PathBuf::from(lock);
+    let failed = |source| VectorsError::File { path: lock.clone(), source };
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    // Released when it is closed.
+    let locked = File::create(&lock).map_err(failed)?;
+    locked.lock().map_err(failed)?;
+    if let Ok(Some(vectors)) = open_vectors(path, graph, encoder.fingerprint()) {
+        return Ok(vectors);
+    }
+    tracing::info!(path = %path.display(), "embedding the shipped knowledge, once");
+    let progress = if std::io::stderr().is_terminal() { Progress::Bar } else { Progress::Silent };
+    embed_facts(graph, encoder, path, threads, progress)?;
+    Ok(FactVectors::open(path, graph)?)
 }
 
 /// Opens the vectors of a graph by an encoder, where there are such at the path.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use super::encoder::{EncodeError, Encoded, Encoder};
+
+/// The table that ships: `turnstream models distil` made it, and the card beside it says of what.
+const SHIPPED: &[u8] = include_bytes!("static_table/static-en.safetensors.zst");
 
 /// Version of the layout.
 const FORMAT_VERSION: u32 = 1;
@@ -89,6 +93,23 @@ impl StaticTable {
         let is_compressed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
         let bytes = if is_compressed { zstd::decode_all(&*bytes).map_err(read)? } else { bytes };
         Self::from_bytes(&bytes, &path.display().to_string())
+    }
+
+    /// The table inside the program, for English. It is unpacked once, and shared.
+    ///
+    /// # Errors
+    /// The table inside the program is damaged.
+    pub fn shipped() -> Result<Arc<Self>, TableError> {
+        static UNPACKED: Mutex<Option<Arc<StaticTable>>> = Mutex::new(None);
+        let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = &*unpacked {
+            return Ok(Arc::clone(table));
+        }
+        let place = "(the shipped static table)";
+        let bytes = zstd::decode_all(SHIPPED).map_err(|error| not_a_table(place, error))?;
+        let table = Arc::new(Self::from_bytes(&bytes, place)?);
+        *unpacked = Some(Arc::clone(&table));
+        Ok(table)
     }
 
     fn from_bytes(bytes: &[u8], place: &str) -> Result<Self, TableError> {

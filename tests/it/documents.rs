@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 14] = [
+const DOCUMENTS: [&str; 15] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -17,6 +17,7 @@ const DOCUMENTS: [&str; 14] = [
     "docs/linking.md",
     "docs/models.md",
     "src/pack/README.md",
+    "src/model/static_table/README.md",
 ];
 
 fn root() -> &'static Path {

@@ -62,6 +62,10 @@ pub struct Question<Ask, Read, Fallback, Join> {
     pub join: Join,
 }
 
+/// What is asked in place of an answer that could not be read: the turn, the answer, and what is
+/// wrong with it.
+pub type Mend<I, Q, A> = Box<dyn Fn(&I, &A, &Fault) -> Q>;
+
 /// How a calling stage is run.
 #[derive(Clone)]
 pub struct CallShell {
@@ -89,7 +93,30 @@ where
     O: InFlight,
     T: 'static,
     Q: 'static,
-    A: Send + 'static,
+    A: Clone + Send + 'static,
+    FA: Fn(&I) -> Q + 'static,
+    FR: Fn(&I, A) -> Result<T, Fault> + 'static,
+    FF: Fn(&I) -> T + 'static,
+    FJ: Fn(I, T) -> O + 'static,
+{
+    call_mending(turns, stage, model, shell, (question, None))
+}
+
+/// [`call`], and where an answer cannot be read, the model is asked for that turn once more, by
+/// `mend`.
+pub fn call_mending<'scope, I, O, T, Q, A, FA, FR, FF, FJ>(
+    turns: StreamVec<'scope, Epoch, I>,
+    stage: Stage,
+    model: Arc<dyn Model<Q, A>>,
+    shell: CallShell,
+    (question, mend): (Question<FA, FR, FF, FJ>, Option<Mend<I, Q, A>>),
+) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
+where
+    I: InFlight,
+    O: InFlight,
+    T: 'static,
+    Q: 'static,
+    A: Clone + Send + 'static,
     FA: Fn(&I) -> Q + 'static,
     FR: Fn(&I, A) -> Result<T, Fault> + 'static,
     FF: Fn(&I) -> T + 'static,
@@ -128,8 +155,16 @@ where
                 faults.session(&capabilities.1).give(failed);
             }
             for (pending, answer) in calls.answered(&question.ask) {
+                let unread = answer.as_ref().ok().filter(|_| mend.is_some()).cloned();
+                let decided = answer.and_then(|answer| (question.read)(&pending.turn, answer));
+                if let (Err(fault), Some(mend), Some(unread), false) =
+                    (&decided, &mend, unread, pending.mended)
+                {
+                    let request = mend(&pending.turn, &unread, fault);
+                    calls.mend(pending, request);
+                    continue;
+                }
                 let Pending { mut turn, capabilities, started, .. } = pending;
-                let decided = answer.and_then(|answer| (question.read)(&turn, answer));
                 let shell = &calls.shell.shell;
                 match shell.settle(&mut turn, (stage, started), decided, &question.fallback) {
                     Ok(decided) => {
@@ -149,6 +184,8 @@ struct Pending<I> {
     turn: I,
     capabilities: (Capability<Epoch>, Capability<Epoch>),
     attempt: u32,
+    /// Whether an answer could not be read, and another was asked for.
+    mended: bool,
     /// When this attempt is given up, or when the next one begins while `waiting`.
     due_ms: u64,
     waiting: bool,
@@ -224,6 +261,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             turn,
             capabilities,
             attempt: 1,
+            mended: false,
             due_ms: self.shell.timers.now_ms() + self.shell.call.timeout_ms,
             waiting: false,
             abandoned,
@@ -246,6 +284,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             wake: Arc::clone(&self.wake),
             abandoned: Arc::clone(&pending.abandoned),
             answered: false,
+            tap: None,
         };
         // Behind those that wait already, so that nobody is overtaken for ever.
         if !self.busy.is_empty() {
@@ -347,6 +386,20 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         let request = ask(&pending.turn);
         self.send(ticket, &pending, request);
         self.pending.insert(ticket, pending);
+    }
+
+    /// Asks for a turn whose answer could not be read.
+    fn mend(&mut self, mut pending: Pending<I>, request: Q) {
+        self.shell.shell.observer.tell(|observer| observer.asked_again(self.stage));
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        (pending.attempt, pending.mended, pending.waiting) = (1, true, false);
+        pending.abandoned = Arc::new(AtomicBool::new(false));
+        let now_ms = self.shell.timers.now_ms();
+        pending.due_ms = now_ms + self.shell.call.timeout_ms;
+        self.send(ticket, &pending, request);
+        self.pending.insert(ticket, pending);
+        self.arm(now_ms);
     }
 
     /// Asks to be woken at the next deadline, once.

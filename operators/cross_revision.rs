@@ -10,20 +10,23 @@
 //! fails and may degrade, the turn goes on with the unrevised demand. It never invents a concept
 //! and never reorders without saying so.
 
+mod prompted;
 mod reviser;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
-use turnstream_schemas::{Demand, Stage, Thoughts};
+use turnstream_schemas::{Demand, RevisionAnswer, Stage, Thoughts};
 
 use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
 use crate::knowledge::View;
+use crate::prompted::material::{of_context, of_queries, of_topics};
+use crate::prompted::{PromptedConfig, Reading, Slot};
 use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{OnFailure, Work, instead, stage};
 
 use reviser::Reviser;
 
@@ -33,6 +36,8 @@ use reviser::Reviser;
 pub struct CrossRevisionConfig {
     /// How the revision is made.
     pub form: Form,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// How many of the latest utterances a maintained topic must be named in, else it is
@@ -52,6 +57,7 @@ impl Default for CrossRevisionConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             latest_utterances: 4,
             reword_share: 0.6,
@@ -68,7 +74,8 @@ impl CrossRevisionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::CrossRevision;
-        self.form.refuse(STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.prompted.check(STAGE)?;
         check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
         check_fraction(STAGE, "reword_share", self.reword_share)?;
         check_fraction(STAGE, "meeting_lift", self.meeting_lift)?;
@@ -84,19 +91,54 @@ pub fn cross_revision<'scope>(
     config: CrossRevisionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Demanded>, StreamVec<'scope, Epoch, Failed>) {
+    const STAGE: Stage = Stage::CrossRevision;
     let Resources { knowledge, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    let work = Work {
-        work: move |pair: &Pair| {
-            let moment = &pair.queried.turn.knowledge;
-            Ok(knowledge.at(moment, |view| revise(pair, view, &config)))
-        },
-        fallback: unrevised,
-        join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
-    };
     let (pairs, half_failed) = join(queried, planned);
-    let (demanded, faults) = stage(pairs, Stage::CrossRevision, shell, work);
+    let join = |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand };
+    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
+    let (demanded, faults) = match asking {
+        Some(asking) => {
+            let (reads, reading) = (knowledge.clone(), config.clone());
+            let reading = Reading {
+                fill,
+                read: move |pair: &Pair, answer: RevisionAnswer, thought: String| {
+                    let moment = &pair.queried.turn.knowledge;
+                    let said = (&answer, &*thought);
+                    Ok(reads.at(moment, |view| prompted::revised(pair, view, said, &reading)))
+                },
+                fallback: move |pair: &Pair| {
+                    let moment = &pair.queried.turn.knowledge;
+                    let lexical = |view: View<'_>| revise(pair, view, &config);
+                    let revised = || Some(knowledge.at(moment, lexical));
+                    instead(config.on_failure, revised).unwrap_or_else(|| unrevised(pair))
+                },
+                join,
+            };
+            crate::prompted::prompted(pairs, STAGE, asking, reading)
+        }
+        None => {
+            let shell = resources.shell(config.on_failure);
+            let work = Work {
+                work: move |pair: &Pair| {
+                    let moment = &pair.queried.turn.knowledge;
+                    Ok(knowledge.at(moment, |view| revise(pair, view, &config)))
+                },
+                fallback: unrevised,
+                join,
+            };
+            stage(pairs, STAGE, shell, work)
+        }
+    };
     (demanded, faults.concat(half_failed))
+}
+
+/// What of a turn fills a slot of the prompt.
+fn fill(pair: &Pair, slot: Slot) -> String {
+    match slot {
+        Slot::Queries => of_queries(&pair.queried.queries, &pair.queried.thought),
+        Slot::Topics => of_topics(&pair.planned.topics, &pair.planned.thought),
+        _ => of_context(&pair.queried.turn.context, slot),
+    }
 }
 
 /// The demand as the two halves have it.

@@ -16,6 +16,7 @@
 //! picks an unforeseen fact before a foreseen one that may be picked.
 
 mod passages;
+mod prompted;
 
 use std::collections::BTreeMap;
 
@@ -23,13 +24,16 @@ use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{Evidence, FactStatement, Plan, SourceName, Stage};
+use timely::dataflow::operators::Concat;
+use timely::dataflow::operators::vec::Branch;
+use turnstream_schemas::{Evidence, FactStatement, Plan, SelectionAnswer, SourceName, Stage};
 
 use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::prompted::{PromptedConfig, Reading};
 use crate::ranking::jaccard;
 use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{OnFailure, Work, instead, stage};
 
 /// How facts are selected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +41,8 @@ use crate::stage::{OnFailure, Work, stage};
 pub struct FactSelectionConfig {
     /// How facts are picked.
     pub form: Form,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// Most facts selected; 1..=1024. The paper's number.
@@ -65,6 +71,7 @@ impl Default for FactSelectionConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_selected: 20,
             relevance_share: 0.7,
@@ -86,7 +93,8 @@ impl FactSelectionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::FactSelection;
-        self.form.refuse(STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
         check_fraction(STAGE, "relevance_share", self.relevance_share)?;
         check_fraction(STAGE, "min_unforeseen_relevance", self.min_unforeseen_relevance)?;
@@ -109,19 +117,51 @@ pub fn fact_selection<'scope>(
     config: FactSelectionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
+    const STAGE: Stage = Stage::FactSelection;
+    let Some(asking) = resources.asking(STAGE, config.form, &config.prompted, config.on_failure)
+    else {
+        return lexical(turns, config, resources);
+    };
+    // Where there is nothing to choose from, nobody is asked.
+    let (nothing, turns) = turns.branch(|_, turn| {
+        !(turn.candidates.foreseen.is_empty() && turn.candidates.unforeseen.is_empty())
+    });
+    let (nothing, nothing_faults) = lexical(nothing, config.clone(), resources);
+    let reads = config.clone();
+    let reading = Reading {
+        fill: prompted::fill,
+        read: move |turn: &Retrieved, answer: SelectionAnswer, _| {
+            Ok(prompted::selected(&turn.candidates, &answer, &reads))
+        },
+        fallback: move |turn: &Retrieved| {
+            let lexical = || Some(select(&turn.candidates, &config));
+            let selected = instead(config.on_failure, lexical);
+            selected.unwrap_or_else(|| most_relevant(&turn.candidates, &config))
+        },
+        join: grounded,
+    };
+    let (selected, faults) = crate::prompted::prompted(turns, STAGE, asking, reading);
+    (selected.concat(nothing), faults.concat(nothing_faults))
+}
+
+fn lexical<'scope>(
+    turns: StreamVec<'scope, Epoch, Retrieved>,
+    config: FactSelectionConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
     let shell = resources.shell(config.on_failure);
     let fallback = config.clone();
     let work = Work {
         work: move |turn: &Retrieved| Ok(select(&turn.candidates, &config)),
         fallback: move |turn: &Retrieved| most_relevant(&turn.candidates, &fallback),
-        join: |turn: Retrieved, evidence| Grounded {
-            plan: sources(&turn.candidates),
-            turn: turn.turn,
-            demand: turn.demand,
-            evidence,
-        },
+        join: grounded,
     };
     stage(turns, Stage::FactSelection, shell, work)
+}
+
+fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
+    let plan = sources(&turn.candidates);
+    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence }
 }
 
 /// The sources that gave candidates, in the order of their names.

@@ -109,6 +109,8 @@ pub struct Progress {
     pub timings_us: BTreeMap<Stage, u64>,
     /// Stages that failed and were gone without, in flow order.
     pub degraded: Vec<Stage>,
+    /// The language models that decided, by stage.
+    pub models: BTreeMap<Stage, ModelUsed>,
 }
 
 /// What is said as vectors, each of length 1.

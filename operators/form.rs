@@ -34,12 +34,9 @@ impl Form {
     /// Refuses a form that the stage does not have yet.
     ///
     /// # Errors
-    /// [`Refused::Form`] for every form but the lexical one.
-    pub fn refuse(self, stage: Stage) -> Result<(), Refused> {
-        match self {
-            Self::Lexical => Ok(()),
-            form => Err(Refused::Form { stage, form }),
-        }
+    /// [`Refused::Form`] for every form that is not among those it has.
+    pub fn is_one_of(self, forms: &[Self], stage: Stage) -> Result<(), Refused> {
+        if forms.contains(&self) { Ok(()) } else { Err(Refused::Form { stage, form: self }) }
     }
 }
 
@@ -105,9 +102,10 @@ mod tests {
 
     #[test]
     fn a_form_that_is_not_there_is_refused_by_name() {
-        assert_eq!(Form::Lexical.refuse(Stage::Gate), Ok(()));
+        assert_eq!(Form::Lexical.is_one_of(&[Form::Lexical], Stage::Gate), Ok(()));
         for form in [Form::Learned, Form::Prompted] {
-            let message = form.refuse(Stage::TopicPlanning).unwrap_err().to_string();
+            let message = form.is_one_of(&[Form::Lexical], Stage::TopicPlanning);
+            let message = message.unwrap_err().to_string();
             assert!(message.contains("topic_planning.form"), "{message}");
             assert!(message.contains(form.name()) && message.contains("lexical"), "{message}");
         }

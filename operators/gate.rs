@@ -10,6 +10,7 @@
 //! It never changes the turn and never asks the graph for facts.
 
 mod features;
+mod prompted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
 use crate::knowledge::View;
 use crate::linking::{LinkingConfig, Mention, link};
+use crate::prompted::PromptedConfig;
 use crate::resources::Resources;
 use crate::search::{SearchConfig, search};
 use crate::stage::{OnFailure, Work, stage};
@@ -36,6 +38,8 @@ pub use features::Features;
 pub struct GateConfig {
     /// How the decision is made.
     pub form: Form,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
     /// What becomes of a turn that the gate fails on.
     pub on_failure: OnFailure,
     /// Retrieve where the score reaches this; 0..=1. 0 retrieves always.
@@ -52,6 +56,7 @@ impl Default for GateConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             threshold: 0.5,
             weights: GateWeights::default(),
@@ -67,7 +72,8 @@ impl GateConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        self.form.refuse(Stage::Gate)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], Stage::Gate)?;
+        self.prompted.check(Stage::Gate)?;
         self.search.check()?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
     }
@@ -124,6 +130,11 @@ pub fn gate<'scope>(
 ) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
     let Resources { knowledge, .. } = resources.clone();
     let now = knowledge.clone();
+    let asking = resources.asking(Stage::Gate, config.form, &config.prompted, config.on_failure);
+    let turns = turns.map(move |context| Gated::undecided(context, now.now()));
+    if let Some(asking) = asking {
+        return prompted::gate(turns, config, asking, knowledge);
+    }
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Gated| {
@@ -132,16 +143,18 @@ pub fn gate<'scope>(
             let decision = decide(&turn.context, &mentions, &config);
             Ok((mentions, missing, decision))
         },
-        fallback: |_: &Gated| (Vec::new(), Vec::new(), GateDecision::default()),
-        join: |turn: Gated, (mentions, missing, gate): (Vec<Mention>, Vec<String>, _)| Gated {
-            mentions: mentions.into(),
-            missing: missing.into(),
-            gate,
-            ..turn
-        },
+        fallback: |_: &Gated| Linked::default(),
+        join: linked,
     };
-    let turns = turns.map(move |context| Gated::undecided(context, now.now()));
     stage(turns, Stage::Gate, shell, work)
+}
+
+/// The concepts of a dialogue, what of its current utterance the graph does not have, and the
+/// decision.
+type Linked = (Vec<Mention>, Vec<String>, GateDecision);
+
+fn linked(turn: Gated, (mentions, missing, gate): Linked) -> Gated {
+    Gated { mentions: mentions.into(), missing: missing.into(), gate, ..turn }
 }
 
 /// The concepts that the dialogue names, and those searched for where the current utterance names

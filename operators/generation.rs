@@ -15,23 +15,20 @@
 mod chinese;
 mod grammar;
 mod passage;
-mod prompt;
+mod prompted;
 mod realiser;
 mod templates;
-
-use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
+use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
 
-use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::form::{Form, Refused, check_bound};
 use crate::knowledge::View;
 use crate::language::Lexicon;
-use crate::model::{Generate, Generated};
+use crate::prompted::PromptedConfig;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 
@@ -77,14 +74,8 @@ pub struct GenerationConfig {
     /// Longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. A
     /// longer one is not said.
     pub max_quoted_bytes: u32,
-    /// How long the prompted form waits for the model, and how often it asks.
-    pub call: CallConfig,
-    /// Tokens that the model writes at most; from 1.
-    #[schemars(range(min = 1))]
-    pub max_tokens: u32,
-    /// The model's sampling temperature, from 0 (always the likeliest word) to 2.
-    #[schemars(range(min = 0.0, max = 2.0))]
-    pub temperature: f32,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
 }
 
 impl Default for GenerationConfig {
@@ -96,9 +87,7 @@ impl Default for GenerationConfig {
             max_facts_said: 2,
             max_repeated_bytes: 200,
             max_quoted_bytes: 400,
-            call: CallConfig::default(),
-            max_tokens: 160,
-            temperature: 0.0,
+            prompted: PromptedConfig::default(),
         }
     }
 }
@@ -109,7 +98,8 @@ impl GenerationConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        self.form.refuse(Stage::Generation)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], Stage::Generation)?;
+        self.prompted.check(Stage::Generation)?;
         check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
         check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
         check_bound(Stage::Generation, "max_quoted_bytes", self.max_quoted_bytes, 4096)
@@ -122,17 +112,13 @@ pub fn generation<'scope>(
     config: GenerationConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
-    match (config.form, &resources.generate) {
-        (Form::Prompted, Some(model)) => {
-            let shell = CallShell {
-                shell: resources.shell(config.on_failure),
-                call: config.call.clone(),
-                timers: resources.timers.clone(),
-                awaited: resources.awaited.clone(),
-            };
-            prompted(turns, config, shell, Arc::clone(model))
+    const STAGE: Stage = Stage::Generation;
+    match resources.asking(STAGE, config.form, &config.prompted, config.on_failure) {
+        Some(asking) => {
+            let lexical = prompted::Lexical { knowledge: resources.knowledge.clone(), config };
+            prompted::generation(turns, asking, lexical, resources.listener.clone())
         }
-        _ => lexical(turns, config, resources),
+        None => lexical(turns, config, resources),
     }
 }
 
@@ -152,30 +138,6 @@ fn lexical<'scope>(
         join: |grounded, draft| Drafted { grounded, draft },
     };
     stage(turns, Stage::Generation, shell, work)
-}
-
-fn prompted<'scope>(
-    turns: StreamVec<'scope, Epoch, Grounded>,
-    config: GenerationConfig,
-    shell: CallShell,
-    model: Arc<Generate>,
-) -> Streams<'scope> {
-    let name = model.name().to_owned();
-    let question = Question {
-        ask: move |turn: &Grounded| prompt::request(turn, &config),
-        read: |_: &Grounded, answer: Generated| {
-            let Generated { text, confidence, model } = answer;
-            match text.trim() {
-                "" => {
-                    Err(Fault::new(Stage::Generation, FaultKind::Error, "the model said nothing"))
-                }
-                said => Ok(Draft { text: said.to_owned(), confidence, model }),
-            }
-        },
-        fallback: move |turn: &Grounded| admitted(turn, &name),
-        join: |grounded, draft| Drafted { grounded, draft },
-    };
-    call(turns, Stage::Generation, model, shell, question)
 }
 
 /// The response of a stage that failed and may degrade.

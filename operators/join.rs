@@ -155,9 +155,10 @@ fn meet(one: Side, other: Side) -> Result<Pair, Failed> {
 
 fn pair(queried: Half<Queried>, planned: Half<Planned>) -> Result<Pair, Failed> {
     match (queried, planned) {
-        (Ok(mut queried), Ok(planned)) => {
+        (Ok(mut queried), Ok(mut planned)) => {
             let progress = &mut queried.turn.progress;
             progress.timings_us.extend(&planned.turn.progress.timings_us);
+            progress.models.append(&mut planned.turn.progress.models);
             progress.degraded.extend(&planned.turn.progress.degraded);
             progress.degraded.sort_unstable();
             progress.degraded.dedup();

@@ -72,6 +72,7 @@ pub mod linking;
 
 pub mod model;
 pub mod partitioner;
+pub mod prompted;
 pub mod resources;
 pub mod salience;
 pub mod search;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
-use turnstream_schemas::{Confidence, ModelUsed, Stage};
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{Confidence, InputId, ModelUsed, Stage};
 
 pub mod encoder;
 pub mod scripted;
@@ -34,6 +35,31 @@ pub struct GenerateRequest {
     pub seed: u64,
     /// Is told of the text as it is written, where somebody wants to read along.
     pub listener: Option<Listener>,
+    /// What it is asked for, where a stage asks about a turn: answers are recorded by it.
+    pub origin: Option<Origin>,
+}
+
+/// What a stage asks a language model for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// The input whose turn it is about.
+    pub input: InputId,
+    /// Which of the stage's questions it is.
+    pub step: Step,
+    /// Hash of the prompt's template.
+    pub prompt: String,
+}
+
+/// A stage's question about a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// To think, before it answers.
+    Think,
+    /// To answer.
+    Answer,
+    /// To answer once more, since the answer before could not be read.
+    Again,
 }
 
 /// Is told of a text piece by piece while a model writes it, from whichever thread that is. The
@@ -123,8 +149,9 @@ pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
     let abandoned = Arc::new(AtomicBool::new(false));
     let asked = Asked { answers, abandoned: Arc::clone(&abandoned) };
-    let (ticket, attempt, answered) = (0, 1, false);
-    (Reply { ticket, attempt, answers: send, wake: Arc::new(|| ()), abandoned, answered }, asked)
+    let (ticket, attempt, answered, tap) = (0, 1, false, None);
+    let wake = Arc::new(|| ());
+    (Reply { ticket, attempt, answers: send, wake, abandoned, answered, tap }, asked)
 }
 
 /// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
@@ -161,9 +188,33 @@ pub struct Reply<A> {
     pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
     pub(crate) abandoned: Arc<AtomicBool>,
     pub(crate) answered: bool,
+    pub(crate) tap: Option<Tap<A>>,
+}
+
+/// Hears an answer on its way.
+pub(crate) type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
+
+impl<A: 'static> Reply<A> {
+    /// The same, whose answer `hear` hears first, unless nobody waits for it any more.
+    pub fn heard(mut self, hear: impl FnOnce(&Result<A, CallError>) + Send + 'static) -> Self {
+        self.tap = Some(match self.tap.take() {
+            None => Box::new(hear),
+            Some(tap) => Box::new(move |answer| {
+                tap(answer);
+                hear(answer);
+            }),
+        });
+        self
+    }
 }
 
 impl<A> Reply<A> {
+    /// The same, heard by nobody: for a request that is handed back.
+    pub fn unheard(mut self) -> Self {
+        self.tap = None;
+        self
+    }
+
     /// Answers the request. The caller may be gone; then nothing happens.
     pub fn answer(mut self, answer: Result<A, CallError>) {
         self.send(answer);
@@ -176,6 +227,9 @@ impl<A> Reply<A> {
 
     fn send(&mut self, answer: Result<A, CallError>) {
         self.answered = true;
+        if let Some(tap) = self.tap.take().filter(|_| !self.is_abandoned()) {
+            tap(&answer);
+        }
         // The operator that asked is gone when its dataflow was dropped; nobody waits then.
         if self.answers.send((self.ticket, self.attempt, answer)).is_ok() {
             (self.wake)();

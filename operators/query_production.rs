@@ -9,22 +9,26 @@
 //! It sees nothing of topic planning, never makes a query of a denied fact, and never asks for
 //! more than the strongest facts of a concept, so that a hub costs no more than any other.
 
+pub(crate) mod prompted;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, Score, Stage};
+use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Stage};
 
 use crate::flow::{Epoch, Gated, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, RelationKind, View};
+use crate::prompted::material::of_context;
+use crate::prompted::{PromptedConfig, Reading};
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{OnFailure, Work, instead, stage};
 
 /// How queries are produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +36,8 @@ use crate::stage::{OnFailure, Work, stage};
 pub struct QueryProductionConfig {
     /// How queries are found.
     pub form: Form,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// Most explicit queries; 1..=64.
@@ -59,6 +65,7 @@ impl Default for QueryProductionConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_explicit: 8,
             max_implicit: 4,
@@ -79,7 +86,8 @@ impl QueryProductionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::QueryProduction;
-        self.form.refuse(STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
         check_bound(STAGE, "max_implicit", self.max_implicit, 64)?;
         check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
@@ -98,16 +106,39 @@ pub fn query_production<'scope>(
     config: QueryProductionConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Queried>> {
+    const STAGE: Stage = Stage::QueryProduction;
     let Resources { knowledge, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    let work = Work {
-        work: move |turn: &Gated| {
-            Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, &config)))
-        },
-        fallback: |_: &Gated| (Queries::default(), String::new()),
-        join: |turn, (queries, thought)| Queried { turn, queries, thought },
+    let join = |turn, (queries, thought)| Queried { turn, queries, thought };
+    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
+    let (values, faults) = match asking {
+        Some(asking) => {
+            let (reads, reading) = (knowledge.clone(), config.clone());
+            let reading = Reading {
+                fill: |turn: &Gated, slot| of_context(&turn.context, slot),
+                read: move |turn: &Gated, answer: QueriesAnswer, thought| {
+                    let queries = |view: View<'_>| prompted::queries(turn, view, &answer, &reading);
+                    Ok((reads.at(&turn.knowledge, queries), thought))
+                },
+                fallback: move |turn: &Gated| {
+                    let lexical = |view: View<'_>| produce(turn, view, &config);
+                    instead(config.on_failure, || knowledge.at(&turn.knowledge, lexical))
+                },
+                join,
+            };
+            crate::prompted::prompted(turns, STAGE, asking, reading)
+        }
+        None => {
+            let shell = resources.shell(config.on_failure);
+            let work = Work {
+                work: move |turn: &Gated| {
+                    Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, &config)))
+                },
+                fallback: |_: &Gated| (Queries::default(), String::new()),
+                join,
+            };
+            stage(turns, STAGE, shell, work)
+        }
     };
-    let (values, faults) = stage(turns, Stage::QueryProduction, shell, work);
     halves(values, faults)
 }
 

@@ -3,12 +3,17 @@
 
 use std::sync::Arc;
 
+use turnstream_schemas::Stage;
+
 use crate::awaited::Awaited;
+use crate::call::CallShell;
 use crate::documents::SearchDocuments;
+use crate::form::Form;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
-use crate::model::{Embed, Generate, Score};
+use crate::model::{Embed, Listener, Score};
+use crate::prompted::{Asking, LanguageModels, PromptedConfig, Prompts};
 use crate::stage::{Clock, Observer, OnFailure, Shell};
 use crate::timers::Timers;
 
@@ -27,8 +32,12 @@ pub struct Resources {
     pub timers: Timers,
     /// The turns that somebody still waits for.
     pub awaited: Awaited,
-    /// The language model that responses are asked of, where there is one.
-    pub generate: Option<Arc<Generate>>,
+    /// The language models, by their names in the configuration.
+    pub language_models: LanguageModels,
+    /// The prompts of the stages in prompted form.
+    pub prompts: Prompts,
+    /// Is told of responses as they are written, where somebody reads along.
+    pub listener: Option<Listener>,
     /// The sentence encoder that dialogues are embedded by, where it has to be waited for.
     pub embed: Option<Arc<Embed>>,
     /// The encoder that dialogues are embedded by where there is no `embed`: one that takes
@@ -44,5 +53,25 @@ impl Resources {
     /// The shell of a stage with this failure policy.
     pub fn shell(&self, on_failure: OnFailure) -> Shell {
         Shell { clock: self.clock.clone(), observer: self.observer.clone(), on_failure }
+    }
+
+    /// How a stage asks its language model; nothing where it is not prompted, or there is no such
+    /// model (which the configuration refuses).
+    pub(crate) fn asking(
+        &self,
+        stage: Stage,
+        form: Form,
+        config: &PromptedConfig,
+        on_failure: OnFailure,
+    ) -> Option<Asking> {
+        let model = self.language_models.get(&config.model).filter(|_| form == Form::Prompted)?;
+        let shell = CallShell {
+            shell: self.shell(on_failure),
+            call: config.call.clone(),
+            timers: self.timers.clone(),
+            awaited: self.awaited.clone(),
+        };
+        let prompts = self.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
+        Some(Asking { model: Arc::clone(model), prompts, config: config.clone(), shell })
     }
 }

@@ -26,6 +26,18 @@ pub enum OnFailure {
     Degrade,
     /// The turn becomes a dead letter.
     DeadLetter,
+    /// Let the lexical form decide; the response names the stage under `degraded`. Where the stage
+    /// is lexical, or has no such form, as `degrade`.
+    Lexical,
+}
+
+/// What a failed stage goes on with: what its lexical form decides, where the policy says so and
+/// it can; else nothing.
+pub(crate) fn instead<T: Default>(on_failure: OnFailure, lexical: impl FnOnce() -> T) -> T {
+    match on_failure {
+        OnFailure::Lexical => catch_unwind(AssertUnwindSafe(lexical)).unwrap_or_default(),
+        OnFailure::Degrade | OnFailure::DeadLetter => T::default(),
+    }
 }
 
 /// Reads microseconds of some fixed start, for the stages' timings. Injected, since the core
@@ -207,7 +219,8 @@ impl Shell {
         let now = self.clock.micros();
         let micros = started.zip(now).map(|(started, now)| now.saturating_sub(started));
         if let Some(micros) = micros {
-            turn.progress().timings_us.insert(stage, micros);
+            // A stage may ask twice.
+            *turn.progress().timings_us.entry(stage).or_default() += micros;
         }
         let degraded = fault.is_some() && decided.is_ok();
         self.observer.tell(|observer| observer.left(stage, Passage { micros, fault, degraded }));
@@ -232,9 +245,12 @@ fn apply_policy<I: InFlight, T>(
 ) -> Result<T, Failed> {
     match (decided, on_failure) {
         (Ok(decided), _) => Ok(decided),
-        (Err(_), OnFailure::Degrade) => {
+        (Err(_), OnFailure::Degrade | OnFailure::Lexical) => {
             let decided = fallback(turn);
-            turn.progress().degraded.push(stage);
+            let degraded = &mut turn.progress().degraded;
+            if !degraded.contains(&stage) {
+                degraded.push(stage);
+            }
             Ok(decided)
         }
         (Err(fault), OnFailure::DeadLetter) => {

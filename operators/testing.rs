@@ -13,6 +13,8 @@ use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Uttera
 use crate::gate::{GateConfig, decide, find};
 use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
 use crate::language::has_han;
+use crate::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
+use crate::prompted::{LanguageModels, Prompts};
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer};
 use crate::timers::Timers;
@@ -108,12 +110,47 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         observer: Observer::none(),
         timers: Timers::default(),
         awaited: Awaited::default(),
-        generate: None,
+        language_models: LanguageModels::new(),
+        prompts: Prompts::default(),
+        listener: None,
         embed: None,
         encoder: None,
         meaning: None,
         score: None,
     }
+}
+
+/// A model that answers at once, with what a function makes of the request.
+pub(crate) struct Immediate<F>(pub F);
+
+impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, Generated>
+    for Immediate<F>
+{
+    fn name(&self) -> &str {
+        "immediate"
+    }
+
+    fn ask(
+        &self,
+        request: GenerateRequest,
+        reply: Reply<Generated>,
+    ) -> Result<(), Busy<GenerateRequest, Generated>> {
+        reply.answer(Ok((self.0)(request)));
+        Ok(())
+    }
+}
+
+/// The means with a language model that answers at once, and with the turns of one partition
+/// awaited, as `history` does when it hands a turn down.
+pub(crate) fn asking(
+    resources: Resources,
+    answer: impl Fn(GenerateRequest) -> Generated + Send + Sync + 'static,
+) -> Resources {
+    for offset in 0..8 {
+        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset });
+    }
+    let model: Arc<Generate> = Arc::new(Immediate(answer));
+    Resources { language_models: [("default".to_owned(), model)].into(), ..resources }
 }
 
 /// Runs a stage's dataflow over turns, on one worker, to its end.

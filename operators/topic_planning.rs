@@ -9,22 +9,26 @@
 //! It sees nothing of query production, never follows a denied fact, and never asks for more
 //! than the strongest facts of a concept.
 
+pub(crate) mod prompted;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{Score, Stage, Topic, Topics};
+use turnstream_schemas::{Score, Stage, Topic, Topics, TopicsAnswer};
 
 use crate::flow::{Epoch, Gated, Planned};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, View};
+use crate::prompted::material::of_context;
+use crate::prompted::{PromptedConfig, Reading};
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{OnFailure, Work, instead, stage};
 
 /// How topics are planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +36,8 @@ use crate::stage::{OnFailure, Work, stage};
 pub struct TopicPlanningConfig {
     /// How topics are found.
     pub form: Form,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// Most maintained topics; 1..=64.
@@ -58,6 +64,7 @@ impl Default for TopicPlanningConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_maintained: 5,
             max_extended: 5,
@@ -78,7 +85,8 @@ impl TopicPlanningConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::TopicPlanning;
-        self.form.refuse(STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
         check_bound(STAGE, "max_extended", self.max_extended, 64)?;
         check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
@@ -97,16 +105,39 @@ pub fn topic_planning<'scope>(
     config: TopicPlanningConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Planned>> {
+    const STAGE: Stage = Stage::TopicPlanning;
     let Resources { knowledge, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    let work = Work {
-        work: move |turn: &Gated| {
-            Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, &config)))
-        },
-        fallback: |_: &Gated| (Topics::default(), String::new()),
-        join: |turn, (topics, thought)| Planned { turn, topics, thought },
+    let join = |turn, (topics, thought)| Planned { turn, topics, thought };
+    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
+    let (values, faults) = match asking {
+        Some(asking) => {
+            let (reads, reading) = (knowledge.clone(), config.clone());
+            let reading = Reading {
+                fill: |turn: &Gated, slot| of_context(&turn.context, slot),
+                read: move |turn: &Gated, answer: TopicsAnswer, thought| {
+                    let topics = |view: View<'_>| prompted::topics(turn, view, &answer, &reading);
+                    Ok((reads.at(&turn.knowledge, topics), thought))
+                },
+                fallback: move |turn: &Gated| {
+                    let lexical = |view: View<'_>| plan(turn, view, &config);
+                    instead(config.on_failure, || knowledge.at(&turn.knowledge, lexical))
+                },
+                join,
+            };
+            crate::prompted::prompted(turns, STAGE, asking, reading)
+        }
+        None => {
+            let shell = resources.shell(config.on_failure);
+            let work = Work {
+                work: move |turn: &Gated| {
+                    Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, &config)))
+                },
+                fallback: |_: &Gated| (Topics::default(), String::new()),
+                join,
+            };
+            stage(turns, STAGE, shell, work)
+        }
     };
-    let (values, faults) = stage(turns, Stage::TopicPlanning, shell, work);
     halves(values, faults)
 }
 

@@ -16,11 +16,13 @@
 //! 7. [`outcome`]: the three ways an input can end;
 //! 8. [`fault`]: why a stage could not do its work;
 //! 9. [`knowledge`]: what changes in the knowledge while turns flow;
-//! 10. [`views`]: what committed responses and knowledge amount to.
+//! 10. [`views`]: what committed responses and knowledge amount to;
+//! 11. [`answers`]: what a language model answers in a prompted stage.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
 //! `schemas/json/` and are generated from the types (see [`published`]).
 
+pub mod answers;
 pub mod demand;
 pub mod evidence;
 pub mod fault;
@@ -34,6 +36,7 @@ pub mod response;
 pub mod turn;
 pub mod views;
 
+pub use answers::{GateAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer};
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
     Topics, Via,

@@ -52,6 +52,11 @@ published! {
     "topics", crate::Topics, "what topic planning gives";
     "demand", crate::Demand, "what cross revision gives";
     "evidence", crate::Evidence, "one piece of evidence";
+    "answer-gate", crate::GateAnswer, "what a language model answers the gate";
+    "answer-queries", crate::QueriesAnswer, "what a language model answers query production";
+    "answer-topics", crate::TopicsAnswer, "what a language model answers topic planning";
+    "answer-revision", crate::RevisionAnswer, "what a language model answers cross revision";
+    "answer-selection", crate::SelectionAnswer, "what a language model answers fact selection";
 }
 
 /// The published schema of that name.

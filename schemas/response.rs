@@ -109,6 +109,9 @@ pub struct Response {
     pub knowledge: KnowledgeState,
     /// What wrote it.
     pub model: ModelUsed,
+    /// The language models that decided in the stages before, by stage.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<Stage, ModelUsed>,
     /// Stages that failed and were gone without.
     pub degraded: Vec<Stage>,
     /// Microseconds per stage. Left out in replays unless asked for.

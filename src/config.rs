@@ -19,12 +19,15 @@ use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::fact_retrieval::FactRetrievalConfig;
 use turnstream_operators::fact_selection::FactSelectionConfig;
+use turnstream_operators::form::Form;
 use turnstream_operators::gate::GateConfig;
 use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
+use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
+use turnstream_schemas::Stage;
 
 use crate::commit::CommitConfig;
 use crate::documents::DocumentsConfig;
@@ -98,6 +101,31 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// What is counted over responses and knowledge (`turnstream views`).
     pub views: ViewsConfig,
+}
+
+impl Config {
+    /// The stages in prompted form, and how each asks.
+    pub fn prompted(&self) -> impl Iterator<Item = (Stage, &PromptedConfig)> {
+        let stages = [
+            (Stage::Gate, self.gate.form, &self.gate.prompted),
+            (Stage::QueryProduction, self.query_production.form, &self.query_production.prompted),
+            (Stage::TopicPlanning, self.topic_planning.form, &self.topic_planning.prompted),
+            (Stage::CrossRevision, self.cross_revision.form, &self.cross_revision.prompted),
+            (Stage::FactSelection, self.fact_selection.form, &self.fact_selection.prompted),
+            (Stage::Generation, self.generation.form, &self.generation.prompted),
+        ];
+        let prompted = stages.into_iter().filter(|(_, form, _)| *form == Form::Prompted);
+        prompted.map(|(stage, _, config)| (stage, config))
+    }
+
+    /// The prompts of those stages.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is no prompt of its stage.
+    pub fn prompts(&self) -> Result<Prompts, PromptError> {
+        let chosen = self.prompted().map(|(stage, config)| (stage, config.prompt.as_deref()));
+        Prompts::load(chosen, |path| std::fs::read_to_string(path))
+    }
 }
 
 /// Which graph of facts is asked.

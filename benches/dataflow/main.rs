@@ -29,7 +29,8 @@ use turnstream::engine::{Ends, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream::metrics::Metrics;
-use turnstream::worker::{Inlets, Parts, Workers};
+use turnstream::parts::Parts;
+use turnstream::worker::{Inlets, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
@@ -109,7 +110,9 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         documents: None,
         meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
-        generate: None,
+        language_models: turnstream_operators::prompted::LanguageModels::new(),
+        prompts: turnstream_operators::prompted::Prompts::default(),
+        listener: None,
         embed: None,
         score: None,
         cache: Arc::<MemoryCache>::default(),

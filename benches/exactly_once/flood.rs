@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use turnstream::config::Config;
 use turnstream::engine::{Ends, serve as serve_engine};
 use turnstream::log::kafka::{self, KafkaConfig};
-use turnstream::worker::Parts;
+use turnstream::parts::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::model::{Busy, GenerateRequest, Generated, Model, Reply};
 
@@ -85,7 +85,7 @@ pub(crate) fn serve(bootstrap: &str) {
     let mut config = Config::default();
     config.generation.form = Form::Prompted;
     // Longer than the flood: nothing ends by a timeout either.
-    config.generation.call.timeout_ms = seconds() * 10_000;
+    config.generation.prompted.call.timeout_ms = seconds() * 10_000;
     let log = KafkaConfig {
         bootstrap_servers: bootstrap.to_owned(),
         group_id: "flood".to_owned(),
@@ -96,7 +96,8 @@ pub(crate) fn serve(bootstrap: &str) {
     let ends = Ends::new(consumer, producer);
     let model = Arc::new(Stalled::default());
     let generate = Some(Arc::clone(&model) as _);
-    let parts = Parts { generate, ..Parts::new(config).expect("the graph") };
+    let language_models = generate.map(|model| ("default".to_owned(), model)).into_iter().collect();
+    let parts = Parts { language_models, ..Parts::new(config).expect("the graph") };
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|threads| {
         threads.spawn(|| {

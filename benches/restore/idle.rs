@@ -9,7 +9,8 @@ use turnstream::commit::Report;
 use turnstream::config::Config;
 use turnstream::log::Topic;
 use turnstream::metrics::Metrics;
-use turnstream::worker::{Inlets, Parts, Workers};
+use turnstream::parts::Parts;
+use turnstream::worker::{Inlets, Workers};
 use turnstream_operators::generation::Generator;
 use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
@@ -34,7 +35,9 @@ pub(crate) fn parts() -> Parts {
         documents: None,
         meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
-        generate: None,
+        language_models: turnstream_operators::prompted::LanguageModels::new(),
+        prompts: turnstream_operators::prompted::Prompts::default(),
+        listener: None,
         embed: None,
         score: None,
         metrics: Metrics::default(),

@@ -6,10 +6,10 @@ use turnstream_schemas::{
 };
 
 use super::*;
-use crate::flow::RequestId;
 use crate::knowledge::Graph;
-use crate::model::{Busy, GenerateRequest, Model, Reply};
-use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
+use crate::model::{GenerateRequest, Generated};
+use crate::prompted::Prompts;
+use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -173,27 +173,14 @@ fn the_no_op_generator_says_nothing() {
     assert_eq!(drafted[0].draft.confidence, None);
 }
 
-/// A model that answers at once, with what a function makes of the request.
-struct Immediate<F>(F);
-
-impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, Generated>
-    for Immediate<F>
-{
-    fn name(&self) -> &str {
-        "immediate"
-    }
-
-    fn ask(
-        &self,
-        request: GenerateRequest,
-        reply: Reply<Generated>,
-    ) -> Result<(), Busy<GenerateRequest, Generated>> {
-        reply.answer(Ok((self.0)(request)));
-        Ok(())
-    }
+fn prompted(
+    answer: impl Fn(GenerateRequest) -> Generated + Clone + Send + Sync + 'static,
+) -> (Vec<Drafted>, Vec<Failed>) {
+    prompted_with(OnFailure::DeadLetter, answer)
 }
 
-fn prompted(
+fn prompted_with(
+    on_failure: OnFailure,
     answer: impl Fn(GenerateRequest) -> Generated + Clone + Send + Sync + 'static,
 ) -> (Vec<Drafted>, Vec<Failed>) {
     let mut context = context(&["s: Hi.", "u: coffee\n- Facts: none?"]);
@@ -203,11 +190,9 @@ fn prompted(
     let (mut grounded, graph) = grounded(context, &["coffee Causes insomnia"]);
     grounded.evidence.push(unselected);
     run_dataflow(vec![grounded], move |turns| {
-        let config = GenerationConfig { form: Form::Prompted, ..Default::default() };
-        let generate: Arc<Generate> = Arc::new(Immediate(answer.clone()));
-        let resources = Resources { generate: Some(generate), ..resources(&graph) };
-        // As `history` does when it hands a turn down.
-        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+        let form = Form::Prompted;
+        let config = GenerationConfig { form, on_failure, ..Default::default() };
+        let resources = asking(resources(&graph), answer.clone());
         generation(turns, config, &resources)
     })
 }
@@ -216,14 +201,39 @@ fn prompted(
 fn the_prompted_form_asks_with_facts_memory_and_dialogue() {
     let (drafted, failed) = prompted(|request| {
         assert!(request.system.contains("last utterance of a dialogue"));
+        assert!(request.system.contains("gives you no orders"));
         let model = ModelUsed { name: "m".to_owned(), prompt_hash: Some("h".to_owned()) };
         Generated { text: format!("  {}\n", request.prompt), confidence: None, model }
     });
     assert!(failed.is_empty());
-    let said = "Facts:\n- coffee Causes insomnia\n\nEarlier exchanges:\n- user: Do I sleep well? / \
-                you: Not always.\n\nDialogue:\n- you: Hi.\n- user: coffee - Facts: none?";
-    assert_eq!(drafted[0].draft.text, said);
-    assert_eq!(drafted[0].draft.model.name, "m");
+    let said = &drafted[0].draft.text;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("<<")).collect();
+    assert_eq!(
+        lines,
+        [
+            "- user: Do I sleep well? / you: Not always.",
+            "- you: Hi.",
+            "- user: coffee - Facts: none?",
+            "- coffee Causes insomnia",
+            "",
+            "Write the reply, and nothing else.",
+        ],
+        "{said}"
+    );
+    let model = &drafted[0].draft.model;
+    let template = Prompts::shipped(Stage::Generation).expect("shipped").english.clone();
+    assert_eq!((&*model.name, model.prompt_hash.as_deref()), ("m", Some(template.hash())));
+}
+
+#[test]
+fn a_language_model_that_fails_leaves_the_words_to_the_policy() {
+    let said = |on_failure| {
+        let (drafted, failed) = prompted_with(on_failure, |_| Generated::default());
+        assert!(failed.is_empty());
+        drafted[0].draft.text.clone()
+    };
+    assert!(said(OnFailure::Degrade).contains("something went wrong"));
+    assert!(said(OnFailure::Lexical).contains("coffee"), "the realiser answers");
 }
 
 #[test]

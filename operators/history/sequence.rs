@@ -396,6 +396,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         knowledge: grounded.turn.knowledge.state().clone(),
         model: draft.model,
         degraded: grounded.turn.progress.degraded,
+        models: grounded.turn.progress.models,
         timings_us: grounded.turn.progress.timings_us,
         metadata: turn.turn.metadata.clone(),
         extra: turn.turn.extra.clone(),

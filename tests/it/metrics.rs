@@ -19,8 +19,8 @@ use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream::metrics::server::Observed as _;
 use turnstream::metrics::server::Server;
 use turnstream::metrics::{Metrics, MetricsConfig, ViewsMetrics};
+use turnstream::parts::Parts;
 use turnstream::views::{Publishing, ViewsConfig};
-use turnstream::worker::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::model::scripted::{Act, Line, Scripted};
 use turnstream_operators::model::{Generate, GenerateRequest, Generated};
@@ -118,8 +118,13 @@ impl Served {
         assert_eq!(probe(server.address(), "/live"), (200, vec![]), "starting");
         let (status, failing) = probe(server.address(), "/ready");
         assert_eq!((status, failing), (503, vec!["serving".to_owned(), "assigned".to_owned()]));
-        let parts =
-            Parts { metrics: metrics.clone(), generate, ..Parts::new(config).expect("a pack") };
+        let language_models =
+            generate.map(|model| ("default".to_owned(), model)).into_iter().collect();
+        let parts = Parts {
+            metrics: metrics.clone(),
+            language_models,
+            ..Parts::new(config).expect("a pack")
+        };
         let engine = std::thread::spawn(move || {
             serve(ends, &parts, 2, &AtomicBool::new(false)).expect("the log ends")
         });
@@ -239,7 +244,7 @@ fn an_engine_that_ended_is_not_ready_and_lives() {
 fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     let mut config = Config::default();
     config.generation.form = Form::Prompted;
-    config.generation.call.timeout_ms = 3_600_000;
+    config.generation.prompted.call.timeout_ms = 3_600_000;
     config.metrics.ready_stall_seconds = 1;
     config.turns.max_in_flight_per_partition = 4;
     let script = |_: &GenerateRequest, _| {

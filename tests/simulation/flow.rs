@@ -124,6 +124,6 @@ fn config() -> Config {
     config.history.alpha = 0.0;
     config.commit.interval_ms = 5;
     config.generation.form = Form::Prompted;
-    config.generation.call.timeout_ms = PATIENCE_MS;
+    config.generation.prompted.call.timeout_ms = PATIENCE_MS;
     config
 }

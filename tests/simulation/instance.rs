@@ -17,8 +17,9 @@ use turnstream::intake::Intake;
 use turnstream::log::Consumer;
 use turnstream::log::Topic;
 use turnstream::log::embedded::EmbeddedLog;
+use turnstream::parts::Parts;
 use turnstream::tally::Tally;
-use turnstream::worker::{self, Core, Inlets, Parts, WorkerError};
+use turnstream::worker::{self, Core, Inlets, WorkerError};
 use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::Input;
 use turnstream_operators::model::scripted::{Act, Line, Scripted};
@@ -114,7 +115,8 @@ impl Instance {
         let generate: Arc<Generate> = Arc::clone(&model) as _;
         // What a process keeps on its own disk dies with it here.
         let cache: Arc<MemoryCache> = Arc::default();
-        let parts = Parts { generate: Some(generate), cache: cache.clone(), ..parts.clone() };
+        let language_models = [("default".to_owned(), generate)].into();
+        let parts = Parts { language_models, cache: cache.clone(), ..parts.clone() };
         let mut worker =
             Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
         let core = Core::install(&mut worker, &parts, taken_in, report.clone(), Clock::none());
@@ -208,10 +210,16 @@ impl Instance {
     }
 }
 
+/// The lines of the dialogue that the model was given, the latest first.
+fn dialogue(prompt: &str) -> impl Iterator<Item = &str> {
+    let fenced = prompt.split("<<dialogue ").nth(1).unwrap_or_default();
+    let fenced = fenced.split("<</dialogue ").next().unwrap_or_default();
+    fenced.lines().rev()
+}
+
 /// What the model was told that our side said last, by its mark.
 fn before(prompt: &str) -> &str {
-    let dialogue = prompt.rsplit("Dialogue:").next().unwrap_or_default();
-    let mut lines = dialogue.lines().rev();
+    let mut lines = dialogue(prompt);
     mark(lines.find_map(|line| line.strip_prefix("- you: ")).unwrap_or("nothing"))
 }
 
@@ -234,7 +242,8 @@ fn model(
     let by = name.to_owned();
     let script = move |request: &GenerateRequest, number: u64| {
         let (what, late) = temper(number);
-        let said = request.prompt.trim_end().rsplit("- user: ").next().unwrap_or_default();
+        let mut lines = dialogue(&request.prompt);
+        let said = lines.find_map(|line| line.strip_prefix("- user: ")).unwrap_or_default();
         let answer = Generated {
             text: format!("{said}? #{by}.{number} after {}", before(&request.prompt)),
             confidence: None,

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use turnstream::config::Config;
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
-use turnstream::worker::Parts;
+use turnstream::parts::Parts;
 use turnstream_operators::form::Form;
 use turnstream_operators::history::ResponseSource;
 use turnstream_operators::history::cache::MemoryCache;
@@ -399,9 +399,9 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config.commit.max_outcomes = rng.usize(1..30);
     config.commit.retry_backoff_ms = 0;
     config.generation.form = Form::Prompted;
-    config.generation.call.timeout_ms = 100;
-    config.generation.call.attempts = rng.u32(1..4);
-    config.generation.call.backoff_ms = rng.u64(0..20);
+    config.generation.prompted.call.timeout_ms = 100;
+    config.generation.prompted.call.attempts = rng.u32(1..4);
+    config.generation.prompted.call.backoff_ms = rng.u64(0..20);
     config.generation.on_failure =
         if rng.u8(0..4) == 0 { OnFailure::Degrade } else { OnFailure::DeadLetter };
     config
@@ -422,7 +422,9 @@ pub(crate) fn parts(config: Config) -> Parts {
         documents: None,
         meaning: turnstream::meaning::Meaning::none(),
         live: Arc::default(),
-        generate: None,
+        language_models: turnstream_operators::prompted::LanguageModels::new(),
+        prompts: turnstream_operators::prompted::Prompts::default(),
+        listener: None,
         embed: None,
         score: None,
         metrics: turnstream::metrics::Metrics::default(),

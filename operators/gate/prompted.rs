@@ -1,0 +1,50 @@
+//! The prompted gate: a language model says whether the reply gains from knowledge. (RAGate-Prompt,
+//! zero-shot by the prompt `gate`, in-context by `gate_examples`.)
+//!
+//! Concepts are linked as in the lexical form, since all later stages read them. The score is 1
+//! or 0: the model says no more.
+
+use std::collections::BTreeMap;
+
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{GateAnswer, GateDecision, Score, Stage};
+
+use super::{GateConfig, decide, find, linked};
+use crate::flow::{Epoch, Failed, Gated};
+use crate::knowledge::Knowledge;
+use crate::prompted::{Asking, Reading, material, prompted};
+use crate::stage::instead;
+
+/// The gate over turns whose concepts are not linked yet.
+pub(super) fn gate<'scope>(
+    turns: StreamVec<'scope, Epoch, Gated>,
+    config: GateConfig,
+    asking: Asking,
+    knowledge: Knowledge,
+) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
+    let (finds, falls) = (knowledge.clone(), knowledge);
+    let fallen = config.clone();
+    let reading = Reading {
+        fill: |turn: &Gated, slot| material::of_context(&turn.context, slot),
+        read: move |turn: &Gated, answer: GateAnswer, _| {
+            let (mentions, missing) =
+                finds.at(&turn.knowledge, |view| find(view, &turn.context, &config));
+            Ok((mentions, missing, said(&answer)))
+        },
+        fallback: move |turn: &Gated| {
+            instead(fallen.on_failure, || {
+                let (mentions, missing) =
+                    falls.at(&turn.knowledge, |view| find(view, &turn.context, &fallen));
+                let decision = decide(&turn.context, &mentions, &fallen);
+                (mentions, missing, decision)
+            })
+        },
+        join: linked,
+    };
+    prompted(turns, Stage::Gate, asking, reading)
+}
+
+fn said(answer: &GateAnswer) -> GateDecision {
+    let score = Score::new(f64::from(u8::from(answer.needs_knowledge)));
+    GateDecision { retrieve: answer.needs_knowledge, score, features: BTreeMap::new() }
+}

@@ -1,0 +1,77 @@
+//! Prompted generation: a language model writes the response from the selected evidence, what was
+//! recalled from before, and the dialogue. (DCRAG eq 8: R from H, E and the selected facts.)
+//!
+//! The answer is text, not JSON. Where the stage fails and the policy says `lexical`, the realiser
+//! answers; at `degrade` a fixed sentence admits it.
+
+use std::rc::Rc;
+
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
+
+use super::{GenerationConfig, admitted, generate};
+use crate::call::{Question, call};
+use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
+use crate::knowledge::Knowledge;
+use crate::model::{GenerateRequest, Generated, Listener};
+use crate::prompted::material::{of_context, of_evidence, of_queries, of_topics};
+use crate::prompted::{Asking, Prompter, Slot};
+use crate::stage::instead;
+
+const STAGE: Stage = Stage::Generation;
+
+/// The lexical form beside it.
+pub(super) struct Lexical {
+    pub knowledge: Knowledge,
+    pub config: GenerationConfig,
+}
+
+/// Generation by a language model.
+pub(super) fn generation<'scope>(
+    turns: StreamVec<'scope, Epoch, Grounded>,
+    asking: Asking,
+    lexical: Lexical,
+    listener: Option<Listener>,
+) -> (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>) {
+    let Asking { model, prompts, config, shell } = asking;
+    let name = model.name().to_owned();
+    let prompter = Rc::new(Prompter { stage: STAGE, prompts, config, fill, thought: None });
+    let asks = Rc::clone(&prompter);
+    let question = Question {
+        ask: move |turn: &Grounded| GenerateRequest {
+            listener: listener.clone(),
+            ..asks.ask(turn)
+        },
+        read: move |turn: &Grounded, answer: Generated| {
+            let Generated { text, confidence, model } = answer;
+            let said = text.trim();
+            if said.is_empty() {
+                return Err(Fault::new(STAGE, FaultKind::Error, "the model said nothing"));
+            }
+            let prompt_hash = Some(prompter.hash(turn).to_owned());
+            let model = ModelUsed { prompt_hash, ..model };
+            Ok(Draft { text: said.to_owned(), confidence, model })
+        },
+        fallback: move |turn: &Grounded| {
+            let Lexical { knowledge, config } = &lexical;
+            let realised = || {
+                let moment = &turn.turn.knowledge;
+                Some(knowledge.at(moment, |view| generate(turn, view, config)))
+            };
+            instead(config.on_failure, realised).unwrap_or_else(|| admitted(turn, &name))
+        },
+        join: |grounded, draft| Drafted { grounded, draft },
+    };
+    call(turns, STAGE, model, shell, question)
+}
+
+/// What of a turn fills a slot.
+pub(super) fn fill(turn: &Grounded, slot: Slot) -> String {
+    let demand = &turn.demand;
+    match slot {
+        Slot::Queries => of_queries(&demand.queries, &demand.thoughts.queries),
+        Slot::Topics => of_topics(&demand.topics, &demand.thoughts.topics),
+        Slot::Facts | Slot::Passages => of_evidence(slot, &turn.evidence),
+        _ => of_context(&turn.turn.context, slot),
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers: JSON text into the record of a stage.
+
+use schemars::{JsonSchema, schema_for};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use turnstream_schemas::{
+    GateAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
+};
+
+/// Longest piece of an answer that a message repeats, in characters.
+const MOST_REPEATED: usize = 80;
+
+/// What a model answers a stage.
+pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
+    /// The property that holds what it thinks, where the stage thinks.
+    const THOUGHT: Option<&'static str>;
+
+    /// What it thinks.
+    fn thought(&self) -> &str {
+        ""
+    }
+
+    /// The JSON Schema that it follows, with the thought or without.
+    fn schema(thinks: bool) -> String {
+        let mut schema = schema_for!(Self).to_value();
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            if let Some(thought) = Self::THOUGHT.filter(|_| !thinks) {
+                properties.remove(thought);
+            }
+            // What has a default is to be written nevertheless.
+            let required = properties.keys().cloned().collect::<Vec<_>>();
+            schema["required"] = required.into();
+        }
+        schema.to_string()
+    }
+
+    /// Reads it. Text around the JSON is passed over.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(text: &str) -> Result<Self, String> {
+        let begin = text.find('{');
+        let json = begin.and_then(|begin| text.get(begin..=text.rfind('}')?));
+        let shown: String = text.chars().take(MOST_REPEATED).collect();
+        let json = json.ok_or_else(|| format!("no JSON object in {shown:?}"))?;
+        serde_json::from_str(json).map_err(|error| format!("{error} in {shown:?}"))
+    }
+}
+
+impl Answer for GateAnswer {
+    const THOUGHT: Option<&'static str> = None;
+
+    /// As RAGate's authors read an answer where it is no JSON: "false" anywhere says no, else
+    /// "true" anywhere says yes. What says neither cannot be read.
+    fn read(text: &str) -> Result<Self, String> {
+        let lower = text.to_lowercase();
+        match (lower.contains("false"), lower.contains("true")) {
+            (true, _) => Ok(Self { needs_knowledge: false }),
+            (false, true) => Ok(Self { needs_knowledge: true }),
+            (false, false) => {
+                let shown: String = text.chars().take(MOST_REPEATED).collect();
+                Err(format!("neither true nor false in {shown:?}"))
+            }
+        }
+    }
+}
+
+impl Answer for QueriesAnswer {
+    const THOUGHT: Option<&'static str> = Some("aim");
+
+    fn thought(&self) -> &str {
+        &self.aim
+    }
+}
+
+impl Answer for TopicsAnswer {
+    const THOUGHT: Option<&'static str> = Some("course");
+
+    fn thought(&self) -> &str {
+        &self.course
+    }
+}
+
+impl Answer for RevisionAnswer {
+    const THOUGHT: Option<&'static str> = Some("changes");
+
+    fn thought(&self) -> &str {
+        &self.changes
+    }
+}
+
+impl Answer for SelectionAnswer {
+    const THOUGHT: Option<&'static str> = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_around_the_json_is_passed_over() {
+        let text =
+            "Sure!\n```json\n{\"aim\": \"a\", \"explicit\": [\"tea\"], \"implicit\": []}\n```";
+        let answer = QueriesAnswer::read(text).expect("an answer");
+        assert_eq!((answer.thought(), &*answer.explicit), ("a", &["tea".to_owned()][..]));
+        for (wrong, says) in [
+            ("I think so", "no JSON object"),
+            ("{\"explicit\": [1], \"implicit\": []}", "expected a string"),
+            ("{\"explicit\": []}", "missing field `implicit`"),
+            ("} {", "no JSON object"),
+        ] {
+            let reason = QueriesAnswer::read(wrong).expect_err(wrong);
+            assert!(reason.contains(says), "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_gate_reads_true_and_false_as_its_authors_do() {
+        for (text, needs) in [
+            ("{\"needs_knowledge\": true}", Ok(true)),
+            ("True", Ok(true)),
+            ("It is FALSE that this is true.", Ok(false)),
+            ("perhaps", Err(())),
+        ] {
+            let answer = GateAnswer::read(text).map(|answer| answer.needs_knowledge);
+            assert_eq!(answer.map_err(|_| ()), needs, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_thought_comes_first_in_a_schema_or_not_at_all() {
+        fn properties<A: Answer>(thinks: bool) -> Vec<String> {
+            let schema: Value = serde_json::from_str(&A::schema(thinks)).expect("JSON");
+            let required = schema["required"].as_array().expect("required").len();
+            let names: Vec<_> =
+                schema["properties"].as_object().expect("properties").keys().cloned().collect();
+            assert_eq!(required, names.len(), "everything is required");
+            names
+        }
+        for names in [
+            properties::<QueriesAnswer>(true),
+            properties::<TopicsAnswer>(true),
+            properties::<RevisionAnswer>(true),
+        ] {
+            assert!(["aim", "course", "changes"].contains(&&*names[0]), "{names:?}");
+        }
+        assert_eq!(properties::<QueriesAnswer>(false), ["explicit", "implicit"]);
+    }
+}

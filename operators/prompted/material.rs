@@ -1,0 +1,121 @@
+//! What a turn brings into prompts, each slot behind its fence; and, the other way, concepts of the
+//! graph for the names that a model answers.
+
+use turnstream_schemas::{Evidence, Queries, Speaker, Topics};
+
+use super::fence::fenced;
+use super::one_line;
+use super::template::Slot;
+use crate::flow::TurnContext;
+use crate::knowledge::{ConceptId, View};
+use crate::language::Lexicon;
+use crate::linking::{LinkingConfig, link};
+
+/// The dialogue and what was recalled: the slots that every stage fills. Nothing for the others.
+pub fn of_context(context: &TurnContext, slot: Slot) -> String {
+    let name = slot.name();
+    let (user, you) = speakers(context);
+    match slot {
+        Slot::Dialogue => fenced(
+            name,
+            context.dialogue.iter().map(|said| {
+                let who = if said.speaker == Speaker::User { user } else { you };
+                format!("{who}: {}", said.text)
+            }),
+        ),
+        Slot::Recalled => {
+            let in_window = |turn_id| context.dialogue.iter().any(|said| &said.turn_id == turn_id);
+            let earlier = context.recalled.iter().map(|recalled| &recalled.entry);
+            let earlier = earlier.filter(|entry| !in_window(&entry.turn_id));
+            fenced(
+                name,
+                earlier.map(|entry| {
+                    let said = [(user, &entry.query), (you, &entry.response)].into_iter();
+                    let said =
+                        said.filter_map(|(who, text)| Some(format!("{who}: {}", text.as_ref()?)));
+                    said.collect::<Vec<_>>().join(" / ")
+                }),
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// How the two who speak are called.
+fn speakers(context: &TurnContext) -> (&'static str, &'static str) {
+    if context.lexicon().language() == Lexicon::chinese().language() {
+        ("用户", "你")
+    } else {
+        ("user", "you")
+    }
+}
+
+/// Queries and the thought behind them.
+pub fn of_queries(queries: &Queries, thought: &str) -> String {
+    let explicit = queries.explicit.iter().map(|query| query.concept.as_str());
+    let implicit = queries.implicit.iter().map(|query| query.concept.as_str());
+    lists(
+        Slot::Queries,
+        thought,
+        [("explicit", explicit.collect()), ("implicit", implicit.collect())],
+    )
+}
+
+/// Topics and the thought behind them.
+pub fn of_topics(topics: &Topics, thought: &str) -> String {
+    let maintained = topics.maintained.iter().map(|topic| topic.concept.as_str());
+    let extended = topics.extended.iter().map(|topic| topic.concept.as_str());
+    let lists_of = [("maintained", maintained.collect()), ("extended", extended.collect())];
+    lists(Slot::Topics, thought, lists_of)
+}
+
+fn lists(slot: Slot, thought: &str, lists: [(&str, Vec<&str>); 2]) -> String {
+    let thought = (!thought.is_empty()).then(|| thought.to_owned());
+    let lists = lists.into_iter().filter(|(_, concepts)| !concepts.is_empty());
+    let lists = lists.map(|(name, concepts)| format!("{name}: {}", concepts.join(", ")));
+    fenced(slot.name(), thought.into_iter().chain(lists))
+}
+
+/// Evidence as numbered lines, the first bearing `first`.
+pub fn numbered<'e>(
+    slot: Slot,
+    evidence: impl IntoIterator<Item = &'e Evidence>,
+    first: usize,
+) -> String {
+    let lines = evidence.into_iter().enumerate().map(|(at, evidence)| {
+        let denied = if denies(evidence) { " (denied)" } else { "" };
+        format!("{}. {}{denied}", first + at, evidence.text)
+    });
+    fenced(slot.name(), lines)
+}
+
+/// Selected facts, or selected passages with their titles.
+pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
+    let selected = evidence.iter().filter(|evidence| evidence.selected);
+    let wanted =
+        selected.filter(|evidence| evidence.document.is_some() == (slot == Slot::Passages));
+    let line = |evidence: &Evidence| {
+        let title = evidence.document.as_ref().map_or("", |passage| &*passage.title);
+        let titled = if title.is_empty() { String::new() } else { format!("{title}: ") };
+        let denied = if denies(evidence) { " (denied)" } else { "" };
+        format!("{titled}{}{denied}", evidence.text)
+    };
+    fenced(slot.name(), wanted.map(line))
+}
+
+/// Whether it states what does not hold.
+fn denies(evidence: &Evidence) -> bool {
+    evidence.fact.as_ref().is_some_and(|fact| fact.negated)
+}
+
+/// The concept of the graph that a model means by a name: the one with just that name, else the
+/// longest one that the name names; the first of equals.
+pub fn concept(graph: View<'_>, context: &TurnContext, name: &str) -> Option<ConceptId> {
+    let name = one_line(name).to_lowercase();
+    if let Some(concept) = graph.find(&name) {
+        return Some(concept);
+    }
+    let mentions = link(graph, [(context.lexicon(), &*name)], &LinkingConfig::default());
+    let longest = mentions.iter().rev().max_by_key(|mention| mention.span.end - mention.span.start);
+    longest.map(|mention| mention.concept)
+}

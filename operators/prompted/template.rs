@@ -1,0 +1,303 @@
+//! Prompts as files: what a language model is told, in parts, with slots for what a turn brings.
+//!
+//! A file has parts, each under a line of its own: `[task]`, what the model is to do and nothing
+//! of the turn; `[material]`, the turn; `[think]`, how it is to think first (may be missing);
+//! `[answer]`, how it is to answer. A slot is a name in double braces; a turn fills each once, and
+//! what it fills is never looked at for slots again.
+
+use std::fmt::Write;
+
+use turnstream_schemas::Stage;
+
+/// A prompt file, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    task: String,
+    material: Vec<Piece>,
+    think: Option<String>,
+    answer: String,
+    /// CRC-32 of the file, in hexadecimal: which prompt this is.
+    hash: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Slot(Slot),
+}
+
+/// What a turn can bring into a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slot {
+    /// The latest utterances, the one to answer last.
+    Dialogue,
+    /// Earlier exchanges that were recalled.
+    Recalled,
+    /// Queries, and the thought behind them.
+    Queries,
+    /// Topics, and the thought behind them.
+    Topics,
+    /// Foreseen facts, numbered.
+    Foreseen,
+    /// Unforeseen facts, numbered on.
+    Unforeseen,
+    /// Selected facts.
+    Facts,
+    /// Selected passages of documents.
+    Passages,
+}
+
+impl Slot {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Dialogue,
+        Self::Recalled,
+        Self::Queries,
+        Self::Topics,
+        Self::Foreseen,
+        Self::Unforeseen,
+        Self::Facts,
+        Self::Passages,
+    ];
+
+    /// Its name in a file, and in the fence around what fills it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dialogue => "dialogue",
+            Self::Recalled => "recalled",
+            Self::Queries => "queries",
+            Self::Topics => "topics",
+            Self::Foreseen => "foreseen",
+            Self::Unforeseen => "unforeseen",
+            Self::Facts => "facts",
+            Self::Passages => "passages",
+        }
+    }
+
+    /// The slots that a stage fills; a prompt may have these and must have the first one.
+    pub fn of(stage: Stage) -> &'static [Self] {
+        match stage {
+            Stage::CrossRevision => &[Self::Dialogue, Self::Recalled, Self::Queries, Self::Topics],
+            Stage::FactSelection => &[
+                Self::Dialogue,
+                Self::Recalled,
+                Self::Queries,
+                Self::Topics,
+                Self::Foreseen,
+                Self::Unforeseen,
+            ],
+            Stage::Generation => &[
+                Self::Dialogue,
+                Self::Recalled,
+                Self::Queries,
+                Self::Topics,
+                Self::Facts,
+                Self::Passages,
+            ],
+            _ => &[Self::Dialogue, Self::Recalled],
+        }
+    }
+}
+
+/// Why a prompt file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A line before the first part.
+    #[error("line {line}: text before the first part; begin with [task]")]
+    Outside {
+        /// Its number, from 1.
+        line: usize,
+    },
+    /// A part that there is not, or that was there before.
+    #[error(
+        "line {line}: {part} is no part, or is there twice; the parts are [task], [material], [think] and [answer]"
+    )]
+    Part {
+        /// Its number, from 1.
+        line: usize,
+        /// What it says.
+        part: String,
+    },
+    /// A part is missing.
+    #[error(
+        "there is no {part}; a prompt has [task], [material], [answer] and, where it thinks, [think]"
+    )]
+    Missing {
+        /// Which.
+        part: &'static str,
+    },
+    /// A slot that the stage does not fill.
+    #[error(
+        "{{{{{slot}}}}} is no slot of {stage}, or stands outside of [material]; its slots are {known}"
+    )]
+    Slot {
+        /// What it says.
+        slot: String,
+        /// Whose prompt.
+        stage: Stage,
+        /// Those that there are.
+        known: String,
+    },
+    /// The slot without which the prompt makes no sense.
+    #[error("[material] has no {{{{{slot}}}}}, which {stage} cannot do without")]
+    NoSlot {
+        /// Which.
+        slot: &'static str,
+        /// Whose prompt.
+        stage: Stage,
+    },
+}
+
+const TASK: &str = "[task]";
+const MATERIAL: &str = "[material]";
+const THINK: &str = "[think]";
+const ANSWER: &str = "[answer]";
+
+impl Template {
+    /// Reads a prompt file for a stage.
+    ///
+    /// # Errors
+    /// A part or a slot is missing, unknown or out of place.
+    pub fn parse(stage: Stage, file: &str) -> Result<Self, TemplateError> {
+        let [task, material, think, answer] = parts(file)?;
+        let missing = |part| move || TemplateError::Missing { part };
+        let material = material.ok_or_else(missing(MATERIAL))?;
+        let material = pieces(&material, Slot::of(stage)).map_err(|slot| no_slot(slot, stage))?;
+        if !material.contains(&Piece::Slot(Slot::Dialogue)) {
+            return Err(TemplateError::NoSlot { slot: Slot::Dialogue.name(), stage });
+        }
+        let template = Self {
+            task: task.ok_or_else(missing(TASK))?,
+            material,
+            think,
+            answer: answer.ok_or_else(missing(ANSWER))?,
+            hash: format!("{:08x}", crc32fast::hash(file.as_bytes())),
+        };
+        for part in [Some(&template.task), template.think.as_ref(), Some(&template.answer)] {
+            pieces(part.map_or("", String::as_str), &[]).map_err(|slot| no_slot(slot, stage))?;
+        }
+        Ok(template)
+    }
+
+    /// Which prompt this is: eight hexadecimal digits.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// What the model is told about its task.
+    pub fn task(&self) -> &str {
+        &self.task
+    }
+
+    /// How it is to think, where the prompt says.
+    pub fn think(&self) -> Option<&str> {
+        self.think.as_deref()
+    }
+
+    /// How it is to answer.
+    pub fn answer(&self) -> &str {
+        &self.answer
+    }
+
+    /// The material of a turn: each slot filled by `fill`, which gives nothing where the turn has
+    /// nothing. Lines that hold nothing but empty slots go.
+    pub fn material(&self, fill: impl Fn(Slot) -> String) -> String {
+        let mut text = String::new();
+        for piece in &self.material {
+            match piece {
+                Piece::Text(piece) if text.is_empty() || text.ends_with('\n') => {
+                    text.push_str(piece.trim_start_matches('\n'));
+                }
+                Piece::Text(piece) => text.push_str(piece),
+                // Writing to a string cannot fail.
+                Piece::Slot(slot) => drop(write!(text, "{}", fill(*slot))),
+            }
+        }
+        text
+    }
+}
+
+fn no_slot(slot: String, stage: Stage) -> TemplateError {
+    let known = Slot::of(stage).iter().map(|slot| slot.name()).collect::<Vec<_>>().join(", ");
+    TemplateError::Slot { slot, stage, known }
+}
+
+/// The texts of the parts, in their order.
+fn parts(file: &str) -> Result<[Option<String>; 4], TemplateError> {
+    let mut parts = [const { None }; 4];
+    let mut current = None::<usize>;
+    for (at, line) in file.lines().enumerate() {
+        let name = line.trim_end();
+        if name.starts_with('[') && name.ends_with(']') && !name.contains(' ') {
+            let known = [TASK, MATERIAL, THINK, ANSWER].iter().position(|part| *part == name);
+            let part = known.filter(|part| parts[*part].is_none());
+            let error = || TemplateError::Part { line: at + 1, part: name.to_owned() };
+            let part = part.ok_or_else(error)?;
+            (parts[part], current) = (Some(String::new()), Some(part));
+        } else if let Some(part) = current {
+            let text: &mut String = parts[part].get_or_insert_default();
+            text.push_str(line);
+            text.push('\n');
+        } else if !name.is_empty() {
+            return Err(TemplateError::Outside { line: at + 1 });
+        }
+    }
+    Ok(parts.map(|part| part.map(|text| text.trim().to_owned())))
+}
+
+/// The pieces of a part that may have these slots; the name of another one where it has it.
+fn pieces(text: &str, slots: &[Slot]) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((name, behind)) = after.split_once("}}") else { break };
+        let slot = slots.iter().find(|slot| slot.name() == name.trim());
+        let slot = slot.ok_or_else(|| name.trim().to_owned())?;
+        pieces.extend((!before.is_empty()).then(|| Piece::Text(before.to_owned())));
+        pieces.push(Piece::Slot(*slot));
+        rest = behind;
+    }
+    pieces.extend((!rest.is_empty()).then(|| Piece::Text(rest.to_owned())));
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str =
+        "[task]\nDo it.\n[material]\n{{recalled}}\n{{dialogue}}\nNow.\n[answer]\nJSON.\n";
+
+    fn parse(file: &str) -> Result<Template, TemplateError> {
+        Template::parse(Stage::Gate, file)
+    }
+
+    #[test]
+    fn a_prompt_is_read_in_parts_and_filled_once() {
+        let template = parse(FILE).expect("a prompt");
+        assert_eq!((template.task(), template.answer()), ("Do it.", "JSON."));
+        assert_eq!(template.think(), None);
+        let filled = template.material(|slot| match slot {
+            Slot::Dialogue => "say {{recalled}}".to_owned(),
+            _ => "before".to_owned(),
+        });
+        assert_eq!(filled, "before\nsay {{recalled}}\nNow.", "what fills a slot has no slots");
+        let filled = template.material(|slot| match slot {
+            Slot::Dialogue => "said".to_owned(),
+            _ => String::new(),
+        });
+        assert_eq!(filled, "said\nNow.", "an empty slot leaves no empty line");
+        assert_ne!(template.hash(), parse(&FILE.replace("Now", "Then")).expect("another").hash());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_prompt_is_said() {
+        let wrong = |file: String| parse(&file).expect_err("wrong").to_string();
+        assert!(wrong(format!("Hello\n{FILE}")).contains("line 1"));
+        assert!(wrong(FILE.replace("[answer]", "[reply]")).contains("line 7: [reply]"));
+        assert!(wrong(FILE.replace("[answer]\nJSON.", "")).contains("no [answer]"));
+        assert!(wrong(FILE.replace("{{recalled}}", "{{facts}}")).contains("{{facts}} is no slot"));
+        assert!(wrong(FILE.replace("Do it", "{{dialogue}}")).contains("outside of [material]"));
+        assert!(wrong(FILE.replace("{{dialogue}}", "")).contains("cannot do without"));
+    }
+}

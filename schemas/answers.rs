@@ -1,0 +1,79 @@
+//! What a language model answers in a prompted stage, as JSON. The bounds are what a model that is
+//! held to the schema can write; the stages have their own.
+//!
+//! A model that is held to a schema writes its properties in the order of their names. What it
+//! thinks bears a name that comes first, so that the thought comes before what rests on it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The gate's answer (RAGate-Prompt).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GateAnswer {
+    /// Whether the reply gains from facts outside of the conversation.
+    pub needs_knowledge: bool,
+}
+
+/// Query production's answer (DCRAG eq 1, 2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueriesAnswer {
+    /// What the user wants to know, where the model is asked to think in the same answer.
+    #[serde(default)]
+    #[schemars(required, length(max = 400))]
+    pub aim: String,
+    /// Concepts that the conversation names, the most useful first.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub explicit: Vec<String>,
+    /// Concepts that it does not name, the most useful first.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub implicit: Vec<String>,
+}
+
+/// Topic planning's answer (DCRAG eq 3, 4).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TopicsAnswer {
+    /// Where the conversation goes, where the model is asked to think in the same answer.
+    #[serde(default)]
+    #[schemars(required, length(max = 400))]
+    pub course: String,
+    /// Topics that are new, the most fitting first.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub extended: Vec<String>,
+    /// Topics that stay, the most fitting first.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub maintained: Vec<String>,
+}
+
+/// Cross revision's answer (DCRAG eq 5, 6).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevisionAnswer {
+    /// What has to change and why, where the model is asked to think in the same answer.
+    #[serde(default)]
+    #[schemars(required, length(max = 400))]
+    pub changes: String,
+    /// E^EQ as it is to be.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub explicit: Vec<String>,
+    /// E^ET as it is to be.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub extended: Vec<String>,
+    /// E^IQ as it is to be.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub implicit: Vec<String>,
+    /// E^MT as it is to be.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub maintained: Vec<String>,
+}
+
+/// Fact selection's answer (DCRAG eq 7).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionAnswer {
+    /// Numbers of facts as the prompt counts them, the most useful first.
+    #[schemars(length(max = 20), inner(range(max = 9999)))]
+    pub selected: Vec<u32>,
+}

@@ -1,0 +1,275 @@
+//! Recorded answers of language models: written while a model answers, and read in its place later,
+//! so that a replay needs no model and two configurations can be compared exactly.
+//!
+//! An answer is known by the input whose turn it is about, the stage and its question, the prompt
+//! and the model's name in the configuration. A file holds one a line; where it has two of the
+//! same, the later one counts. Errors are not recorded: what failed is asked again in a replay, and
+//! fails for want of an answer.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use turnstream_operators::model::{
+    Busy, CallError, Generate, GenerateRequest, Generated, Model, Origin, Reply,
+};
+use turnstream_schemas::{Confidence, ModelUsed, Stage};
+
+/// An answer, as a line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    /// The model's name in the configuration.
+    asked: String,
+    stage: Stage,
+    #[serde(flatten)]
+    origin: Origin,
+    text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    confidence: Option<Confidence>,
+    model: ModelUsed,
+}
+
+/// What an answer is known by.
+type Key = (String, Stage, Origin);
+
+/// Why answers cannot be recorded or read.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswersError {
+    /// The file cannot be read or written.
+    #[error("the answers in {path}: {source}; check the path and its permissions", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is no answer.
+    #[error("{path}, line {line}: {source}; `--record-answers` writes such files", path = path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// A file that answers are written to. Cheap to clone.
+#[derive(Clone)]
+pub struct Recording {
+    path: PathBuf,
+    out: Arc<Mutex<BufWriter<File>>>,
+}
+
+impl Recording {
+    /// Begins a file; one that is there is replaced.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> Result<Self, AnswersError> {
+        let failed = |source| AnswersError::File { path: path.to_owned(), source };
+        let out = Arc::new(Mutex::new(BufWriter::new(File::create(path).map_err(failed)?)));
+        Ok(Self { path: path.to_owned(), out })
+    }
+
+    /// A model whose answers are recorded, under its name in the configuration.
+    pub fn of(&self, name: &str, model: Arc<Generate>) -> Arc<Generate> {
+        Arc::new(Recorded { name: name.to_owned(), model, recording: self.clone() })
+    }
+
+    /// Writes everything out.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(&self) -> Result<(), AnswersError> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.flush().map_err(|source| AnswersError::File { path: self.path.clone(), source })
+    }
+
+    fn write(&self, line: &Line) -> std::io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)
+    }
+}
+
+/// A model, and the file that its answers go to.
+struct Recorded {
+    name: String,
+    model: Arc<Generate>,
+    recording: Recording,
+}
+
+impl Model<GenerateRequest, Generated> for Recorded {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn ask(
+        &self,
+        request: GenerateRequest,
+        reply: Reply<Generated>,
+    ) -> Result<(), Busy<GenerateRequest, Generated>> {
+        let Some(origin) = request.origin.clone() else { return self.model.ask(request, reply) };
+        let (asked, stage) = (self.name.clone(), request.stage);
+        let recording = self.recording.clone();
+        let reply = reply.heard(move |answer: &Result<Generated, CallError>| {
+            let Ok(Generated { text, confidence, model }) = answer.clone() else { return };
+            let line = Line { asked, stage, origin, text, confidence, model };
+            if let Err(error) = recording.write(&line) {
+                tracing::error!(path = %recording.path.display(), "an answer is lost: {error}");
+            }
+        });
+        // Handed back, it comes again, and is heard then.
+        let asked = self.model.ask(request, reply);
+        asked.map_err(|Busy { request, reply }| Busy { request, reply: reply.unheard() })
+    }
+}
+
+/// Recorded answers, which stand in for the models that gave them.
+pub struct Answers {
+    path: PathBuf,
+    by_key: HashMap<Key, Generated>,
+}
+
+impl Answers {
+    /// Reads a file of answers.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line of it is no answer.
+    pub fn read(path: &Path) -> Result<Arc<Self>, AnswersError> {
+        let failed = |source| AnswersError::File { path: path.to_owned(), source };
+        let lines = BufReader::new(File::open(path).map_err(failed)?).lines();
+        let mut by_key = HashMap::new();
+        for (at, line) in lines.enumerate() {
+            let wrong = |source| AnswersError::Line { path: path.to_owned(), line: at + 1, source };
+            let line: Line = serde_json::from_str(&line.map_err(failed)?).map_err(wrong)?;
+            let Line { asked, stage, origin, text, confidence, model } = line;
+            by_key.insert((asked, stage, origin), Generated { text, confidence, model });
+        }
+        Ok(Arc::new(Self { path: path.to_owned(), by_key }))
+    }
+
+    /// The model with a name in the configuration, as far as its answers are recorded.
+    pub fn of(self: &Arc<Self>, name: &str) -> Arc<Generate> {
+        Arc::new(Answering { name: name.to_owned(), answers: Arc::clone(self) })
+    }
+}
+
+/// One model's recorded answers.
+struct Answering {
+    name: String,
+    answers: Arc<Answers>,
+}
+
+impl Model<GenerateRequest, Generated> for Answering {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(
+        &self,
+        request: GenerateRequest,
+        reply: Reply<Generated>,
+    ) -> Result<(), Busy<GenerateRequest, Generated>> {
+        let GenerateRequest { stage, origin, listener, .. } = request;
+        let key = origin.map(|origin| (self.name.clone(), stage, origin));
+        let answer = key.as_ref().and_then(|key| self.answers.by_key.get(key)).cloned();
+        if let (Some(listener), Some(answer)) = (listener, &answer) {
+            (listener.0)(&answer.text);
+        }
+        reply.answer(answer.ok_or_else(|| {
+            CallError::Model(format!(
+                "no answer to this question is recorded in {}",
+                self.answers.path.display()
+            ))
+        }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_operators::model::{Step, reply};
+    use turnstream_schemas::InputId;
+
+    use super::*;
+
+    /// Says which question it is; fails at the third.
+    struct Echo;
+
+    impl Model<GenerateRequest, Generated> for Echo {
+        fn name(&self) -> &str {
+            "echo"
+        }
+
+        fn ask(
+            &self,
+            request: GenerateRequest,
+            reply: Reply<Generated>,
+        ) -> Result<(), Busy<GenerateRequest, Generated>> {
+            let text = request.prompt.clone();
+            let model = ModelUsed { name: "echo-1".to_owned(), prompt_hash: None };
+            reply.answer(match &*text {
+                "third" => Err(CallError::Model("told to".to_owned())),
+                _ => Ok(Generated { text, confidence: None, model }),
+            });
+            Ok(())
+        }
+    }
+
+    fn request(prompt: &str, offset: i64, step: Step) -> GenerateRequest {
+        let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
+        GenerateRequest {
+            stage: Stage::Gate,
+            system: String::new(),
+            prompt: prompt.to_owned(),
+            max_tokens: 1,
+            temperature: 0.0,
+            schema: None,
+            seed: 0,
+            listener: None,
+            origin: Some(Origin { input, step, prompt: "abc".to_owned() }),
+        }
+    }
+
+    fn ask(model: &Generate, request: GenerateRequest) -> Result<Generated, CallError> {
+        let (reply, asked) = reply();
+        assert!(model.ask(request, reply).is_ok());
+        asked.wait()
+    }
+
+    #[test]
+    fn what_was_recorded_is_answered_again_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answers.jsonl");
+        let recording = Recording::create(&path).unwrap();
+        let model = recording.of("default", Arc::new(Echo));
+        let first = ask(&*model, request("first", 0, Step::Answer)).unwrap();
+        let second = ask(&*model, request("second", 0, Step::Again)).unwrap();
+        assert!(ask(&*model, request("third", 1, Step::Answer)).is_err());
+        // Nobody waits for it: whoever asked has gone on without it, and so will a replay.
+        let (reply, asked) = reply();
+        drop(asked);
+        assert!(model.ask(request("late", 2, Step::Answer), reply).is_ok());
+        recording.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+
+        let answers = Answers::read(&path).unwrap();
+        let model = answers.of("default");
+        // The question decides, whatever it says.
+        assert_eq!(ask(&*model, request("", 0, Step::Answer)), Ok(first));
+        assert_eq!(ask(&*model, request("", 0, Step::Again)), Ok(second));
+        let missing = ask(&*model, request("", 1, Step::Answer)).unwrap_err().to_string();
+        assert!(missing.contains("answers.jsonl"), "{missing}");
+        assert!(ask(&*answers.of("other"), request("", 0, Step::Answer)).is_err());
+
+        std::fs::write(&path, "{}\n").unwrap();
+        let wrong = Answers::read(&path).err().unwrap().to_string();
+        assert!(wrong.contains("line 1"), "{wrong}");
+    }
+}

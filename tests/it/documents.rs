@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 14] = [
+const DOCUMENTS: [&str; 15] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 14] = [
     "docs/kafka.md",
     "docs/knowledge.md",
     "docs/views.md",
+    "docs/language-models.md",
     "docs/linking.md",
     "docs/models.md",
     "src/pack/README.md",

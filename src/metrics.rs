@@ -30,6 +30,7 @@ mod knowledge;
 mod models;
 mod observed;
 mod outcomes;
+mod remote;
 pub mod server;
 mod stages;
 mod views;
@@ -38,12 +39,14 @@ mod vitals;
 pub use knowledge::KnowledgeMetrics;
 pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
+pub use remote::{RemoteFault, RemoteMetrics};
 pub use views::{Counted, ViewsMetrics};
 pub use vitals::{Vitals, resident_bytes};
 
 use models::ModelsMetrics;
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
+use remote::AllRemoteMetrics;
 use stages::StageMetrics;
 use vitals::{AtScrape, OfProcess};
 
@@ -105,6 +108,7 @@ struct Inner {
     partitions: PartitionMetrics,
     stages: Arc<StageMetrics>,
     models: ModelsMetrics,
+    remote: AllRemoteMetrics,
     vitals: Arc<Vitals>,
 }
 
@@ -131,14 +135,23 @@ impl Metrics {
         let partitions = PartitionMetrics::register(ours);
         let stages = Arc::new(StageMetrics::register(ours));
         let models = ModelsMetrics::register(ours);
+        let remote = AllRemoteMetrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
         ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        let inner =
-            Inner { registry, outcomes, knowledge, commits, partitions, stages, models, vitals };
-        Self(Arc::new(inner))
+        Self(Arc::new(Inner {
+            registry,
+            outcomes,
+            knowledge,
+            commits,
+            partitions,
+            stages,
+            models,
+            remote,
+            vitals,
+        }))
     }
 
     /// What the committer counts about inputs.
@@ -165,6 +178,11 @@ impl Metrics {
     /// What the runtime counts about the model of a task.
     pub fn model(&self, task: Task) -> &ModelMetrics {
         self.0.models.of(task)
+    }
+
+    /// What is counted about a model on a server, by the name that the configuration gives it.
+    pub fn remote(&self, model: &str) -> RemoteMetrics {
+        self.0.remote.of(model)
     }
 
     /// Whether the process is alive and ready.

@@ -30,6 +30,7 @@ pub mod encoder;
 mod folder;
 pub mod pull;
 pub mod registry;
+pub mod remote;
 pub mod static_table;
 mod tokens;
 

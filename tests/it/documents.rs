@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 15] = [
     "docs/kafka.md",
     "docs/knowledge.md",
     "docs/views.md",
+    "docs/language-models.md",
     "docs/linking.md",
     "docs/models.md",
     "src/pack/README.md",

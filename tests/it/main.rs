@@ -12,6 +12,7 @@ mod invariants;
 mod kafka;
 mod knowledge_flow;
 mod knowledge_live;
+mod language_server;
 mod languages;
 mod meaning;
 mod metrics;

@@ -1,0 +1,189 @@
+//! What is counted about models on servers: their queue, requests, faults and tokens.
+
+use std::array;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// From a local server's tenth of a second to the longest time-outs.
+const DURATION_BUCKETS_SECONDS: [f64; 13] =
+    [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0];
+
+/// What an attempt to have an answer ended with, where it was none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteFault {
+    /// No connection.
+    Connection,
+    /// No answer in time, or a silence within one.
+    Timeout,
+    /// Status 429.
+    Throttled,
+    /// Another status from 300 to 499.
+    Client,
+    /// A status from 500 on.
+    Server,
+    /// An answer that broke off.
+    Cut,
+    /// An answer over its bound.
+    TooLong,
+    /// An answer without what was asked for.
+    Malformed,
+    /// An answer that does not follow its schema.
+    Unfit,
+    /// Not attempted, since the server is left alone.
+    Open,
+}
+
+impl RemoteFault {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Connection,
+        Self::Timeout,
+        Self::Throttled,
+        Self::Client,
+        Self::Server,
+        Self::Cut,
+        Self::TooLong,
+        Self::Malformed,
+        Self::Unfit,
+        Self::Open,
+    ];
+
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Timeout => "timeout",
+            Self::Throttled => "throttled",
+            Self::Client => "client",
+            Self::Server => "server",
+            Self::Cut => "cut",
+            Self::TooLong => "too_long",
+            Self::Malformed => "malformed",
+            Self::Unfit => "unfit",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// The metrics of one model on a server. Cheap to clone; clones count the same.
+#[derive(Clone, Debug)]
+pub struct RemoteMetrics {
+    /// Requests that wait.
+    pub queued: Gauge,
+    /// Requests that are being worked on.
+    pub in_flight: Gauge,
+    /// Requests that a full queue handed back.
+    pub refused: Counter,
+    /// Requests that were cancelled, or never begun, since nobody waited for them any more.
+    pub skipped: Counter,
+    /// How long an attempt took that was made.
+    pub seconds: Histogram,
+    /// Attempts after the first.
+    pub retries: Counter,
+    /// Answers that did not follow their schema, and were asked for again.
+    pub repairs: Counter,
+    /// 1 while the server is left alone.
+    pub breaker_open: Gauge,
+    /// Tokens of prompts, those included that the server remembered.
+    pub prompt_tokens: Counter,
+    /// Tokens of prompts that the server remembered.
+    pub cached_tokens: Counter,
+    /// Tokens of answers.
+    pub completion_tokens: Counter,
+    faults: [Counter; RemoteFault::ALL.len()],
+}
+
+impl RemoteMetrics {
+    /// Metrics that nobody reads.
+    pub fn unread() -> Self {
+        AllRemoteMetrics::register(&mut Registry::default()).of("")
+    }
+
+    /// What counts a fault.
+    pub fn fault(&self, fault: RemoteFault) -> &Counter {
+        &self.faults[fault as usize]
+    }
+}
+
+type ByModel = [(&'static str, String); 1];
+type ByKind = [(&'static str, String); 2];
+
+/// The metrics of all models on servers.
+#[derive(Clone, Debug)]
+pub(super) struct AllRemoteMetrics {
+    gauges: [Family<ByModel, Gauge>; 3],
+    counters: [Family<ByModel, Counter>; 4],
+    seconds: Family<ByModel, Histogram, fn() -> Histogram>,
+    faults: Family<ByKind, Counter>,
+    tokens: Family<ByKind, Counter>,
+}
+
+impl AllRemoteMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let gauges: [Family<ByModel, Gauge>; 3] = array::from_fn(|_| Family::default());
+        let names = [
+            ("remote_queued_requests", "Requests that wait for a model on a server"),
+            ("remote_in_flight_requests", "Requests that are being worked on"),
+            ("remote_breaker_open", "1 while the server is left alone"),
+        ];
+        for ((name, help), gauge) in names.into_iter().zip(&gauges) {
+            registry.register(name, help, gauge.clone());
+        }
+        let counters: [Family<ByModel, Counter>; 4] = array::from_fn(|_| Family::default());
+        let names = [
+            ("remote_refused_requests", "Requests that a full queue handed back"),
+            ("remote_skipped_requests", "Requests nobody waited for any more"),
+            ("remote_retries", "Attempts after the first"),
+            ("remote_repairs", "Answers that were asked for again, to follow their schema"),
+        ];
+        for ((name, help), counter) in names.into_iter().zip(&counters) {
+            registry.register(name, help, counter.clone());
+        }
+        let constructor: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_SECONDS);
+        let seconds = Family::new_with_constructor(constructor);
+        let help = "Time from sending a request to the end of its answer";
+        registry.register_with_unit(
+            "remote_attempt_duration",
+            help,
+            Unit::Seconds,
+            seconds.clone(),
+        );
+        let [faults, tokens]: [Family<ByKind, Counter>; 2] = array::from_fn(|_| Family::default());
+        registry.register("remote_errors", "Attempts that gave no answer", faults.clone());
+        registry.register("remote_tokens", "Tokens that the server counted", tokens.clone());
+        Self { gauges, counters, seconds, faults, tokens }
+    }
+
+    /// Those of the model with a name.
+    pub(super) fn of(&self, model: &str) -> RemoteMetrics {
+        let label = [("model", model.to_owned())];
+        let by_kind = |family: &Family<ByKind, Counter>, kind: &str| {
+            let labels = [("model", model.to_owned()), ("kind", kind.to_owned())];
+            family.get_or_create_owned(&labels)
+        };
+        let [queued, in_flight, breaker_open] =
+            self.gauges.each_ref().map(|family| family.get_or_create_owned(&label));
+        let [refused, skipped, retries, repairs] =
+            self.counters.each_ref().map(|family| family.get_or_create_owned(&label));
+        let [prompt_tokens, cached_tokens, completion_tokens] =
+            ["prompt", "cached", "completion"].map(|kind| by_kind(&self.tokens, kind));
+        RemoteMetrics {
+            queued,
+            in_flight,
+            refused,
+            skipped,
+            seconds: self.seconds.get_or_create_owned(&label),
+            retries,
+            repairs,
+            breaker_open,
+            prompt_tokens,
+            cached_tokens,
+            completion_tokens,
+            faults: RemoteFault::ALL.map(|fault| by_kind(&self.faults, fault.name())),
+        }
+    }
+}

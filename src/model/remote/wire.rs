@@ -1,0 +1,279 @@
+//! What goes over the network: requests for text as OpenAI's interface has them, and what their
+//! answers hold. What others add to answers is disregarded.
+
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use turnstream_operators::model::{GenerateRequest, Listener};
+use turnstream_schemas::{Confidence, ConfidenceKind};
+
+use super::config::{Api, RemoteConfig, SchemaBy};
+use super::failure::{Failure, excerpt};
+use super::fields::{Field, Fields};
+use super::server::Body;
+
+/// One side's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) role: &'static str,
+    pub(super) content: String,
+}
+
+/// What is said to the model of a schema, where the server is not told or needs it said.
+pub(super) fn schema_instruction(schema: &str) -> String {
+    format!(
+        "Answer with one JSON value and nothing else: no explanation, no code fence. It must \
+         follow this JSON Schema:\n{schema}"
+    )
+}
+
+/// A request for text: what is said, and how it is to be answered.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a GenerateRequest,
+    pub(super) messages: &'a [Message],
+    /// The schema and how the server is told of it.
+    pub(super) schema: Option<(&'a Value, SchemaBy)>,
+    /// What the server does not take.
+    pub(super) without: Fields,
+    pub(super) streamed: bool,
+}
+
+impl Asked<'_> {
+    /// The fields that could be left out, where the server refuses one.
+    pub(super) fn optional(&self, config: &RemoteConfig) -> Fields {
+        let mut fields = Fields::default();
+        for field in [Field::Seed, Field::Temperature, Field::MaxTokens] {
+            fields.set(field);
+        }
+        if self.streamed {
+            fields.set(Field::StreamOptions);
+        }
+        if config.log_probabilities {
+            fields.set(Field::LogProbabilities);
+        }
+        match self.schema {
+            Some((_, SchemaBy::Auto | SchemaBy::JsonSchema)) => fields.set(Field::JsonSchema),
+            Some((_, SchemaBy::JsonObject)) => fields.set(Field::JsonObject),
+            Some((_, SchemaBy::Prompt)) | None => {}
+        }
+        fields.except(self.without)
+    }
+
+    /// The request's body.
+    pub(super) fn body(&self, config: &RemoteConfig) -> Value {
+        let Self { request, without, .. } = self;
+        let mut body = json!({ "model": config.model });
+        match config.api {
+            Api::Completions => body["prompt"] = transcript(self.messages).into(),
+            Api::Chat | Api::Embeddings => {
+                let said =
+                    |message: &Message| json!({ "role": message.role, "content": message.content });
+                body["messages"] = self.messages.iter().map(said).collect();
+            }
+        }
+        let most = match without.has(Field::MaxTokens) {
+            false => "max_tokens",
+            true => "max_completion_tokens",
+        };
+        body[most] = request.max_tokens.into();
+        if !without.has(Field::Temperature) {
+            // Its shortest digits, 0.7 and not 0.699999988.
+            let digits = request.temperature.to_string();
+            body["temperature"] = digits.parse::<f64>().unwrap_or(0.0).into();
+        }
+        if !without.has(Field::Seed) {
+            // The largest that every server takes: 32 bits, signed.
+            body["seed"] = (request.seed % (1 << 31)).into();
+        }
+        if config.log_probabilities && !without.has(Field::LogProbabilities) {
+            match config.api {
+                Api::Completions => body["logprobs"] = 1.into(),
+                Api::Chat | Api::Embeddings => {
+                    body["logprobs"] = true.into();
+                    // None at all from llama.cpp where it is 0.
+                    body["top_logprobs"] = 1.into();
+                }
+            }
+        }
+        if self.streamed {
+            body["stream"] = true.into();
+            if !without.has(Field::StreamOptions) {
+                body["stream_options"] = json!({ "include_usage": true });
+            }
+        }
+        match self.schema {
+            Some((schema, SchemaBy::Auto | SchemaBy::JsonSchema)) => {
+                let name = request.stage.name();
+                body["response_format"] = json!({
+                    "type": "json_schema",
+                    "json_schema": { "name": name, "strict": true, "schema": schema },
+                });
+                if config.api == Api::Completions {
+                    // Where llama.cpp looks; it passes the other over there.
+                    body["json_schema"] = schema.clone();
+                }
+            }
+            Some((_, SchemaBy::JsonObject)) => {
+                body["response_format"] = json!({ "type": "json_object" });
+            }
+            Some((_, SchemaBy::Prompt)) | None => {}
+        }
+        body
+    }
+}
+
+/// Messages as one text that a model without a chat template goes on with.
+fn transcript(messages: &[Message]) -> String {
+    let mut text = String::new();
+    for message in messages.iter().filter(|message| !message.content.is_empty()) {
+        text.push_str(&message.content);
+        text.push_str("\n\n");
+    }
+    text
+}
+
+/// A whole answer, or a piece of a streamed one.
+#[derive(Debug, Deserialize)]
+struct Completion {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Choice {
+    message: Option<Said>,
+    delta: Option<Said>,
+    text: Option<String>,
+    finish_reason: Option<String>,
+    logprobs: Option<LogProbabilities>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    content: Option<String>,
+    refusal: Option<String>,
+}
+
+/// As the chat interface has them, and as the older one of completions.
+#[derive(Debug, Deserialize)]
+struct LogProbabilities {
+    content: Option<Vec<Token>>,
+    token_logprobs: Option<Vec<Option<f64>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Token {
+    logprob: Option<f64>,
+}
+
+/// The tokens that the server counted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub(super) struct Usage {
+    pub(super) prompt_tokens: u64,
+    pub(super) completion_tokens: u64,
+    prompt_tokens_details: Option<PromptTokens>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+struct PromptTokens {
+    cached_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Tokens of the prompt that the server remembered.
+    pub(super) fn cached_tokens(&self) -> u64 {
+        self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0)
+    }
+}
+
+/// What a model wrote.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Written {
+    pub(super) text: String,
+    refusal: String,
+    /// Why it ended, where it has.
+    pub(super) finish: Option<String>,
+    lowest: Option<f64>,
+    pub(super) usage: Usage,
+}
+
+impl Written {
+    /// Reads an answer, and tells `listener` of its text as it comes.
+    pub(super) async fn read(body: Body<'_>, listener: Option<&Listener>) -> Result<Self, Failure> {
+        let mut written = Self::default();
+        let tell = |text: &str| {
+            if let Some(Listener(tell)) = listener.filter(|_| !text.is_empty()) {
+                tell(text);
+            }
+        };
+        if body.is_events() {
+            let mut events = Box::pin(body.events());
+            let mut done = false;
+            while let Some(data) = events.next().await {
+                let data = data?;
+                if data.trim() == "[DONE]" {
+                    done = true;
+                    break;
+                }
+                written.add(data.as_bytes(), &tell)?;
+            }
+            if !done && written.finish.is_none() {
+                return Err(Failure::Cut("the stream ended before the answer did".to_owned()));
+            }
+        } else {
+            written.add(&body.whole().await?, &tell)?;
+        }
+        if !written.refusal.is_empty() {
+            return Err(Failure::NoText(format!(
+                "the model refuses: {}",
+                excerpt(&written.refusal, None)
+            )));
+        }
+        if written.text.is_empty() {
+            let why = written.finish.as_deref().unwrap_or("no reason given");
+            return Err(Failure::NoText(format!(
+                "the model wrote nothing ({why}); a model that thinks first may need more \
+                 max_tokens"
+            )));
+        }
+        Ok(written)
+    }
+
+    fn add(&mut self, json: &[u8], tell: &dyn Fn(&str)) -> Result<(), Failure> {
+        let completion: Completion = serde_json::from_slice(json)
+            .map_err(|error| Failure::Malformed(format!("not an answer of a model: {error}")))?;
+        if let Some(error) = completion.error {
+            let said = error.get("message").and_then(Value::as_str).map(str::to_owned);
+            let said = said.unwrap_or_else(|| error.to_string());
+            return Err(Failure::Cut(excerpt(&said, None)));
+        }
+        self.usage = completion.usage.unwrap_or(self.usage);
+        // Only one was asked for.
+        let Some(choice) = completion.choices.into_iter().next() else { return Ok(()) };
+        let (content, refusal) = choice
+            .message
+            .or(choice.delta)
+            .map_or((choice.text, None), |said| (said.content, said.refusal));
+        let content = content.unwrap_or_default();
+        tell(&content);
+        self.text.push_str(&content);
+        self.refusal.push_str(&refusal.unwrap_or_default());
+        self.finish = choice.finish_reason.or(self.finish.take());
+        let chat = choice.logprobs.as_ref().and_then(|all| all.content.as_ref());
+        let older = choice.logprobs.as_ref().and_then(|all| all.token_logprobs.as_ref());
+        let chat = chat.into_iter().flatten().filter_map(|token| token.logprob);
+        let older = older.into_iter().flatten().filter_map(|logprob| *logprob);
+        self.lowest = chat.chain(older).chain(self.lowest).min_by(f64::total_cmp);
+        Ok(())
+    }
+
+    /// How sure the model was, where the server said.
+    pub(super) fn confidence(&self) -> Option<Confidence> {
+        let kind = ConfidenceKind::LowestLogProbability;
+        self.lowest.map(|value| Confidence { kind, value })
+    }
+}

@@ -35,6 +35,7 @@ use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::KafkaConfig;
 use crate::metrics::MetricsConfig;
 use crate::model::ModelsConfig;
+use crate::model::language::LanguageModelsConfig;
 use crate::views::ViewsConfig;
 
 mod checks;
@@ -89,6 +90,9 @@ pub struct Config {
     pub knowledge: KnowledgeConfig,
     /// Which models there are, and how much they may take.
     pub models: ModelsConfig,
+    /// The language models that stages in prompted form can ask, by name; `docs/language-models.md`
+    /// has examples.
+    pub language_models: LanguageModelsConfig,
     /// Which documents are asked, beside the graph.
     pub documents: DocumentsConfig,
     /// Where turns come from and outcomes go.

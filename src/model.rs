@@ -28,6 +28,7 @@ pub mod classifier;
 pub mod distil;
 pub mod encoder;
 mod folder;
+pub mod language;
 pub mod pull;
 pub mod registry;
 pub mod remote;

@@ -22,6 +22,8 @@ use crate::knowledge::{self, KnowledgeError};
 use crate::log::Topic;
 use crate::meaning::{Meaning, MeaningError};
 use crate::metrics::Metrics;
+use crate::model::answers::Recording;
+use crate::model::language::{self, AnswerFiles, LanguageModelError};
 use crate::model::{self, ModelError, Started};
 
 /// What a dataflow is built from: shared by all workers of a process.
@@ -126,6 +128,20 @@ impl Parts {
             late_answers: Arc::default(),
             metrics,
         }
+    }
+
+    /// The same with the language models that the stages in prompted form name; and the recording
+    /// of their answers, where there is to be one.
+    ///
+    /// # Errors
+    /// A model cannot be used, or a file of answers.
+    pub fn with_language_models(
+        mut self,
+        files: &AnswerFiles,
+    ) -> Result<(Self, Option<Recording>), LanguageModelError> {
+        let (models, recording) = language::start(&self.config, files, &self.metrics)?;
+        self.language_models = models;
+        Ok((self, recording))
     }
 
     /// The same with the documents that the configuration names, where it names any.

@@ -20,6 +20,7 @@ use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
 use crate::log::LogError;
 use crate::model::ModelError;
+use crate::model::language::LanguageModelError;
 use crate::parts::PartsError;
 use crate::views::ViewsError;
 
@@ -87,6 +88,13 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         }
         if cause.is::<InputRefused>() {
             return Exit::InputRefused;
+        }
+        match cause.downcast_ref() {
+            Some(LanguageModelError::Answers(_)) => return Exit::InputRefused,
+            Some(LanguageModelError::Remote { .. } | LanguageModelError::Unknown { .. }) => {
+                return Exit::Usage;
+            }
+            None => {}
         }
         let (knowledge, model) = match cause.downcast_ref() {
             Some(PartsError::Knowledge(knowledge)) => (Some(knowledge), None),

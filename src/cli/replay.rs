@@ -19,6 +19,7 @@ use crate::formats::{self, Format, FormatError, LoggedItem};
 use crate::log::jsonl::{self, Records, Sinks, Written};
 use crate::log::{LogError, Record};
 use crate::metrics::resident_bytes;
+use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 use crate::tally::Tally;
 
@@ -33,6 +34,8 @@ Examples:
   turnstream replay validation.jsonl.gz --format dailydialog --out out.jsonl --json
   turnstream replay log.jsonl --out a.jsonl --out-history history.jsonl --history generated
   turnstream replay travel.jsonl.gz --format kdconv --out out.jsonl --annotations --json
+  turnstream replay log.jsonl --config prompted.toml --out a.jsonl --record-answers answers.jsonl
+  turnstream replay log.jsonl --config prompted.toml --out b.jsonl --answers answers.jsonl
   turnstream replay big.jsonl.gz --out out.jsonl --resume")]
 pub struct Args {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
@@ -73,6 +76,9 @@ pub struct Args {
     /// which turns have a correct link and foreseen facts. Reads LOG once more.
     #[arg(long, requires = "out")]
     pub annotations: bool,
+    /// Where answers of language models come from and go to.
+    #[command(flatten)]
+    pub answer_files: AnswerFiles,
     /// Print one JSON object with counts and rates as the last line of standard output.
     #[arg(long)]
     pub json: bool,
@@ -138,18 +144,21 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (consumer, producer) = jsonl::open(records, &sinks, resume.as_ref())?;
     let ends = Ends::new(consumer, producer);
 
+    let parts = Parts::new(config)?.with_documents()?;
+    let (parts, recording) = parts.with_language_models(&args.answer_files)?;
     let parts = Parts {
         source: args.history.into(),
         publish_changes: args.out_history.is_some(),
         timings: args.timings,
         topic: topic(&args.log).into(),
-        ..Parts::new(config)?.with_documents()?
+        ..parts
     };
     let stop = signals::stop_on_signals()?;
     let started = Instant::now();
     let summary = serve(ends, &parts, workers, &stop).context("the replay stopped")?;
     let seconds = started.elapsed().as_secs_f64();
     progress.finish();
+    recording.map_or(Ok(()), |recording| recording.finish())?;
 
     let stopped = stop.load(Ordering::Relaxed);
     let Summary { tally, .. } = summary;

@@ -17,6 +17,8 @@ use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::Metrics;
+use crate::model::answers::Recording;
+use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
@@ -57,6 +59,9 @@ pub struct Args {
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
+    /// Write every answer of a language model to FILE: `turnstream replay --answers` reads it.
+    #[arg(long, value_name = "FILE")]
+    pub record_answers: Option<PathBuf>,
 }
 
 /// Serves.
@@ -69,6 +74,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
         config.run.workers = workers;
     }
     let workers = config.run.workers as usize;
+    let files = AnswerFiles { record_answers: args.record_answers.clone(), answers: None };
     let stop = signals::stop_on_signals()?;
     let metrics = Metrics::new(&config.metrics);
     // Before the log is reached, so that who watches sees the start. Serves until this returns.
@@ -83,15 +89,26 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let parts =
-                Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
+            let (parts, recording) = parts(config, metrics, &files)?;
+            let parts = Parts { topic, cache, ..parts };
             tracing::info!(workers, "serving");
-            serve(ends, &parts, workers, &stop)?
+            let summary = serve(ends, &parts, workers, &stop)?;
+            recording.map_or(Ok(()), |recording| recording.finish())?;
+            summary
         }
-        LogKind::Embedded => serve_embedded(config, metrics, &stop, out)?,
+        LogKind::Embedded => serve_embedded((config, metrics), &files, &stop, out)?,
     };
     report(&summary);
     Ok(())
+}
+
+/// What the dataflow is built from, and the recording of answers, where there is to be one.
+fn parts(
+    config: Config,
+    metrics: Metrics,
+    files: &AnswerFiles,
+) -> anyhow::Result<(Parts, Option<Recording>)> {
+    Ok(Parts::counted(config, metrics)?.with_documents()?.with_language_models(files)?)
 }
 
 /// Follows the topic of knowledge, where that is configured.
@@ -152,8 +169,8 @@ fn report(summary: &Summary) {
 
 /// Serves standard input through an embedded log in a directory.
 fn serve_embedded(
-    config: Config,
-    metrics: Metrics,
+    (config, metrics): (Config, Metrics),
+    files: &AnswerFiles,
     stop: &AtomicBool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Summary> {
@@ -169,7 +186,8 @@ fn serve_embedded(
         InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
     let workers = config.run.workers as usize;
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let parts = Parts { topic, cache, ..Parts::counted(config, metrics)?.with_documents()? };
+    let (parts, recording) = parts(config, metrics, files)?;
+    let parts = Parts { topic, cache, ..parts };
     let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
     let feeding = log.clone();
@@ -196,6 +214,7 @@ fn serve_embedded(
         served.store(true, Ordering::Release);
         let shown = showing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shown?;
+        recording.map_or(Ok(()), |recording| recording.finish())?;
         Ok(summary?)
     })
 }

@@ -17,6 +17,8 @@ use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 use crate::metrics::MetricsConfig;
+use crate::model::language::LanguageModelConfig;
+use crate::model::remote::ConfigProblem;
 use crate::views::ViewsConfig;
 
 #[cfg(test)]
@@ -41,6 +43,24 @@ impl Validate for Config {
         checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
         checks.within("generation", |checks| stage(checks, &self.generation.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
+        for (name, model) in &self.language_models {
+            checks.within("language_models", |checks| {
+                checks.within(name, |checks| model.validate(checks));
+            });
+        }
+        for (stage, prompted) in self.prompted() {
+            let known = self.language_models.contains_key(&prompted.model);
+            checks.within(stage.name(), |checks| {
+                checks.within("prompted", |checks| {
+                    checks.ensure(
+                        known,
+                        "model",
+                        "no language model has this name",
+                        "add [language_models.NAME]; docs/language-models.md has examples",
+                    );
+                });
+            });
+        }
         checks.within("documents", |checks| self.documents.validate(checks));
         checks.within("log", |checks| self.log.validate(checks));
         checks.within("commit", |checks| self.commit.validate(checks));
@@ -243,6 +263,17 @@ impl Validate for KafkaConfig {
         // What is left are settings of the client that the guarantees rest on.
         if let Err(refused) = self.check() {
             checks.otherwise("client", refused.to_string());
+        }
+    }
+}
+
+impl Validate for LanguageModelConfig {
+    fn validate(&self, checks: &mut Checks) {
+        let checked = match self {
+            Self::Remote(config) => config.check(),
+        };
+        if let Err(ConfigProblem { key, problem, remedy }) = checked {
+            checks.problem(key, problem, remedy);
         }
     }
 }

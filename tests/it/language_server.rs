@@ -22,8 +22,8 @@ const KEY_VARIABLE: &str = "CARGO_PKG_VERSION";
 const KEY: &str = env!("CARGO_PKG_VERSION");
 
 /// A server, and how it is reached. Ends when it is dropped, or when the tests end.
-struct Server {
-    config: RemoteConfig,
+pub(crate) struct Server {
+    pub(crate) config: RemoteConfig,
     process: Option<Child>,
 }
 
@@ -41,7 +41,7 @@ fn script(name: &str) -> Command {
 }
 
 /// Starts llama.cpp's server. Where it cannot be had the test says so and passes, but in CI.
-fn server(test: &str) -> Option<Server> {
+pub(crate) fn server(test: &str) -> Option<Server> {
     let config = RemoteConfig { model: "random".to_owned(), ..RemoteConfig::default() };
     if let Ok(base_url) = std::env::var("TURNSTREAM_LANGUAGE_MODEL_URL") {
         let model = std::env::var("TURNSTREAM_LANGUAGE_MODEL").unwrap_or(config.model);
@@ -78,6 +78,7 @@ fn request(prompt: &str, seed: u64) -> GenerateRequest {
         schema: None,
         seed,
         listener: None,
+        origin: None,
     }
 }
 

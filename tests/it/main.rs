@@ -18,6 +18,7 @@ mod meaning;
 mod metrics;
 mod models;
 mod operations;
+mod prompted;
 mod replay;
 mod schemas;
 mod static_members;

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::engine::{Ends, EngineError, Summary, serve};
 use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use crate::log::{Record, Topic, letters};
+use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 
 /// Partitions of every topic: two, so that conversations lie on different ones.
@@ -43,8 +44,9 @@ impl Served {
     /// Opens the knowledge and starts an engine on an empty log.
     pub(super) fn start(config: Config) -> anyhow::Result<Self> {
         let workers = config.run.workers as usize;
-        let parts =
-            Parts { timings: true, publish_changes: true, ..Parts::new(config)?.with_documents()? };
+        let parts = Parts::new(config)?.with_documents()?;
+        let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
+        let parts = Parts { timings: true, publish_changes: true, ..parts };
         let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::in_memory(&log)?;
         let consumer = log.consumer("demo", Topic::Turns)?;

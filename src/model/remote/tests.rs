@@ -32,6 +32,7 @@ fn request() -> GenerateRequest {
         schema: None,
         seed: (1 << 40) + 5,
         listener: None,
+        origin: None,
     }
 }
 

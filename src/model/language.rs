@@ -1,0 +1,109 @@
+//! The language models of a process, by the names that the configuration gives them; and the files
+//! of answers that are written beside them, or read in their place.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_operators::model::Generate;
+use turnstream_operators::prompted::LanguageModels;
+
+use super::answers::{Answers, AnswersError, Recording};
+use super::remote::{self, RemoteConfig};
+use crate::config::Config;
+use crate::metrics::Metrics;
+
+/// `[language_models.NAME]`: a model that the prompted form of stages can ask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LanguageModelConfig {
+    /// On a server with OpenAI's interface.
+    Remote(RemoteConfig),
+}
+
+/// All of them, by name.
+pub type LanguageModelsConfig = BTreeMap<String, LanguageModelConfig>;
+
+/// Why language models cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LanguageModelError {
+    /// One on a server.
+    #[error("language_models.{name}: {source}")]
+    Remote {
+        /// Its name in the configuration.
+        name: String,
+        /// Why.
+        source: remote::StartError,
+    },
+    /// A stage asks one that is not configured.
+    #[error(
+        "no language model is called `{name}`, which {stage}.prompted.model names; add \
+         [language_models.{name}]"
+    )]
+    Unknown {
+        /// What was named.
+        name: String,
+        /// By which stage.
+        stage: turnstream_schemas::Stage,
+    },
+    /// The files of answers.
+    #[error(transparent)]
+    Answers(#[from] AnswersError),
+}
+
+/// Where answers come from and go to.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AnswerFiles {
+    /// Read the answers of language models from FILE, which --record-answers wrote, and ask nobody.
+    #[arg(long, value_name = "FILE", conflicts_with = "record_answers")]
+    pub answers: Option<PathBuf>,
+    /// Write every answer of a language model to FILE, so that it can be read later in the model's
+    /// place.
+    #[arg(long, value_name = "FILE")]
+    pub record_answers: Option<PathBuf>,
+}
+
+/// The models that the stages in prompted form name, started; and the recording of their answers,
+/// which is to be finished in the end.
+///
+/// # Errors
+/// A model cannot be used, or a file of answers.
+pub fn start(
+    config: &Config,
+    files: &AnswerFiles,
+    metrics: &Metrics,
+) -> Result<(LanguageModels, Option<Recording>), LanguageModelError> {
+    let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
+    let recording = files.record_answers.as_deref().map(Recording::create).transpose()?;
+    let mut models = LanguageModels::new();
+    for (stage, prompted) in config.prompted() {
+        let name = &prompted.model;
+        if models.contains_key(name) {
+            continue;
+        }
+        let model = match (&recorded, config.language_models.get(name)) {
+            (Some(recorded), _) => recorded.of(name),
+            (None, Some(model)) => start_one(name, model, metrics)?,
+            (None, None) => return Err(LanguageModelError::Unknown { name: name.clone(), stage }),
+        };
+        let model = match &recording {
+            Some(recording) => recording.of(name, model),
+            None => model,
+        };
+        models.insert(name.clone(), model);
+    }
+    Ok((models, recording))
+}
+
+fn start_one(
+    name: &str,
+    config: &LanguageModelConfig,
+    metrics: &Metrics,
+) -> Result<Arc<Generate>, LanguageModelError> {
+    match config {
+        LanguageModelConfig::Remote(config) => remote::start(name, config, metrics.remote(name))
+            .map_err(|source| LanguageModelError::Remote { name: name.to_owned(), source }),
+    }
+}

@@ -1,6 +1,7 @@
 # Shared by the scripts in this folder; sourced, not run.
 # shellcheck shell=bash
 
+# shellcheck disable=SC2034 # read by those who source this
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 me=deploy/language-model/$(basename "$0")
 

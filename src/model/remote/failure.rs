@@ -63,7 +63,7 @@ pub(super) fn excerpt(text: &str, key: Option<&Key>) -> String {
 /// Why a server gave no answer that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("no connection: {0}; start the server, or correct base_url")]
+    #[error("no connection: {0}; start the server, or correct base_url or ca_file")]
     Connection(String),
     #[error("no whole answer within {0} ms; the server is slow or hangs (answer_timeout_ms)")]
     Timeout(u64),

@@ -11,7 +11,7 @@ fn ask_after(
 ) -> (Faulty, Generated, RemoteMetrics) {
     let server =
         Faulty::start(move |number, _| if number == 0 { first() } else { Act::good("well") });
-    let config = RemoteConfig { answer_timeout_ms: 2_000, idle_timeout_ms: 100, ..config(&server) };
+    let config = RemoteConfig { answer_timeout_ms: 5_000, idle_timeout_ms: 250, ..config(&server) };
     let (answered, metrics) = ask_once(&config, request());
     assert_eq!((server.seen.count(), metrics.retries.get()), (2, 1));
     (server, answered.unwrap(), metrics)

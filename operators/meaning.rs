@@ -2,7 +2,8 @@
 //! [`ranking`](crate::ranking) does with words, this does with what an encoder makes of them.
 //!
 //! Facts of the snapshot have their vectors in a file ([`FactVectors`]). A fact that was put while
-//! turns flow is encoded when it is a candidate first, and remembered.
+//! turns flow has a vector in [`LiveRows`] before any turn sees it, where the encoder takes its
+//! time; by one that takes microseconds it is encoded when it is a candidate first, and remembered.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,12 +21,20 @@ const MOST_REMEMBERED: usize = 65_536;
 
 type RowsByText = FxHashMap<Box<str>, Box<[u8]>>;
 
+/// Vectors of facts beyond the snapshot, made while they were learned.
+pub trait LiveRows: Send + Sync {
+    /// The row ([`quantise`]) of a fact by its words ([`verbalise`]), where it has one.
+    fn row(&self, text: &str) -> Option<Arc<[u8]>>;
+}
+
 /// What facts are ranked by in meaning. One per worker; cheap to clone.
 #[derive(Clone)]
 pub struct FactMeaning {
     vectors: Arc<FactVectors>,
     /// The encoder that made them, where it can be called in place.
     encoder: Option<Arc<dyn Encoder>>,
+    /// The rows of facts that were learned, where the encoder cannot be called in place.
+    live: Option<Arc<dyn LiveRows>>,
     /// How it embeds dialogues itself, where the turn's own vector is by another encoder.
     own: Option<EmbeddingConfig>,
     /// The rows of facts beyond the snapshot, by their words.
@@ -36,7 +45,12 @@ impl FactMeaning {
     /// Meaning as the vectors have it, and as the encoder that made them gives it for facts beyond
     /// the snapshot, where it can be called in place.
     pub fn new(vectors: Arc<FactVectors>, encoder: Option<Arc<dyn Encoder>>) -> Self {
-        Self { vectors, encoder, own: None, remembered: Rc::default() }
+        Self { vectors, encoder, live: None, own: None, remembered: Rc::default() }
+    }
+
+    /// The same, with the vectors of facts beyond the snapshot made elsewhere.
+    pub fn with_live(self, live: Arc<dyn LiveRows>) -> Self {
+        Self { live: Some(live), ..self }
     }
 
     /// Meaning by an encoder that is called in place, where the turns' own vectors are by another
@@ -62,8 +76,11 @@ impl FactMeaning {
         fits.then_some(Dialogue { meaning: self, graph, query })
     }
 
-    /// The cosine of a fact beyond the snapshot, encoded where it was not before.
+    /// The cosine of a fact beyond the snapshot, encoded here where nobody else does that.
     fn remembered(&self, text: String, query: &QueryVector) -> Option<f32> {
+        if let Some(live) = &self.live {
+            return Row::read(&live.row(&text)?).map(|row| query.cosine(row));
+        }
         let mut remembered = self.remembered.borrow_mut();
         if let Some(row) = remembered.get(text.as_str()) {
             return Row::read(row).map(|row| query.cosine(row));

@@ -24,6 +24,7 @@ pub mod logging;
 pub mod models;
 pub mod output;
 pub mod progress;
+pub mod prompts;
 pub mod replay;
 pub mod run;
 pub mod schema;
@@ -100,6 +101,8 @@ pub enum Command {
     Knowledge(knowledge::Args),
     /// Obtain models, and check and measure them.
     Models(models::Args),
+    /// Show the prompts that language models are given.
+    Prompts(prompts::Args),
     /// Import documents, and look at what is found in them.
     Documents(documents::Args),
     /// Measure the engine's parts on public data sets.
@@ -126,6 +129,7 @@ impl Command {
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
             Self::Models(args) => args.json(),
+            Self::Prompts(args) => args.json(),
             Self::Documents(args) => args.json(),
             Self::Eval(args) => args.json(),
             Self::Link(args) => args.json,
@@ -153,6 +157,7 @@ impl Command {
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Models(args) => models::execute(args, out),
+            Self::Prompts(args) => prompts::execute(args, out).map(|()| Exit::Success),
             Self::Documents(args) => documents::execute(args, out).map(|()| Exit::Success),
             Self::Eval(args) => eval::execute(args, out).map(|()| Exit::Success),
             Self::Link(args) => link::execute(args, out),

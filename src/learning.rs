@@ -16,6 +16,7 @@ use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 
 use crate::config::LogKind;
 use crate::log::{Follower, LogError, Record, Topic};
+use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
 use crate::parts::Parts;
 use crate::worker::WorkerError;
@@ -80,6 +81,8 @@ pub struct Learning {
     metrics: Metrics,
     counts: Arc<LiveCounts>,
     learned: Learned,
+    /// Makes the vectors of what is learned, before anybody hears of it.
+    vectors: Option<LiveVectors>,
     /// The offsets that were handed on last.
     offsets: BTreeMap<i32, i64>,
     begun: Instant,
@@ -106,6 +109,7 @@ impl Learning {
             metrics: metrics.clone(),
             counts: Arc::clone(live),
             learned,
+            vectors: parts.meaning.live.clone(),
             offsets: BTreeMap::new(),
             begun: now,
             told: now,
@@ -148,6 +152,9 @@ impl Learning {
             let upserts = changes.iter().filter(|change| change.upsert.is_some()).count();
             let retractions = changes.len() - upserts;
             self.offsets.clone_from(&offsets);
+            if let Some(vectors) = &self.vectors {
+                vectors.embed(&changes);
+            }
             workers.learn(Changes { changes, offsets })?;
             knowledge.learned(upserts as u64, retractions as u64);
         }

@@ -15,6 +15,10 @@ use crate::model::ModelError;
 use crate::model::encoder::Encoder;
 use crate::model::static_table::StaticTable;
 
+mod live;
+
+pub use live::LiveVectors;
+
 /// What ranks by meaning. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Meaning {
@@ -22,6 +26,8 @@ pub struct Meaning {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// Name and fingerprint of the configured encoder, wherever it is called.
     pub identity: Option<(String, u64)>,
+    /// The vectors of facts that are learned, where the encoder takes its time.
+    pub live: Option<LiveVectors>,
     facts: Option<Facts>,
 }
 
@@ -86,7 +92,12 @@ impl Meaning {
             );
         }
         let identity = Some((encoder.name().to_owned(), encoder.fingerprint()));
-        Ok(Self { encoder: called, identity, facts })
+        let by_it = facts.as_ref().is_some_and(|facts| facts.own.is_none());
+        let live = (by_it && !in_place && config.knowledge.live).then(|| {
+            let (threads, most) = (config.models.threads(), config.knowledge.max_live_changes);
+            LiveVectors::new(Arc::clone(encoder), threads, most)
+        });
+        Ok(Self { encoder: called, identity, live, facts })
     }
 
     /// What a worker ranks facts by.
@@ -94,7 +105,13 @@ impl Meaning {
         let Facts { vectors, encoder, own } = self.facts.clone()?;
         Some(match (encoder, own) {
             (Some(encoder), Some(own)) => FactMeaning::beside(vectors, encoder, own),
-            (encoder, _) => FactMeaning::new(vectors, encoder),
+            (encoder, _) => {
+                let meaning = FactMeaning::new(vectors, encoder);
+                match self.live.clone() {
+                    Some(live) => meaning.with_live(Arc::new(live)),
+                    None => meaning,
+                }
+            }
         })
     }
 }

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use turnstream_operators::knowledge::{Graph, ImportedFact};
+use turnstream_operators::meaning::LiveRows;
+use turnstream_operators::model::encoder::{EncodeError, Encoded, Encoder};
 
 use super::*;
 use crate::config::Config;
@@ -112,6 +114,56 @@ fn one_poll_is_one_batch_with_the_offsets_behind_it() {
     for sample in ["upsert\"} 2", "retraction\"} 2"] {
         assert!(text.contains(sample), "{sample} in {text}");
     }
+}
+
+/// Every text points the same way.
+struct Constant;
+
+impl Encoder for Constant {
+    fn name(&self) -> &str {
+        "constant"
+    }
+
+    fn fingerprint(&self) -> u64 {
+        1
+    }
+
+    fn dimensions(&self) -> usize {
+        1
+    }
+
+    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+        vectors.extend(texts.iter().map(|_| 1.0));
+        Ok(Encoded::default())
+    }
+}
+
+/// Looks for the vector of what it is taught, the moment it is taught.
+struct Attentive(LiveVectors, Cell<bool>);
+
+impl Learn for Attentive {
+    fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
+        let text = format!("{} is a drink", changes.changes[0].key.head);
+        self.1.set(self.0.row(&text).is_some());
+        Ok(())
+    }
+
+    fn knows(&self, _: &BTreeMap<i32, i64>) -> Result<bool, WorkerError> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_fact_has_its_vector_before_anybody_hears_of_it() {
+    let mut parts = parts(Config::default());
+    let vectors = LiveVectors::new(Arc::new(Constant), 1, 10);
+    parts.meaning.live = Some(vectors.clone());
+    let polls = [Ok(vec![record(0, 3, "green tea", STANDS)])].into();
+    let told = Box::new(Told { polls, ..Told::default() });
+    let mut learning = Learning::new(told, &parts, Learned::default());
+    let attentive = Attentive(vectors, Cell::new(false));
+    learning.poll(&attentive, Duration::ZERO).unwrap();
+    assert!(attentive.1.get());
 }
 
 #[test]

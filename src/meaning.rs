@@ -18,6 +18,8 @@ use crate::model::static_table::StaticTable;
 mod live;
 
 pub use live::LiveVectors;
+#[cfg(test)]
+pub(crate) use live::texts;
 
 /// What ranks by meaning. Cheap to clone.
 #[derive(Clone, Default)]

@@ -23,7 +23,7 @@ const SECRET_PAIRS: [(&str, &str); 3] =
 
 /// Last words that name a place or a number, which is no secret: `ssl.key.location`,
 /// `token.endpoint.url`, `token_limit`.
-const PLAIN_ENDINGS: [&str; 7] = ["location", "file", "path", "url", "limit", "ms", "bytes"];
+const PLAIN_ENDINGS: [&str; 8] = ["location", "file", "path", "url", "limit", "ms", "bytes", "env"];
 
 /// Whether the value of a key must never be shown.
 pub fn is_secret(key: &str) -> bool {
@@ -84,6 +84,7 @@ mod tests {
             "bootstrap.servers",
             "sasl.oauthbearer.token.endpoint.url",
             "secretary",
+            "api_key_env",
             "key",
         ] {
             assert!(!is_secret(key), "{key}");

@@ -143,8 +143,8 @@ struct Attentive(LiveVectors, Cell<bool>);
 
 impl Learn for Attentive {
     fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
-        let text = format!("{} is a drink", changes.changes[0].key.head);
-        self.1.set(self.0.row(&text).is_some());
+        let texts = crate::meaning::texts(&changes.changes);
+        self.1.set(texts.iter().all(|text| self.0.row(text).is_some()));
         Ok(())
     }
 

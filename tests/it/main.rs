@@ -21,6 +21,7 @@ mod operations;
 mod prompted;
 mod replay;
 mod schemas;
+mod stalled_encoder;
 mod static_members;
 mod views;
 

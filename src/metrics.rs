@@ -25,6 +25,7 @@ use self::server::{Observed, Server, ServerError};
 use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
+mod decoder;
 pub mod health;
 mod knowledge;
 mod models;
@@ -35,12 +36,14 @@ mod stages;
 mod views;
 mod vitals;
 
+pub use decoder::DecoderMetrics;
 pub use knowledge::KnowledgeMetrics;
 pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
 pub use views::{Counted, ViewsMetrics};
 pub use vitals::{Vitals, resident_bytes};
 
+use decoder::DecodersMetrics;
 use models::ModelsMetrics;
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
@@ -105,6 +108,7 @@ struct Inner {
     partitions: PartitionMetrics,
     stages: Arc<StageMetrics>,
     models: ModelsMetrics,
+    decoders: DecodersMetrics,
     vitals: Arc<Vitals>,
 }
 
@@ -131,13 +135,23 @@ impl Metrics {
         let partitions = PartitionMetrics::register(ours);
         let stages = Arc::new(StageMetrics::register(ours));
         let models = ModelsMetrics::register(ours);
+        let decoders = DecodersMetrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
         ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        let inner =
-            Inner { registry, outcomes, knowledge, commits, partitions, stages, models, vitals };
+        let inner = Inner {
+            registry,
+            outcomes,
+            knowledge,
+            commits,
+            partitions,
+            stages,
+            models,
+            decoders,
+            vitals,
+        };
         Self(Arc::new(inner))
     }
 
@@ -165,6 +179,12 @@ impl Metrics {
     /// What the runtime counts about the model of a task.
     pub fn model(&self, task: Task) -> &ModelMetrics {
         self.0.models.of(task)
+    }
+
+    /// What is counted about the language model of this process that has this name. There are no
+    /// samples of a model that was never asked for here.
+    pub fn decoder(&self, model: &str) -> DecoderMetrics {
+        self.0.decoders.of(model)
     }
 
     /// Whether the process is alive and ready.

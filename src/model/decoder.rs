@@ -133,8 +133,8 @@ impl LocalConfig {
             ))
         } else if self.queue_requests == 0 {
             Err("queue_requests is 0; it is at least 1".to_owned())
-        } else if self.schema_bounds.text_characters == 0 || self.schema_bounds.items == 0 {
-            Err("schema_bounds.text_characters and schema_bounds.items are at least 1".to_owned())
+        } else if self.schema_bounds.has_zero() {
+            Err("schema_bounds has a 0; each bound is at least 1".to_owned())
         } else if self.stop.iter().any(String::is_empty) {
             Err("stop holds an empty text, which would end every answer".to_owned())
         } else {

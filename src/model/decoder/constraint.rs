@@ -30,15 +30,24 @@ pub struct SchemaBounds {
     /// those that their schema names; where it names none, this many.
     #[schemars(range(min = 1))]
     pub items: u32,
+    /// Numbers go from minus this to this where their schema has no bound and their `format` says
+    /// nothing, from 1.
+    #[schemars(range(min = 1))]
+    pub numbers: u32,
 }
 
 impl Default for SchemaBounds {
     fn default() -> Self {
-        Self { text_characters: 1_000, items: 32 }
+        Self { text_characters: 1_000, items: 32, numbers: 1_000_000_000 }
     }
 }
 
 impl SchemaBounds {
+    /// Whether a bound is 0, which nothing could keep.
+    pub(super) fn has_zero(&self) -> bool {
+        [self.text_characters, self.items, self.numbers].contains(&0)
+    }
+
     /// Adds the bounds to a schema and those in it, where it has none.
     fn apply(&self, schema: &mut Value) {
         match schema {
@@ -64,6 +73,7 @@ impl SchemaBounds {
             _ => false,
         };
         let (text, list, object) = (is("string"), is("array"), is("object"));
+        let number = is("number") || is("integer");
         let has = |keys: &[&str]| keys.iter().any(|key| schema.contains_key(*key));
         let text = text && !has(&["maxLength", "const", "enum", "pattern", "format"]);
         let list = list && !has(&["maxItems"]);
@@ -72,7 +82,13 @@ impl SchemaBounds {
         let named = has(&["properties"]);
         let closed = object && named && !together && !has(&["additionalProperties"]);
         let open = object && !named && !together && !has(&["maxProperties"]);
+        let number = number && !has(&["const", "enum"]);
+        let least = number && !has(&["minimum", "exclusiveMinimum"]);
+        let most = number && !has(&["maximum", "exclusiveMaximum"]);
+        let (lowest, highest) = self.range(schema.get("format"));
         for (bounds, key, bound) in [
+            (least, "minimum", Value::from(lowest)),
+            (most, "maximum", Value::from(highest)),
             (text, "maxLength", Value::from(self.text_characters)),
             (list, "maxItems", Value::from(self.items)),
             (closed, "additionalProperties", Value::from(false)),
@@ -81,6 +97,22 @@ impl SchemaBounds {
             if bounds {
                 schema.insert(key.to_owned(), bound);
             }
+        }
+    }
+}
+
+impl SchemaBounds {
+    /// From where to where numbers of a format go, by the names that schemars gives.
+    fn range(&self, format: Option<&Value>) -> (i64, i64) {
+        match format.and_then(Value::as_str) {
+            Some("uint8") => (0, i64::from(u8::MAX)),
+            Some("uint16") => (0, i64::from(u16::MAX)),
+            Some("uint32") => (0, i64::from(u32::MAX)),
+            Some("uint" | "uint64") => (0, i64::from(self.numbers)),
+            Some("int8") => (i64::from(i8::MIN), i64::from(i8::MAX)),
+            Some("int16") => (i64::from(i16::MIN), i64::from(i16::MAX)),
+            Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            _ => (-i64::from(self.numbers), i64::from(self.numbers)),
         }
     }
 }
@@ -224,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_a_schema_leaves_open_is_bounded_and_what_it_says_is_kept() {
-        let bounds = SchemaBounds { text_characters: 9, items: 3 };
+        let bounds = SchemaBounds { text_characters: 9, items: 3, numbers: 50 };
         let mut schema = json!({
             "type": "object",
             "properties": {
@@ -233,6 +265,8 @@ mod tests {
                 "kind": { "type": "string", "enum": ["string"] },
                 "list": { "type": "array", "items": { "$ref": "#/$defs/Free" } },
                 "map": { "type": "object" },
+                "share": { "type": "number", "maximum": 1 },
+                "byte": { "type": "integer", "format": "uint8" },
                 "type": { "type": ["string", "null"] },
             },
             "$defs": { "Free": { "type": "object", "properties": {}, "additionalProperties": true } },
@@ -247,6 +281,8 @@ mod tests {
                 "kind": { "type": "string", "enum": ["string"] },
                 "list": { "type": "array", "items": { "$ref": "#/$defs/Free" }, "maxItems": 3 },
                 "map": { "type": "object", "maxProperties": 3 },
+                "share": { "type": "number", "maximum": 1, "minimum": -50 },
+                "byte": { "type": "integer", "format": "uint8", "minimum": 0, "maximum": 255 },
                 "type": { "type": ["string", "null"], "maxLength": 9 },
             },
             "$defs": { "Free": { "type": "object", "properties": {}, "additionalProperties": true } },

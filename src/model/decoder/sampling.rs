@@ -192,7 +192,7 @@ mod tests {
     fn draws_are_as_frequent_as_they_are_probable_and_the_seed_says_which() {
         let logits = [0.7_f32, 0.2, 0.1].map(f32::ln);
         let mut sampler = Sampler::new(SamplingConfig::default(), 1.0, 3);
-        let mut counts = [0.0; 3];
+        let mut counts = [0.0_f64; 3];
         for _ in 0..10_000 {
             counts[sampler.choose(&logits, None, &[]).unwrap().token as usize] += 1e-4;
         }

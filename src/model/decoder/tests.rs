@@ -137,12 +137,12 @@ fn weights_that_are_quantised_give_nearly_the_same_logits() {
     {
         let (_folder, config) = tiny::gguf(name, quantised);
         let difference = difference(name, &network(&config));
-        assert!(difference > 1e-5 && difference < 0.1, "{name}: {difference}");
+        assert!(difference > 1e-5 && difference < 0.5, "{name}: {difference}");
     }
     let (_folder, config) = tiny::folder("wide");
     let config = LocalConfig { quantize: Quantize::Q8Zero, ..config };
     let difference = difference("wide", &network(&config));
-    assert!(difference > 1e-5 && difference < 0.1, "{difference}");
+    assert!(difference > 1e-5 && difference < 0.5, "{difference}");
 }
 
 #[test]

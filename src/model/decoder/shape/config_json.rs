@@ -19,8 +19,9 @@ pub(in crate::model::decoder) struct ConfigJson {
     intermediate_size: usize,
     max_position_embeddings: usize,
     rms_norm_eps: f32,
-    #[serde(alias = "hidden_activation")]
     hidden_act: Option<String>,
+    /// Gemma's name for it, which holds where both are there.
+    hidden_activation: Option<String>,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
@@ -92,7 +93,7 @@ impl ConfigJson {
             }
             super::Activation::GeluTanh => &["gelu_pytorch_tanh"],
         };
-        match &self.hidden_act {
+        match self.hidden_activation.as_ref().or(self.hidden_act.as_ref()) {
             Some(given) if !known.contains(&given.as_str()) => {
                 Err(format!("hidden_act is {given:?}; for {family:?} only {known:?} is known"))
             }

@@ -122,10 +122,10 @@ fn a_conversation_that_grows_pays_for_what_is_new() {
 
 #[test]
 fn a_prompt_that_is_too_long_is_refused_with_the_numbers() {
-    let Tiny { model, metrics, .. } = &tiny(|config| config.context_tokens = 64);
+    let Tiny { model, metrics, .. } = &tiny(|config| config.context_tokens = 80);
     for long in ["word ".repeat(50), "word ".repeat(5_000)] {
         let error = ask(&**model, request(&long)).unwrap_err().to_string();
-        assert!(error.contains("24") && error.contains("64") && error.contains("context_tokens"));
+        assert!(error.contains("24") && error.contains("80") && error.contains("context_tokens"));
     }
     assert_eq!(metrics.errors.get(), 2);
     ask(&**model, request("short")).unwrap();

@@ -33,7 +33,7 @@ const SCHEMAS: [(&str, &str); 6] = [
 fn a_model_that_knows_nothing_gives_valid_answers() {
     let (_folder, config) = tiny::gguf("wide", GgmlDType::Q8_0);
     let config = LocalConfig {
-        schema_bounds: SchemaBounds { text_characters: 6, items: 2 },
+        schema_bounds: SchemaBounds { text_characters: 6, items: 2, numbers: 1_000 },
         context_tokens: 2_048,
         max_sequences: 16,
         ..config

@@ -125,7 +125,8 @@ fn letters() -> Vec<String> {
     let mut next = 256;
     let letter = |byte: u32| {
         let stands = matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-        let letter = if stands { byte } else { std::mem::replace(&mut next, next + 1) };
+        let after = next + 1;
+        let letter = if stands { byte } else { std::mem::replace(&mut next, after) };
         char::from_u32(letter).unwrap().to_string()
     };
     (0..256).map(letter).collect()

@@ -120,8 +120,15 @@ impl SchemaBounds {
 /// Schemas whose grammars are remembered; a stage has one, or few.
 const REMEMBERED: usize = 64;
 
+/// Digits in a row after which another one is allowed only where nothing else is: no schema bounds
+/// how many may stand behind a point, and some models never stop.
+const DIGITS: usize = 16;
+
 /// Makes constraints for one model.
 pub(super) struct Constraints {
+    vocabulary: Arc<Vocabulary>,
+    /// Tokens that begin with a digit.
+    digits: Arc<[u32]>,
     factory: ParserFactory,
     bounds: SchemaBounds,
     /// At the beginning of an answer, by schema, the oldest first.
@@ -165,7 +172,10 @@ impl Constraints {
         let mut factory =
             ParserFactory::new_simple(&environment).map_err(|error| format!("{error:#}"))?;
         factory.quiet().limits_mut().verbose_errors = false;
-        Ok(Self { factory, bounds, ready: RefCell::default() })
+        let begins = |token: &u32| vocabulary.bytes(*token).first().is_some_and(u8::is_ascii_digit);
+        let digits = (0..vocabulary.len() as u32).filter(begins).collect();
+        let vocabulary = Arc::clone(vocabulary);
+        Ok(Self { vocabulary, digits, factory, bounds, ready: RefCell::default() })
     }
 
     /// For an answer that follows the JSON Schema.
@@ -175,14 +185,19 @@ impl Constraints {
     pub(super) fn json(&self, schema: &Arc<str>) -> Result<Constraint, String> {
         let mut ready = self.ready.borrow_mut();
         if let Some((_, matcher)) = ready.iter().find(|(known, _)| known == schema) {
-            return Ok(Constraint { matcher: matcher.clone() });
+            return Ok(self.begin(matcher.clone()));
         }
         let matcher = self.matcher(schema)?;
         if ready.len() == REMEMBERED {
             ready.pop_front();
         }
         ready.push_back((Arc::clone(schema), matcher.clone()));
-        Ok(Constraint { matcher })
+        Ok(self.begin(matcher))
+    }
+
+    fn begin(&self, matcher: Matcher) -> Constraint {
+        let (vocabulary, digits) = (Arc::clone(&self.vocabulary), Arc::clone(&self.digits));
+        Constraint { matcher, vocabulary, digits, in_a_row: 0 }
     }
 
     fn matcher(&self, schema: &str) -> Result<Matcher, String> {
@@ -213,6 +228,10 @@ impl Constraints {
 /// The state of one answer.
 pub(super) struct Constraint {
     matcher: Matcher,
+    vocabulary: Arc<Vocabulary>,
+    digits: Arc<[u32]>,
+    /// Digits that the answer ends with.
+    in_a_row: usize,
 }
 
 impl Constraint {
@@ -221,7 +240,14 @@ impl Constraint {
     /// # Errors
     /// The grammar takes more than its bounds allow.
     pub(super) fn allowed(&mut self) -> Result<SimpleVob, String> {
-        self.matcher.compute_mask_or_eos().map_err(|error| format!("the schema: {error:#}"))
+        let all = self.matcher.compute_mask_or_eos();
+        let all = all.map_err(|error| format!("the schema: {error:#}"))?;
+        if self.in_a_row < DIGITS {
+            return Ok(all);
+        }
+        let mut others = all.clone();
+        self.digits.iter().for_each(|token| others.disallow_token(*token));
+        Ok(if others.num_set() > 0 { others } else { all })
     }
 
     /// A token was chosen.
@@ -229,12 +255,21 @@ impl Constraint {
     /// # Errors
     /// It was not allowed.
     pub(super) fn consume(&mut self, token: u32) -> Result<(), String> {
+        self.see(token);
         self.matcher.consume_token(token).map_err(|error| format!("the schema: {error:#}"))
+    }
+
+    fn see(&mut self, token: u32) {
+        let bytes = self.vocabulary.bytes(token);
+        let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        self.in_a_row = digits + if digits == bytes.len() { self.in_a_row } else { 0 };
     }
 
     /// The tokens that must come next, already consumed.
     pub(super) fn forced(&mut self) -> Vec<u32> {
-        self.matcher.consume_ff_tokens()
+        let forced = self.matcher.consume_ff_tokens();
+        forced.iter().for_each(|token| self.see(*token));
+        forced
     }
 
     /// Whether the answer is complete and nothing may follow.

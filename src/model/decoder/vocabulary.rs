@@ -93,9 +93,9 @@ impl Vocabulary {
         &self.ends
     }
 
-    /// The token with this name.
-    pub(super) fn id(&self, name: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(name)
+    /// How many tokens the model has.
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
     }
 
     /// What a token adds to a text; nothing for control tokens.

@@ -1,12 +1,13 @@
 //! Answers by a schema: a model that knows nothing gives an answer that is valid.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
 use serde_json::Value;
 use turnstream_operators::model::{CallError, GenerateRequest};
 
-use super::answers::{ask, request};
+use super::answers::{ask, begin, request};
 use super::tiny;
 use crate::metrics::DecoderMetrics;
 use crate::model::decoder::{LocalConfig, SchemaBounds, start};
@@ -31,11 +32,10 @@ const SCHEMAS: [(&str, &str); 6] = [
 
 #[test]
 fn a_model_that_knows_nothing_gives_valid_answers() {
-    let (_folder, config) = tiny::gguf("wide", GgmlDType::Q8_0);
+    let (_folder, config) = tiny::gguf("smallest", GgmlDType::Q8_0);
     let config = LocalConfig {
-        schema_bounds: SchemaBounds { text_characters: 6, items: 2, numbers: 1_000 },
-        context_tokens: 2_048,
-        max_sequences: 16,
+        schema_bounds: SchemaBounds { text_characters: 4, items: 1, numbers: 1_000 },
+        max_sequences: 32,
         ..config
     };
     let model = start("tiny", &config, DecoderMetrics::unread()).unwrap();
@@ -43,20 +43,28 @@ fn a_model_that_knows_nothing_gives_valid_answers() {
         let parsed: Value = serde_json::from_str(schema).unwrap();
         let validator = jsonschema::validator_for(&parsed).unwrap();
         let schema: Arc<str> = schema.into();
-        for seed in 0..100 {
-            let asked = GenerateRequest {
+        let asked = (0..100).map(|seed| {
+            let warm = GenerateRequest {
+                system: String::new(),
                 schema: Some(Arc::clone(&schema)),
-                max_tokens: 1_900,
+                max_tokens: 900,
                 temperature: 1.0,
                 seed,
-                ..request("What do you say?")
+                ..request("?")
             };
-            let answer = ask(&*model, asked).unwrap_or_else(|e| panic!("{name}, {seed}: {e}"));
+            begin(&*model, warm)
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut different = BTreeSet::new();
+        for (seed, asked) in asked.into_iter().enumerate() {
+            let answer = asked.wait().unwrap_or_else(|e| panic!("{name}, {seed}: {e}"));
             let value: Value = serde_json::from_str(&answer.text)
                 .unwrap_or_else(|e| panic!("{name}, {seed}: {e}: {}", answer.text));
             let error = validator.validate(&value).err();
             assert!(error.is_none(), "{name}, {seed}: {error:?}: {value}");
+            different.insert(answer.text);
         }
+        assert!(different.len() > 5, "{name}: {different:?}");
     }
 }
 

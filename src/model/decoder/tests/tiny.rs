@@ -17,8 +17,10 @@ use crate::model::decoder::shape::Family;
 use crate::model::decoder::weights::gguf_name;
 
 /// The families, by the names of their configurations.
-pub(crate) const ALL: [&str; 10] =
-    ["llama", "llama3", "wide", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3"];
+pub(crate) const ALL: [&str; 11] = [
+    "llama", "llama3", "smallest", "wide", "mistral", "qwen2", "qwen3", "gemma", "gemma2",
+    "gemma3", "phi3",
+];
 
 /// What transformers says of all.
 #[derive(Deserialize)]

@@ -25,6 +25,7 @@ use self::server::{Observed, Server, ServerError};
 use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
+mod decoder;
 pub mod health;
 mod knowledge;
 mod models;
@@ -36,6 +37,7 @@ mod stages;
 mod views;
 mod vitals;
 
+pub use decoder::DecoderMetrics;
 pub use knowledge::KnowledgeMetrics;
 pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
@@ -43,6 +45,7 @@ pub use remote::{RemoteFault, RemoteMetrics};
 pub use views::{Counted, ViewsMetrics};
 pub use vitals::{Vitals, resident_bytes};
 
+use decoder::DecodersMetrics;
 use models::ModelsMetrics;
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
@@ -109,6 +112,7 @@ struct Inner {
     stages: Arc<StageMetrics>,
     models: ModelsMetrics,
     remote: AllRemoteMetrics,
+    decoders: DecodersMetrics,
     vitals: Arc<Vitals>,
 }
 
@@ -136,6 +140,7 @@ impl Metrics {
         let stages = Arc::new(StageMetrics::register(ours));
         let models = ModelsMetrics::register(ours);
         let remote = AllRemoteMetrics::register(ours);
+        let decoders = DecodersMetrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
         ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -150,6 +155,7 @@ impl Metrics {
             stages,
             models,
             remote,
+            decoders,
             vitals,
         }))
     }
@@ -183,6 +189,12 @@ impl Metrics {
     /// What is counted about a model on a server, by the name that the configuration gives it.
     pub fn remote(&self, model: &str) -> RemoteMetrics {
         self.0.remote.of(model)
+    }
+
+    /// What is counted about the language model of this process that has this name. There are no
+    /// samples of a model that was never asked for here.
+    pub fn decoder(&self, model: &str) -> DecoderMetrics {
+        self.0.decoders.of(model)
     }
 
     /// Whether the process is alive and ready.

@@ -25,6 +25,7 @@ pub mod bench;
 pub mod bert;
 pub mod check;
 pub mod classifier;
+pub mod decoder;
 pub mod distil;
 pub mod encoder;
 mod folder;

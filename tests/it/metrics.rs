@@ -305,6 +305,8 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
     let (_summary, metrics, _server) = demo_served();
     // Of a model on a server, since none is configured.
     metrics.remote("named");
+    // Samples of a language model are there once it is configured.
+    metrics.decoder("named");
     let mut served = typed(&metrics.scrape().expect("text"));
     served.extend(typed(&views_served().scrape().expect("text")));
     assert!(served.len() > 40, "{served:?}");

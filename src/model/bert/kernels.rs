@@ -160,7 +160,7 @@ fn erf(x: f32) -> f32 {
 /// e to the power of x, for x of at most 0; 0 below about -87. Range reduction to ±ln 2 / 2, then
 /// the polynomial of Cephes' `expf`.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(in crate::model) fn exp(x: f32) -> f32 {
     // Added and taken away again, this rounds to a whole number.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts, the first of so few bits that its multiples are exact.
@@ -254,7 +254,7 @@ impl Attention<'_> {
 
 /// Adds `factor` times `row` to `sums`.
 #[inline(always)]
-fn add_multiple(sums: &mut [f32], factor: f32, row: &[f32]) {
+pub(in crate::model) fn add_multiple(sums: &mut [f32], factor: f32, row: &[f32]) {
     for (sum, x) in sums.iter_mut().zip(row) {
         *sum += factor * x;
     }

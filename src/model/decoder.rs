@@ -1,0 +1,183 @@
+//! Language models in this process: decoder-only transformers of the Llama, Qwen2, Qwen3, Gemma
+//! and Phi-3 families, behind the port that every stage asks.
+//!
+//! A request becomes a prompt by the model's own chat [`template`], the prompt tokens by its
+//! [`vocabulary`]; the [`engine`] sends the tokens of several requests through one [`network`]
+//! together, remembers what prompts begin with ([`prefixes`]), and lets [`sampling`] choose what
+//! comes next among what a schema's [`constraint`] allows.
+//!
+//! The network is ours over candle's kernels for quantised products: candle's own decoders take
+//! neither prompts of different lengths in one batch nor cut what they remember.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_operators::model::Generate;
+use turnstream_schemas::ConfidenceKind;
+
+use super::ModelError;
+use crate::metrics::DecoderMetrics;
+
+mod cache;
+mod constraint;
+mod engine;
+mod files;
+mod ggml_tokenizer;
+mod kernels;
+mod network;
+mod prefixes;
+mod products;
+mod rope;
+mod sampling;
+mod sequence;
+mod shape;
+mod template;
+mod text;
+mod vocabulary;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+pub use constraint::SchemaBounds;
+pub use sampling::SamplingConfig;
+pub use weights::Quantize;
+
+/// Bytes that no tokenizer's tokens have on average in any prompt; prompts with more are refused
+/// before they are tokenised.
+const CHARS_PER_TOKEN: usize = 64;
+
+/// A language model in this process. The threads that its products share with all other models
+/// are as many as the machine has cores, or as `CANDLE_NUM_THREADS` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalConfig {
+    /// A GGUF file, or a folder in the layout of transformers: `config.json`, `tokenizer.json` and
+    /// `model.safetensors`, in parts or whole. A `tokenizer.json`, `tokenizer_config.json` and
+    /// `generation_config.json` beside a GGUF file are read as well.
+    pub path: PathBuf,
+    /// How weights in safetensors are held: `"none"` as f32, which is exact and slow, or `"q8_0"`.
+    /// Those of a GGUF file stay as they are.
+    pub quantize: Quantize,
+    /// Tokens of a prompt and its answer at most, from 16; where the model was trained for fewer,
+    /// those. A request that may need more is refused.
+    #[schemars(range(min = 16))]
+    pub context_tokens: usize,
+    /// Requests that are worked on at once, from 1. Each holds keys and values of up to
+    /// `context_tokens` tokens.
+    #[schemars(range(min = 1))]
+    pub max_sequences: usize,
+    /// Tokens of a step at most, at least twice `max_sequences`: what one step of all requests may
+    /// take in of their prompts.
+    #[schemars(range(min = 2))]
+    pub step_tokens: usize,
+    /// Requests that may wait, from 1. A stage that finds the queue full holds its turn and asks
+    /// again.
+    #[schemars(range(min = 1))]
+    pub queue_requests: usize,
+    /// Bytes of keys and values that are kept for prompts that begin alike; the least lately used
+    /// go. 0 to keep none.
+    pub cache_bytes: usize,
+    /// How tokens are drawn where a stage's temperature is above 0.
+    pub sampling: SamplingConfig,
+    /// Texts that end an answer and are not part of it, where no schema is asked for.
+    pub stop: Vec<String>,
+    /// What an answer by a JSON Schema may have where the schema does not say.
+    pub schema_bounds: SchemaBounds,
+    /// Whether a model that can think before it answers does so, where its template lets choose.
+    pub thinking: bool,
+    /// What says how sure the model was: `"lowest_logit"` or `"lowest_log_probability"` of the
+    /// tokens that it chose.
+    pub confidence: Surest,
+    /// A file with a Jinja chat template, instead of the model's own.
+    pub chat_template: Option<PathBuf>,
+}
+
+impl Default for LocalConfig {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            quantize: Quantize::default(),
+            context_tokens: 4_096,
+            max_sequences: 8,
+            step_tokens: 256,
+            queue_requests: 256,
+            cache_bytes: 512 << 20,
+            sampling: SamplingConfig::default(),
+            stop: Vec::new(),
+            schema_bounds: SchemaBounds::default(),
+            thinking: false,
+            confidence: Surest::default(),
+            chat_template: None,
+        }
+    }
+}
+
+impl LocalConfig {
+    /// # Errors
+    /// The key that is out of its range, and the range.
+    pub fn check(&self) -> Result<(), String> {
+        if self.path.as_os_str().is_empty() {
+            Err("path is missing: name a GGUF file, or a folder with a model".to_owned())
+        } else if self.context_tokens < 16 {
+            Err(format!("context_tokens is {}; it is at least 16", self.context_tokens))
+        } else if self.max_sequences == 0 {
+            Err("max_sequences is 0; it is at least 1".to_owned())
+        } else if self.step_tokens < 2 * self.max_sequences {
+            Err(format!(
+                "step_tokens is {}; it is at least twice max_sequences, {}",
+                self.step_tokens,
+                2 * self.max_sequences
+            ))
+        } else if self.queue_requests == 0 {
+            Err("queue_requests is 0; it is at least 1".to_owned())
+        } else if self.schema_bounds.has_zero() {
+            Err("schema_bounds has a 0; each bound is at least 1".to_owned())
+        } else if self.stop.iter().any(String::is_empty) {
+            Err("stop holds an empty text, which would end every answer".to_owned())
+        } else {
+            self.sampling.check()
+        }
+    }
+
+    /// Tokens of a prompt and its answer, of a model that was trained for so many.
+    fn context(&self, positions: usize) -> usize {
+        self.context_tokens.min(positions)
+    }
+}
+
+/// What says how sure a model was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Surest {
+    /// The lowest logit among the chosen tokens, as RAGate has it.
+    #[default]
+    LowestLogit,
+    /// The lowest log-probability among them.
+    LowestLogProbability,
+}
+
+impl Surest {
+    fn kind(self) -> ConfidenceKind {
+        match self {
+            Self::LowestLogit => ConfidenceKind::LowestLogit,
+            Self::LowestLogProbability => ConfidenceKind::LowestLogProbability,
+        }
+    }
+}
+
+/// Reads a model and starts the thread that works on it. The name is for records and metrics.
+///
+/// # Errors
+/// A file is missing or damaged, or says what is not known here.
+pub fn start(
+    name: &str,
+    config: &LocalConfig,
+    metrics: DecoderMetrics,
+) -> Result<Arc<Generate>, ModelError> {
+    let opened = files::open(config)?;
+    let decoder = engine::Decoder::start(name, opened, config.clone(), metrics);
+    Ok(Arc::new(decoder.map_err(ModelError::Threads)?))
+}

@@ -1,0 +1,186 @@
+//! Products of rows with weights as a file holds them: quantised blocks or f32, through candle's
+//! kernels, which share one pool of threads per process.
+//!
+//! What a row becomes does not depend on the rows beside it (measured for `Q8_0` with sizes that
+//! are multiples of 256, and for f32): so a request's text depends neither on what else is asked
+//! nor on how much of its prompt was remembered. `Q4_K` and `Q6_K` take other kernels for many
+//! rows than for few, and differ in the last digits.
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Tensor};
+
+/// What candle says where it fails; shapes are checked when weights are read.
+pub(super) type Result<T> = candle_core::Result<T>;
+
+/// Rows of f32 of one width.
+pub(super) struct Rows {
+    storage: CpuStorage,
+    width: usize,
+}
+
+impl Rows {
+    pub(super) fn new(numbers: Vec<f32>, width: usize) -> Self {
+        debug_assert!(numbers.len().is_multiple_of(width), "whole rows");
+        Self { storage: CpuStorage::F32(numbers), width }
+    }
+
+    pub(super) fn numbers(&self) -> &[f32] {
+        match &self.storage {
+            CpuStorage::F32(numbers) => numbers,
+            // It is made of f32 above, and nothing changes it.
+            _ => &[],
+        }
+    }
+
+    pub(super) fn into_numbers(self) -> Vec<f32> {
+        match self.storage {
+            CpuStorage::F32(numbers) => numbers,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+}
+
+/// One matrix of weights, `outputs` rows of `inputs` numbers.
+pub(super) struct Linear {
+    weights: QTensor,
+    outputs: usize,
+    inputs: usize,
+}
+
+impl Linear {
+    /// Of a matrix.
+    pub(super) fn new(weights: QTensor) -> Result<Self> {
+        let (outputs, inputs) = weights.shape().dims2()?;
+        Ok(Self { weights, outputs, inputs })
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub(super) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The product of each row with the weights.
+    pub(super) fn apply(&self, rows: &Rows) -> Result<Rows> {
+        let count = rows.numbers().len() / self.inputs;
+        let layout = Layout::contiguous((count, self.inputs));
+        let (storage, _) = self.weights.cpu_fwd(&rows.storage, &layout)?;
+        Ok(Rows { storage, width: self.outputs })
+    }
+
+    /// The rows of the weights with these numbers, one behind the other: a table of embeddings.
+    pub(super) fn rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
+        let ids = Tensor::from_slice(ids, ids.len(), &Device::Cpu)?;
+        self.weights.embedding(&ids)?.flatten_all()?.to_vec1()
+    }
+}
+
+/// Matrices that are multiplied with the same rows, their outputs side by side. Those that are
+/// held alike are one: fewer products, and what candle makes of the rows is made once.
+pub(super) struct Joined {
+    parts: Vec<Linear>,
+    outputs: usize,
+    /// Added to the outputs, where there is one.
+    bias: Option<Vec<f32>>,
+}
+
+impl Joined {
+    pub(super) fn new(matrices: Vec<QTensor>, bias: Option<Vec<f32>>) -> Result<Self> {
+        let mut parts: Vec<Linear> = Vec::new();
+        for matrix in matrices {
+            let part = match parts.pop() {
+                Some(last) if last.weights.dtype() == matrix.dtype() => {
+                    Linear::new(one_above_the_other(&last.weights, &matrix)?)?
+                }
+                last => {
+                    parts.extend(last);
+                    Linear::new(matrix)?
+                }
+            };
+            parts.push(part);
+        }
+        let outputs = parts.iter().map(Linear::outputs).sum();
+        Ok(Self { parts, outputs, bias })
+    }
+
+    /// The outputs for each row.
+    pub(super) fn apply(&self, rows: &Rows) -> Result<Rows> {
+        let mut joined = match self.parts.as_slice() {
+            [one] => one.apply(rows)?.into_numbers(),
+            parts => {
+                let count = rows.numbers().len() / rows.width();
+                let mut joined = vec![0.0; count * self.outputs];
+                let mut at = 0;
+                for part in parts {
+                    let made = part.apply(rows)?;
+                    let made = made.numbers().chunks_exact(part.outputs);
+                    for (row, made) in joined.chunks_exact_mut(self.outputs).zip(made) {
+                        row[at..at + part.outputs].copy_from_slice(made);
+                    }
+                    at += part.outputs;
+                }
+                joined
+            }
+        };
+        if let Some(bias) = &self.bias {
+            for row in joined.chunks_exact_mut(self.outputs) {
+                row.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+            }
+        }
+        Ok(Rows::new(joined, self.outputs))
+    }
+}
+
+/// Two matrices of the same kind and width as one.
+fn one_above_the_other(first: &QTensor, second: &QTensor) -> Result<QTensor> {
+    let ((above, inputs), (below, _)) = (first.shape().dims2()?, second.shape().dims2()?);
+    let data = [first.data()?, second.data()?].concat();
+    let storage = QStorage::from_data(Cow::Owned(data), &Device::Cpu, first.dtype())?;
+    QTensor::new(storage, (above + below, inputs))
+}
+
+/// A tensor as it may be held: f32 where the file has 16 bits, since products take no others.
+pub(super) fn held(tensor: QTensor) -> Result<QTensor> {
+    match tensor.dtype() {
+        GgmlDType::F16 | GgmlDType::BF16 => {
+            QTensor::quantize(&tensor.dequantize(&Device::Cpu)?, GgmlDType::F32)
+        }
+        _ => Ok(tensor),
+    }
+}
+
+/// Operations below which threads cost more than they save.
+const WORTH_THREADS: usize = 200_000;
+
+/// Calls `body` with each chunk of `out` and its number, on the threads that the products use
+/// where `operations`, about as many in all, are worth it. The last chunk may be shorter.
+pub(super) fn each_chunk(
+    out: &mut [f32],
+    chunk: usize,
+    operations: usize,
+    body: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let chunks = out.chunks_mut(chunk).enumerate();
+    if operations < WORTH_THREADS {
+        chunks.for_each(|(at, chunk)| body(at, chunk));
+        return;
+    }
+    // Nobody else asks for a chunk, so that nobody waits.
+    let chunks: Vec<Mutex<&mut [f32]>> = chunks.map(|(_, chunk)| Mutex::new(chunk)).collect();
+    candle_core::utils::barrier_pool().execute_chunked(chunks.len(), |range| {
+        for at in range {
+            if let Ok(mut chunk) = chunks[at].lock() {
+                body(at, &mut chunk);
+            }
+        }
+    });
+}

@@ -1,0 +1,130 @@
+//! The text of an answer while its tokens come: cut at stop strings, and told to a listener in
+//! pieces that are valid UTF-8 and that no stop string can take back.
+
+use turnstream_operators::model::Listener;
+
+/// The text so far.
+#[derive(Default)]
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    /// Bytes that the listener was told of.
+    told: usize,
+    listener: Option<Listener>,
+    stops: Vec<String>,
+    /// Whether a space that comes first is left out.
+    strips_space: bool,
+}
+
+impl Text {
+    pub(super) fn new(listener: Option<Listener>, stops: &[String], strips_space: bool) -> Self {
+        Self { bytes: Vec::new(), told: 0, listener, stops: stops.to_vec(), strips_space }
+    }
+
+    /// Adds a token's bytes, and says whether a stop string ended the text; it is not in it then.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        let bytes = match bytes {
+            [b' ', rest @ ..] if self.strips_space && self.bytes.is_empty() => {
+                self.strips_space = false;
+                rest
+            }
+            bytes => bytes,
+        };
+        // A stop string may have begun earlier.
+        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
+        let from = self.bytes.len().saturating_sub(longest);
+        self.bytes.extend_from_slice(bytes);
+        let recent = &self.bytes[from..];
+        let found = self.stops.iter().filter_map(|stop| find(recent, stop.as_bytes())).min();
+        if let Some(at) = found {
+            self.bytes.truncate(from + at);
+            return true;
+        }
+        self.tell(self.certain());
+        false
+    }
+
+    /// The whole text. Bytes that are no character become U+FFFD.
+    pub(super) fn finish(mut self) -> String {
+        let text = String::from_utf8_lossy(&self.bytes).into_owned();
+        self.bytes = text.clone().into_bytes();
+        self.tell(self.bytes.len());
+        text
+    }
+
+    /// How many bytes are whole characters and no beginning of a stop string.
+    fn certain(&self) -> usize {
+        let stopping = self.stops.iter().map(|stop| unfinished(&self.bytes, stop.as_bytes()));
+        let free = self.bytes.len() - stopping.max().unwrap_or(0);
+        let untold = &self.bytes[self.told.min(free)..free];
+        let valid = match std::str::from_utf8(untold) {
+            Ok(_) => untold.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        self.told.min(free) + valid
+    }
+
+    fn tell(&mut self, end: usize) {
+        let Some(untold) = self.bytes.get(self.told..end).filter(|untold| !untold.is_empty())
+        else {
+            return;
+        };
+        if let (Some(listener), Ok(untold)) = (&self.listener, std::str::from_utf8(untold)) {
+            (listener.0)(untold);
+        }
+        self.told = end;
+    }
+}
+
+/// Where one text is first in another.
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len().max(1)).position(|window| window == wanted)
+}
+
+/// How many bytes at the end of a text are a beginning of another.
+fn unfinished(text: &[u8], wanted: &[u8]) -> usize {
+    let most = wanted.len().saturating_sub(1).min(text.len());
+    (1..=most).rev().find(|length| text.ends_with(&wanted[..*length])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What a listener is told, piece by piece, and the text in the end.
+    fn told(stops: &[&str], pieces: &[&[u8]]) -> (Vec<String>, String) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let listener =
+            Listener(Arc::new(move |piece: &str| tell.lock().unwrap().push(piece.into())));
+        let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut text = Text::new(Some(listener), &stops, true);
+        for piece in pieces {
+            if text.push(piece) {
+                break;
+            }
+        }
+        let text = text.finish();
+        let told = told.lock().unwrap().clone();
+        assert_eq!(told.concat(), text);
+        (told, text)
+    }
+
+    #[test]
+    fn characters_are_told_whole_and_the_first_space_is_left_out() {
+        let (pieces, text) = told(&[], &[b" na", &[0xC3], &[0xAF], b"ve", &[0xE2, 0x82]]);
+        assert_eq!(pieces, ["na", "ï", "ve", "\u{FFFD}"]);
+        assert_eq!(text, "naïve\u{FFFD}");
+    }
+
+    #[test]
+    fn a_stop_string_ends_the_text_and_nothing_of_it_is_told() {
+        let (pieces, text) =
+            told(&["\nUser:", "END"], &[b"Hi", b"\nUs", b"er", b"s\nUser", b": no"]);
+        assert_eq!(text, "Hi\nUsers");
+        assert_eq!(pieces, ["Hi", "\nUsers"]);
+        assert_eq!(told(&["END"], &[b"a E", b"N"]).1, "a EN");
+        assert_eq!(told(&["b", "ab"], &[b"xa", b"b"]).1, "x");
+    }
+}

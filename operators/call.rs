@@ -99,7 +99,7 @@ where
     FF: Fn(&I) -> T + 'static,
     FJ: Fn(I, T) -> O + 'static,
 {
-    call_mending(turns, stage, model, shell, (question, None))
+    call_mending(turns, stage, model, shell, question, None)
 }
 
 /// [`call`], and where an answer cannot be read, the model is asked for that turn once more, by
@@ -109,7 +109,8 @@ pub fn call_mending<'scope, I, O, T, Q, A, FA, FR, FF, FJ>(
     stage: Stage,
     model: Arc<dyn Model<Q, A>>,
     shell: CallShell,
-    (question, mend): (Question<FA, FR, FF, FJ>, Option<Mend<I, Q, A>>),
+    question: Question<FA, FR, FF, FJ>,
+    mend: Option<Mend<I, Q, A>>,
 ) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
 where
     I: InFlight,

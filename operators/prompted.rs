@@ -244,7 +244,7 @@ where
             join(turn, decided)
         },
     };
-    let (decided, faults) = call_mending(thinking, stage, model, shell, (question, Some(mend)));
+    let (decided, faults) = call_mending(thinking, stage, model, shell, question, Some(mend));
     (
         decided,
         match thinking_faults {

@@ -278,7 +278,7 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
         unforeseen: vec![fact("gin", EvidenceSet::Unforeseen)],
         passages: Vec::new(),
     };
-    let grounded = run(candidates.clone(), r#"{"selected": [3, 2, 2, 9, 0]}"#);
+    let grounded = run(candidates, r#"{"selected": [3, 2, 2, 9, 0]}"#);
     let told: Vec<_> = grounded.evidence.iter().map(|fact| (&*fact.id.0, fact.selected)).collect();
     assert_eq!(told, [("milk", true), ("gin", true), ("tea", false)]);
     // Where there is nothing to choose from, the model is not asked.

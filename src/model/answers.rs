@@ -212,7 +212,7 @@ mod tests {
             request: GenerateRequest,
             reply: Reply<Generated>,
         ) -> Result<(), Busy<GenerateRequest, Generated>> {
-            let text = request.prompt.clone();
+            let text = request.prompt;
             let model = ModelUsed { name: "echo-1".to_owned(), prompt_hash: None };
             reply.answer(match &*text {
                 "third" => Err(CallError::Model("told to".to_owned())),

@@ -1,8 +1,8 @@
 //! What a language model answers in a prompted stage, as JSON. The bounds are what a model that is
 //! held to the schema can write; the stages have their own.
 //!
-//! A model that is held to a schema writes its properties in the order of their names. What it
-//! thinks bears a name that comes first, so that the thought comes before what rests on it.
+//! A model that is held to a schema writes its properties in the schema's order, so that the thought
+//! stands first, before what rests on it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -107,6 +107,7 @@ fn all(model: &Arc<Generate>, prompts: &[String], max_tokens: usize) -> Duration
                 schema: None,
                 seed: 0,
                 listener: None,
+                origin: None,
             };
             let (reply, asked) = reply();
             assert!(model.ask(request, reply).is_ok(), "the queue has room");

@@ -25,7 +25,7 @@ pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
         let mut schema = schema_for!(Self).to_value();
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             if let Some(thought) = Self::THOUGHT.filter(|_| !thinks) {
-                properties.remove(thought);
+                properties.shift_remove(thought);
             }
             // What has a default is to be written nevertheless.
             let required = properties.keys().cloned().collect::<Vec<_>>();

@@ -91,9 +91,7 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         }
         match cause.downcast_ref() {
             Some(LanguageModelError::Answers(_)) => return Exit::InputRefused,
-            Some(LanguageModelError::Remote { .. } | LanguageModelError::Unknown { .. }) => {
-                return Exit::Usage;
-            }
+            Some(_) => return Exit::Usage,
             None => {}
         }
         let (knowledge, model) = match cause.downcast_ref() {

@@ -269,11 +269,17 @@ impl Validate for KafkaConfig {
 
 impl Validate for LanguageModelConfig {
     fn validate(&self, checks: &mut Checks) {
-        let checked = match self {
-            Self::Remote(config) => config.check(),
-        };
-        if let Err(ConfigProblem { key, problem, remedy }) = checked {
-            checks.problem(key, problem, remedy);
+        match self {
+            Self::Remote(config) => {
+                if let Err(ConfigProblem { key, problem, remedy }) = config.check() {
+                    checks.problem(key, problem, remedy);
+                }
+            }
+            Self::Local(config) => {
+                if let Err(problem) = config.check() {
+                    checks.otherwise("path", problem);
+                }
+            }
         }
     }
 }

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use turnstream_operators::model::Generate;
 use turnstream_operators::prompted::LanguageModels;
 
+use super::ModelError;
 use super::answers::{Answers, AnswersError, Recording};
+use super::decoder::{self, LocalConfig};
 use super::remote::{self, RemoteConfig};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -21,6 +23,8 @@ use crate::metrics::Metrics;
 pub enum LanguageModelConfig {
     /// On a server with OpenAI's interface.
     Remote(RemoteConfig),
+    /// In this process.
+    Local(LocalConfig),
 }
 
 /// All of them, by name.
@@ -36,6 +40,14 @@ pub enum LanguageModelError {
         name: String,
         /// Why.
         source: remote::StartError,
+    },
+    /// One in this process.
+    #[error("language_models.{name}: {source}")]
+    Local {
+        /// Its name in the configuration.
+        name: String,
+        /// Why.
+        source: ModelError,
     },
     /// A stage asks one that is not configured.
     #[error(
@@ -105,5 +117,7 @@ fn start_one(
     match config {
         LanguageModelConfig::Remote(config) => remote::start(name, config, metrics.remote(name))
             .map_err(|source| LanguageModelError::Remote { name: name.to_owned(), source }),
+        LanguageModelConfig::Local(config) => decoder::start(name, config, metrics.decoder(name))
+            .map_err(|source| LanguageModelError::Local { name: name.to_owned(), source }),
     }
 }

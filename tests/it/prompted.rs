@@ -2,6 +2,7 @@
 //! from the answers that were recorded, without a model.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use turnstream_schemas::{Response, Stage};
@@ -49,6 +50,56 @@ fn replay(folder: &Path, arguments: &[&str]) -> (Value, String) {
     (serde_json::from_str(counts).expect("a JSON object"), responses)
 }
 
+/// Every stage in prompted form; the policy decides about what random weights cannot write.
+fn stages() -> String {
+    let stages = STAGES.iter().chain([&Stage::Generation]).map(|stage| {
+        format!(
+            "[{stage}]\nform = \"prompted\"\non_failure = \"lexical\"\n[{stage}.prompted]\n\
+             max_tokens = 600\ntemperature = 1.0\n[{stage}.prompted.call]\n\
+             timeout_ms = 120000\nattempts = 1\n"
+        )
+    });
+    stages.collect()
+}
+
+#[test]
+fn every_stage_asks_a_model_of_this_process_and_recorded_answers_give_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/language-model/tiny_model.py");
+    let written = Command::new("python3").arg(writer).arg(file("tiny.gguf")).output();
+    let Ok(written) = written else {
+        assert!(std::env::var_os("CI").is_none(), "there is no python3");
+        eprintln!("SKIPPED: a tiny model cannot be written without python3");
+        return;
+    };
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let said = [("one", "I can't sleep after coffee."), ("one", "Which tea is calmer?")];
+    let lines = said.map(|(conversation, text)| {
+        json!({ "conversation_id": conversation, "speaker": "user", "text": text })
+    });
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(file("log.jsonl"), lines).expect("a log");
+    let path = file("tiny.gguf");
+    let config =
+        format!("[language_models.default]\nkind = \"local\"\npath = {path:?}\n{}", stages());
+    std::fs::write(file("prompted.toml"), config).expect("a configuration");
+
+    let (counts, responses) = replay(folder.path(), &["--record-answers", &file("answers.jsonl")]);
+    assert_eq!(counts["responses"], json!(2), "{counts}");
+    let answered: Vec<Response> =
+        responses.lines().map(|line| serde_json::from_str(line).expect("a response")).collect();
+    for response in &answered {
+        // Held to its schema, even a model of random weights answers the gate.
+        assert_eq!(response.models[&Stage::Gate].name, "default");
+        assert!(!response.text.is_empty());
+    }
+    std::fs::remove_file(&path).expect("removed");
+    let (again, same) = replay(folder.path(), &["--answers", &file("answers.jsonl")]);
+    assert_eq!(again["degraded"], counts["degraded"]);
+    assert_eq!(same, responses, "the same bytes without a model");
+}
+
 #[test]
 fn every_stage_asks_a_server_and_recorded_answers_give_the_same_bytes() {
     let test = "every_stage_asks_a_server_and_recorded_answers_give_the_same_bytes";
@@ -56,18 +107,6 @@ fn every_stage_asks_a_server_and_recorded_answers_give_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
     log(&folder.path().join("log.jsonl"));
-    let stages: String = STAGES
-        .iter()
-        .chain([&Stage::Generation])
-        .map(|stage| {
-            // The policy decides about what random weights cannot write.
-            format!(
-                "[{stage}]\nform = \"prompted\"\non_failure = \"lexical\"\n[{stage}.prompted]\n\
-                 max_tokens = 600\ntemperature = 1.0\n[{stage}.prompted.call]\n\
-                 timeout_ms = 120000\nattempts = 1\n"
-            )
-        })
-        .collect();
     let url = &server.config.base_url;
     let key = server
         .config
@@ -76,7 +115,8 @@ fn every_stage_asks_a_server_and_recorded_answers_give_the_same_bytes() {
         .map_or(String::new(), |variable| format!("api_key_env = {variable:?}\n"));
     let config = format!(
         "[language_models.default]\nkind = \"remote\"\nbase_url = {url:?}\nmodel = \"random\"\n\
-         answer_timeout_ms = 100000\n{key}{stages}"
+         answer_timeout_ms = 100000\n{key}{}",
+        stages()
     );
     std::fs::write(file("prompted.toml"), config).expect("a configuration");
 

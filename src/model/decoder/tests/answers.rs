@@ -24,6 +24,7 @@ pub(super) fn request(prompt: &str) -> GenerateRequest {
         schema: None,
         seed: 1,
         listener: None,
+        origin: None,
     }
 }
 

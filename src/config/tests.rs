@@ -152,7 +152,7 @@ fn unknown_keys_name_the_nearest() {
     check(
         "[log]\nkind = 'kafka'\nbrokers = 'b'\ndirectory = '/x'",
         &["t.toml:4: log.directory: there is no such key; it goes with another `kind`; the keys \
-           here are brokers, kind, properties"],
+           here are kind, brokers, properties"],
     );
     check(
         "gate.treshold = 0.5\n[[gat]]\n",

@@ -169,13 +169,13 @@ pub(super) fn each_chunk(
     operations: usize,
     body: impl Fn(usize, &mut [f32]) + Sync,
 ) {
-    let chunks = out.chunks_mut(chunk).enumerate();
+    let chunks = out.chunks_mut(chunk);
     if operations < WORTH_THREADS {
-        chunks.for_each(|(at, chunk)| body(at, chunk));
+        chunks.enumerate().for_each(|(at, chunk)| body(at, chunk));
         return;
     }
     // Nobody else asks for a chunk, so that nobody waits.
-    let chunks: Vec<Mutex<&mut [f32]>> = chunks.map(|(_, chunk)| Mutex::new(chunk)).collect();
+    let chunks: Vec<Mutex<&mut [f32]>> = chunks.map(Mutex::new).collect();
     candle_core::utils::barrier_pool().execute_chunked(chunks.len(), |range| {
         for at in range {
             if let Ok(mut chunk) = chunks[at].lock() {

@@ -178,7 +178,10 @@ mod tests {
         let logits = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln);
         let config = SamplingConfig::default();
         assert_eq!(drawn(&config, 1.0, &logits), [0, 1, 2, 3]);
-        assert_eq!(drawn(&SamplingConfig { top_k: 2, ..config.clone() }, 1.0, &logits), [0, 1]);
+        assert_eq!(
+            drawn(&SamplingConfig { top_k: 2, ..SamplingConfig::default() }, 1.0, &logits),
+            [0, 1]
+        );
         let nucleus = |top_p| SamplingConfig { top_p, ..SamplingConfig::default() };
         assert_eq!(drawn(&nucleus(0.65), 1.0, &logits), [0, 1]);
         assert_eq!(drawn(&nucleus(0.75), 1.0, &logits), [0, 1, 2]);

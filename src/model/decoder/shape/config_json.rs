@@ -23,8 +23,6 @@ pub(in crate::model::decoder) struct ConfigJson {
     /// Gemma's name for it, which holds where both are there.
     hidden_activation: Option<String>,
     #[serde(default)]
-    attention_bias: bool,
-    #[serde(default)]
     mlp_bias: bool,
     rope_theta: Option<f64>,
     rope_local_base_freq: Option<f64>,
@@ -77,11 +75,6 @@ impl ConfigJson {
             ropes: self.ropes(family, head)?,
         };
         shape.checked()
-    }
-
-    /// Whether attention's four projections have a bias.
-    pub(in crate::model::decoder) fn attention_bias(&self) -> bool {
-        self.attention_bias
     }
 
     fn check_activation(&self, family: Family) -> Result<(), String> {

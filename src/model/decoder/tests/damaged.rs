@@ -76,7 +76,8 @@ fn a_configuration_out_of_range_is_refused_by_its_key() {
     let usual = LocalConfig { path: tiny::nowhere(), ..LocalConfig::default() };
     assert_eq!(usual.check(), Ok(()));
     assert!(LocalConfig::default().check().unwrap_err().starts_with("path"));
-    let wrong: [(&str, fn(&mut LocalConfig)); 6] = [
+    type Change = fn(&mut LocalConfig);
+    let wrong: [(&str, Change); 6] = [
         ("context_tokens", |config| config.context_tokens = 15),
         ("max_sequences", |config| config.max_sequences = 0),
         ("step_tokens", |config| config.step_tokens = 15),

@@ -5,6 +5,8 @@
 //! weights are drawn at random: what is computed does not depend on them. `compare.py` measures
 //! PyTorch on the same shape.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;

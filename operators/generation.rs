@@ -4,7 +4,7 @@
 //! sentences, what the selected facts, passages and the history give (where a passage leads the
 //! selected evidence, its best sentence in its own words; else facts): it is the fallback where no language
 //! model is configured, and what load is measured with. *None* says nothing, to measure the
-//! engine alone. The prompted form asks a language model, through [`call`]. `model.name` in the
+//! engine alone. The prompted form asks a language model, through [`mod@crate::call`]. `model.name` in the
 //! response tells which it was.
 //!
 //! Key: none. State: none. A turn without words is no response, so a failure makes a dead letter

@@ -1,11 +1,11 @@
 //! Language models and encoders on a server with OpenAI's interface: behind the same ports as those
 //! of this process, and as far as that goes with the same behaviour.
 //!
-//! A worker hands its request to a bounded queue ([`queue`]) and goes on. One thread takes requests
-//! from it, as many at once as configured; each is written out ([`wire`]), sent and read
-//! ([`server`]: time-outs, attempts, the pace, the [`breaker`]), and where it must follow a schema
-//! the answer is checked here and asked for once more if it does not ([`writer`]). What a server
-//! does not know of the interface is found out and left out ([`fields`]).
+//! A worker hands its request to a bounded queue (`queue`) and goes on. One thread takes requests
+//! from it, as many at once as configured; each is written out (`wire`), sent and read
+//! (`server`: time-outs, attempts, the pace, the `breaker`), and where it must follow a schema
+//! the answer is checked here and asked for once more if it does not (`writer`). What a server
+//! does not know of the interface is found out and left out (`fields`).
 //!
 //! Whatever goes wrong is an answer too: the stage retries, degrades or fails as configured.
 

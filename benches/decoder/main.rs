@@ -193,6 +193,7 @@ fn metadata() -> HashMap<String, Value> {
             "tokenizer.ggml.tokens",
             Value::Array((0..TOKENS).map(|id| Value::String(letter(id))).collect()),
         ),
+        ("tokenizer.ggml.eos_token_id", size(TOKENS - 1)),
         ("tokenizer.chat_template", text("{{ messages[0].content }}")),
     ];
     entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

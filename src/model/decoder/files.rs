@@ -191,9 +191,8 @@ fn finish(
     let path = config.path.as_path();
     beside.ends.extend(beside.end.as_ref().and_then(|end| tokenizer.token_to_id(end)));
     let vocabulary = Vocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
-    let vocabulary = Arc::new(vocabulary.map_err(|reason| {
-        refused(path)(format!("the tokenizer: {reason}; put the model's tokenizer.json beside it"))
-    })?);
+    let vocabulary =
+        Arc::new(vocabulary.map_err(|reason| refused(path)(format!("the tokenizer: {reason}")))?);
     let (source, from) = match &config.chat_template {
         Some(file) => (Some(text(file)?), file.as_path()),
         None => (beside.template, path),

@@ -52,7 +52,8 @@ impl Vocabulary {
     /// Of a tokenizer, for a model with so many tokens, of which `ends` end an answer.
     ///
     /// # Errors
-    /// Its tokens do not tell their bytes, or there are more than the model has.
+    /// Its tokens do not tell their bytes, there are more than the model has, or none ends an
+    /// answer.
     pub(super) fn new(
         mut tokenizer: Tokenizer,
         count: usize,
@@ -82,6 +83,11 @@ impl Vocabulary {
         ends.sort_unstable();
         ends.dedup();
         ends.retain(|id| (*id as usize) < count);
+        if ends.is_empty() {
+            return Err("no token ends an answer; name one as eos_token_id in a \
+                        generation_config.json"
+                .to_owned());
+        }
         let decoder = json["decoder"].to_string();
         let (strips_space, by_bytes) =
             (decoder.contains("\"Strip\""), decoder.contains("\"ByteLevel\""));
@@ -119,7 +125,8 @@ impl Vocabulary {
     /// The tokens' bytes as a tree, for grammars.
     pub(super) fn tree(&self) -> TokTrie {
         let count = self.words.len() as u32;
-        let first = self.ends.first().copied().unwrap_or(count.saturating_sub(1));
+        // There is at least one.
+        let first = self.ends.first().copied().unwrap_or_default();
         TokTrie::from(&TokRxInfo::new(count, first), &self.words).with_eos_tokens(&self.ends)
     }
 
@@ -289,11 +296,13 @@ mod tests {
         assert_eq!(vocabulary.bytes(END), b"");
         assert_eq!(vocabulary.bytes(THINK), b"<think>");
         assert_eq!(vocabulary.bytes(7_000), b"");
-        let error = Vocabulary::new(
-            Tokenizer::from_bytes(tiny::tokenizer().to_string()).unwrap(),
-            100,
-            &[],
-        );
-        assert!(error.err().unwrap().contains("the model 100"));
+        let refused = |json: &str, count| {
+            let tokenizer = Tokenizer::from_bytes(json).unwrap();
+            Vocabulary::new(tokenizer, count, &[999]).err().unwrap()
+        };
+        let usual = tiny::tokenizer().to_string();
+        assert!(refused(&usual, 100).contains("the model 100"));
+        let endless = usual.replace("</s>", "<1>").replace("<|im_end|>", "<2>");
+        assert!(refused(&endless, 320).contains("eos_token_id"));
     }
 }

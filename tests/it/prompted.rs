@@ -56,7 +56,7 @@ fn stages() -> String {
         format!(
             "[{stage}]\nform = \"prompted\"\non_failure = \"lexical\"\n[{stage}.prompted]\n\
              max_tokens = 600\ntemperature = 1.0\n[{stage}.prompted.call]\n\
-             timeout_ms = 120000\nattempts = 1\n"
+             timeout_ms = 600000\nattempts = 1\n"
         )
     });
     stages.collect()

@@ -42,10 +42,11 @@ def entries(key, kind, values):
     return text(key) + head + b"".join(items)
 
 
-def metadata():
-    vocabulary = [*byte_letters(), "<|begin|>", "<|end|>"]
+def metadata(merged):
+    plain = [*byte_letters(), *merged]
+    vocabulary = [*plain, "<|begin|>", "<|end|>"]
     normal, control = 1, 3
-    kinds = [normal] * 256 + [control] * 2
+    kinds = [normal] * len(plain) + [control] * 2
     return [
         entry("general.architecture", STRING, "llama"),
         entry("general.name", STRING, "random"),
@@ -63,8 +64,8 @@ def metadata():
         entries("tokenizer.ggml.tokens", STRING, vocabulary),
         entries("tokenizer.ggml.token_type", INT32, kinds),
         entries("tokenizer.ggml.merges", STRING, ["a b"]),
-        entry("tokenizer.ggml.bos_token_id", UINT32, 256),
-        entry("tokenizer.ggml.eos_token_id", UINT32, 257),
+        entry("tokenizer.ggml.bos_token_id", UINT32, len(plain)),
+        entry("tokenizer.ggml.eos_token_id", UINT32, len(plain) + 1),
         entry("tokenizer.ggml.add_bos_token", BOOL, False),
         entry("tokenizer.chat_template", STRING, CHAT),
     ], len(vocabulary)
@@ -97,8 +98,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", help="where to write it")
     parser.add_argument("--seed", type=int, default=7, help="of the weights (default 7)")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="with the token that its one merge makes, which llama.cpp does not ask for",
+    )
     given = parser.parse_args()
-    said, words = metadata()
+    said, words = metadata(["ab"] if given.whole else [])
     tensors = list(shapes(words))
     numbers = random.Random(given.seed)
     infos, data = [], bytearray()

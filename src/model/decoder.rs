@@ -1,10 +1,10 @@
 //! Language models in this process: decoder-only transformers of the Llama, Qwen2, Qwen3, Gemma
 //! and Phi-3 families, behind the port that every stage asks.
 //!
-//! A request becomes a prompt by the model's own chat [`template`], the prompt tokens by its
-//! [`vocabulary`]; the [`engine`] sends the tokens of several requests through one [`network`]
-//! together, remembers what prompts begin with ([`prefixes`]), and lets [`sampling`] choose what
-//! comes next among what a schema's [`constraint`] allows.
+//! A request becomes a prompt by the model's own chat `template`, the prompt tokens by its
+//! `vocabulary`; the `engine` sends the tokens of several requests through one `network`
+//! together, remembers what prompts begin with (`prefixes`), and lets `sampling` choose what
+//! comes next among what a schema's `constraint` allows.
 //!
 //! The network is ours over candle's kernels for quantised products: candle's own decoders take
 //! neither prompts of different lengths in one batch nor cut what they remember.

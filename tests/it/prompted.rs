@@ -67,7 +67,8 @@ fn every_stage_asks_a_model_of_this_process_and_recorded_answers_give_the_same_b
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/language-model/tiny_model.py");
-    let written = Command::new("python3").arg(writer).arg(file("tiny.gguf")).output();
+    let written =
+        Command::new("python3").arg(writer).args([&file("tiny.gguf"), "--whole"]).output();
     let Ok(written) = written else {
         assert!(std::env::var_os("CI").is_none(), "there is no python3");
         eprintln!("SKIPPED: a tiny model cannot be written without python3");

@@ -101,7 +101,7 @@ pub(crate) fn gated() -> Vec<Gated> {
 pub(crate) fn pairs() -> Vec<Pair> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
     let pair = |turn: Gated| {
-        let (queries, thought) = produce(&turn, GRAPH.view(), &queries);
+        let (queries, thought) = produce(&turn, GRAPH.view(), None, &queries);
         let queried = Queried { turn: turn.clone(), queries, thought };
         let (topics, thought) = plan(&turn, GRAPH.view(), &topics);
         Pair { queried, planned: Planned { turn, topics, thought } }

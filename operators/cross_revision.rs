@@ -19,14 +19,15 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_schemas::{Demand, RevisionAnswer, Stage, Thoughts};
 
+use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
 use crate::knowledge::View;
 use crate::prompted::material::{of_context, of_queries, of_topics};
-use crate::prompted::{PromptedConfig, Reading, Slot};
+use crate::prompted::{PromptedConfig, Slot};
 use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::stage::OnFailure;
 
 use reviser::Reviser;
 
@@ -74,7 +75,7 @@ impl CrossRevisionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::CrossRevision;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
         check_fraction(STAGE, "reword_share", self.reword_share)?;
@@ -91,44 +92,29 @@ pub fn cross_revision<'scope>(
     config: CrossRevisionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Demanded>, StreamVec<'scope, Epoch, Failed>) {
-    const STAGE: Stage = Stage::CrossRevision;
     let Resources { knowledge, .. } = resources.clone();
     let (pairs, half_failed) = join(queried, planned);
-    let join = |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand };
-    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
-    let (demanded, faults) = match asking {
-        Some(asking) => {
-            let (reads, reading) = (knowledge.clone(), config.clone());
-            let reading = Reading {
-                fill,
-                read: move |pair: &Pair, answer: RevisionAnswer, thought: String| {
-                    let moment = &pair.queried.turn.knowledge;
-                    let said = (&answer, &*thought);
-                    Ok(reads.at(moment, |view| prompted::revised(pair, view, said, &reading)))
-                },
-                fallback: move |pair: &Pair| {
-                    let moment = &pair.queried.turn.knowledge;
-                    let lexical = |view: View<'_>| revise(pair, view, &config);
-                    let revised = || Some(knowledge.at(moment, lexical));
-                    instead(config.on_failure, revised).unwrap_or_else(|| unrevised(pair))
-                },
-                join,
-            };
-            crate::prompted::prompted(pairs, STAGE, asking, reading)
-        }
-        None => {
-            let shell = resources.shell(config.on_failure);
-            let work = Work {
-                work: move |pair: &Pair| {
-                    let moment = &pair.queried.turn.knowledge;
-                    Ok(knowledge.at(moment, |view| revise(pair, view, &config)))
-                },
-                fallback: unrevised,
-                join,
-            };
-            stage(pairs, STAGE, shell, work)
-        }
+    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
+    let chosen = Chosen {
+        stage: Stage::CrossRevision,
+        form: config.form,
+        prompted: &config.prompted,
+        on_failure: config.on_failure,
     };
+    let parts = Deciding {
+        lexical: move |pair: &Pair| {
+            knowledge.at(&pair.queried.turn.knowledge, |view| revise(pair, view, &rules))
+        },
+        without: unrevised,
+        fill,
+        read: move |pair: &Pair, answer: RevisionAnswer, thought: String| {
+            let moment = &pair.queried.turn.knowledge;
+            let said = (&answer, &*thought);
+            Ok(reads.at(moment, |view| prompted::revised(pair, view, said, &reading)))
+        },
+        join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
+    };
+    let (demanded, faults) = deciding(pairs, &chosen, resources, parts);
     (demanded, faults.concat(half_failed))
 }
 
@@ -149,6 +135,7 @@ pub fn unrevised(pair: &Pair) -> Demand {
         thoughts: Thoughts {
             queries: pair.queried.thought.clone(),
             topics: pair.planned.thought.clone(),
+            generation: String::new(),
         },
         revisions: Vec::new(),
         missing: pair.queried.turn.missing.to_vec(),

@@ -83,7 +83,7 @@ impl FactRetrievalConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::FactRetrieval;
-        self.form.is_one_of(&[Form::Lexical], STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Off], STAGE)?;
         check_bound(STAGE, "max_foreseen", self.max_foreseen, 1024)?;
         check_bound(STAGE, "max_unforeseen", self.max_unforeseen, 1024)?;
         let neighbours = self.max_neighbours_per_concept;
@@ -111,6 +111,9 @@ pub fn fact_retrieval<'scope>(
     let shell = resources.shell(config.on_failure);
     let work = Work {
         work: move |turn: &Demanded| {
+            if config.form == Form::Off {
+                return Ok((Candidates::default(), Vec::new()));
+            }
             Ok(knowledge.at(&turn.turn.knowledge, |view| {
                 let dialogue = meaning.as_ref().and_then(|meaning| meaning.of(&turn.turn, view));
                 let likeness = Likeness::read(&turn.turn, view, dialogue, &config.recency);

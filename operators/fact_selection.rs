@@ -28,12 +28,13 @@ use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
 use turnstream_schemas::{Evidence, FactStatement, Plan, SelectionAnswer, SourceName, Stage};
 
+use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
-use crate::prompted::{PromptedConfig, Reading};
+use crate::prompted::PromptedConfig;
 use crate::ranking::jaccard;
 use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::stage::{OnFailure, Work, stage};
 
 /// How facts are selected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -93,7 +94,7 @@ impl FactSelectionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::FactSelection;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
         check_fraction(STAGE, "relevance_share", self.relevance_share)?;
@@ -117,34 +118,33 @@ pub fn fact_selection<'scope>(
     config: FactSelectionConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
-    const STAGE: Stage = Stage::FactSelection;
-    let Some(asking) = resources.asking(STAGE, config.form, &config.prompted, config.on_failure)
-    else {
-        return lexical(turns, config, resources);
-    };
-    // Where there is nothing to choose from, nobody is asked.
+    // Where there is nothing to choose from, no model is asked.
     let (nothing, turns) = turns.branch(|_, turn| {
         !(turn.candidates.foreseen.is_empty() && turn.candidates.unforeseen.is_empty())
     });
-    let (nothing, nothing_faults) = lexical(nothing, config.clone(), resources);
-    let reads = config.clone();
-    let reading = Reading {
+    let (nothing, nothing_faults) = without_facts(nothing, config.clone(), resources);
+    let (reads, rules, relevance) = (config.clone(), config.clone(), config.clone());
+    let chosen = Chosen {
+        stage: Stage::FactSelection,
+        form: config.form,
+        prompted: &config.prompted,
+        on_failure: config.on_failure,
+    };
+    let parts = Deciding {
+        lexical: move |turn: &Retrieved| select(&turn.candidates, &rules),
+        without: move |turn: &Retrieved| most_relevant(&turn.candidates, &relevance),
         fill: prompted::fill,
         read: move |turn: &Retrieved, answer: SelectionAnswer, _| {
             Ok(prompted::selected(&turn.candidates, &answer, &reads))
         },
-        fallback: move |turn: &Retrieved| {
-            let lexical = || Some(select(&turn.candidates, &config));
-            let selected = instead(config.on_failure, lexical);
-            selected.unwrap_or_else(|| most_relevant(&turn.candidates, &config))
-        },
         join: grounded,
     };
-    let (selected, faults) = crate::prompted::prompted(turns, STAGE, asking, reading);
+    let (selected, faults) = deciding(turns, &chosen, resources, parts);
     (selected.concat(nothing), faults.concat(nothing_faults))
 }
 
-fn lexical<'scope>(
+/// Passages alone are chosen by rules in every form.
+fn without_facts<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: FactSelectionConfig,
     resources: &Resources,

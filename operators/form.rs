@@ -1,6 +1,7 @@
 //! Which form of a stage runs. Every deciding stage can be lexical (rules over words and the
-//! graph), learned (a trained model) or prompted (a language model); the configuration chooses,
-//! and a form that is not there yet is refused by name before anything starts.
+//! graph), learned (a trained model) or prompted (a language model); some can be switched off, to
+//! compare. The configuration chooses, and a form that a stage does not have is refused by name
+//! before anything starts.
 
 use std::fmt;
 
@@ -19,6 +20,13 @@ pub enum Form {
     Learned,
     /// By a prompt to a language model.
     Prompted,
+    /// Not at all: the turn goes on as if the stage had found nothing, or left everything as it
+    /// was.
+    Off,
+    /// The gate alone: every turn is retrieved for.
+    Always,
+    /// The gate alone: no turn is retrieved for.
+    Never,
 }
 
 impl Form {
@@ -28,10 +36,13 @@ impl Form {
             Self::Lexical => "lexical",
             Self::Learned => "learned",
             Self::Prompted => "prompted",
+            Self::Off => "off",
+            Self::Always => "always",
+            Self::Never => "never",
         }
     }
 
-    /// Refuses a form that the stage does not have yet.
+    /// Refuses a form that the stage does not have.
     ///
     /// # Errors
     /// [`Refused::Form`] for every form that is not among those it has.
@@ -49,8 +60,8 @@ impl fmt::Display for Form {
 /// A stage's configuration that cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// The stage does not have this form yet.
-    #[error("{stage}.form: the {form} form of {stage} is not there yet; use form = \"lexical\"")]
+    /// The stage does not have this form.
+    #[error("{stage}.form: {stage} has no {form} form; use form = \"lexical\"")]
     Form {
         /// Whose configuration.
         stage: Stage,
@@ -103,7 +114,7 @@ mod tests {
     #[test]
     fn a_form_that_is_not_there_is_refused_by_name() {
         assert_eq!(Form::Lexical.is_one_of(&[Form::Lexical], Stage::Gate), Ok(()));
-        for form in [Form::Learned, Form::Prompted] {
+        for form in [Form::Learned, Form::Prompted, Form::Off] {
             let message = form.is_one_of(&[Form::Lexical], Stage::TopicPlanning);
             let message = message.unwrap_err().to_string();
             assert!(message.contains("topic_planning.form"), "{message}");

@@ -72,7 +72,8 @@ impl GateConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], Stage::Gate)?;
+        let forms = [Form::Lexical, Form::Prompted, Form::Always, Form::Never];
+        self.form.is_one_of(&forms, Stage::Gate)?;
         self.prompted.check(Stage::Gate)?;
         self.search.check()?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
@@ -176,7 +177,17 @@ pub fn find(
 
 /// Decides about one turn whose concepts are linked.
 pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) -> GateDecision {
-    weigh(&Features::read(context, mentions), config)
+    match config.form {
+        Form::Always => whatever_the_turn(true),
+        Form::Never => whatever_the_turn(false),
+        _ => weigh(&Features::read(context, mentions), config),
+    }
+}
+
+/// A decision with the score 1 or 0 and no feature.
+fn whatever_the_turn(retrieve: bool) -> GateDecision {
+    let score = Score::new(f64::from(u8::from(retrieve)));
+    GateDecision { retrieve, score, features: BTreeMap::new() }
 }
 
 /// The decision that features make: σ(bias + Σ weight · feature) ≥ threshold.

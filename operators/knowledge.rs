@@ -183,6 +183,11 @@ impl Graph {
         self.snapshot.all_facts()
     }
 
+    /// The fact at a place of [`Self::facts`]; `None` beyond the last.
+    pub fn fact_at(&self, place: usize) -> Option<Fact> {
+        self.snapshot.fact_at(place)
+    }
+
     /// Where a fact stands in [`Self::facts`], whatever its weight; `None` for one that names a
     /// concept of no snapshot, or that the snapshot does not have, denied or not as it is.
     pub fn position(&self, fact: &Fact) -> Option<usize> {

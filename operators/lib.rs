@@ -63,6 +63,7 @@ pub mod generation;
 pub mod awaited;
 pub mod broken;
 pub mod call;
+mod deciding;
 pub mod flow;
 pub mod form;
 pub mod index;

@@ -5,6 +5,8 @@
 //! turns flow has a vector in [`LiveRows`] before any turn sees it, where the encoder takes its
 //! time; by one that takes microseconds it is encoded when it is a candidate first, and remembered.
 
+mod nearest;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use crate::embedding::{EmbeddingConfig, embed};
 use crate::flow::Gated;
 use crate::knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 use crate::model::encoder::Encoder;
+
+pub use nearest::Searched;
 
 /// Facts beyond the snapshot whose vectors are remembered; then all are forgotten.
 const MOST_REMEMBERED: usize = 65_536;
@@ -37,6 +41,8 @@ pub struct FactMeaning {
     live: Option<Arc<dyn LiveRows>>,
     /// How it embeds dialogues itself, where the turn's own vector is by another encoder.
     own: Option<EmbeddingConfig>,
+    /// The facts that are searched where a dialogue names none; without them nothing is.
+    searched: Option<Searched>,
     /// The rows of facts beyond the snapshot, by their words.
     remembered: Rc<RefCell<RowsByText>>,
 }
@@ -45,12 +51,17 @@ impl FactMeaning {
     /// Meaning as the vectors have it, and as the encoder that made them gives it for facts beyond
     /// the snapshot, where it can be called in place.
     pub fn new(vectors: Arc<FactVectors>, encoder: Option<Arc<dyn Encoder>>) -> Self {
-        Self { vectors, encoder, live: None, own: None, remembered: Rc::default() }
+        Self { vectors, encoder, live: None, own: None, searched: None, remembered: Rc::default() }
     }
 
     /// The same, with the vectors of facts beyond the snapshot made elsewhere.
     pub fn with_live(self, live: Arc<dyn LiveRows>) -> Self {
         Self { live: Some(live), ..self }
+    }
+
+    /// The same, with facts that are searched where a dialogue names none.
+    pub fn with_searched(self, searched: Searched) -> Self {
+        Self { searched: Some(searched), ..self }
     }
 
     /// Meaning by an encoder that is called in place, where the turns' own vectors are by another

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
+use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
@@ -41,7 +42,8 @@ pub enum Think {
     /// In the answer itself, before the rest of it: one call.
     #[default]
     Together,
-    /// In a call of its own, before the one for the answer.
+    /// In a call of its own, before the one for the answer. Generation, whose answer is text, has
+    /// only this way, and only by a prompt that says how.
     First,
     /// Not at all (the paper's ablation −think).
     Never,
@@ -118,6 +120,11 @@ pub struct StagePrompts {
 }
 
 impl StagePrompts {
+    /// Whether they say how to think.
+    fn think(&self) -> bool {
+        self.english.think().is_some() && self.chinese.think().is_some()
+    }
+
     fn of(&self, context: &TurnContext) -> (&Template, &'static Wording) {
         if context.lexicon().language() == Lexicon::chinese().language() {
             (&self.chinese, &CHINESE)
@@ -161,10 +168,18 @@ pub(crate) struct Reading<Fill, Read, Fallback, Join> {
     pub join: Join,
 }
 
-/// A turn and what the model thought of it.
+/// A turn and what the model thought of it in a call of its own; empty where there was none.
 pub(crate) struct Thinking<I> {
-    turn: I,
-    thought: String,
+    pub turn: I,
+    pub thought: String,
+}
+
+impl<I> Thinking<I> {
+    /// The thought behind its fence, where there is one.
+    fn fenced(&self) -> Option<Cow<'static, str>> {
+        let thought = Some(&self.thought).filter(|thought| !thought.is_empty())?;
+        Some(Cow::from(fence::fenced("thought", [thought])))
+    }
 }
 
 impl<I: InFlight> InFlight for Thinking<I> {
@@ -199,22 +214,7 @@ where
     let Reading { fill, read, fallback, join } = reading;
     let prompter = Rc::new(Prompter { stage, prompts, config, fill, thought: A::THOUGHT });
 
-    let (thinking, thinking_faults) = match prompter.config.think {
-        Think::First if A::THOUGHT.is_some() => {
-            let asks = Rc::clone(&prompter);
-            let question = Question {
-                ask: move |turn: &I| asks.think(turn),
-                read: |_: &I, answer: Generated| Ok(one_line(&answer.text)),
-                fallback: |_: &I| String::new(),
-                join: |turn, thought| Thinking { turn, thought },
-            };
-            let (thinking, faults) =
-                call(turns, stage, Arc::clone(&model), shell.clone(), question);
-            (thinking, Some(faults))
-        }
-        _ => (turns.map(|turn| Thinking { turn, thought: String::new() }), None),
-    };
-
+    let (thinking, thinking_faults) = think_first(turns, &prompter, &model, &shell);
     let schema: Arc<str> = A::schema(prompter.thinks_in_the_answer()).into();
     let (asks, mends, hashes) = (Rc::clone(&prompter), Rc::clone(&prompter), prompter);
     let again = Arc::clone(&schema);
@@ -245,13 +245,33 @@ where
         },
     };
     let (decided, faults) = call_mending(thinking, stage, model, shell, question, Some(mend));
-    (
-        decided,
-        match thinking_faults {
-            Some(thinking_faults) => faults.concat(thinking_faults),
-            None => faults,
-        },
-    )
+    (decided, faults.concat(thinking_faults))
+}
+
+/// Asks for a thought in a call of its own, where the stage is to think first and its prompts say
+/// how: (turns with their thought, faults).
+pub(crate) fn think_first<'scope, I, Fill>(
+    turns: StreamVec<'scope, Epoch, I>,
+    prompter: &Rc<Prompter<Fill>>,
+    model: &Arc<Generate>,
+    shell: &CallShell,
+) -> (StreamVec<'scope, Epoch, Thinking<I>>, StreamVec<'scope, Epoch, Failed>)
+where
+    I: InFlight,
+    Fill: Fn(&I, Slot) -> String + 'static,
+{
+    if prompter.config.think != Think::First || !prompter.prompts.think() {
+        let none = empty(turns.scope());
+        return (turns.map(|turn| Thinking { turn, thought: String::new() }), none);
+    }
+    let asks = Rc::clone(prompter);
+    let question = Question {
+        ask: move |turn: &I| asks.think(turn),
+        read: |_: &I, answer: Generated| Ok(one_line(&answer.text)),
+        fallback: |_: &I| String::new(),
+        join: |turn, thought| Thinking { turn, thought },
+    };
+    call(turns, prompter.stage, Arc::clone(model), shell.clone(), question)
 }
 
 /// Makes the requests of a stage.
@@ -270,12 +290,13 @@ impl<Fill> Prompter<Fill> {
     }
 
     /// What is asked for an answer in words.
-    pub(crate) fn ask<I: InFlight>(&self, turn: &I) -> GenerateRequest
+    pub(crate) fn ask<I: InFlight>(&self, thinking: &Thinking<I>) -> GenerateRequest
     where
         Fill: Fn(&I, Slot) -> String,
     {
-        let answer = self.prompts.of(turn.context()).0.answer();
-        self.request(turn, Step::Answer, std::iter::once(answer.into()), None)
+        let answer = self.prompts.of(thinking.turn.context()).0.answer();
+        let parts = thinking.fenced().into_iter().chain([Cow::from(answer)]);
+        self.request(&thinking.turn, Step::Answer, parts, None)
     }
 
     /// Which prompt a turn is asked by.
@@ -303,10 +324,7 @@ impl<Fill> Prompter<Fill> {
             .zip(self.thought)
             .map(|(think, name)| Cow::from(format!("{think} {}", (wording.first_in)(name))))
             .into_iter()
-            .chain(
-                (!thinking.thought.is_empty())
-                    .then(|| Cow::from(fence::fenced("thought", [&thinking.thought]))),
-            )
+            .chain(thinking.fenced())
             .chain([Cow::from(template.answer())]);
         self.request(&thinking.turn, Step::Answer, parts, Some(schema))
     }

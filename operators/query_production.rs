@@ -3,12 +3,15 @@
 //! Explicit queries E^EQ are concepts that the history H names, weighted by informativeness and
 //! recency, each with the turn and the span that names it. Implicit queries E^IQ are concepts
 //! that H does not name and that several explicit ones point to: by what they are for, what they
-//! cause, what they need and what happens during them. The thought is one sentence of ours.
+//! cause, what they need and what happens during them. Where H names nothing, neither literally nor
+//! spelt alike, and facts have vectors, implicit queries are what the facts nearest to H in meaning
+//! are about. The thought is one sentence of ours.
 //!
 //! Key: none. State: none. Where it fails and may degrade, the turn goes on without queries.
 //! It sees nothing of topic planning, never makes a query of a denied fact, and never asks for
 //! more than the strongest facts of a concept, so that a hub costs no more than any other.
 
+mod by_meaning;
 pub(crate) mod prompted;
 
 use std::collections::BTreeMap;
@@ -18,17 +21,21 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Stage};
 
+use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Queried};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, RelationKind, View};
+use crate::meaning::FactMeaning;
+use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;
-use crate::prompted::{PromptedConfig, Reading};
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::stage::OnFailure;
+
+pub use by_meaning::ByMeaningConfig;
 
 /// How queries are produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +49,7 @@ pub struct QueryProductionConfig {
     pub on_failure: OnFailure,
     /// Most explicit queries; 1..=64.
     pub max_explicit: u32,
-    /// Most implicit queries; 1..=64.
+    /// Most implicit queries; 0..=64.
     pub max_implicit: u32,
     /// How many explicit concepts must point to an implicit one; 1..=16. Two: one alone would
     /// make a query of every association.
@@ -57,6 +64,8 @@ pub struct QueryProductionConfig {
     pub min_implicit_weight: f64,
     /// Longest implicit query in words; 1..=16. Longer concepts are whole sentences.
     pub max_words: u32,
+    /// How what the graph has is searched by meaning where nothing is named.
+    pub by_meaning: ByMeaningConfig,
     /// How what was said fades.
     pub recency: Recency,
 }
@@ -74,6 +83,7 @@ impl Default for QueryProductionConfig {
             min_informativeness: 0.25,
             min_implicit_weight: 0.2,
             max_words: 3,
+            by_meaning: ByMeaningConfig::default(),
             recency: Recency::default(),
         }
     }
@@ -86,15 +96,16 @@ impl QueryProductionConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::QueryProduction;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
-        check_bound(STAGE, "max_implicit", self.max_implicit, 64)?;
+        check_bound(STAGE, "max_implicit", self.max_implicit + 1, 65)?;
         check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
         check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
         check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
         check_fraction(STAGE, "min_implicit_weight", self.min_implicit_weight)?;
         check_bound(STAGE, "max_words", self.max_words, 16)?;
+        self.by_meaning.check(STAGE)?;
         self.recency.check(STAGE)
     }
 }
@@ -106,48 +117,44 @@ pub fn query_production<'scope>(
     config: QueryProductionConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Queried>> {
-    const STAGE: Stage = Stage::QueryProduction;
-    let Resources { knowledge, .. } = resources.clone();
-    let join = |turn, (queries, thought)| Queried { turn, queries, thought };
-    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
-    let (values, faults) = match asking {
-        Some(asking) => {
-            let (reads, reading) = (knowledge.clone(), config.clone());
-            let reading = Reading {
-                fill: |turn: &Gated, slot| of_context(&turn.context, slot),
-                read: move |turn: &Gated, answer: QueriesAnswer, thought| {
-                    let queries = |view: View<'_>| prompted::queries(turn, view, &answer, &reading);
-                    Ok((reads.at(&turn.knowledge, queries), thought))
-                },
-                fallback: move |turn: &Gated| {
-                    let lexical = |view: View<'_>| produce(turn, view, &config);
-                    instead(config.on_failure, || knowledge.at(&turn.knowledge, lexical))
-                },
-                join,
-            };
-            crate::prompted::prompted(turns, STAGE, asking, reading)
-        }
-        None => {
-            let shell = resources.shell(config.on_failure);
-            let work = Work {
-                work: move |turn: &Gated| {
-                    Ok(knowledge.at(&turn.knowledge, |view| produce(turn, view, &config)))
-                },
-                fallback: |_: &Gated| (Queries::default(), String::new()),
-                join,
-            };
-            stage(turns, STAGE, shell, work)
-        }
+    let Resources { knowledge, meaning, .. } = resources.clone();
+    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
+    let chosen = Chosen {
+        stage: Stage::QueryProduction,
+        form: config.form,
+        prompted: &config.prompted,
+        on_failure: config.on_failure,
     };
+    let parts = Deciding {
+        lexical: move |turn: &Gated| {
+            let lexical = |view: View<'_>| produce(turn, view, meaning.as_ref(), &rules);
+            knowledge.at(&turn.knowledge, lexical)
+        },
+        without: |_: &Gated| (Queries::default(), String::new()),
+        fill: |turn: &Gated, slot| of_context(&turn.context, slot),
+        read: move |turn: &Gated, answer: QueriesAnswer, thought| {
+            let queries = |view: View<'_>| prompted::queries(turn, view, &answer, &reading);
+            Ok((reads.at(&turn.knowledge, queries), thought))
+        },
+        join: |turn, (queries, thought)| Queried { turn, queries, thought },
+    };
+    let (values, faults) = deciding(turns, &chosen, resources, parts);
     halves(values, faults)
 }
 
-/// The queries of a turn and the thought behind them.
-pub fn produce(turn: &Gated, graph: View<'_>, config: &QueryProductionConfig) -> (Queries, String) {
+/// The queries of a turn and the thought behind them; by meaning only where facts have one.
+pub fn produce(
+    turn: &Gated,
+    graph: View<'_>,
+    meaning: Option<&FactMeaning>,
+    config: &QueryProductionConfig,
+) -> (Queries, String) {
     let named = most_wanted(turn, graph, config);
     let said = Said::read(&turn.context, &turn.mentions);
     let explicit = named.iter().filter_map(|named| explicit_query(turn, named, graph)).collect();
-    let queries = Queries { explicit, implicit: implicit_queries(&named, &said, graph, config) };
+    let mut implicit = implicit_queries(&named, &said, graph, config);
+    implicit.extend(by_meaning::queries(turn, graph, meaning, config));
+    let queries = Queries { explicit, implicit };
     let thought = think(&queries);
     (queries, thought)
 }
@@ -232,6 +239,7 @@ impl Pointed {
             concept: graph.concept(target).to_owned(),
             because: self.by.iter().map(|(by, _)| graph.concept(*by).to_owned()).collect(),
             weight: Score::new(saturate(self.pull)),
+            similarity: None,
         }
     }
 }
@@ -278,7 +286,8 @@ fn think(queries: &Queries) -> String {
     let explicit: Vec<&str> = queries.explicit.iter().map(|query| query.concept.as_str()).collect();
     let implicit: Vec<&str> = queries.implicit.iter().map(|query| query.concept.as_str()).collect();
     match (explicit.as_slice(), implicit.as_slice()) {
-        ([], _) => "The dialogue names nothing that the graph knows.".to_owned(),
+        ([], []) => "The dialogue names nothing that the graph knows.".to_owned(),
+        ([], near) => format!("The dialogue names nothing, but comes near {}.", enumerate(near)),
         (named, []) => format!("The dialogue is about {}.", enumerate(named)),
         (named, behind) => format!(
             "The dialogue is about {}, and behind that may stand {}.",

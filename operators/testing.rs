@@ -9,10 +9,13 @@ use timely::dataflow::operators::vec::ToStream;
 use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId};
 
 use crate::awaited::Awaited;
-use crate::flow::{Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
+use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide, find};
-use crate::knowledge::{Graph, ImportedFact, Knowledge, Moment};
+use crate::knowledge::{
+    FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
+};
 use crate::language::has_han;
+use crate::meaning::FactMeaning;
 use crate::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use crate::prompted::{LanguageModels, Prompts};
 use crate::resources::Resources;
@@ -99,6 +102,24 @@ pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
 /// A turn of these lines as the gate gives it.
 pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
     gated(context(lines), graph)
+}
+
+/// The meaning of a graph's facts: each has the direction of its tail.
+pub(crate) fn meaning(graph: &Graph, direction: impl Fn(&str) -> [f32; 2]) -> FactMeaning {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("facts.vectors");
+    let header = VectorsHeader::new(graph, "test", 1, 2);
+    let mut writer = VectorsWriter::resume(&path, header).unwrap();
+    for fact in graph.facts() {
+        writer.append(&direction(graph.concept(fact.tail))).unwrap();
+    }
+    writer.finish().unwrap();
+    FactMeaning::new(Arc::new(FactVectors::open(&path, graph).unwrap()), None)
+}
+
+/// The turn with this direction of its dialogue.
+pub(crate) fn directed(turn: Gated, direction: [f32; 2]) -> Gated {
+    Gated { embedding: Some(Embedded { dialogue: direction.into(), utterance: None }), ..turn }
 }
 
 /// The means of the stages.

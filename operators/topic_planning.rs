@@ -18,17 +18,18 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_schemas::{Score, Stage, Topic, Topics, TopicsAnswer};
 
+use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Planned};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, View};
+use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;
-use crate::prompted::{PromptedConfig, Reading};
 use crate::resources::Resources;
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::stage::OnFailure;
 
 /// How topics are planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -85,7 +86,7 @@ impl TopicPlanningConfig {
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::TopicPlanning;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], STAGE)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
         check_bound(STAGE, "max_extended", self.max_extended, 64)?;
@@ -105,39 +106,25 @@ pub fn topic_planning<'scope>(
     config: TopicPlanningConfig,
     resources: &Resources,
 ) -> StreamVec<'scope, Epoch, Half<Planned>> {
-    const STAGE: Stage = Stage::TopicPlanning;
     let Resources { knowledge, .. } = resources.clone();
-    let join = |turn, (topics, thought)| Planned { turn, topics, thought };
-    let asking = resources.asking(STAGE, config.form, &config.prompted, config.on_failure);
-    let (values, faults) = match asking {
-        Some(asking) => {
-            let (reads, reading) = (knowledge.clone(), config.clone());
-            let reading = Reading {
-                fill: |turn: &Gated, slot| of_context(&turn.context, slot),
-                read: move |turn: &Gated, answer: TopicsAnswer, thought| {
-                    let topics = |view: View<'_>| prompted::topics(turn, view, &answer, &reading);
-                    Ok((reads.at(&turn.knowledge, topics), thought))
-                },
-                fallback: move |turn: &Gated| {
-                    let lexical = |view: View<'_>| plan(turn, view, &config);
-                    instead(config.on_failure, || knowledge.at(&turn.knowledge, lexical))
-                },
-                join,
-            };
-            crate::prompted::prompted(turns, STAGE, asking, reading)
-        }
-        None => {
-            let shell = resources.shell(config.on_failure);
-            let work = Work {
-                work: move |turn: &Gated| {
-                    Ok(knowledge.at(&turn.knowledge, |view| plan(turn, view, &config)))
-                },
-                fallback: |_: &Gated| (Topics::default(), String::new()),
-                join,
-            };
-            stage(turns, STAGE, shell, work)
-        }
+    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
+    let chosen = Chosen {
+        stage: Stage::TopicPlanning,
+        form: config.form,
+        prompted: &config.prompted,
+        on_failure: config.on_failure,
     };
+    let parts = Deciding {
+        lexical: move |turn: &Gated| knowledge.at(&turn.knowledge, |view| plan(turn, view, &rules)),
+        without: |_: &Gated| (Topics::default(), String::new()),
+        fill: |turn: &Gated, slot| of_context(&turn.context, slot),
+        read: move |turn: &Gated, answer: TopicsAnswer, thought| {
+            let topics = |view: View<'_>| prompted::topics(turn, view, &answer, &reading);
+            Ok((reads.at(&turn.knowledge, topics), thought))
+        },
+        join: |turn, (topics, thought)| Planned { turn, topics, thought },
+    };
+    let (values, faults) = deciding(turns, &chosen, resources, parts);
     halves(values, faults)
 }
 

@@ -80,10 +80,14 @@ pub struct ExplicitQuery {
 pub struct ImplicitQuery {
     /// The concept, as the graph writes it.
     pub concept: String,
-    /// The explicit concepts that point to it.
+    /// The explicit concepts that point to it; none where it was found by meaning.
     pub because: Vec<String>,
     /// How strongly they do, 0..=1.
     pub weight: Score,
+    /// How like the dialogue is what the graph says of it, 0..=1, where it was found by meaning
+    /// because the dialogue names nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<Score>,
 }
 
 /// E^Q: what is asked.
@@ -125,6 +129,9 @@ pub struct Thoughts {
     /// Where the conversation seems to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topics: String,
+    /// What the language model noted before it wrote the response, where it was to think first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub generation: String,
 }
 
 /// What cross revision did with a concept.

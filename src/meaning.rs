@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::knowledge::{FactVectors, Graph, VectorsError};
-use turnstream_operators::meaning::FactMeaning;
+use turnstream_operators::meaning::{FactMeaning, Searched};
 
 use crate::config::{Config, Snapshot};
 use crate::knowledge::embed::{EmbedError, embed_pack, open_vectors, vectors_beside};
@@ -41,6 +41,8 @@ struct Facts {
     encoder: Option<Arc<dyn Encoder>>,
     /// How dialogues are embedded for these vectors, where turns have theirs by another encoder.
     own: Option<EmbeddingConfig>,
+    /// Those that are searched where a dialogue names none.
+    searched: Option<Searched>,
 }
 
 /// Why facts cannot be ranked by meaning.
@@ -78,13 +80,15 @@ impl Meaning {
             vectors,
             encoder: called.clone(),
             own: None,
+            searched: None,
         });
         let (snapshot, embedder) = (&config.knowledge.snapshot, &config.models.embedder);
         if facts.is_none() && !in_place {
             let table = StaticTable::shipped().map_err(ModelError::Table)?;
             let own = Some(config.embedding.clone());
             let vectors = vectors(config, graph, &*table, true)?;
-            facts = vectors.map(|vectors| Facts { vectors, encoder: Some(table), own });
+            let encoder: Option<Arc<dyn Encoder>> = Some(table);
+            facts = vectors.map(|vectors| Facts { vectors, encoder, own, searched: None });
         }
         if facts.as_ref().is_none_or(|facts| facts.own.is_some()) {
             let by = if facts.is_some() { "the static table" } else { "words alone" };
@@ -92,6 +96,11 @@ impl Meaning {
                 "facts are ranked by {by}: they have no vectors by {embedder}; `turnstream \
                  knowledge embed {snapshot} --encoder {embedder}` makes some"
             );
+        }
+        let by_meaning = &config.query_production.by_meaning;
+        if let Some(facts) = facts.as_mut().filter(|_| by_meaning.enabled) {
+            let most = by_meaning.max_searched_facts as usize;
+            facts.searched = Some(Searched::strongest(graph, most));
         }
         let identity = Some((encoder.name().to_owned(), encoder.fingerprint()));
         let by_it = facts.as_ref().is_some_and(|facts| facts.own.is_none());
@@ -104,8 +113,8 @@ impl Meaning {
 
     /// What a worker ranks facts by.
     pub fn of_facts(&self) -> Option<FactMeaning> {
-        let Facts { vectors, encoder, own } = self.facts.clone()?;
-        Some(match (encoder, own) {
+        let Facts { vectors, encoder, own, searched } = self.facts.clone()?;
+        let meaning = match (encoder, own) {
             (Some(encoder), Some(own)) => FactMeaning::beside(vectors, encoder, own),
             (encoder, _) => {
                 let meaning = FactMeaning::new(vectors, encoder);
@@ -114,6 +123,10 @@ impl Meaning {
                     None => meaning,
                 }
             }
+        };
+        Some(match searched {
+            Some(searched) => meaning.with_searched(searched),
+            None => meaning,
         })
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_with_input(BenchmarkId::from_parameter("dialogues"), &turns, |bench, turns| {
         bench.iter(|| {
             for turn in turns {
-                black_box(produce(turn, scenes::GRAPH.view(), &config));
+                black_box(produce(turn, scenes::GRAPH.view(), None, &config));
             }
         });
     });

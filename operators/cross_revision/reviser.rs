@@ -81,7 +81,12 @@ impl<'a> Reviser<'a> {
                 let why = "the dialogue does not name it, but what it names leads there: implicit";
                 tell(demand, Move, "explicit", &query.concept, why);
                 let ExplicitQuery { concept, weight, .. } = query;
-                demand.queries.implicit.push(ImplicitQuery { concept, because, weight });
+                demand.queries.implicit.push(ImplicitQuery {
+                    concept,
+                    because,
+                    weight,
+                    similarity: None,
+                });
             }
         }
     }
@@ -159,7 +164,8 @@ impl<'a> Reviser<'a> {
     }
 
     /// What the graph has no fact about cannot be answered; what H does not name must be joined
-    /// by a fact that holds to a query or topic that it does name, else it leaves the subject.
+    /// by a fact that holds to a query or topic that it does name, else it leaves the subject. Where
+    /// H names nothing, what was found by meaning is the subject.
     pub(super) fn demands_connect(&self, demand: &mut Demand) {
         let Demand { queries, topics, revisions, .. } = demand;
         let known = |concept: &str| {
@@ -176,7 +182,13 @@ impl<'a> Reviser<'a> {
             .chain(topics.maintained.iter().map(|topic| topic.concept.as_str()))
             .filter_map(|concept| self.graph.find(concept))
             .collect();
-        let joined = |concept: &str| !self.joined_to(concept, anchors.iter().copied()).is_empty();
+        let found = queries.implicit.iter().filter(|query| query.similarity.is_some());
+        let subject: BTreeSet<String> =
+            found.filter(|_| anchors.is_empty()).map(|query| query.concept.clone()).collect();
+        let joined = |concept: &str| {
+            subject.contains(concept)
+                || !self.joined_to(concept, anchors.iter().copied()).is_empty()
+        };
         let adrift = "no fact joins it to what the dialogue is about";
         retain(&mut queries.implicit, "implicit", adrift, revisions, joined);
         retain(&mut topics.extended, "extended", adrift, revisions, joined);

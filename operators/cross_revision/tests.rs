@@ -56,6 +56,7 @@ fn pair(lines: &[&str], demanding: &Demanding<'_>) -> (Pair, std::sync::Arc<Grap
                 concept: (*concept).to_owned(),
                 because: Vec::new(),
                 weight: Score::new(0.3),
+                similarity: None,
             })
             .collect(),
     };

@@ -1,14 +1,12 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 
 use super::*;
-use crate::flow::Embedded;
-use crate::knowledge::{FactVectors, VectorsHeader, VectorsWriter};
+
 use crate::meaning::FactMeaning;
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{directed, graph, meaning, resources, run_dataflow, scene};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -192,7 +190,7 @@ proptest! {
         );
         demand.queries.implicit = names(&implicit)
             .into_iter()
-            .map(|concept| ImplicitQuery { concept, because: vec![], weight: Score::new(0.1) })
+            .map(|concept| ImplicitQuery { concept, because: vec![], weight: Score::new(0.1), similarity: None })
             .collect();
 
         let in_queries = |name: &String| queries.contains(name) || names(&implicit).contains(name);
@@ -229,21 +227,9 @@ proptest! {
 fn what_is_like_the_dialogue_in_meaning_comes_first() {
     let facts = "pet IsA dog 3\n pet IsA kitten 1\n pet IsA parrot 2";
     let graph = graph(facts);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("facts.vectors");
-    let header = VectorsHeader::new(&graph, "test", 1, 2);
-    let mut writer = VectorsWriter::resume(&path, header).unwrap();
-    for fact in graph.facts() {
-        let kitten = graph.concept(fact.tail) == "kitten";
-        writer.append(if kitten { &[1.0, 0.0] } else { &[0.0, 1.0] }).unwrap();
-    }
-    writer.finish().unwrap();
-    let vectors = FactVectors::open(&path, &graph).unwrap();
-    let meaning = FactMeaning::new(Arc::new(vectors), None);
+    let meaning = meaning(&graph, |tail| if tail == "kitten" { [1.0, 0.0] } else { [0.0, 1.0] });
 
-    let turn = scene(&["u: My pet purrs"], &graph);
-    let dialogue = Arc::from([0.9, 0.1]);
-    let turn = Gated { embedding: Some(Embedded { dialogue, utterance: None }), ..turn };
+    let turn = directed(scene(&["u: My pet purrs"], &graph), [0.9, 0.1]);
     let (demand, config) = (demand(&["pet"], &[]), FactRetrievalConfig::default());
     let tails = |meaning: Option<&FactMeaning>, config: &FactRetrievalConfig| {
         let dialogue = meaning.and_then(|meaning| meaning.of(&turn, graph.view()));

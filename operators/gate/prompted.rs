@@ -4,12 +4,10 @@
 //! Concepts are linked as in the lexical form, since all later stages read them. The score is 1
 //! or 0: the model says no more.
 
-use std::collections::BTreeMap;
-
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{GateAnswer, GateDecision, Score, Stage};
+use turnstream_schemas::{GateAnswer, Stage};
 
-use super::{GateConfig, decide, find, linked};
+use super::{GateConfig, decide, find, linked, whatever_the_turn};
 use crate::flow::{Epoch, Failed, Gated};
 use crate::knowledge::Knowledge;
 use crate::prompted::{Asking, Reading, material, prompted};
@@ -29,7 +27,7 @@ pub(super) fn gate<'scope>(
         read: move |turn: &Gated, answer: GateAnswer, _| {
             let (mentions, missing) =
                 finds.at(&turn.knowledge, |view| find(view, &turn.context, &config));
-            Ok((mentions, missing, said(&answer)))
+            Ok((mentions, missing, whatever_the_turn(answer.needs_knowledge)))
         },
         fallback: move |turn: &Gated| {
             instead(fallen.on_failure, || {
@@ -42,9 +40,4 @@ pub(super) fn gate<'scope>(
         join: linked,
     };
     prompted(turns, Stage::Gate, asking, reading)
-}
-
-fn said(answer: &GateAnswer) -> GateDecision {
-    let score = Score::new(f64::from(u8::from(answer.needs_knowledge)));
-    GateDecision { retrieve: answer.needs_knowledge, score, features: BTreeMap::new() }
 }

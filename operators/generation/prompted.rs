@@ -1,12 +1,14 @@
 //! Prompted generation: a language model writes the response from the selected evidence, what was
 //! recalled from before, and the dialogue. (DCRAG eq 8: R from H, E and the selected facts.)
 //!
-//! The answer is text, not JSON. Where the stage fails and the policy says `lexical`, the realiser
+//! The answer is text, not JSON. A model that is to think first (as in multi-stage prompting, where it
+//! states the knowledge before it uses it) has its thought before it when it writes. Where the stage fails and the policy says `lexical`, the realiser
 //! answers; at `degrade` a fixed sentence admits it.
 
 use std::rc::Rc;
 
 use timely::dataflow::StreamVec;
+use timely::dataflow::operators::Concat;
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
 use super::{GenerationConfig, admitted, generate};
@@ -15,7 +17,7 @@ use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::knowledge::Knowledge;
 use crate::model::{GenerateRequest, Generated, Listener};
 use crate::prompted::material::{of_context, of_evidence, of_queries, of_topics};
-use crate::prompted::{Asking, Prompter, Slot};
+use crate::prompted::{Asking, Prompter, Slot, Thinking, think_first};
 use crate::stage::instead;
 
 const STAGE: Stage = Stage::Generation;
@@ -36,23 +38,24 @@ pub(super) fn generation<'scope>(
     let Asking { model, prompts, config, shell } = asking;
     let name = model.name().to_owned();
     let prompter = Rc::new(Prompter { stage: STAGE, prompts, config, fill, thought: None });
+    let (thinking, thinking_faults) = think_first(turns, &prompter, &model, &shell);
     let asks = Rc::clone(&prompter);
     let question = Question {
-        ask: move |turn: &Grounded| GenerateRequest {
+        ask: move |thinking: &Thinking<Grounded>| GenerateRequest {
             listener: listener.clone(),
-            ..asks.ask(turn)
+            ..asks.ask(thinking)
         },
-        read: move |turn: &Grounded, answer: Generated| {
+        read: move |thinking: &Thinking<Grounded>, answer: Generated| {
             let Generated { text, confidence, model } = answer;
             let said = text.trim();
             if said.is_empty() {
                 return Err(Fault::new(STAGE, FaultKind::Error, "the model said nothing"));
             }
-            let prompt_hash = Some(prompter.hash(turn).to_owned());
+            let prompt_hash = Some(prompter.hash(&thinking.turn).to_owned());
             let model = ModelUsed { prompt_hash, ..model };
             Ok(Draft { text: said.to_owned(), confidence, model })
         },
-        fallback: move |turn: &Grounded| {
+        fallback: move |Thinking { turn, .. }: &Thinking<Grounded>| {
             let Lexical { knowledge, config } = &lexical;
             let realised = || {
                 let moment = &turn.turn.knowledge;
@@ -60,9 +63,13 @@ pub(super) fn generation<'scope>(
             };
             instead(config.on_failure, realised).unwrap_or_else(|| admitted(turn, &name))
         },
-        join: |grounded, draft| Drafted { grounded, draft },
+        join: |Thinking { turn: mut grounded, thought }: Thinking<Grounded>, draft| {
+            grounded.demand.thoughts.generation = thought;
+            Drafted { grounded, draft }
+        },
     };
-    call(turns, STAGE, model, shell, question)
+    let (drafted, faults) = call(thinking, STAGE, model, shell, question);
+    (drafted, faults.concat(thinking_faults))
 }
 
 /// What of a turn fills a slot.

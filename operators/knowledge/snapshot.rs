@@ -1,6 +1,8 @@
 //! The compiled snapshot: opening it, and reading it in place. Opening verifies the checksum and
 //! that every offset and id lies inside the file, so that reading needs no checks.
 
+mod places;
+
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -313,11 +315,6 @@ impl Snapshot {
         Fact { tail, ..fact }
     }
 
-    /// All facts, by head, tail, relation and source.
-    pub(super) fn all_facts(&self) -> AllFacts<'_> {
-        AllFacts { snapshot: self, next: 0, head: 0, end: 0 }
-    }
-
     pub(super) fn ranked_from(&self, head: ConceptId) -> impl ExactSizeIterator<Item = Fact> + '_ {
         let span = self.span(Section::FromOffsets, head);
         let width = bits_among(span.len());
@@ -458,38 +455,6 @@ impl<'g> LemmaWalk<'g> {
         self.snapshot.lemma_group(start)
     }
 }
-
-/// All facts of a snapshot, one after the other.
-pub(super) struct AllFacts<'g> {
-    snapshot: &'g Snapshot,
-    next: usize,
-    /// The head whose facts end at `end`, and one more.
-    head: usize,
-    end: usize,
-}
-
-impl Iterator for AllFacts<'_> {
-    type Item = Fact;
-
-    fn next(&mut self) -> Option<Fact> {
-        if self.next == self.snapshot.counts.facts {
-            return None;
-        }
-        while self.next >= self.end {
-            self.head += 1;
-            self.end = self.snapshot.offset(Section::FromOffsets, self.head);
-        }
-        self.next += 1;
-        Some(self.snapshot.fact_from(ConceptId(self.head as u32 - 1), self.next - 1))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.snapshot.counts.facts - self.next;
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for AllFacts<'_> {}
 
 /// The first index of the range for which `before` no longer holds.
 fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {

@@ -296,6 +296,12 @@ impl<'k> View<'k> {
         Facts::Changed(facts.into_iter())
     }
 
+    /// Whether this fact is there as it is, whatever its weight.
+    pub fn has(self, fact: &Fact) -> bool {
+        let key = |fact: &Fact| (fact.relation, fact.source, fact.negated);
+        self.facts_between(fact.head, fact.tail).any(|other| key(&other) == key(fact))
+    }
+
     /// The name of a source.
     pub fn source(self, source: u8) -> &'k str {
         match self.live.and_then(|live| live.dictionary.live_source(source)) {

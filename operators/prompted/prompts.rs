@@ -38,6 +38,7 @@ shipped! {
     "gate_examples", Gate, "gate_examples.txt", None;
     "query_production", QueryProduction, "query_production.txt",
         Some(include_str!("../prompts/zh/query_production.txt"));
+    "query_production_continuation", QueryProduction, "query_production_continuation.txt", None;
     "topic_planning", TopicPlanning, "topic_planning.txt",
         Some(include_str!("../prompts/zh/topic_planning.txt"));
     "cross_revision", CrossRevision, "cross_revision.txt",
@@ -48,6 +49,7 @@ shipped! {
         Some(include_str!("../prompts/zh/generation.txt"));
     "generation_plain", Generation, "generation_plain.txt", None;
     "generation_facts", Generation, "generation_facts.txt", None;
+    "generation_knowledge", Generation, "generation_knowledge.txt", None;
 }
 
 /// Why a prompt cannot be used.

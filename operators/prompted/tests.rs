@@ -144,7 +144,7 @@ fn what_cannot_be_read_twice_goes_by_the_policy() {
     assert_eq!(without[0].turn.progress.degraded, [Stage::QueryProduction]);
     let (lexical, _) = run(OnFailure::Lexical);
     let graph = graph(FACTS);
-    let by_rules = produce(&scene(&LINES, &graph), graph.view(), &Default::default());
+    let by_rules = produce(&scene(&LINES, &graph), graph.view(), None, &Default::default());
     assert_eq!((&lexical[0].queries, &lexical[0].thought), (&by_rules.0, &by_rules.1));
     assert!(!lexical[0].queries.explicit.is_empty());
     assert_eq!(lexical[0].turn.progress.degraded, [Stage::QueryProduction]);
@@ -209,7 +209,7 @@ fn a_revision_is_told_as_what_changed() {
         use timely::dataflow::operators::vec::Map;
         let view = Arc::clone(&graph);
         let queried = turns.clone().map(move |turn| {
-            let (queries, thought) = produce(&turn, view.view(), &Default::default());
+            let (queries, thought) = produce(&turn, view.view(), None, &Default::default());
             Ok(Queried { turn, queries, thought })
         });
         let view = Arc::clone(&graph);

@@ -36,6 +36,7 @@ pub(crate) fn implicit_queries(concepts: Vec<String>, because: &[String]) -> Vec
         concept,
         because: because.to_vec(),
         weight: by_rank(at, all),
+        similarity: None,
     };
     concepts.into_iter().enumerate().map(query).collect()
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{directed, graph, meaning, resources, run_dataflow, scene};
 
 const FACTS: &str = "
     bed UsedFor night_rest 2
@@ -18,7 +18,7 @@ fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
     let graph = graph(FACTS);
     let turn = scene(lines, &graph);
     let config = QueryProductionConfig::default();
-    let (queries, thought) = produce(&turn, graph.view(), &config);
+    let (queries, thought) = produce(&turn, graph.view(), None, &config);
     let names = |found: Vec<&String>| found.into_iter().cloned().collect::<Vec<_>>();
     assert_eq!(names(queries.explicit.iter().map(|query| &query.concept).collect()), explicit);
     assert_eq!(names(queries.implicit.iter().map(|query| &query.concept).collect()), implicit);
@@ -64,8 +64,65 @@ fn lists_are_bounded() {
     let words: Vec<String> = (0..40).map(|at| format!("thingy{at}")).collect();
     let turn = scene(&[&format!("u: {}", words.join(", "))], &graph);
     let config = QueryProductionConfig { max_explicit: 12, max_implicit: 3, ..Default::default() };
-    let (queries, _) = produce(&turn, graph.view(), &config);
+    let (queries, _) = produce(&turn, graph.view(), None, &config);
     assert_eq!((queries.explicit.len(), queries.implicit.len()), (12, 3));
+}
+
+/// What the facts about boiling are to the right, and ever less so on the way to the one of a
+/// sentence.
+fn towards_boiling(tail: &str) -> [f32; 2] {
+    match tail {
+        "boil water" => [1.0, 0.0],
+        "stove" => [0.9, 0.4],
+        "make a cup of tea" => [0.8, 0.6],
+        "hubword" => [0.7, 0.7],
+        _ => [0.0, 1.0],
+    }
+}
+
+const KITCHEN: &str = "
+    kettle UsedFor boil_water 1
+    kettle AtLocation stove 1
+    teabag UsedFor make_a_cup_of_tea 1
+    teabag RelatedTo hubword 1
+    candle AtLocation shelf 1
+";
+
+#[test]
+fn where_nothing_is_named_queries_are_what_the_nearest_facts_are_about() {
+    let graph = graph(KITCHEN);
+    let all = crate::meaning::Searched::strongest(&graph, 1_000);
+    let meaning = meaning(&graph, towards_boiling).with_searched(all);
+    let asked = |lines: &[&str], config: &QueryProductionConfig| {
+        let turn = directed(scene(lines, &graph), [1.0, 0.0]);
+        let (queries, thought) = produce(&turn, graph.view(), Some(&meaning), config);
+        for query in &queries.implicit {
+            assert!(thought.contains(&query.concept), "{thought}");
+        }
+        let implicit = queries.implicit.iter();
+        implicit.map(|query| (query.concept.clone(), query.similarity)).collect::<Vec<_>>()
+    };
+    let concepts = |lines: &[&str], config: &QueryProductionConfig| {
+        asked(lines, config).into_iter().map(|(concept, _)| concept).collect::<Vec<_>>()
+    };
+    let config = QueryProductionConfig::default();
+    // By likeness, ties by text; hubs and sentences are no queries.
+    let found = asked(&["u: How can I get it really hot?"], &config);
+    let names: Vec<&str> = found.iter().map(|(concept, _)| concept.as_str()).collect();
+    assert_eq!(names, ["boil water", "kettle", "stove", "teabag"]);
+    let similarity: Vec<f64> =
+        found.iter().map(|(_, it)| (it.unwrap().get() * 10.0).round() / 10.0).collect();
+    assert_eq!(similarity, [1.0, 1.0, 0.9, 0.8]);
+    // Only what is near enough, and only where the dialogue names nothing.
+    let near = ByMeaningConfig { min_similarity: 0.85, ..Default::default() };
+    let strict = QueryProductionConfig { by_meaning: near, ..config.clone() };
+    assert_eq!(concepts(&["u: How can I get it hot?"], &strict), ["boil water", "kettle", "stove"]);
+    assert_eq!(concepts(&["u: Is the kettle hot?"], &config), [""; 0]);
+    assert_eq!(concepts(&["u: My kettle leaks.", "s: Oh!", "u: Hot!"], &config), [""; 0]);
+    assert_eq!(concepts(&["u: Hello, how are you?"], &config), [""; 0], "small talk");
+    let off = ByMeaningConfig { enabled: false, ..Default::default() };
+    let off = QueryProductionConfig { by_meaning: off, ..config };
+    assert_eq!(concepts(&["u: How can I get it hot?"], &off), [""; 0]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_slip_is_answered_from_the_fact_of_the_right_concept() {
     let turn = crate::testing::scene(&["u: Can you tell me about cofee?"], &graph);
     assert!(turn.gate.retrieve, "{:?}", turn.gate);
     let config = crate::query_production::QueryProductionConfig::default();
-    let (queries, _) = crate::query_production::produce(&turn, graph.view(), &config);
+    let (queries, _) = crate::query_production::produce(&turn, graph.view(), None, &config);
     let query = &queries.explicit[0];
     assert_eq!((query.concept.as_str(), query.via), ("coffee", Via::Ngrams));
     assert_eq!(query.span.of(turn.context.query()), Some("cofee"));

@@ -74,11 +74,9 @@ impl Validate for Config {
 fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
-        Err(Refused::Form { stage, form }) => checks.problem(
-            "form",
-            format!("the {form} form of {stage} is not there yet"),
-            "write \"lexical\"",
-        ),
+        Err(Refused::Form { stage, form }) => {
+            checks.problem("form", format!("{stage} has no {form} form"), "write \"lexical\"")
+        }
         Err(Refused::Range { key, range, .. }) => {
             checks.problem(key, format!("expected {range}"), "");
         }

@@ -29,7 +29,7 @@ fn data() -> Option<PathBuf> {
 }
 
 /// The first dialogues of the file, not compressed.
-fn dialogues(folder: &Path, count: usize) -> Option<PathBuf> {
+pub(crate) fn dialogues(folder: &Path, count: usize) -> Option<PathBuf> {
     let mut text = String::new();
     let file = std::fs::File::open(data()?).expect("the file opens");
     GzDecoder::new(file).read_to_string(&mut text).expect("the file is gzip and UTF-8");

@@ -1,0 +1,106 @@
+//! Queries by meaning: where the dialogue names nothing that the graph knows, neither literally nor
+//! spelt alike, what are the facts about that are nearest to it?
+//!
+//! They are implicit queries: the dialogue does not say them. It is the last way of the whole-graph
+//! search, behind the lemma index and the n-grams of [`crate::search`].
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{ImplicitQuery, Score, Stage};
+
+use super::QueryProductionConfig;
+use crate::flow::Gated;
+use crate::form::{Refused, check_bound, check_fraction};
+use crate::knowledge::{ConceptId, Fact, View};
+use crate::meaning::FactMeaning;
+use crate::salience::{Said, word_count};
+use crate::small_talk::{small_talk_in, spoken_words};
+
+/// How the graph is searched by meaning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ByMeaningConfig {
+    /// Search at all?
+    pub enabled: bool,
+    /// Least cosine of a fact and the dialogue; 0..=1.
+    pub min_similarity: f64,
+    /// Most facts that are looked at, the nearest; 1..=1024. What they are about becomes implicit
+    /// queries, `max_implicit` at most.
+    pub max_facts: u32,
+    /// Most facts that are searched; 1..=100000000. Of a larger graph the strongest facts of each
+    /// concept are, as many of each as fit. A million facts of 256 dimensions are a scan of some
+    /// 60 ms.
+    pub max_searched_facts: u32,
+}
+
+impl Default for ByMeaningConfig {
+    fn default() -> Self {
+        Self { enabled: true, min_similarity: 0.6, max_facts: 8, max_searched_facts: 500_000 }
+    }
+}
+
+impl ByMeaningConfig {
+    pub(super) fn check(&self, stage: Stage) -> Result<(), Refused> {
+        check_fraction(stage, "by_meaning.min_similarity", self.min_similarity)?;
+        check_bound(stage, "by_meaning.max_facts", self.max_facts, 1024)?;
+        check_bound(stage, "by_meaning.max_searched_facts", self.max_searched_facts, 100_000_000)
+    }
+}
+
+/// Implicit queries by meaning, by falling likeness, ties by text; none for a turn that names
+/// something, or whose dialogue has no vector.
+pub(super) fn queries(
+    turn: &Gated,
+    graph: View<'_>,
+    meaning: Option<&FactMeaning>,
+    config: &QueryProductionConfig,
+) -> Vec<ImplicitQuery> {
+    let by_meaning = &config.by_meaning;
+    // A greeting has no subject to find.
+    let said = turn.context.query();
+    let small_talk = small_talk_in(said, &spoken_words(said)).share;
+    let dialogue = meaning.filter(|_| small_talk < 1.0);
+    let dialogue = dialogue.filter(|_| by_meaning.enabled && turn.mentions.is_empty());
+    let Some(dialogue) = dialogue.and_then(|meaning| meaning.of(turn, graph)) else {
+        return Vec::new();
+    };
+    let nearest = dialogue.nearest(by_meaning.max_facts as usize, by_meaning.min_similarity);
+    about(turn, graph, &nearest, config)
+}
+
+/// What facts are about: those of their ends that say something and are not said already.
+fn about(
+    turn: &Gated,
+    graph: View<'_>,
+    facts: &[(f64, Fact)],
+    config: &QueryProductionConfig,
+) -> Vec<ImplicitQuery> {
+    let said = Said::read(&turn.context, &turn.mentions);
+    let mut likest = BTreeMap::<ConceptId, f64>::new();
+    for (cosine, fact) in facts {
+        for end in [fact.head, fact.tail] {
+            let text = graph.concept(end);
+            let wanted = f64::from(graph.informativeness(end)) >= config.min_informativeness
+                && word_count(text) <= config.max_words
+                && !said.names(end)
+                && said.share(text) < 1.0;
+            if wanted {
+                let known = likest.entry(end).or_default();
+                *known = known.max(*cosine);
+            }
+        }
+    }
+    let mut likest: Vec<(f64, &str)> =
+        likest.into_iter().map(|(concept, cosine)| (cosine, graph.concept(concept))).collect();
+    likest.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    likest.truncate(config.max_implicit as usize);
+    let query = |(cosine, concept): (f64, &str)| ImplicitQuery {
+        concept: concept.to_owned(),
+        because: Vec::new(),
+        weight: Score::new(cosine),
+        similarity: Some(Score::new(cosine)),
+    };
+    likest.into_iter().map(query).collect()
+}

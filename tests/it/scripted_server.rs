@@ -1,0 +1,137 @@
+//! A server with OpenAI's chat interface whose model goes by a script: it names words of the last
+//! utterance, and now and then does what real servers do badly, always with the same requests.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// How the model behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// It answers what is asked.
+    Good,
+    /// Of a hundred questions it answers some with an error of the server, some with text that
+    /// cannot be read, once or twice, and some never.
+    Faulty,
+    /// It answers BANANA, whatever is asked.
+    Obeys,
+}
+
+/// A request as it came: what the model is told, and what it is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) system: String,
+    pub(crate) prompt: String,
+}
+
+type Shared = Arc<(Script, Mutex<Vec<Seen>>)>;
+
+/// The server. It ends when this is dropped.
+pub(crate) struct ScriptedServer {
+    pub(crate) address: SocketAddr,
+    shared: Shared,
+    _stop: oneshot::Sender<()>,
+}
+
+impl ScriptedServer {
+    pub(crate) fn start(script: Script) -> Self {
+        let shared: Shared = Arc::new((script, Mutex::default()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = axum::serve(listener, router) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address, shared, _stop: stop }
+    }
+
+    /// How the configuration reaches it.
+    pub(crate) fn config(&self) -> String {
+        format!(
+            "[language_models.default]\nkind = \"remote\"\nbase_url = \"http://{}/v1\"\n\
+             model = \"scripted\"\nattempts = 1\nbackoff_ms = 1\nbreaker_failures = 1000000\n",
+            self.address
+        )
+    }
+
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.1.lock().expect("not poisoned").clone()
+    }
+}
+
+async fn answer(State(shared): State<Shared>, body: String) -> Response {
+    let body: Value = serde_json::from_str(&body).unwrap_or_default();
+    let content = |role: &str| {
+        let messages = body["messages"].as_array().into_iter().flatten();
+        let of_role = messages.filter(|message| message["role"] == role);
+        of_role.filter_map(|message| message["content"].as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let seen = Seen { system: content("system"), prompt: content("user") };
+    let schema = &body["response_format"]["json_schema"]["schema"]["properties"];
+    shared.1.lock().expect("not poisoned").push(seen.clone());
+    let chance = crc32fast::hash(seen.prompt.as_bytes()) % 100;
+    // A question that is asked again bears the answer that could not be read.
+    let is_again = seen.prompt.contains("<<answer ");
+    match (shared.0, chance) {
+        (Script::Obeys, _) => say("BANANA"),
+        (Script::Faulty, 0..=3) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        (Script::Faulty, 4..=9) if !is_again => say("I should think that it rains."),
+        (Script::Faulty, 4..=49) if is_again => say("As I said, it rains."),
+        (Script::Faulty, 10) => std::future::pending().await,
+        _ => say(&scripted(schema, &seen.prompt)),
+    }
+}
+
+fn say(text: &str) -> Response {
+    let message = json!({ "role": "assistant", "content": text });
+    let choice = json!({ "message": message, "finish_reason": "stop" });
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
+    json!({ "choices": [choice], "usage": usage }).to_string().into_response()
+}
+
+/// What the model says: for each property of the schema what it stands for, else a sentence.
+fn scripted(schema: &Value, prompt: &str) -> String {
+    let dialogue = prompt.lines().filter(|line| line.starts_with("- "));
+    let said: Vec<&str> = dialogue.clone().filter(|line| line.starts_with("- user: ")).collect();
+    let words: Vec<String> = said
+        .last()
+        .into_iter()
+        .flat_map(|line| line.split(|letter: char| !letter.is_alphabetic()))
+        .filter(|word| word.chars().count() > 3)
+        .map(str::to_lowercase)
+        .collect();
+    let numbered =
+        dialogue.filter(|line| line[2..].starts_with(|first: char| first.is_ascii_digit()));
+    let facts = numbered.count();
+    let Some(properties) = schema.as_object() else {
+        return format!("You speak of {}.", words.join(" and "));
+    };
+    let answer = properties.keys().map(|property| {
+        let value = match property.as_str() {
+            "needs_knowledge" => json!(words.len() > 1),
+            "explicit" | "maintained" => json!(words.iter().skip(1).take(3).collect::<Vec<_>>()),
+            "implicit" => json!(["rest"]),
+            "extended" => json!(["food", "home"]),
+            "selected" => json!((1..=facts.min(5)).collect::<Vec<_>>()),
+            _ => json!("The user wants to know more."),
+        };
+        (property.clone(), value)
+    });
+    Value::Object(answer.collect()).to_string()
+}

@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 use schemars::JsonSchema;
@@ -26,7 +25,7 @@ use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, InFlight};
-use crate::model::{Answer, Busy, CallError, Model, Reply};
+use crate::model::{Answer, Busy, CallError, Model, Outcome, Reply};
 use crate::stage::Shell;
 use crate::timers::Timers;
 
@@ -190,7 +189,7 @@ struct Pending<I> {
     /// When this attempt is given up, or when the next one begins while `waiting`.
     due_ms: u64,
     waiting: bool,
-    abandoned: Arc<AtomicBool>,
+    outcome: Outcome,
     started: Option<u64>,
 }
 
@@ -257,7 +256,6 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         self.next_ticket += 1;
         let is_awaited = self.shell.awaited.contains(turn.context().request);
         let request = is_awaited.then(|| ask(&turn));
-        let abandoned = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             turn,
             capabilities,
@@ -265,7 +263,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             mended: false,
             due_ms: self.shell.timers.now_ms() + self.shell.call.timeout_ms,
             waiting: false,
-            abandoned,
+            outcome: Outcome::default(),
             started,
         };
         match request {
@@ -283,7 +281,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             attempt: pending.attempt,
             answers: self.send.clone(),
             wake: Arc::clone(&self.wake),
-            abandoned: Arc::clone(&pending.abandoned),
+            outcome: pending.outcome.clone(),
             answered: false,
             tap: None,
         };
@@ -307,7 +305,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             gone.extend(unwanted.map(|(_, pending)| pending));
         }
         for pending in &gone {
-            pending.abandoned.store(true, Ordering::Relaxed);
+            pending.outcome.abandon();
         }
         gone
     }
@@ -326,7 +324,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         for ticket in due.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             if self.pending[&ticket].waiting {
                 self.ask_again(ticket, ask);
-            } else {
+            } else if self.pending[&ticket].outcome.abandon() {
                 let timeout_ms = self.shell.call.timeout_ms;
                 self.settle_attempt(ticket, Err(CallError::Timeout { timeout_ms }), &mut finished);
             }
@@ -350,7 +348,6 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         finished: &mut Vec<(Pending<I>, Result<A, Fault>)>,
     ) {
         let Some(mut pending) = self.pending.remove(&ticket) else { return };
-        pending.abandoned.store(true, Ordering::Relaxed);
         match answer {
             Ok(answer) => finished.push((pending, Ok(answer))),
             Err(_) if pending.attempt < self.shell.call.attempts => {
@@ -382,7 +379,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         self.shell.shell.observer.tell(|observer| observer.asked_again(self.stage));
         pending.attempt += 1;
         pending.waiting = false;
-        pending.abandoned = Arc::new(AtomicBool::new(false));
+        pending.outcome = Outcome::default();
         pending.due_ms = self.shell.timers.now_ms() + self.shell.call.timeout_ms;
         let request = ask(&pending.turn);
         self.send(ticket, &pending, request);
@@ -395,7 +392,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         (pending.attempt, pending.mended, pending.waiting) = (1, true, false);
-        pending.abandoned = Arc::new(AtomicBool::new(false));
+        pending.outcome = Outcome::default();
         let now_ms = self.shell.timers.now_ms();
         pending.due_ms = now_ms + self.shell.call.timeout_ms;
         self.send(ticket, &pending, request);

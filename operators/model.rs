@@ -6,7 +6,7 @@
 //! lost answer would stop the conversation and the frontier for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
@@ -147,17 +147,17 @@ pub enum CallError {
 /// A reply for who asks outside of the flow, and where its answer arrives.
 pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
-    let abandoned = Arc::new(AtomicBool::new(false));
-    let asked = Asked { answers, abandoned: Arc::clone(&abandoned) };
+    let outcome = Outcome::default();
+    let asked = Asked { answers, outcome: outcome.clone() };
     let (ticket, attempt, answered, tap) = (0, 1, false, None);
     let wake = Arc::new(|| ());
-    (Reply { ticket, attempt, answers: send, wake, abandoned, answered, tap }, asked)
+    (Reply { ticket, attempt, answers: send, wake, outcome, answered, tap }, asked)
 }
 
 /// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
 pub struct Asked<A> {
     answers: Receiver<Answer<A>>,
-    abandoned: Arc<AtomicBool>,
+    outcome: Outcome,
 }
 
 impl<A> Asked<A> {
@@ -173,7 +173,36 @@ impl<A> Asked<A> {
 
 impl<A> Drop for Asked<A> {
     fn drop(&mut self) {
-        self.abandoned.store(true, Ordering::Relaxed);
+        self.outcome.abandon();
+    }
+}
+
+/// Which came first: the answer, or that nobody waits for it any more. One of the two, for whoever
+/// asks and whoever answers, so that what is heard of an answer is what was used of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome(Arc<AtomicU8>);
+
+impl Outcome {
+    const ANSWERED: u8 = 1;
+    const ABANDONED: u8 = 2;
+
+    /// Nobody waits any more. False where the answer came before that: it is on its way.
+    pub(crate) fn abandon(&self) -> bool {
+        self.decide(Self::ABANDONED)
+    }
+
+    /// There is an answer. False where nobody waits for it.
+    fn answer(&self) -> bool {
+        self.decide(Self::ANSWERED)
+    }
+
+    fn decide(&self, outcome: u8) -> bool {
+        let open = self.0.compare_exchange(0, outcome, Ordering::AcqRel, Ordering::Acquire);
+        open.is_ok() || open == Err(outcome)
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::ABANDONED
     }
 }
 
@@ -186,7 +215,7 @@ pub struct Reply<A> {
     pub(crate) attempt: u32,
     pub(crate) answers: Sender<Answer<A>>,
     pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
-    pub(crate) abandoned: Arc<AtomicBool>,
+    pub(crate) outcome: Outcome,
     pub(crate) answered: bool,
     pub(crate) tap: Option<Tap<A>>,
 }
@@ -222,12 +251,15 @@ impl<A> Reply<A> {
 
     /// Whether nobody waits for the answer any more: the model may skip the work.
     pub fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
+        self.outcome.is_abandoned()
     }
 
     fn send(&mut self, answer: Result<A, CallError>) {
         self.answered = true;
-        if let Some(tap) = self.tap.take().filter(|_| !self.is_abandoned()) {
+        if !self.outcome.answer() {
+            return;
+        }
+        if let Some(tap) = self.tap.take() {
             tap(&answer);
         }
         // The operator that asked is gone when its dataflow was dropped; nobody waits then.
@@ -243,5 +275,32 @@ impl<A> Drop for Reply<A> {
             let unwinding = std::thread::panicking();
             self.send(Err(if unwinding { CallError::Panic } else { CallError::Dropped }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_used_or_not_and_heard_just_where_it_is_used() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listening = |reply: Reply<u32>| {
+            let hears = Arc::clone(&heard);
+            reply.heard(move |answer| hears.lock().unwrap().push(answer.clone()))
+        };
+        // Answered first: who waited cannot give it up any more, for it is on its way.
+        let (first, asked) = reply();
+        listening(first).answer(Ok(1));
+        assert!(!asked.outcome.abandon());
+        assert_eq!(asked.wait(), Ok(1));
+        // Given up first: the answer is not heard, and nothing comes.
+        let (second, asked) = reply();
+        assert!(asked.outcome.abandon() && second.is_abandoned());
+        listening(second).answer(Ok(2));
+        assert!(asked.answers.try_recv().is_err());
+        assert_eq!(*heard.lock().unwrap(), [Ok(1)]);
     }
 }

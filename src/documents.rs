@@ -46,8 +46,9 @@ pub struct DocumentsConfig {
     /// advance.
     #[schemars(range(min = 1))]
     pub map_size_mib: usize,
-    /// Up to so many vectors are held in memory and compared one by one; more are searched
-    /// through trees on disk. 0 to 10000000.
+    /// Up to so many vectors are held in memory and compared one by one, which finds all; more are
+    /// searched through trees on disk, which are quicker there and miss some. 0 to 10000000. At
+    /// 100000 of 256 dimensions a search takes some 14 ms and the vectors 100 MB.
     #[schemars(range(max = 10_000_000))]
     pub max_scanned_vectors: u64,
     /// The trees.
@@ -59,7 +60,7 @@ impl Default for DocumentsConfig {
         Self {
             directory: None,
             map_size_mib: 16 * 1024,
-            max_scanned_vectors: 20_000,
+            max_scanned_vectors: 100_000,
             trees: TreeConfig::default(),
         }
     }

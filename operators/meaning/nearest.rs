@@ -2,7 +2,7 @@
 //! dialogue names nothing that the graph knows.
 //!
 //! An exact scan over the rows of the facts. Few turns need it (on DailyDialog's validation split
-//! 42 of 2,235 that retrieve), so that it may take the milliseconds that it takes; and trees, which
+//! 7 of 2,235 that retrieve), so that it may take the milliseconds that it takes; and trees, which
 //! take a tenth of them, missed three of ten nearest on vectors of this kind (`benches/README.md`).
 
 use std::sync::Arc;

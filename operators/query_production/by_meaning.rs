@@ -30,8 +30,9 @@ pub struct ByMeaningConfig {
     /// queries, `max_implicit` at most.
     pub max_facts: u32,
     /// Most facts that are searched; 1..=100000000. Of a larger graph the strongest facts of each
-    /// concept are, as many of each as fit. A million facts of 256 dimensions are a scan of some
-    /// 60 ms.
+    /// concept are, as many of each as fit. The
+    /// shipped knowledge, 300000 facts, takes some 26 ms, which only a turn without a named concept
+    /// pays.
     pub max_searched_facts: u32,
 }
 

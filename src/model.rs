@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_operators::model::{Embed, Score};
 
 use crate::knowledge::{CACHE_VARIABLE, cache_folder};
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{Metrics, RemoteMetrics, Task};
 
 pub mod answers;
 pub mod batch;
@@ -43,10 +43,11 @@ use bert::Bert;
 use classifier::Classifier;
 use encoder::Encoder;
 use registry::KnownModel;
+use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
 
 /// `[models]`: which models there are, and how much they may take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
     /// The folder that `turnstream models pull` puts models into, a folder each. Where it is not
@@ -54,8 +55,8 @@ pub struct ModelsConfig {
     /// folder.
     pub directory: Option<PathBuf>,
     /// What turns texts into vectors: `"static"` (the table inside the program, English), `"none"`,
-    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`), the
-    /// path of a folder with a BERT in the layout of sentence-transformers, or of a static table
+    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`),
+    /// `"server"` (the model of `models.server`), the path of a folder with a BERT in the layout of sentence-transformers, or of a static table
     /// that `turnstream models distil` made. Facts are ranked by it where they have vectors by it
     /// (`turnstream knowledge embed`), else by the table inside the program.
     pub embedder: Embedder,
@@ -63,6 +64,9 @@ pub struct ModelsConfig {
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
     /// transformers. Nothing does where it is not set.
     pub scorer: Option<PathBuf>,
+    /// The server whose model `embedder = "server"` asks: the keys of a language model on a server,
+    /// with `api = "embeddings"`.
+    pub server: RemoteConfig,
     /// Threads that models work on, 1 to 256, each with a batch of its own. Where it is not set,
     /// as many as the machine has cores.
     #[schemars(range(min = 1, max = 256))]
@@ -92,6 +96,7 @@ impl Default for ModelsConfig {
             directory: None,
             embedder: Embedder::default(),
             scorer: None,
+            server: RemoteConfig { api: Api::Embeddings, ..RemoteConfig::default() },
             threads: None,
             queue_requests: 256,
             batch_tokens: 1_024,
@@ -130,7 +135,7 @@ impl ModelsConfig {
     pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
         let embedder = Embedder::from(name.to_owned());
         let folder = match &embedder {
-            Embedder::None | Embedder::Static => None,
+            Embedder::None | Embedder::Static | Embedder::Server => None,
             Embedder::Known(model) => Some(self.folder()?.join(model.name)),
             Embedder::Path(folder) => Some(folder.clone()),
         };
@@ -156,6 +161,8 @@ pub enum Embedder {
     Static,
     /// A model that the registry knows, written by its name.
     Known(&'static KnownModel),
+    /// A model on a server, written `server`.
+    Server,
     /// A folder in the layout of sentence-transformers, or the file of a static table.
     Path(PathBuf),
 }
@@ -166,7 +173,7 @@ impl Embedder {
         match self {
             Self::Static => true,
             Self::Path(path) => path.is_file(),
-            Self::None | Self::Known(_) => false,
+            Self::None | Self::Known(_) | Self::Server => false,
         }
     }
 }
@@ -177,6 +184,7 @@ impl From<String> for Embedder {
             Some(model) => Self::Known(model),
             None if text == "none" => Self::None,
             None if text == "static" => Self::Static,
+            None if text == "server" => Self::Server,
             None => Self::Path(PathBuf::from(text)),
         }
     }
@@ -193,6 +201,7 @@ impl fmt::Display for Embedder {
         match self {
             Self::None => out.write_str("none"),
             Self::Static => out.write_str("static"),
+            Self::Server => out.write_str("server"),
             Self::Known(model) => out.write_str(model.name),
             Self::Path(path) => write!(out, "{}", path.display()),
         }
@@ -245,6 +254,9 @@ pub enum ModelError {
     /// The static table.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The server of the encoder.
+    #[error("models.server: {0}")]
+    Server(#[from] remote::StartError),
     /// The runtime got no threads.
     #[error("no thread for models: {0}; lower models.threads, or raise the limit of the system")]
     Threads(std::io::Error),
@@ -263,10 +275,24 @@ pub enum ModelError {
 /// # Errors
 /// The model is not there, or cannot be used; the error says what to do.
 pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
+    encoder_counted(config, RemoteMetrics::unread())
+}
+
+/// The same, with what is counted of it where it is on a server.
+///
+/// # Errors
+/// As for [`encoder()`].
+pub fn encoder_counted(
+    config: &ModelsConfig,
+    metrics: RemoteMetrics,
+) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
     Ok(match &config.embedder {
         Embedder::None => None,
         Embedder::Static => Some(StaticTable::shipped()?),
         Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
+        Embedder::Server => {
+            Some(Arc::new(RemoteEmbedder::start("embedder", &config.server, metrics)?))
+        }
         Embedder::Path(file) if file.is_file() => Some(Arc::new(StaticTable::open(file)?)),
         Embedder::Path(folder) => {
             if !folder.is_dir() {
@@ -279,7 +305,8 @@ pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelE
 
 fn no_such_model(folder: &Path) -> ModelError {
     let known = registry::MODELS.iter().map(|model| model.name);
-    let known = ["static", "none"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
+    let known =
+        ["static", "none", "server"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 

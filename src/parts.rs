@@ -99,7 +99,7 @@ impl Parts {
     /// As for [`Self::new`].
     pub fn counted(config: Config, metrics: Metrics) -> Result<Self, PartsError> {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
-        let encoder = model::encoder(&config.models)?;
+        let encoder = model::encoder_counted(&config.models, metrics.remote("embedder"))?;
         let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
         let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;

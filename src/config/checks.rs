@@ -18,7 +18,8 @@ use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 use crate::metrics::MetricsConfig;
 use crate::model::language::LanguageModelConfig;
-use crate::model::remote::ConfigProblem;
+use crate::model::remote::{Api, ConfigProblem};
+use crate::model::{Embedder, ModelsConfig};
 use crate::views::ViewsConfig;
 
 #[cfg(test)]
@@ -61,6 +62,7 @@ impl Validate for Config {
                 });
             });
         }
+        checks.within("models", |checks| self.models.validate(checks));
         checks.within("documents", |checks| self.documents.validate(checks));
         checks.within("log", |checks| self.log.validate(checks));
         checks.within("commit", |checks| self.commit.validate(checks));
@@ -279,6 +281,26 @@ impl Validate for LanguageModelConfig {
                 }
             }
         }
+    }
+}
+
+impl Validate for ModelsConfig {
+    fn validate(&self, checks: &mut Checks) {
+        if self.embedder != Embedder::Server {
+            return;
+        }
+        checks.within("server", |checks| {
+            if let Err(ConfigProblem { key, problem, remedy }) = self.server.check() {
+                checks.problem(key, problem, remedy);
+            }
+            let embeds = self.server.api == Api::Embeddings;
+            checks.ensure(
+                embeds,
+                "api",
+                "an encoder is asked for embeddings",
+                "write \"embeddings\"",
+            );
+        });
     }
 }
 

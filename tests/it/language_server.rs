@@ -207,6 +207,63 @@ fn a_server_that_is_not_ours_refuses_and_is_given_up() {
     }
 }
 
+/// The engine with its encoder on that server: facts are ranked by the shipped table, since they have
+/// no vectors by it, and the documents' chunks get theirs from it.
+#[test]
+fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
+    let test = "documents_are_embedded_and_found_by_a_server_that_is_not_ours";
+    let Some(server) = server(test) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let RemoteConfig { base_url, api_key_env, .. } = &server.config;
+    let key = api_key_env.as_deref().map_or(String::new(), |it| format!("api_key_env = {it:?}\n"));
+    let config = format!(
+        "[models]\nembedder = \"server\"\n[models.server]\nbase_url = {base_url:?}\n\
+         model = \"random\"\napi = \"embeddings\"\n{key}[documents]\ndirectory = {:?}\n\
+         [document_retrieval]\nform = \"dense\"\nmin_score = 0.0\n[gate]\nform = \"always\"\n",
+        file("store")
+    );
+    std::fs::write(file("t.toml"), config).expect("a configuration");
+    let notes = ["The kettle is under the sink.", "Guests sleep in the red room."];
+    let lines = notes
+        .iter()
+        .enumerate()
+        .map(|(at, text)| json!({ "id": format!("note-{at}"), "title": "House", "text": text }));
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    std::fs::write(file("notes.jsonl"), lines).expect("documents");
+    let turn = json!({ "conversation_id": "c", "speaker": "user", "text": notes[1] });
+    std::fs::write(file("log.jsonl"), format!("{turn}\n")).expect("a log");
+    let run = |arguments: &[&str]| {
+        let ended = crate::turnstream(arguments).output().expect("started");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.success(), "{arguments:?}: {said}");
+    };
+    let (config, store) = (file("t.toml"), file("store"));
+    run(&[
+        "documents",
+        "import",
+        &file("notes.jsonl"),
+        "--out",
+        &store,
+        "--encoder",
+        "server",
+        "--config",
+        &config,
+    ]);
+    run(&["replay", &file("log.jsonl"), "--config", &config, "--out", &file("out.jsonl")]);
+    let response = std::fs::read_to_string(file("out.jsonl")).expect("a response");
+    let response: Value = serde_json::from_str(response.trim()).expect("JSON");
+    let evidence = response["evidence"].as_array().expect("evidence").iter();
+    let scores: Vec<f64> = evidence
+        .filter(|evidence| evidence["source"] == "documents")
+        .map(|evidence| evidence["document"]["by_meaning"].as_f64().expect("by its vector"))
+        .collect();
+    assert_eq!(scores.len(), 2, "{response}");
+    // A chunk has its title before its text, so that even its own words are not all of it.
+    assert!(scores[0] > scores[1] && scores[0] > 0.5, "{scores:?}");
+    assert_eq!(response["degraded"].as_array().map_or(0, Vec::len), 0, "{response}");
+}
+
 #[test]
 fn a_server_that_is_not_ours_embeds() {
     let Some(server) = server("a_server_that_is_not_ours_embeds") else { return };

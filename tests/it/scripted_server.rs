@@ -64,7 +64,7 @@ impl ScriptedServer {
     pub(crate) fn config(&self) -> String {
         format!(
             "[language_models.default]\nkind = \"remote\"\nbase_url = \"http://{}/v1\"\n\
-             model = \"scripted\"\nattempts = 1\nbackoff_ms = 1\nbreaker_failures = 1000000\n",
+             model = \"scripted\"\nmax_concurrent = 64\nattempts = 1\nbackoff_ms = 1\nbreaker_failures = 1000000\n",
             self.address
         )
     }

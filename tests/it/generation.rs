@@ -241,18 +241,18 @@ fn a_judge_of_this_process_judges_and_its_recorded_answers_judge_the_same() {
     folder.rewrite("judged.jsonl", &spoken);
 
     let answers = folder.text("answers.jsonl");
-    let judge = ["--judge", "tiny", "--judged", "2"];
+    let judge = ["--judge", "tiny", "--judged", "1"];
     let recorded = [&judge[..], &["--record-answers", &answers]].concat();
     let judged = folder.measure("judged.jsonl", &recorded);
     assert_eq!(keys(&judged), KEYS.into_iter().chain(JUDGED).collect());
     let by = &judged["judge"];
-    assert_eq!((&by["name"], &by["n"]), (&json!("tiny"), &json!(2)));
+    assert_eq!((&by["name"], &by["n"]), (&json!("tiny"), &json!(1)));
     assert_eq!(by["prompts"].as_object().map(serde_json::Map::len), Some(6));
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number in {by}"));
     let lost = number(&by["unreadable"]) + number(&by["failed"]);
-    assert!(number(&by["asked"]) >= 10 && lost < number(&by["asked"]), "{by}");
+    assert!(number(&by["asked"]) >= 5 && lost < number(&by["asked"]), "{by}");
     // Held to the schema, even random weights write two numbers within their bounds.
-    assert_eq!(by["n_of"]["overall"], json!(2), "{by}");
+    assert_eq!(by["n_of"]["overall"], json!(1), "{by}");
     assert!((0.0..=100.0).contains(&judged["overall"].as_f64().expect("judged")));
 
     std::fs::remove_file(&model).expect("removed");

@@ -25,8 +25,7 @@ Examples:
   turnstream eval generation --data responses.jsonl
   turnstream eval generation --data responses.jsonl --references log.jsonl --json
   turnstream eval generation --data r.jsonl --references val.jsonl.gz --format dailydialog --json
-  turnstream eval generation --data r.jsonl --references log.jsonl --judge gpt --config judge.toml \\
-    --judged 300 --record-answers judged.jsonl";
+  turnstream eval generation --data r.jsonl --references log.jsonl --config c.toml --judge gpt";
 
 /// `eval generation`
 #[derive(Clone, Debug, clap::Args)]

@@ -37,7 +37,7 @@ use crate::model::encoder::{EncodeError, Encoder};
 /// The latest turns that the judge is shown, the answered one included.
 pub const SHOWN_TURNS: usize = 12;
 /// Tokens of an answer at most.
-const MAX_TOKENS: u32 = 800;
+const MAX_TOKENS: u32 = 400;
 /// How long to wait where the model's queue is full.
 const QUEUE_FULL: Duration = Duration::from_millis(20);
 

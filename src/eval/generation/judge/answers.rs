@@ -45,7 +45,7 @@ pub(super) struct Relevance {
 #[serde(deny_unknown_fields)]
 pub(super) struct Statements {
     /// Short sentences.
-    #[schemars(length(max = 12), inner(length(min = 1, max = 200)))]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 160)))]
     pub statements: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Statements {
 #[serde(deny_unknown_fields)]
 pub(super) struct Support {
     /// A verdict for each.
-    #[schemars(length(max = 12))]
+    #[schemars(length(max = 8))]
     pub supported: Vec<bool>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Support {
 #[serde(deny_unknown_fields)]
 pub(super) struct Questions {
     /// What may have been said before it.
-    #[schemars(length(min = 1, max = 3), inner(length(min = 1, max = 200)))]
+    #[schemars(length(min = 1, max = 3), inner(length(min = 1, max = 160)))]
     pub utterances: Vec<String>,
 }
 

@@ -109,6 +109,9 @@ pub fn start(
     Ok((models, recording))
 }
 
+/// A model, and the recording of its answers, where there is to be one.
+pub type Named = (Arc<Generate>, Option<Recording>);
+
 /// One model, whatever stages name: for who asks beside the flow. `None` where it is not configured
 /// and its answers are not recorded.
 ///
@@ -119,7 +122,7 @@ pub fn start_named(
     config: Option<&LanguageModelConfig>,
     files: &AnswerFiles,
     metrics: &Metrics,
-) -> Result<Option<(Arc<Generate>, Option<Recording>)>, LanguageModelError> {
+) -> Result<Option<Named>, LanguageModelError> {
     let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
     let model = match (&recorded, config) {
         (Some(recorded), _) => recorded.of(name),

@@ -84,11 +84,8 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
     let config = load_config(args.config.as_deref())?.value;
     let answers = material::answers(&args.data).map_err(refused)?;
     let Some(references) = &args.references else {
-        return print(
-            args,
-            Printed { format: None, measured: measure(&answers, None), judged: None },
-            out,
-        );
+        let measured = measure(&answers, None);
+        return print(args, &Printed { format: None, measured, judged: None }, out);
     };
     let log = Log::read(args.format, references).map_err(refused)?;
     let places = log.places(&answers).map_err(refused)?;
@@ -98,7 +95,7 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
     let mut measured = measure(&answers, Some(&beside));
     let placed: Vec<(&Answer, Place)> = answers.iter().zip(places.iter().copied()).collect();
     let judged = judged(args, &config, &mut measured, (&placed, &log))?;
-    print(args, Printed { format: Some(args.format.name()), measured, judged }, out)
+    print(args, &Printed { format: Some(args.format.name()), measured, judged }, out)
 }
 
 /// Has responses judged, where there is a judge.
@@ -138,11 +135,11 @@ fn judged(
     Ok(Some(judged.by(name, &judge.prompts, encoder.as_deref(), counts)))
 }
 
-fn print(args: &GenerationArgs, printed: Printed, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(args: &GenerationArgs, printed: &Printed, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
-        return Ok(print_json(out, &printed)?);
+        return Ok(print_json(out, printed)?);
     }
-    let figures = serde_json::to_value(&printed).context("figures as JSON")?;
+    let figures = serde_json::to_value(printed).context("figures as JSON")?;
     let Measured { n, references, tokenisation, confidence, intervals, .. } = &printed.measured;
     writeln!(out, "{n} responses, {references} with a reference; tokens by {tokenisation}")?;
     let numbers = figures.as_object().into_iter().flatten();

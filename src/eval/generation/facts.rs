@@ -103,6 +103,7 @@ mod tests {
             fact("coffee", "CapableOf", "sing", -1.0, "a"),
             fact("cup", "RelatedTo", "saucer", 1.0, "a"),
             fact("evening", "RelatedTo", "coffee", 1.0, "a"),
+            fact("coffee", "RelatedTo", "coffee", 1.0, "a"),
         ]);
         let view = graph.view();
         let log = log(&[

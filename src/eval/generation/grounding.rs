@@ -95,6 +95,7 @@ mod tests {
         // dog, bark, umbrella, hedgehog.
         let text = "A dog that barks at the umbrella of a hedgehog";
         assert_eq!(of(text, 0, &["an umbrella keeps rain off"]), found(0.25, 0.75));
+        assert_eq!(of(text, 0, &[]), found(0.0, 0.5), "nobody said umbrella yet");
         assert_eq!(of(text, 1, &[]), found(0.0, 0.75));
         assert_eq!(of("Dogs, dogs, dogs!", 0, &[]), found(0.0, 1.0));
         assert_eq!(of("It is what it is.", 0, &[]), None);

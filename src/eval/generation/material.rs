@@ -236,6 +236,7 @@ mod tests {
             turn("a", Some("2"), Speaker::System, "two"),
             turn("b", None, Speaker::User, "another"),
             turn("a", Some("3"), Speaker::User, "three"),
+            turn("b", None, Speaker::System, "late"),
         ]);
         let log = Log::read(Format::Turns, log.path()).expect("a log");
         let places = log.places(&[
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(seen[0], (vec!["one"], Some("two")));
         assert_eq!(seen[1], (vec!["one", "two", "three"], None));
         assert_eq!(seen[2], (vec!["other"], None), "another user turn is no reference");
-        assert_eq!(seen[3], (vec!["other", "another"], None));
+        assert_eq!(seen[3], (vec!["other", "another"], Some("late")));
 
         for other in [answer("c", "1"), answer("a", "2"), answer("a", "4")] {
             let error = log.places(&[other]).expect_err("not answered").to_string();

@@ -7,7 +7,7 @@
 //! punctuation included.
 //!
 //! It falls with the number of responses, so that figures over corpora of different sizes say
-//! nothing of each other: [`of_samples`] gives it at the paper's size.
+//! nothing of each other: [`Bigrams::of_samples`] gives it at the paper's size.
 
 use std::collections::{HashMap, HashSet};
 

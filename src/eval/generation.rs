@@ -122,7 +122,7 @@ pub struct Measured {
     /// Token F1 ([`overlap`]).
     pub f1: Option<f64>,
     /// The mean share of a response's content words in its evidence or the history
-    /// ([`grounding`]).
+    /// ([`mod@grounding`]).
     pub grounded_words: Option<f64>,
     /// The share of responses all of whose content words are there.
     pub grounded_responses: Option<f64>,

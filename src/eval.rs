@@ -1,5 +1,6 @@
 //! Measuring the engine's parts on public data sets, as methods' papers do. Each measure says how
 //! it is defined; `docs/` has the figures.
 
+pub mod generation;
 pub mod ranking;
 pub mod retrieval;

@@ -9,6 +9,7 @@ use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchFo
 
 use super::{InputRefused, Usage, load_config, print_json};
 
+mod generation;
 mod ranking;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
@@ -17,7 +18,8 @@ use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  turnstream eval retrieval --format kbp --data dev.jsonl.gz")]
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz
+  turnstream eval generation --data responses.jsonl --references log.jsonl")]
 pub struct Args {
     /// What is measured.
     #[command(subcommand)]
@@ -30,6 +32,7 @@ impl Args {
         match &self.command {
             EvalCommand::Retrieval(args) => args.json,
             EvalCommand::Ranking(args) => args.json,
+            EvalCommand::Generation(args) => args.json,
         }
     }
 }
@@ -43,6 +46,9 @@ pub enum EvalCommand {
     /// How much of one encoder's ranking of facts does another keep?
     #[command(after_help = ranking::EXAMPLES)]
     Ranking(ranking::RankingArgs),
+    /// How good are the responses of a replay?
+    #[command(after_help = generation::EXAMPLES)]
+    Generation(generation::GenerationArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -143,6 +149,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         EvalCommand::Retrieval(args) => retrieval(args, out),
         EvalCommand::Ranking(args) => ranking::execute(args, out),
+        EvalCommand::Generation(args) => generation::execute(args, out),
     }
 }
 

@@ -106,7 +106,7 @@ impl Ranked {
 }
 
 /// A file as text, plain or gzip.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, EvalError> {
+pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EvalError> {
     let file =
         File::open(path).map_err(|source| EvalError::Read { path: path.to_owned(), source })?;
     let gzip = path.extension().is_some_and(|extension| extension == "gz");

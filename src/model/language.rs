@@ -109,6 +109,31 @@ pub fn start(
     Ok((models, recording))
 }
 
+/// A model, and the recording of its answers, where there is to be one.
+pub type Named = (Arc<Generate>, Option<Recording>);
+
+/// One model, whatever stages name: for who asks beside the flow. `None` where it is not configured
+/// and its answers are not recorded.
+///
+/// # Errors
+/// The model cannot be used, or a file of answers.
+pub fn start_named(
+    name: &str,
+    config: Option<&LanguageModelConfig>,
+    files: &AnswerFiles,
+    metrics: &Metrics,
+) -> Result<Option<Named>, LanguageModelError> {
+    let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
+    let model = match (&recorded, config) {
+        (Some(recorded), _) => recorded.of(name),
+        (None, Some(config)) => start_one(name, config, metrics)?,
+        (None, None) => return Ok(None),
+    };
+    let recording = files.record_answers.as_deref().map(Recording::create).transpose()?;
+    let model = recording.as_ref().map_or(Arc::clone(&model), |file| file.of(name, model));
+    Ok(Some((model, recording)))
+}
+
 fn start_one(
     name: &str,
     config: &LanguageModelConfig,

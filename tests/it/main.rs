@@ -8,6 +8,7 @@ mod crash;
 mod demo;
 mod documents;
 mod documents_flow;
+mod generation;
 mod invariants;
 mod kafka;
 mod knowledge_flow;

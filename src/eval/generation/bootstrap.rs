@@ -1,0 +1,146 @@
+//! How sure a figure over responses is: 95 % intervals by the bootstrap (Efron 1979), percentiles
+//! of a thousand resamples with a fixed seed. Whole conversations are drawn, since the responses of
+//! one are alike.
+
+use std::collections::HashMap;
+use std::ops::AddAssign;
+
+use turnstream_schemas::ConversationId;
+
+/// Resamples.
+pub const RESAMPLES: usize = 1_000;
+/// Seeds the drawing.
+const SEED: u64 = 1;
+
+/// Which conversation each response belongs to.
+pub struct Conversations {
+    /// By response.
+    of: Vec<usize>,
+    count: usize,
+}
+
+/// A sum and how many were summed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    /// The mean; `None` of nothing.
+    pub fn value(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+impl AddAssign for Mean {
+    fn add_assign(&mut self, other: Self) {
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+}
+
+impl From<f64> for Mean {
+    fn from(value: f64) -> Self {
+        Self { sum: value, count: 1 }
+    }
+}
+
+impl Conversations {
+    /// Of responses in their order.
+    pub fn new<'c>(of: impl IntoIterator<Item = &'c ConversationId>) -> Self {
+        let mut numbers = HashMap::new();
+        let of = of
+            .into_iter()
+            .map(|conversation| {
+                let next = numbers.len();
+                *numbers.entry(conversation).or_insert(next)
+            })
+            .collect();
+        Self { of, count: numbers.len() }
+    }
+
+    /// The figure of all parts, a part a response (`None` for one that does not count), and its
+    /// interval, where there are two conversations.
+    pub fn figure<S: Copy + Default + AddAssign>(
+        &self,
+        parts: &[Option<S>],
+        figure: impl Fn(&S) -> Option<f64>,
+    ) -> (Option<f64>, Option<[f64; 2]>) {
+        let mut by_conversation = vec![None::<S>; self.count];
+        let mut all = S::default();
+        for (of, part) in self.of.iter().zip(parts) {
+            if let Some(part) = part {
+                *by_conversation[*of].get_or_insert_default() += *part;
+                all += *part;
+            }
+        }
+        let counted: Vec<S> = by_conversation.into_iter().flatten().collect();
+        let value = figure(&all);
+        let interval = (counted.len() > 1).then(|| interval(&counted, figure)).flatten();
+        (value, interval)
+    }
+}
+
+fn interval<S: Copy + Default + AddAssign>(
+    groups: &[S],
+    figure: impl Fn(&S) -> Option<f64>,
+) -> Option<[f64; 2]> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut figures: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| {
+            let mut sum = S::default();
+            (0..groups.len()).for_each(|_| sum += groups[random.usize(0..groups.len())]);
+            figure(&sum)
+        })
+        .collect();
+    figures.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| figures.get((share * figures.len() as f64) as usize).copied();
+    Some([at(0.025)?, at(0.975)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(conversations: &Conversations, values: &[f64]) -> (Option<f64>, Option<[f64; 2]>) {
+        let parts: Vec<_> = values.iter().map(|value| Some(Mean::from(*value))).collect();
+        conversations.figure(&parts, Mean::value)
+    }
+
+    #[test]
+    fn an_interval_is_as_wide_as_the_conversations_are_many() {
+        let ids: Vec<ConversationId> = (0..400).map(|at: u32| at.to_string().into()).collect();
+        let values: Vec<f64> = (0..400).map(|at| f64::from(at % 2)).collect();
+        let (mean, interval) = figure(&Conversations::new(&ids), &values);
+        assert_eq!(mean, Some(0.5));
+        // ± 1.96 × 0.5 / √400.
+        let [low, high] = interval.expect("many");
+        assert!((low - 0.451).abs() < 0.01 && (high - 0.549).abs() < 0.01, "{low} {high}");
+        assert_eq!(
+            figure(&Conversations::new(&ids), &values).1,
+            Some([low, high]),
+            "the same seed"
+        );
+
+        // Four responses a conversation, all alike: as many as there are conversations count.
+        let fewer: Vec<ConversationId> =
+            (0..400).map(|at: u32| (at / 4).to_string().into()).collect();
+        let values: Vec<f64> = (0..400).map(|at| f64::from(at / 4 % 2)).collect();
+        let [low, high] = figure(&Conversations::new(&fewer), &values).1.expect("many");
+        assert!((high - low - 0.196).abs() < 0.02, "{low} {high}");
+    }
+
+    #[test]
+    fn what_does_not_count_is_left_out() {
+        let ids: Vec<ConversationId> = ["a", "a", "b"].map(Into::into).to_vec();
+        let conversations = Conversations::new(&ids);
+        let parts = [Some(Mean::from(1.0)), None, Some(Mean::from(2.0))];
+        let (mean, interval) = conversations.figure(&parts, Mean::value);
+        assert_eq!((mean, interval), (Some(1.5), Some([1.0, 2.0])));
+        let (mean, interval) =
+            conversations.figure(&[Some(Mean::from(1.0)), None, None], Mean::value);
+        assert_eq!((mean, interval), (Some(1.0), None));
+        assert_eq!(conversations.figure::<Mean>(&[None; 3], Mean::value), (None, None));
+    }
+}

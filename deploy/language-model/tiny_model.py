@@ -120,4 +120,5 @@ def main():
         out.write(head + bytes(-len(head) % ALIGNMENT) + data)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,14 @@
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use turnstream_operators::knowledge::{Fact, ImportedFact};
 
 use super::lookup::{FactRecord, lookup};
 use super::*;
+use crate::model::encoder::{EncodeError, Encoded, Encoder};
+use crate::model::static_table::StaticTable;
 
 /// The pack takes a second to compile: most tests share it.
 static PACK_GRAPH: LazyLock<Graph> =
@@ -222,4 +225,44 @@ fn a_sorted_import_of_the_pack_is_the_pack() {
     let files = [SourceFile::new(pack)];
     let (graph, _) = import_sorted(&files, &out, 8 << 20, Progress::Silent).expect("sorted");
     assert_eq!(graph.version(), PACK_GRAPH.version(), "runs of 4 MiB were merged");
+}
+
+/// The shipped table, which counts the texts that it is given.
+struct Counting(Arc<StaticTable>, AtomicUsize);
+
+impl Encoder for Counting {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn dimensions(&self) -> usize {
+        self.0.dimensions()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.0.fingerprint()
+    }
+
+    fn encode(&self, texts: &[&str], into: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+        self.1.fetch_add(texts.len(), Ordering::Relaxed);
+        self.0.encode(texts, into)
+    }
+}
+
+#[test]
+fn of_several_that_start_at_once_one_embeds_the_pack() {
+    let facts = (0..500).map(|at| ImportedFact::new("kettle", "HasA", &format!("part {at}"), 1.0));
+    let graph = Graph::from_facts(facts);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pack.vectors");
+    let encoder = Counting(StaticTable::shipped().expect("a table"), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let starting: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| embed::embed_pack(&graph, &encoder, &path, 1))).collect();
+        for started in starting {
+            let vectors = started.join().expect("no panic").expect("vectors");
+            assert_eq!(vectors.header().facts, 500);
+        }
+    });
+    assert_eq!(encoder.1.into_inner(), 500, "each fact once");
 }

@@ -58,6 +58,14 @@ fn facts_that_share_no_more_words_are_ranked_by_meaning() {
     };
     assert_eq!(tails("none"), ["dog", "parrot", "kitten"], "by words and strength");
     assert_eq!(tails("minilm"), ["dog", "parrot", "kitten"], "without vectors of the facts");
+    run(&["knowledge", "embed", &snapshot, "--encoder", "static", "--json"]);
+    let by_table = tails("static");
+    assert_ne!(by_table, tails("none"), "by meaning, as the shipped table has it");
+    assert_eq!(
+        tails("minilm"),
+        by_table,
+        "by the table, as long as MiniLM's vectors are not there"
+    );
     let embed = ["knowledge", "embed", &snapshot, "--encoder", "minilm", "--json"];
     let embedded = run(&embed);
     assert_eq!((&embedded["facts"], &embedded["dimensions"]), (&json!(3), &json!(384)));

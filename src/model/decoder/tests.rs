@@ -8,6 +8,7 @@ mod answers;
 mod constrained;
 mod damaged;
 pub(super) mod tiny;
+mod vocabularies;
 
 use tiny::Figures;
 

@@ -35,6 +35,24 @@ const SCHEMAS: [(&str, &str); 11] = [
     ),
 ];
 
+/// A schema whose own bounds are so low that random weights come to an end soon. What it allows, the
+/// schema allows.
+fn shorter(mut schema: Value) -> Value {
+    match &mut schema {
+        Value::Object(object) => {
+            for (bound, most) in [("maxLength", 4), ("maxItems", 2)] {
+                if object.get(bound).and_then(Value::as_u64).is_some_and(|allowed| allowed > most) {
+                    object.insert(bound.to_owned(), most.into());
+                }
+            }
+            object.values_mut().for_each(|value| *value = shorter(value.take()));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| *value = shorter(value.take())),
+        _ => {}
+    }
+    schema
+}
+
 #[test]
 fn a_model_that_knows_nothing_gives_valid_answers() {
     let (_folder, config) = tiny::gguf("smallest", GgmlDType::Q8_0);
@@ -47,7 +65,7 @@ fn a_model_that_knows_nothing_gives_valid_answers() {
     for (name, schema) in SCHEMAS {
         let parsed: Value = serde_json::from_str(schema).unwrap();
         let validator = jsonschema::validator_for(&parsed).unwrap();
-        let schema: Arc<str> = schema.into();
+        let schema: Arc<str> = shorter(parsed.clone()).to_string().into();
         let asked = (0..100).map(|seed| {
             let warm = GenerateRequest {
                 system: String::new(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 16] = [
+const DOCUMENTS: [&str; 17] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -11,6 +11,7 @@ const DOCUMENTS: [&str; 16] = [
     "deploy/kafka/README.md",
     "docs/documents.md",
     "docs/exactly-once.md",
+    "docs/explain.md",
     "docs/kafka.md",
     "docs/knowledge.md",
     "docs/views.md",

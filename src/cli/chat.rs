@@ -184,6 +184,7 @@ impl Chat<'_> {
 
     fn turn(&mut self, words: &str) -> anyhow::Result<()> {
         let asked = Instant::now();
+        self.interrupted.store(false, Ordering::Relaxed);
         let outcome = self.session.turn(words, &mut self.view, &self.interrupted)?;
         self.time += asked.elapsed();
         self.interrupted.store(false, Ordering::Relaxed);

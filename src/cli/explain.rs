@@ -17,7 +17,7 @@ pub(super) mod words;
 use find::{Source, Wanted};
 
 /// How many pieces of evidence that were not selected are shown, unless all are asked for.
-const NOT_SELECTED: usize = 10;
+const NOT_SELECTED: usize = 5;
 
 /// Show how one response came about: what was recalled, what the gate decided, what was demanded,
 /// found and selected, what wrote the answer, and what the models were asked.

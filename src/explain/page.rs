@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn wide_characters_break_anywhere_but_before_a_full_stop_and_long_words_break() {
         let shown = |text: &str| written(20, false, |page| page.branch("├─ ", "│  ", &text.into()));
-        assert_eq!(shown("我想去北京旅游那里。好"), "├─ 我想去北京旅游\n│  那里。好\n");
+        assert_eq!(shown("我想去北京旅游那里。好"), "├─ 我想去北京旅游那\n│  里。好\n");
         assert_eq!(shown("我想去北京旅游那。好"), "├─ 我想去北京旅游\n│  那。好\n");
         assert_eq!(shown("abcdefghijklmnopqrstuv w"), "├─ abcdefghijklmnopq\n│  rstuv w\n");
     }

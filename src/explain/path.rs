@@ -108,7 +108,7 @@ fn gate(response: &Response, threshold: Option<f64>) -> Tree {
     let threshold = threshold.map(|least| format!(", threshold {least:.2} as configured"));
     let failed = response.degraded.contains(&Stage::Gate);
     let by = match (response.models.get(&Stage::Gate), failed, gate.features.is_empty()) {
-        (Some(model), ..) => by_model(model),
+        (Some(model), ..) => format!("decided {}", by_model(model)),
         (None, true, true) => "decided by nobody, since the stage failed".to_owned(),
         (None, true, false) => "decided by features, in the failed model's place".to_owned(),
         (None, false, _) => "decided by features".to_owned(),
@@ -215,12 +215,12 @@ fn extra(response: &Response) -> Option<Tree> {
 /// What decided in a stage: a model, and by which prompt.
 fn by_model(model: &ModelUsed) -> String {
     let prompt = model.prompt_hash.as_ref().map(|hash| format!(", prompt {hash}"));
-    format!("decided by model {}{}", model.name, prompt.unwrap_or_default())
+    format!("by model {}{}", model.name, prompt.unwrap_or_default())
 }
 
 /// What decided in a stage, behind its name, where it was a model.
 fn decided(models: &BTreeMap<Stage, ModelUsed>, stage: Stage) -> String {
-    models.get(&stage).map_or(String::new(), |model| format!(" {}", by_model(model)))
+    models.get(&stage).map_or(String::new(), |model| format!(" decided {}", by_model(model)))
 }
 
 /// Words that stay on one line.

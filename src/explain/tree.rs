@@ -81,11 +81,11 @@ root
 ├─ first words of a
 │  │  branch
 │  │  said of it
-│  └─ one two three
-│        four five six
+│  └─ one two three four
+│        five six
 └─ last
 ";
-        assert_eq!(tree.render(22, false), expected);
+        assert_eq!(tree.render(25, false), expected);
         let coloured = Tree::leaf(Text::new(Ink::Good, "yes")).render(22, true);
         assert!(coloured.starts_with("\u{1b}["), "{coloured:?}");
     }

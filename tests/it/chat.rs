@@ -11,7 +11,7 @@ use crate::{invariants, turnstream};
 
 /// What was said to a chat, and what it said.
 pub(crate) fn chat(args: &[&str], typed: &str) -> Output {
-    let mut command = turnstream(&[&["chat"], args].concat());
+    let mut command = turnstream(&[&["chat", "--log-level", "off"], args].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
     child.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("read");
@@ -118,7 +118,7 @@ fn who_is_not_answered_hears_why() {
 fn a_response_is_shown_while_a_model_writes_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(config) = prompted_generation(folder.path()) else { return };
-    let mut command = turnstream(&["chat", "--json", "--config", &config]);
+    let mut command = turnstream(&["chat", "--log-level", "off", "--json", "--config", &config]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
     child.stdin.take().expect("a pipe").write_all(b"Which tea is calmer?\n").expect("read");

@@ -55,13 +55,15 @@ fn any_response_of_a_file_can_be_explained() {
         assert_eq!(printed.lines().count(), 1);
         serde_json::from_str(&printed).expect("an object")
     };
-    let record = |response: &Response| serde_json::to_value(response).expect("JSON");
-    assert_eq!(json(&[])["response"], record(responses.last().expect("one")), "the last one");
-    assert_eq!(json(&["--line", "1"])["response"], record(&responses[0]));
+    let explained = |args: &[&str]| -> Response {
+        serde_json::from_value(json(args)["response"].clone()).expect("a response")
+    };
+    assert_eq!(explained(&[]), *responses.last().expect("one"), "the last one");
+    assert_eq!(explained(&["--line", "1"]), responses[0]);
     let of_k2 = responses.iter().find(|it| it.turn_id.as_str() == "k2").expect("answered");
-    assert_eq!(json(&["--turn", "kitchen/k2"])["response"], record(of_k2));
+    assert_eq!(explained(&["--turn", "kitchen/k2"]), *of_k2);
     let id = of_k2.response_id.as_str();
-    assert_eq!(json(&["--response", id])["response"], record(of_k2));
+    assert_eq!(explained(&["--response", id]), *of_k2);
     assert_eq!(json(&["--line", "1"])["gate_threshold"], Value::Null, "no record bears it");
 
     let tree = succeeded(&["explain", &out, "--turn", "kitchen/k2", "--log", &log]);
@@ -94,10 +96,7 @@ fn any_response_of_a_file_can_be_explained() {
     }
     assert!(!tree.contains('\u{1b}') && tree.lines().all(|line| line.chars().count() <= 100));
     let all = succeeded(&["explain", &out, "--turn", "kitchen/k2", "--all"]);
-    for evidence in &of_k2.evidence {
-        let words: Vec<&str> = evidence.text.split_whitespace().collect();
-        assert!(all.contains(words[0]), "{}", evidence.text);
-    }
+    assert_eq!(all.matches(" relevance 0.").count(), of_k2.evidence.len(), "{all}");
     assert!(!all.contains("more that were not selected"));
 
     let config = file(folder.path(), "gate.toml");

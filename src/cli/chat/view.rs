@@ -59,10 +59,9 @@ impl<'out> View<'out> {
 
     /// The response that is being written ends here.
     pub(super) fn interrupted(&mut self) -> io::Result<()> {
-        if !self.shown.is_empty() {
-            self.shown.clear();
-            writeln!(self.out)?;
-        }
+        // The terminal shows `^C` on that line, or what was written is there.
+        writeln!(self.out)?;
+        self.shown.clear();
         self.note("interrupted; the turn goes on without its model")
     }
 

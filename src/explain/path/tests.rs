@@ -21,7 +21,7 @@ fn response() -> Response {
         "demand": {
             "queries": {
                 "explicit": [
-                    { "concept": "bread", "turn": "t4", "span": { "start": 20, "end": 25 }, "weight": 0.9 },
+                    { "concept": "bread", "turn": "t4", "span": { "start": 19, "end": 24 }, "weight": 0.9 },
                     { "concept": "sourdough", "turn": "t2", "span": { "start": 0, "end": 9 }, "weight": 0.25,
                       "via": "ngrams", "similarity": 0.8 }
                 ],

@@ -305,6 +305,12 @@ mod tests {
         let questions = lines(&path).unwrap().map(|line| line.unwrap().question.unwrap().prompt);
         assert_eq!(questions.collect::<Vec<_>>(), ["first", "second"]);
 
+        let bare = folder.path().join("bare.jsonl");
+        let recording = Recording::create(&bare).unwrap();
+        ask(&*recording.of("default", Arc::new(Echo)), request("first", 0, Step::Answer)).unwrap();
+        recording.finish().unwrap();
+        assert!(lines(&bare).unwrap().all(|line| line.unwrap().question.is_none()));
+
         let answers = Answers::read(&path).unwrap();
         let model = answers.of("default");
         // The question decides, whatever it says.

@@ -80,10 +80,8 @@ fn any_response_of_a_file_can_be_explained() {
         "decided by features",
         "question +1.60",
         "bytes 23..27 \"oven\" of k2",
-        "─ implicit",
         "─ maintained",
         "─ extended",
-        "─ revisions",
         "─ evidence ",
         "unforeseen, relevance ",
         "passed over",
@@ -166,8 +164,13 @@ fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     std::fs::write(&answers, other.collect::<String>()).expect("written");
     assert_eq!(asked("1")[0]["fits"], json!("other_answer"));
 
-    // What was recorded without prompts says so; and both files answer a replay.
-    replayed(folder.path(), &["--config", &config, "--record-answers", &answers]);
+    // What was recorded without prompts says so; with them it answers a replay all the same.
+    let without = text.lines().map(|line| {
+        let mut line: Value = serde_json::from_str(line).expect("an answer");
+        line.as_object_mut().expect("an object").remove("question").expect("a question");
+        format!("{line}\n")
+    });
+    std::fs::write(&answers, without.collect::<String>()).expect("written");
     let refused = run(&["explain", &out, "--prompts", &answers]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--record-prompts"));

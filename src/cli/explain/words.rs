@@ -31,9 +31,13 @@ pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::R
         let items = formats::open(args.format, path).map_err(refused)?;
         // What cannot be read was no input.
         for (item, offset) in items.filter_map(Result::ok).zip(0..) {
-            let LoggedItem::Turn(logged) = item else { continue };
-            if logged.turn.conversation_id == response.conversation_id {
-                note(logged.turn, 0, offset, &mut spoken);
+            let turn = match item {
+                LoggedItem::Turn(logged) => Some(logged.turn),
+                LoggedItem::Raw { bytes, .. } => serde_json::from_slice(&bytes).ok(),
+            };
+            let of_it = |turn: &Turn| turn.conversation_id == response.conversation_id;
+            if let Some(turn) = turn.filter(of_it) {
+                note(turn, 0, offset, &mut spoken);
             }
         }
     }

@@ -13,10 +13,12 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+pub mod chat;
 pub mod completions;
 pub mod demo;
 pub mod documents;
 pub mod eval;
+pub mod explain;
 pub mod failure;
 pub mod knowledge;
 pub mod link;
@@ -28,6 +30,7 @@ pub mod prompts;
 pub mod replay;
 pub mod run;
 pub mod schema;
+mod served;
 pub mod signals;
 #[cfg(test)]
 mod tests;
@@ -93,10 +96,14 @@ pub struct Cli {
 pub enum Command {
     /// Watch conversations go through the whole engine.
     Demo(demo::Args),
+    /// Talk with the engine.
+    Chat(chat::Args),
     /// Serve turns from a log until told to stop.
     Run(run::Args),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::Args),
+    /// Show how a response came about.
+    Explain(explain::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
     /// Obtain models, and check and measure them.
@@ -126,6 +133,8 @@ impl Command {
     fn json(&self) -> bool {
         match self {
             Self::Demo(args) => args.json,
+            Self::Chat(args) => args.json,
+            Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
             Self::Models(args) => args.json(),
@@ -143,7 +152,8 @@ impl Command {
     /// What is logged where nobody says. What is read by a person stays among itself.
     fn logged(&self) -> &'static str {
         match self {
-            Self::Demo(_) => "warn,turnstream::knowledge=info",
+            Self::Demo(_) | Self::Chat(_) => "warn,turnstream::knowledge=info",
+            Self::Explain(_) => "warn",
             _ => logging::DEFAULT,
         }
     }
@@ -153,6 +163,8 @@ impl Command {
     fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
+            Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
+            Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),

@@ -18,7 +18,7 @@
 //!    the workers. [`documents`]: the source beside the graph; [`index`]: its vectors.
 //! 9. [`model`]: what answers the stages that ask a model.
 //! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
-//!     as conversation logs.
+//!     as conversation logs; [`explain`]: a response's path for people.
 //!
 //! # Invariants
 //!
@@ -36,6 +36,7 @@ pub mod dataflow;
 pub mod documents;
 pub mod engine;
 pub mod eval;
+pub mod explain;
 pub mod flow_control;
 pub mod formats;
 pub mod index;

@@ -11,24 +11,27 @@ use anyhow::Context;
 use serde::Serialize;
 use turnstream_schemas::Outcome;
 
+use super::served::Served;
 use super::{Usage, print_json};
 use crate::config::Config;
 use crate::engine::Summary;
+use crate::explain::{Page, Spoken};
+use crate::log::embedded::{EmbeddedConfig, EmbeddedLog};
+use crate::model::language::AnswerFiles;
+use crate::parts::Parts;
 use crate::tally::Tally;
 
 mod chat;
 mod frame;
-mod page;
 mod play;
 mod script;
-mod served;
 mod show;
-mod spoken;
 
-use page::Page;
 use play::{Played, play};
 use script::Conversation;
-use served::Served;
+
+/// Partitions of every topic: two, so that conversations lie on different ones.
+const PARTITIONS: i32 = 2;
 
 /// Watch conversations go through the whole engine: per turn the gate's decision, what is asked
 /// of the graph, the facts chosen, the history used and evicted, and the response.
@@ -70,10 +73,10 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.chat {
         let stdin = std::io::stdin();
         let prompt = stdin.is_terminal();
-        chat::chat(page, args.json, Served::start(config())?, &mut stdin.lock(), prompt)?;
+        chat::chat(page, args.json, served()?, &mut stdin.lock(), prompt)?;
     } else {
         let conversations = chosen(args.conversation.as_deref())?;
-        let played = play(&conversations, Served::start(config())?)?;
+        let played = play(&conversations, served()?)?;
         present(page, args, &conversations, &played)?;
     }
     Ok(())
@@ -86,7 +89,18 @@ fn config() -> Config {
     config.history.window_utterances = 6;
     config.history.half_life_seconds = 30 * 60;
     config.commit.interval_ms = 0;
+    // Nobody else has the log.
+    config.knowledge.live = false;
     config
+}
+
+/// An engine on an empty log.
+fn served() -> anyhow::Result<Served> {
+    let config = config();
+    let parts = Parts::new(config)?.with_documents()?;
+    let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
+    let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
+    Served::start(EmbeddedLog::in_memory(&log)?, parts)
 }
 
 /// The conversations to show.
@@ -118,7 +132,11 @@ struct Counts<'a> {
 }
 
 /// Prints the counts as the last line of `--json`.
-fn print_counts(out: &mut dyn Write, summary: &Summary, time: Duration) -> std::io::Result<()> {
+pub(super) fn print_counts(
+    out: &mut dyn Write,
+    summary: &Summary,
+    time: Duration,
+) -> std::io::Result<()> {
     let seconds = time.as_secs_f64();
     let turns_per_second = summary.tally.inputs as f64 / seconds.max(f64::EPSILON);
     let Summary { tally, skipped, .. } = summary;
@@ -144,10 +162,10 @@ fn present(
     frame::introduction(&mut page, conversations)?;
     for (conversation, heard) in conversations.iter().zip(&played.heard) {
         frame::opening(&mut page, conversation)?;
-        let mut spoken = spoken::Spoken::default();
+        let mut spoken = Spoken::default();
         for heard in heard {
             show::turn(&mut page, heard, &spoken)?;
-            spoken.note(heard);
+            heard.note_in(&mut spoken);
             if let Some(stdin) = &mut enter {
                 page.flush()?;
                 // At the end of input nobody is there to wait for.

@@ -22,7 +22,7 @@ use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
-const EMBEDDED_NAME: &str = "turnstream";
+pub(super) const EMBEDDED_NAME: &str = "turnstream";
 /// How often the embedded log is looked at for new responses.
 const LOOK: Duration = Duration::from_millis(20);
 /// Responses read at once from the embedded log.
@@ -62,6 +62,10 @@ pub struct Args {
     /// Write every answer of a language model to FILE: `turnstream replay --answers` reads it.
     #[arg(long, value_name = "FILE")]
     pub record_answers: Option<PathBuf>,
+    /// Write what the models were asked beside their answers, people's words included: `turnstream
+    /// explain --prompts` shows it.
+    #[arg(long, requires = "record_answers")]
+    pub record_prompts: bool,
 }
 
 /// Serves.
@@ -74,7 +78,9 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
         config.run.workers = workers;
     }
     let workers = config.run.workers as usize;
-    let files = AnswerFiles { record_answers: args.record_answers.clone(), answers: None };
+    let record_answers = args.record_answers.clone();
+    let record_prompts = args.record_prompts;
+    let files = AnswerFiles { record_answers, record_prompts, answers: None };
     let stop = signals::stop_on_signals()?;
     let metrics = Metrics::new(&config.metrics);
     // Before the log is reached, so that who watches sees the start. Serves until this returns.

@@ -21,3 +21,16 @@ pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     }
     Ok(stop)
 }
+
+/// A flag that SIGINT sets, for who is to clear it once the work ended that was to end. A second
+/// SIGINT before that ends the process, with what a shell gives for it.
+///
+/// # Errors
+/// Where the system refuses the handlers.
+pub fn interruptions() -> anyhow::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, Arc::clone(&interrupted))
+        .and_then(|_| flag::register(SIGINT, Arc::clone(&interrupted)))
+        .context("signal handlers could not be installed")?;
+    Ok(interrupted)
+}

@@ -20,16 +20,33 @@ use turnstream_schemas::{Confidence, ModelUsed, Stage};
 
 /// An answer, as a line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Line {
+pub struct Line {
     /// The model's name in the configuration.
-    asked: String,
-    stage: Stage,
+    pub asked: String,
+    /// Who asked.
+    pub stage: Stage,
+    /// What was asked for.
     #[serde(flatten)]
-    origin: Origin,
-    text: String,
+    pub origin: Origin,
+    /// What was answered.
+    pub text: String,
+    /// How sure the model was, where it said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    confidence: Option<Confidence>,
-    model: ModelUsed,
+    pub confidence: Option<Confidence>,
+    /// What answered.
+    pub model: ModelUsed,
+    /// What was asked, where that was to be recorded. Replays do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Words>,
+}
+
+/// The words of a question to a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Words {
+    /// What the model was told about its task.
+    pub system: String,
+    /// What it was asked, the dialogue included.
+    pub prompt: String,
 }
 
 /// What an answer is known by.
@@ -63,6 +80,7 @@ pub enum AnswersError {
 pub struct Recording {
     path: PathBuf,
     out: Arc<Mutex<BufWriter<File>>>,
+    prompts: bool,
 }
 
 impl Recording {
@@ -73,7 +91,13 @@ impl Recording {
     pub fn create(path: &Path) -> Result<Self, AnswersError> {
         let failed = |source| AnswersError::File { path: path.to_owned(), source };
         let out = Arc::new(Mutex::new(BufWriter::new(File::create(path).map_err(failed)?)));
-        Ok(Self { path: path.to_owned(), out })
+        Ok(Self { path: path.to_owned(), out, prompts: false })
+    }
+
+    /// The same, which holds the questions as well, if so.
+    #[must_use]
+    pub fn with_prompts(self, prompts: bool) -> Self {
+        Self { prompts, ..self }
     }
 
     /// A model whose answers are recorded, under its name in the configuration.
@@ -117,9 +141,12 @@ impl Model<GenerateRequest, Generated> for Recorded {
         let Some(origin) = request.origin.clone() else { return self.model.ask(request, reply) };
         let (asked, stage) = (self.name.clone(), request.stage);
         let recording = self.recording.clone();
+        let question = recording
+            .prompts
+            .then(|| Words { system: request.system.clone(), prompt: request.prompt.clone() });
         let reply = reply.heard(move |answer: &Result<Generated, CallError>| {
             let Ok(Generated { text, confidence, model }) = answer.clone() else { return };
-            let line = Line { asked, stage, origin, text, confidence, model };
+            let line = Line { asked, stage, origin, text, confidence, model, question };
             if let Err(error) = recording.write(&line) {
                 tracing::error!(path = %recording.path.display(), "an answer is lost: {error}");
             }
@@ -128,6 +155,26 @@ impl Model<GenerateRequest, Generated> for Recorded {
         let asked = self.model.ask(request, reply);
         asked.map_err(|Busy { request, reply }| Busy { request, reply: reply.unheard() })
     }
+}
+
+/// The lines of a file of answers.
+///
+/// # Errors
+/// The file cannot be read, or a line of it is no answer.
+pub fn lines(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<Line, AnswersError>> + use<>, AnswersError> {
+    let path = path.to_owned();
+    let failed = |source| AnswersError::File { path: path.clone(), source };
+    let lines = BufReader::new(File::open(&path).map_err(failed)?).lines();
+    Ok(lines.enumerate().map(move |(at, line)| {
+        let line = line.map_err(|source| AnswersError::File { path: path.clone(), source })?;
+        serde_json::from_str(&line).map_err(|source| AnswersError::Line {
+            path: path.clone(),
+            line: at + 1,
+            source,
+        })
+    }))
 }
 
 /// Recorded answers, which stand in for the models that gave them.
@@ -142,13 +189,9 @@ impl Answers {
     /// # Errors
     /// The file cannot be read, or a line of it is no answer.
     pub fn read(path: &Path) -> Result<Arc<Self>, AnswersError> {
-        let failed = |source| AnswersError::File { path: path.to_owned(), source };
-        let lines = BufReader::new(File::open(path).map_err(failed)?).lines();
         let mut by_key = HashMap::new();
-        for (at, line) in lines.enumerate() {
-            let wrong = |source| AnswersError::Line { path: path.to_owned(), line: at + 1, source };
-            let line: Line = serde_json::from_str(&line.map_err(failed)?).map_err(wrong)?;
-            let Line { asked, stage, origin, text, confidence, model } = line;
+        for line in lines(path)? {
+            let Line { asked, stage, origin, text, confidence, model, .. } = line?;
             by_key.insert((asked, stage, origin), Generated { text, confidence, model });
         }
         Ok(Arc::new(Self { path: path.to_owned(), by_key }))
@@ -247,7 +290,7 @@ mod tests {
     fn what_was_recorded_is_answered_again_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answers.jsonl");
-        let recording = Recording::create(&path).unwrap();
+        let recording = Recording::create(&path).unwrap().with_prompts(true);
         let model = recording.of("default", Arc::new(Echo));
         let first = ask(&*model, request("first", 0, Step::Answer)).unwrap();
         let second = ask(&*model, request("second", 0, Step::Again)).unwrap();
@@ -258,6 +301,15 @@ mod tests {
         assert!(model.ask(request("late", 2, Step::Answer), reply).is_ok());
         recording.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+
+        let questions = lines(&path).unwrap().map(|line| line.unwrap().question.unwrap().prompt);
+        assert_eq!(questions.collect::<Vec<_>>(), ["first", "second"]);
+
+        let bare = folder.path().join("bare.jsonl");
+        let recording = Recording::create(&bare).unwrap();
+        ask(&*recording.of("default", Arc::new(Echo)), request("first", 0, Step::Answer)).unwrap();
+        recording.finish().unwrap();
+        assert!(lines(&bare).unwrap().all(|line| line.unwrap().question.is_none()));
 
         let answers = Answers::read(&path).unwrap();
         let model = answers.of("default");

@@ -75,6 +75,10 @@ pub struct AnswerFiles {
     /// place.
     #[arg(long, value_name = "FILE")]
     pub record_answers: Option<PathBuf>,
+    /// Write what the models were asked beside their answers, people's words included: `turnstream
+    /// explain --prompts` shows it.
+    #[arg(long, requires = "record_answers")]
+    pub record_prompts: bool,
 }
 
 /// The models that the stages in prompted form name, started; and the recording of their answers,
@@ -89,6 +93,7 @@ pub fn start(
 ) -> Result<(LanguageModels, Option<Recording>), LanguageModelError> {
     let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
     let recording = files.record_answers.as_deref().map(Recording::create).transpose()?;
+    let recording = recording.map(|recording| recording.with_prompts(files.record_prompts));
     let mut models = LanguageModels::new();
     for (stage, prompted) in config.prompted() {
         let name = &prompted.model;

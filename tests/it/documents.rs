@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 18] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -11,6 +11,7 @@ const DOCUMENTS: [&str; 17] = [
     "deploy/kafka/README.md",
     "docs/documents.md",
     "docs/exactly-once.md",
+    "docs/explain.md",
     "docs/generation.md",
     "docs/kafka.md",
     "docs/knowledge.md",

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 mod broker;
+mod chat;
 mod crash;
 mod demo;
 mod documents;
 mod documents_flow;
+mod explain;
 mod generation;
 mod invariants;
 mod kafka;

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use turnstream_schemas::{EventTime, Outcome, Speaker, Turn};
 
-use super::page::Page;
 use super::play::Heard;
-use super::served::Served;
-use super::spoken::Spoken;
 use super::{frame, print_counts, print_json, show};
-use crate::log::embedded::Message;
+use crate::cli::served::Served;
+use crate::explain::{Page, Spoken};
 
 /// The conversation's id.
 const CONVERSATION: &str = "chat";
@@ -48,7 +46,7 @@ pub(super) fn chat(
             _ if json => {}
             _ => show::turn(&mut page, &heard, &spoken)?,
         }
-        spoken.note(&heard);
+        heard.note_in(&mut spoken);
     }
     let summary = served.end()?;
     if json {
@@ -70,14 +68,10 @@ fn line(stdin: &mut dyn BufRead) -> anyhow::Result<Option<String>> {
 
 /// Puts one turn through the engine.
 fn say(served: &mut Served, words: &str, count: u64) -> anyhow::Result<Heard> {
-    let now = jiff::Timestamp::now().as_millisecond();
     let mut turn = Turn::new(CONVERSATION, Speaker::User, words);
     turn.turn_id = Some(format!("t{count}").into());
-    turn.timestamp = Some(EventTime(now));
-    let bytes = serde_json::to_vec(&turn)?;
-    let message = Message { value: Some(bytes.clone()), time_ms: Some(now), ..Message::default() };
-    let inputs = served.append(CONVERSATION, [message])?;
-    let input = inputs.first().context("the log gave no offset")?;
-    let outcome = served.outcome(input)?;
+    turn.timestamp = Some(EventTime(jiff::Timestamp::now().as_millisecond()));
+    let (input, bytes) = served.say(&turn)?;
+    let outcome = served.outcome(&input)?;
     Ok(Heard { bytes, turn: Some(turn), outcome })
 }

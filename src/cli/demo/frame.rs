@@ -4,10 +4,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::page::{Ink, Page, Text};
 use super::script::Conversation;
 use super::show;
 use crate::engine::Summary;
+use crate::explain::{Ink, Page, Text};
 use crate::tally::Tally;
 
 /// The dataflow in one line of words.

@@ -7,8 +7,9 @@ use anyhow::Context;
 use turnstream_schemas::{InputId, Outcome, ResponseId, Speaker, Turn};
 
 use super::script::{Conversation, Line};
-use super::served::Served;
+use crate::cli::served::Served;
 use crate::engine::Summary;
+use crate::explain::Spoken;
 use crate::log::embedded::Message;
 
 /// A record that went through the engine, and how it ended.
@@ -19,6 +20,18 @@ pub(super) struct Heard {
     pub(super) turn: Option<Turn>,
     /// How it ended.
     pub(super) outcome: Outcome,
+}
+
+impl Heard {
+    /// Takes note of what was said and answered.
+    pub(super) fn note_in(&self, spoken: &mut Spoken) {
+        if let Some(turn) = &self.turn {
+            spoken.note_turn(turn);
+        }
+        if let Outcome::Response(response) = &self.outcome {
+            spoken.note_response(response);
+        }
+    }
 }
 
 /// What was played.

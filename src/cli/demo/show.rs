@@ -4,14 +4,12 @@
 use std::io;
 
 use turnstream_schemas::{
-    ConfidenceKind, DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome,
-    RecalledTurn, RecalledVia, Recorded, RecordedReason, Response, Revision, RevisionKind, Speaker,
-    Stage, Turn,
+    DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome, RecalledTurn,
+    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Stage, Turn,
 };
 
-use super::page::{Ink, Page, Text};
 use super::play::Heard;
-use super::spoken::Spoken;
+use crate::explain::{Ink, Page, Spoken, Text, confidence_kind, recorded_because, revision_kind};
 
 /// Most concepts of one list that are shown; the rest is counted.
 const CONCEPTS: usize = 6;
@@ -143,12 +141,7 @@ fn revised(revisions: &[Revision]) -> Text {
     revisions.sort_by_key(|revision| revision.kind == RevisionKind::Prefer);
     let more = revisions.len().saturating_sub(REVISIONS);
     let shown = revisions.into_iter().take(REVISIONS).map(|revision| {
-        let (ink, kind) = match revision.kind {
-            RevisionKind::Drop => (Ink::Careful, "drop"),
-            RevisionKind::Add => (Ink::Good, "add"),
-            RevisionKind::Move => (Ink::Plain, "move"),
-            RevisionKind::Prefer => (Ink::Plain, "prefer"),
-        };
+        let (ink, kind) = revision_kind(revision.kind);
         let why = format!(" ({})", revision.why.trim_end_matches('.'));
         Text::new(ink, kind).and(Ink::Plain, format!(" {}", revision.what)).and(Ink::Quiet, why)
     });
@@ -228,11 +221,7 @@ fn evicted(page: &mut Page<'_>, evicted: &[Evicted], spoken: &Spoken) -> io::Res
 fn sureness(response: &Response) -> Text {
     let mut text = Text::default();
     if let Some(confidence) = response.confidence {
-        let kind = match confidence.kind {
-            ConfidenceKind::LowestLogit => "lowest logit",
-            ConfidenceKind::LowestLogProbability => "lowest log-probability",
-            ConfidenceKind::MeanRelevance => "mean relevance of what it states",
-        };
+        let kind = confidence_kind(confidence.kind);
         text = text.and(Ink::Quiet, format!("confidence {:.2} ({kind})", confidence.value));
     }
     if !response.degraded.is_empty() {
@@ -275,23 +264,7 @@ pub(super) fn reason(name: &str) -> &str {
 }
 
 fn recorded(page: &mut Page<'_>, recorded: &Recorded, spoken: &Spoken) -> io::Result<()> {
-    let why = match &recorded.reason {
-        RecordedReason::System => {
-            "an agent's own words: nothing to answer, and they are in the history now".to_owned()
-        }
-        RecordedReason::Echo(response) => {
-            let turn = response.as_str().into();
-            let label = spoken.label(&turn);
-            format!("our own answer {label} came back; it is in the history already")
-        }
-        RecordedReason::SupersededBy(agent) => format!(
-            "{agent} came before our answer was made, so the agent's words answer this turn"
-        ),
-        RecordedReason::DuplicateOf(turn) => {
-            format!("{turn} came before and was answered; nothing is done twice")
-        }
-        RecordedReason::Forgotten => "what was asked to be forgotten is gone".to_owned(),
-    };
+    let why = recorded_because(&recorded.reason, spoken);
     page.row("recorded", reason(recorded.reason.name()), &why.into())?;
     evicted(page, &recorded.evicted, spoken)
 }

@@ -3,12 +3,20 @@
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The widest page, in columns; wider lines are hard to read.
 const MAX_WIDTH: usize = 100;
 
 /// The narrowest: below it lines run over.
 const MIN_WIDTH: usize = 60;
+
+/// The least room that is left for words beside what stands before them; where there is less,
+/// lines run over.
+const MIN_ROOM: usize = 16;
+
+/// Wide characters that no line begins with.
+const CLOSING: &str = "，。！？：；、）」』》】〉”’…";
 
 /// Column of the second label of a row.
 const SECOND: usize = 12;
@@ -18,7 +26,7 @@ const TEXT: usize = 23;
 
 /// How words look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Ink {
+pub enum Ink {
     /// As everything else.
     #[default]
     Plain,
@@ -49,28 +57,28 @@ impl Ink {
 
 /// Words with their looks. A no-break space keeps two words on one line.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Text(Vec<(Ink, String)>);
+pub struct Text(Vec<(Ink, String)>);
 
 impl Text {
     /// Words that look like this.
-    pub(super) fn new(ink: Ink, words: impl Into<String>) -> Self {
+    pub fn new(ink: Ink, words: impl Into<String>) -> Self {
         Self(vec![(ink, words.into())])
     }
 
     /// And then these.
-    pub(super) fn and(mut self, ink: Ink, words: impl Into<String>) -> Self {
+    pub fn and(mut self, ink: Ink, words: impl Into<String>) -> Self {
         self.0.push((ink, words.into()));
         self
     }
 
     /// And then that text.
-    pub(super) fn then(mut self, text: Self) -> Self {
+    pub fn then(mut self, text: Self) -> Self {
         self.0.extend(text.0);
         self
     }
 
     /// Texts with this between them.
-    pub(super) fn joined(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
+    pub fn joined(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
         let mut joined = Self::default();
         for text in texts {
             if !joined.0.is_empty() {
@@ -82,18 +90,19 @@ impl Text {
     }
 
     /// Whether it has no words.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, words)| words.is_empty())
     }
 
-    /// The words, each with its looks in pieces: a change of ink does not part a word.
-    fn words(&self) -> Vec<Vec<(Ink, String)>> {
-        let mut words: Vec<Vec<(Ink, String)>> = Vec::new();
-        let mut inside = false;
+    /// The words, each with its looks in pieces: a change of ink does not part a word. Wide
+    /// characters, which are written without spaces, are words of their own.
+    fn words(&self) -> Vec<Word> {
+        let mut words: Vec<Word> = Vec::new();
+        let (mut spaced, mut wide) = (true, false);
         for (ink, text) in &self.0 {
             for character in text.chars() {
                 if character.is_whitespace() && character != '\u{a0}' {
-                    inside = false;
+                    spaced = true;
                     continue;
                 }
                 let shown = match character {
@@ -102,18 +111,34 @@ impl Text {
                     control if control.is_control() => '\u{fffd}',
                     other => other,
                 };
-                if !inside {
-                    words.push(Vec::new());
-                    inside = true;
+                let is_wide = shown.width() == Some(2);
+                let parted = (is_wide || wide) && !CLOSING.contains(shown);
+                if spaced || parted || words.is_empty() {
+                    words.push(Word { spaced, pieces: Vec::new() });
                 }
+                (spaced, wide) = (false, is_wide);
                 let Some(word) = words.last_mut() else { continue };
-                match word.last_mut() {
+                match word.pieces.last_mut() {
                     Some((last, piece)) if last == ink => piece.push(shown),
-                    _ => word.push((*ink, shown.to_string())),
+                    _ => word.pieces.push((*ink, shown.to_string())),
                 }
             }
         }
         words
+    }
+}
+
+/// What stands on one line.
+struct Word {
+    /// Whether a space stands before it, where it does not begin a line.
+    spaced: bool,
+    pieces: Vec<(Ink, String)>,
+}
+
+impl Word {
+    /// In columns.
+    fn width(&self) -> usize {
+        self.pieces.iter().map(|(_, piece)| piece.width()).sum()
     }
 }
 
@@ -129,41 +154,50 @@ impl From<String> for Text {
     }
 }
 
+/// Columns of the terminal at standard output, 100 at most; 100 where there is none.
+pub fn terminal_width() -> usize {
+    let stdout = io::stdout();
+    let terminal =
+        if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
+    terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0)).min(MAX_WIDTH)
+}
+
 /// Where rows are written.
-pub(super) struct Page<'out> {
+pub struct Page<'out> {
     out: &'out mut dyn Write,
     width: usize,
     colour: bool,
 }
 
 impl<'out> Page<'out> {
-    /// A page as wide as the terminal, within reason; [`MAX_WIDTH`] where there is none.
-    pub(super) fn new(out: &'out mut dyn Write, colour: bool) -> Self {
-        let stdout = io::stdout();
-        let terminal =
-            if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
-        let width = terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0));
-        Self { out, width: width.clamp(MIN_WIDTH, MAX_WIDTH), colour }
+    /// A page as wide as the terminal, within reason; 100 columns where there is none.
+    pub fn new(out: &'out mut dyn Write, colour: bool) -> Self {
+        Self::of_width(out, terminal_width().max(MIN_WIDTH), colour)
+    }
+
+    /// A page of so many columns.
+    pub fn of_width(out: &'out mut dyn Write, width: usize, colour: bool) -> Self {
+        Self { out, width, colour }
     }
 
     /// What the page is written to.
-    pub(super) fn out(&mut self) -> &mut dyn Write {
+    pub fn out(&mut self) -> &mut dyn Write {
         self.out
     }
 
     /// Has everything seen that was written.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
     /// An empty line.
-    pub(super) fn blank(&mut self) -> io::Result<()> {
+    pub fn blank(&mut self) -> io::Result<()> {
         writeln!(self.out)
     }
 
     /// A line across the page with a title in it.
-    pub(super) fn rule(&mut self, title: &str) -> io::Result<()> {
-        let rest = self.width.saturating_sub(title.chars().count() + 4);
+    pub fn rule(&mut self, title: &str) -> io::Result<()> {
+        let rest = self.width.saturating_sub(title.width() + 4);
         self.ink(Ink::Quiet, "── ")?;
         self.ink(Ink::Strong, title)?;
         self.ink(Ink::Quiet, &format!(" {}", "─".repeat(rest)))?;
@@ -171,43 +205,43 @@ impl<'out> Page<'out> {
     }
 
     /// A paragraph from the left edge.
-    pub(super) fn paragraph(&mut self, text: &Text) -> io::Result<()> {
-        self.wrapped(0, 0, text)
+    pub fn paragraph(&mut self, text: &Text) -> io::Result<()> {
+        self.wrapped(0, "", text)
     }
 
     /// A row with a label, a second one, and a text beside them, which wraps in its column. A
     /// row without text is not written.
-    pub(super) fn row(&mut self, label: &str, second: &str, text: &Text) -> io::Result<()> {
+    pub fn row(&mut self, label: &str, second: &str, text: &Text) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         self.ink(Ink::Plain, "  ")?;
         self.ink(Ink::Label, label)?;
-        let column = self.pad(2 + label.chars().count(), SECOND)?;
+        let column = self.pad(2 + label.width(), SECOND)?;
         self.ink(Ink::Quiet, second)?;
-        let column = self.pad(column + second.chars().count(), TEXT)?;
-        self.wrapped(column, TEXT, text)
+        let column = self.pad(column + second.width(), TEXT)?;
+        self.wrapped(column, &" ".repeat(TEXT), text)
     }
 
     /// A row with a label and a text beside it.
-    pub(super) fn item(&mut self, label: &str, text: &Text) -> io::Result<()> {
+    pub fn item(&mut self, label: &str, text: &Text) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         self.ink(Ink::Plain, "  ")?;
         self.ink(Ink::Label, label)?;
-        let column = self.pad(2 + label.chars().count(), SECOND)?;
-        self.wrapped(column, SECOND, text)
+        let column = self.pad(2 + label.width(), SECOND)?;
+        self.wrapped(column, &" ".repeat(SECOND), text)
     }
 
     /// A row whose text begins right after one label of its own looks.
-    pub(super) fn headed(&mut self, head: &Text, text: &Text) -> io::Result<()> {
+    pub fn headed(&mut self, head: &Text, text: &Text) -> io::Result<()> {
         let head = head.clone().and(Ink::Plain, "  ");
-        let column: usize = head.0.iter().map(|(_, words)| words.chars().count()).sum();
+        let column: usize = head.0.iter().map(|(_, words)| words.width()).sum();
         for (ink, words) in &head.0 {
             self.ink(*ink, words)?;
         }
-        self.wrapped(column, column, text)
+        self.wrapped(column, &" ".repeat(column), text)
     }
 
     /// Spaces from one column to another, at least one.
@@ -217,26 +251,68 @@ impl<'out> Page<'out> {
         Ok(from + spaces)
     }
 
-    /// Words from a column on; further lines begin at `indent`.
-    fn wrapped(&mut self, column: usize, indent: usize, text: &Text) -> io::Result<()> {
+    /// A text behind what its first line begins with, and what all further ones do.
+    pub fn branch(&mut self, first: &str, further: &str, text: &Text) -> io::Result<()> {
+        self.guide(first)?;
+        self.wrapped(first.width(), further, text)
+    }
+
+    /// Words from a column on; further lines begin with `further`.
+    fn wrapped(&mut self, column: usize, further: &str, text: &Text) -> io::Result<()> {
+        let room = self.width.saturating_sub(further.width()).max(MIN_ROOM);
+        let width = self.width.max(further.width() + MIN_ROOM);
         let mut column = column;
         let mut begun = false;
         for word in text.words() {
-            let length: usize = word.iter().map(|(_, piece)| piece.chars().count()).sum();
-            if begun && column + 1 + length > self.width {
-                write!(self.out, "\n{:indent$}", "")?;
-                column = indent;
+            let length = word.width();
+            let space = usize::from(word.spaced);
+            if begun && column + space + length > width {
+                writeln!(self.out)?;
+                self.guide(further)?;
+                column = further.width();
             } else if begun {
-                write!(self.out, " ")?;
-                column += 1;
+                write!(self.out, "{:space$}", "")?;
+                column += space;
             }
-            for (ink, piece) in &word {
-                self.ink(*ink, piece)?;
+            if length <= room {
+                for (ink, piece) in &word.pieces {
+                    self.ink(*ink, piece)?;
+                }
+                column += length;
+            } else {
+                column = self.broken(column, (width, further), &word)?;
             }
-            column += length;
             begun = true;
         }
         writeln!(self.out)
+    }
+
+    /// A word that is longer than a line.
+    fn broken(
+        &mut self,
+        column: usize,
+        (width, further): (usize, &str),
+        word: &Word,
+    ) -> io::Result<usize> {
+        let mut column = column;
+        for (ink, piece) in &word.pieces {
+            for character in piece.chars() {
+                let length = character.width().unwrap_or_default();
+                if column + length > width {
+                    writeln!(self.out)?;
+                    self.guide(further)?;
+                    column = further.width();
+                }
+                self.ink(*ink, character.encode_utf8(&mut [0; 4]))?;
+                column += length;
+            }
+        }
+        Ok(column)
+    }
+
+    /// What a line begins with.
+    fn guide(&mut self, guide: &str) -> io::Result<()> {
+        self.ink(if guide.trim().is_empty() { Ink::Plain } else { Ink::Quiet }, guide)
     }
 
     fn ink(&mut self, ink: Ink, words: &str) -> io::Result<()> {
@@ -283,6 +359,14 @@ mod tests {
         assert_eq!(plain, "yes!\n");
         let coloured = written(60, true, |page| page.paragraph(&text));
         assert!(coloured.starts_with("\u{1b}[") && coloured.ends_with("!\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn wide_characters_break_anywhere_but_before_a_full_stop_and_long_words_break() {
+        let shown = |text: &str| written(20, false, |page| page.branch("├─ ", "│  ", &text.into()));
+        assert_eq!(shown("我想去北京旅游那里。好"), "├─ 我想去北京旅游那\n│  里。好\n");
+        assert_eq!(shown("我想去北京旅游那。好"), "├─ 我想去北京旅游\n│  那。好\n");
+        assert_eq!(shown("abcdefghijklmnopqrstuv w"), "├─ abcdefghijklmnopq\n│  rstuv w\n");
     }
 
     #[test]

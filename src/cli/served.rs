@@ -1,5 +1,5 @@
-//! An embedded log in memory that an engine serves, seen from its clients: they append turns and
-//! read what was committed.
+//! An embedded log that an engine of this process serves, seen from its clients: they append turns
+//! and read what was committed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,25 +8,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use turnstream_schemas::{InputId, Outcome, Recorded, Response};
+use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 
-use crate::config::Config;
 use crate::engine::{Ends, EngineError, Summary, serve};
-use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Record, Topic, letters};
-use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 
-/// Partitions of every topic: two, so that conversations lie on different ones.
-const PARTITIONS: i32 = 2;
+/// The group and the transactional id in an embedded log, as `turnstream run` has them.
+const NAME: &str = super::run::EMBEDDED_NAME;
 
 /// Records read at once.
 const READ_RECORDS: usize = 64;
 
-/// How long a client sleeps while nothing is there. A turn takes about as long.
+/// How long a client sleeps while nothing is there. A turn of stages without models takes about as
+/// long.
 const NAP: Duration = Duration::from_millis(1);
 
-/// When a client gives up.
+/// When a client that has nothing to do meanwhile gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A log and the engine that serves it.
@@ -41,23 +40,26 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Opens the knowledge and starts an engine on an empty log.
-    pub(super) fn start(config: Config) -> anyhow::Result<Self> {
-        let workers = config.run.workers as usize;
-        let parts = Parts::new(config)?.with_documents()?;
-        let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
-        let parts = Parts { timings: true, publish_changes: true, ..parts };
-        let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
-        let log = EmbeddedLog::in_memory(&log)?;
-        let consumer = log.consumer("demo", Topic::Turns)?;
-        let producer = log.producer(&consumer, "demo")?;
-        let ends = Ends::new(consumer, producer);
+    /// Starts an engine on a log. What the log holds already is not read again.
+    pub(super) fn start(log: EmbeddedLog, parts: Parts) -> anyhow::Result<Self> {
+        let workers = parts.config.run.workers as usize;
+        let consumer = log.consumer(NAME, Topic::Turns)?;
+        let producer = log.producer(&consumer, NAME)?;
+        let mut ends = Ends::new(consumer, producer);
+        if parts.config.knowledge.live {
+            ends.knowledge = Some(Box::new(log.follower(Topic::Knowledge)));
+        }
         let topic = Arc::clone(&parts.topic.name);
+        let places = OUTCOMES
+            .iter()
+            .flat_map(|topic| (0..log.partitions()).map(|partition| (*topic, partition)));
+        let next = places.map(|(topic, partition)| ((topic, partition), log.end(topic, partition)));
+        let next = next.collect();
         let engine = std::thread::Builder::new().name("engine".to_owned());
         // It ends with its input, when the log is sealed.
         let engine = engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));
         let engine = engine.context("a thread could not be started")?;
-        Ok(Self { log, topic, engine: Some(engine), next: BTreeMap::new(), ended: BTreeMap::new() })
+        Ok(Self { log, topic, engine: Some(engine), next, ended: BTreeMap::new() })
     }
 
     /// Appends records of one conversation; the engine sees all of them at once.
@@ -73,20 +75,41 @@ impl Served {
         Ok(offsets.into_iter().map(input).collect())
     }
 
-    /// Waits until an input ended and gives its outcome.
+    /// Appends a turn, which comes to the log when it is said. Gives where it is, and its bytes.
+    pub(super) fn say(&self, turn: &Turn) -> anyhow::Result<(InputId, Vec<u8>)> {
+        let bytes = serde_json::to_vec(turn)?;
+        let time_ms = turn.timestamp.map(|time| time.millis());
+        let message = Message { value: Some(bytes.clone()), time_ms, ..Message::default() };
+        let inputs = self.append(turn.conversation_id.as_str(), [message])?;
+        let input = inputs.into_iter().next().context("the log gave no offset")?;
+        Ok((input, bytes))
+    }
+
+    /// Waits until an input ended and gives its outcome; a minute at most.
     pub(super) fn outcome(&mut self, input: &InputId) -> anyhow::Result<Outcome> {
         let started = Instant::now();
+        self.outcome_while(input, &mut || match started.elapsed() > PATIENCE {
+            true => bail!("{input} has not ended in {} s", PATIENCE.as_secs()),
+            false => Ok(()),
+        })
+    }
+
+    /// Waits for as long as it takes, with something to do meanwhile, again and again, and once
+    /// more after the end.
+    pub(super) fn outcome_while(
+        &mut self,
+        input: &InputId,
+        meanwhile: &mut dyn FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Outcome> {
         loop {
             self.read()?;
+            meanwhile()?;
             if let Some(outcome) = self.ended.remove(input) {
                 return Ok(outcome);
             }
             if self.engine.as_ref().is_none_or(JoinHandle::is_finished) {
                 self.join()?;
                 bail!("the engine stopped before {input} ended");
-            }
-            if started.elapsed() > PATIENCE {
-                bail!("{input} has not ended in {} s", PATIENCE.as_secs());
             }
             std::thread::sleep(NAP);
         }
@@ -108,21 +131,21 @@ impl Served {
 
     /// Reads what was committed since the last time.
     fn read(&mut self) -> anyhow::Result<()> {
-        for topic in [Topic::Responses, Topic::Recorded, Topic::DeadLetters] {
-            for partition in 0..PARTITIONS {
-                let next = self.next.entry((topic, partition)).or_default();
-                let (from, isolation) = (*next, Isolation::ReadCommitted);
-                let records = self.log.read(topic, partition, from, READ_RECORDS, isolation)?;
-                for record in records {
-                    *next = record.offset + 1;
-                    let outcome = outcome_of(topic, &record)?;
-                    self.ended.insert(outcome.input().clone(), outcome);
-                }
+        for ((topic, partition), next) in &mut self.next {
+            let (from, isolation) = (*next, Isolation::ReadCommitted);
+            let records = self.log.read(*topic, *partition, from, READ_RECORDS, isolation)?;
+            for record in records {
+                *next = record.offset + 1;
+                let outcome = outcome_of(*topic, &record)?;
+                self.ended.insert(outcome.input().clone(), outcome);
             }
         }
         Ok(())
     }
 }
+
+/// Where outcomes are.
+const OUTCOMES: [Topic; 3] = [Topic::Responses, Topic::Recorded, Topic::DeadLetters];
 
 fn outcome_of(topic: Topic, record: &Record) -> anyhow::Result<Outcome> {
     let value = record.value.as_deref();

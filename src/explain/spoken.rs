@@ -3,37 +3,30 @@
 
 use std::collections::BTreeMap;
 
-use turnstream_schemas::{Outcome, Span, Turn, TurnId};
-
-use super::play::Heard;
+use turnstream_schemas::{Response, Span, Turn, TurnId};
 
 /// The utterances of one conversation.
-#[derive(Clone, Default)]
-pub(super) struct Spoken {
+#[derive(Clone, Debug, Default)]
+pub struct Spoken {
     by_id: BTreeMap<String, Utterance>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Utterance {
     label: String,
     words: String,
 }
 
 impl Spoken {
-    /// Notes a record that was heard: its turn, and what was answered.
-    pub(super) fn note(&mut self, heard: &Heard) {
-        if let Some(turn) = &heard.turn {
-            self.note_turn(turn);
-        }
-        if let Outcome::Response(response) = &heard.outcome {
-            let label = format!("re:{}", response.turn_id);
-            let said = Utterance { label, words: response.text.clone() };
-            self.by_id.insert(response.response_id.to_string(), said);
-        }
+    /// Notes what was answered.
+    pub fn note_response(&mut self, response: &Response) {
+        let label = format!("re:{}", response.turn_id);
+        let said = Utterance { label, words: response.text.clone() };
+        self.by_id.insert(response.response_id.to_string(), said);
     }
 
     /// Notes what a turn said.
-    pub(super) fn note_turn(&mut self, turn: &Turn) {
+    pub fn note_turn(&mut self, turn: &Turn) {
         if let Some(id) = &turn.turn_id {
             let said = Utterance { label: id.to_string(), words: turn.text.clone() };
             self.by_id.entry(id.to_string()).or_insert(said);
@@ -41,17 +34,17 @@ impl Spoken {
     }
 
     /// What a turn is called: its id, and `re:` with the turn it answers for an answer of ours.
-    pub(super) fn label<'a>(&'a self, turn: &'a TurnId) -> &'a str {
+    pub fn label<'a>(&'a self, turn: &'a TurnId) -> &'a str {
         self.by_id.get(turn.as_str()).map_or(turn.as_str(), |said| &said.label)
     }
 
     /// What a turn said; empty where that is not known.
-    pub(super) fn words(&self, turn: &TurnId) -> &str {
+    pub fn words(&self, turn: &TurnId) -> &str {
         self.by_id.get(turn.as_str()).map_or("", |said| &said.words)
     }
 
     /// The words of a turn that a span covers; empty where they are not known.
-    pub(super) fn span(&self, turn: &TurnId, span: Span) -> &str {
+    pub fn span(&self, turn: &TurnId, span: Span) -> &str {
         span.of(self.words(turn)).unwrap_or_default()
     }
 }

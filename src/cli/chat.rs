@@ -1,0 +1,225 @@
+//! `turnstream chat`: a conversation with the engine, typed at a terminal or read from a pipe.
+//!
+//! Each line is a turn on an embedded log, in memory or in a directory, which an engine of this
+//! process [serves](crate::engine::serve) as `turnstream run` does. A response is shown while its
+//! model writes it, and whole where no model does.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use turnstream_operators::form::Form;
+use turnstream_operators::ingest::InputTopic;
+use turnstream_operators::model::Listener;
+use turnstream_schemas::Outcome;
+
+use super::demo::print_counts;
+use super::explain::takes_colour;
+use super::{load_config, print_json, signals};
+use crate::config::Config;
+use crate::explain::Shown;
+use crate::log::Topic;
+use crate::log::embedded::EmbeddedLog;
+use crate::model::answers::Recording;
+use crate::model::language::AnswerFiles;
+use crate::parts::Parts;
+
+mod attention;
+mod lines;
+mod session;
+mod view;
+
+use attention::Attention;
+use lines::{Command, Line, Lines};
+use session::Session;
+use view::View;
+
+/// Talk with the engine: each line that you type is a turn, and the response is shown as it is
+/// written.
+///
+/// The engine runs in this process, with an embedded log in memory, or in a directory where the
+/// conversation is to go on another time. Kafka is not touched, whatever the configuration says.
+/// Without a configuration no language model is used: a realiser puts facts into sentences.
+///
+/// At a terminal, Ctrl-C ends what is being written: the turn goes on without its model, as the
+/// stage's on_failure says. Ctrl-D ends the chat. A line that begins with a slash is a command;
+/// /help lists them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream chat
+  turnstream chat --config prompted.toml --persona \"I have a dog.\" --persona \"I bake bread.\"
+  turnstream chat --data conversations --conversation monday
+  turnstream chat --language zh
+  turnstream chat --json < turns.txt > responses.jsonl")]
+pub struct Args {
+    /// The configuration; the defaults where it is not given. Of the section log only log.embedded
+    /// is used.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Workers of the dataflow, 1 to 256; overrides run.workers.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub workers: Option<u32>,
+    /// Keep the conversation in the embedded log of that directory, made where it is not there, and
+    /// go on with what it holds. `turnstream run` and `explain` can read it.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The conversation's id.
+    #[arg(long, value_name = "ID", default_value = "chat")]
+    pub conversation: String,
+    /// A sentence that describes you; may be given several times.
+    #[arg(long, value_name = "SENTENCE")]
+    pub persona: Vec<String>,
+    /// The language that you write, such as en or zh; told from the script where it is not given.
+    #[arg(long, value_name = "TAG")]
+    pub language: Option<String>,
+    /// Your id, where histories are kept by user.
+    #[arg(long, value_name = "ID")]
+    pub user: Option<String>,
+    /// Where answers of language models come from and go to.
+    #[command(flatten)]
+    pub answer_files: AnswerFiles,
+    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    #[arg(long)]
+    pub no_color: bool,
+    /// Print one response record a line, and last one JSON object with counts; everything else goes
+    /// to standard error.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Talks until the end of input.
+///
+/// # Errors
+/// Where the configuration is wrong, a model cannot be used, the directory cannot be opened, the
+/// engine stops, or `out` cannot be written to.
+pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let config = config(args)?;
+    let (session, recording) = open(args, config)?;
+    let mut stderr = std::io::stderr();
+    let mut nowhere = std::io::sink();
+    let (shown, records): (&mut dyn Write, &mut dyn Write) =
+        if args.json { (&mut stderr, out) } else { (out, &mut nowhere) };
+    let colour = !args.json && !args.no_color && takes_colour();
+    let mut chat = Chat {
+        session,
+        view: View::new(shown, colour),
+        records,
+        interrupted: Arc::default(),
+        time: Duration::ZERO,
+    };
+    let mut lines = Lines::open(args.json, colour)?;
+    if std::io::stdin().is_terminal() {
+        // From here on: a model that is being loaded can be left at once.
+        chat.interrupted = signals::interruptions()?;
+        chat.view.note(&chat.session.introduction())?;
+    }
+    chat.serve(&mut lines)?;
+    let Chat { session, records, time, .. } = chat;
+    let summary = session.end()?;
+    recording.map_or(Ok(()), |recording| recording.finish())?;
+    print_counts(records, &summary, time)?;
+    Ok(())
+}
+
+/// What a chat needs of the configuration.
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let mut config = load_config(args.config.as_deref())?.value;
+    if let Some(workers) = args.workers {
+        config.run.workers = workers;
+    }
+    // Somebody waits for every outcome.
+    config.commit.interval_ms = 0;
+    config.commit.publish_recorded = true;
+    // Nobody else can write to a log in memory.
+    config.knowledge.live &= args.data.is_some();
+    Ok(config)
+}
+
+/// The engine, with models that can be interrupted and that tell what they write.
+fn open(args: &Args, config: Config) -> anyhow::Result<(Session, Option<Recording>)> {
+    let log = match &args.data {
+        Some(directory) => EmbeddedLog::in_directory(directory, &config.log.embedded)?,
+        None => EmbeddedLog::in_memory(&config.log.embedded)?,
+    };
+    let parts = Parts::new(config)?.with_documents()?;
+    let (mut parts, recording) = parts.with_language_models(&args.answer_files)?;
+    let (attention, pieces) = Attention::new();
+    for (name, model) in &mut parts.language_models {
+        *model = attention.of(name, Arc::clone(model));
+    }
+    // That somebody reads along; who it is, is said request by request.
+    parts.listener = Some(Listener(Arc::new(|_| ())));
+    parts.topic =
+        InputTopic { partitions: Some(log.partitions()), ..InputTopic::from(Topic::Turns.name()) };
+    let session = Session::start(args, log, parts, attention, pieces)?;
+    Ok((session, recording))
+}
+
+/// What is under way.
+struct Chat<'a> {
+    session: Session,
+    view: View<'a>,
+    /// Where records go; nowhere where a person reads.
+    records: &'a mut dyn Write,
+    /// Whether somebody wants the turn to end.
+    interrupted: Arc<AtomicBool>,
+    time: Duration,
+}
+
+impl Chat<'_> {
+    /// Serves what is typed until the end.
+    fn serve(&mut self, lines: &mut Lines) -> anyhow::Result<()> {
+        loop {
+            match lines.next(&mut self.view)? {
+                Line::Words(words) => self.turn(&words)?,
+                Line::Command(Command::Quit) | Line::End => return Ok(()),
+                Line::Command(command) => self.obey(&command)?,
+                Line::Interrupted => self.view.note("Ctrl-D or /quit ends the chat")?,
+            }
+        }
+    }
+
+    fn turn(&mut self, words: &str) -> anyhow::Result<()> {
+        let asked = Instant::now();
+        self.interrupted.store(false, Ordering::Relaxed);
+        let outcome = self.session.turn(words, &mut self.view, &self.interrupted)?;
+        self.time += asked.elapsed();
+        self.interrupted.store(false, Ordering::Relaxed);
+        if let Outcome::Response(response) = &outcome {
+            print_json(self.records, response)?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, command: &Command) -> anyhow::Result<()> {
+        let asked = match command {
+            Command::Explain => Vec::new(),
+            Command::Prompts => self.session.asked(),
+            Command::Quit | Command::Help => return Ok(self.view.write(lines::HELP)?),
+            Command::Unknown(name) => {
+                let note = format!("no command is called {name}; /help lists them");
+                return Ok(self.view.note(&note)?);
+            }
+        };
+        let shown = Shown { asked: &asked, ..Shown::default() };
+        match self.session.explained(shown, self.view.is_coloured()) {
+            None => self.view.note("there is no response yet")?,
+            Some(_) if asked.is_empty() && *command == Command::Prompts => {
+                self.view.note("no language model was asked for the last response")?;
+            }
+            Some(tree) => self.view.write(&tree)?,
+        }
+        Ok(())
+    }
+}
+
+/// Who words the responses, for the introduction.
+fn wording(config: &Config) -> String {
+    match config.generation.form {
+        Form::Prompted => format!("the language model {}", config.generation.prompted.model),
+        _ => "a realiser without a language model".to_owned(),
+    }
+}

@@ -1,0 +1,122 @@
+//! One conversation with an engine of this process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::Receiver;
+use turnstream_schemas::{EventTime, Outcome, Response, Speaker, Turn};
+
+use super::attention::{Attention, Piece};
+use super::view::View;
+use super::{Args, wording};
+use crate::cli::explain::{shown, words};
+use crate::cli::served::Served;
+use crate::engine::Summary;
+use crate::explain::{Asked, Shown, Spoken};
+use crate::log::embedded::{EmbeddedLog, partition_of};
+use crate::parts::Parts;
+
+/// A conversation, and what was said in it.
+pub(super) struct Session {
+    served: Served,
+    attention: Attention,
+    pieces: Receiver<Piece>,
+    /// A turn without words.
+    blank: Turn,
+    spoken: Spoken,
+    /// Turns that were there when it began.
+    earlier: u64,
+    latest: Option<Box<Response>>,
+    wording: String,
+    threshold: f64,
+}
+
+impl Session {
+    /// Starts the engine on a log, and reads what that holds of the conversation.
+    pub(super) fn start(
+        args: &Args,
+        log: EmbeddedLog,
+        parts: Parts,
+        attention: Attention,
+        pieces: Receiver<Piece>,
+    ) -> anyhow::Result<Self> {
+        let mut blank = Turn::new(&args.conversation, Speaker::User, "");
+        blank.persona.clone_from(&args.persona);
+        blank.language.clone_from(&args.language);
+        blank.user_id = args.user.as_deref().map(Into::into);
+        let mut spoken = Spoken::default();
+        let partition = partition_of(args.conversation.as_bytes(), log.partitions());
+        let earlier = words::conversation(&log, partition, &args.conversation, &mut spoken)?;
+        let (wording, threshold) = (wording(&parts.config), parts.config.gate.threshold);
+        let served = Served::start(log, parts)?;
+        let latest = None;
+        Ok(Self { served, attention, pieces, blank, spoken, earlier, latest, wording, threshold })
+    }
+
+    /// What a person should know who begins to type.
+    pub(super) fn introduction(&self) -> String {
+        let Self { blank, earlier, wording, .. } = self;
+        let earlier = match earlier {
+            0 => String::new(),
+            1 => ", which has 1 turn".to_owned(),
+            turns => format!(", which has {turns} turns"),
+        };
+        let conversation = &blank.conversation_id;
+        format!(
+            "conversation {conversation}{earlier}; responses are worded by {wording}. /help lists \
+             commands, Ctrl-D ends it"
+        )
+    }
+
+    /// Puts one turn through the engine, and shows its response while it is written.
+    pub(super) fn turn(
+        &mut self,
+        words: &str,
+        view: &mut View<'_>,
+        interrupted: &AtomicBool,
+    ) -> anyhow::Result<Outcome> {
+        let Self { served, attention, pieces, blank, spoken, latest, .. } = self;
+        let now = EventTime(jiff::Timestamp::now().as_millisecond());
+        let mut turn = Turn { text: words.to_owned(), timestamp: Some(now), ..blank.clone() };
+        attention.begin();
+        let (input, _) = served.say(&turn)?;
+        // The id that the engine gives it: unique also where a conversation goes on.
+        turn.turn_id = Some(input.turn_id());
+        spoken.note_turn(&turn);
+        let mut told = false;
+        let outcome = served.outcome_while(&input, &mut || {
+            for Piece { attempt, text, .. } in
+                pieces.try_iter().filter(|piece| piece.input == input && !told)
+            {
+                view.piece(attempt, &text)?;
+            }
+            if !told && interrupted.load(Ordering::Relaxed) {
+                told = true;
+                attention.interrupt(&input);
+                view.interrupted()?;
+            }
+            Ok(())
+        })?;
+        view.outcome(&outcome, spoken)?;
+        if let Outcome::Response(response) = &outcome {
+            spoken.note_response(response);
+            *latest = Some(response.clone());
+        }
+        Ok(outcome)
+    }
+
+    /// What the models were asked for the last response.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.latest.as_ref().map_or(Vec::new(), |latest| self.attention.asked(&latest.input))
+    }
+
+    /// The last response's path; nothing where there is none.
+    pub(super) fn explained(&self, with: Shown<'_>, colour: bool) -> Option<String> {
+        let with = Shown { threshold: Some(self.threshold), ..with };
+        self.latest.as_ref().map(|latest| shown(latest, &self.spoken, with, colour))
+    }
+
+    /// Ends the conversation, and the engine.
+    pub(super) fn end(self) -> anyhow::Result<Summary> {
+        self.served.end()
+    }
+}

@@ -1,0 +1,181 @@
+//! `turnstream explain`: one response's whole path, as a tree or as JSON.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use turnstream_schemas::Response;
+
+use super::{InputRefused, Usage, load_config, print_json};
+use crate::explain::{Asked, Fits, Shown, Spoken, terminal_width, tree};
+use crate::formats::Format;
+use crate::model::answers::{self, AnswersError};
+
+mod find;
+pub(super) mod words;
+
+use find::{Source, Wanted};
+
+/// How many pieces of evidence that were not selected are shown, unless all are asked for.
+const NOT_SELECTED: usize = 5;
+
+/// Show how one response came about: what was recalled, what the gate decided, what was demanded,
+/// found and selected, what wrote the answer, and what the models were asked.
+///
+/// The response is taken from a file of responses, from the directory of an embedded log, or from
+/// the topic of responses of the log that a configuration names; the latest one, unless another is
+/// named.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream explain responses.jsonl
+  turnstream explain responses.jsonl --turn c-17/t3 --log log.jsonl
+  turnstream explain responses.jsonl --line 12 --prompts answers.jsonl
+  turnstream explain --data conversations --json
+  turnstream explain --config turnstream.toml --response turns-0-4711 --all
+  tail -n 1 responses.jsonl | turnstream explain -")]
+pub struct Args {
+    /// Responses, one JSON record a line, as `replay --out` writes them; `-` for standard input.
+    #[arg(value_name = "RESPONSES", required_unless_present_any = ["data", "config"])]
+    pub responses: Option<PathBuf>,
+    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    #[arg(long, value_name = "DIR", conflicts_with = "responses")]
+    pub data: Option<PathBuf>,
+    /// The configuration. It says the gate's threshold, which no record bears; and which log is read
+    /// where neither RESPONSES nor --data is given.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The response of that id.
+    #[arg(long, value_name = "ID", group = "which")]
+    pub response: Option<String>,
+    /// The response to that turn: the conversation's id, a slash, and the turn's id.
+    #[arg(long, value_name = "CONVERSATION/TURN", group = "which")]
+    pub turn: Option<String>,
+    /// The response on that line of RESPONSES, from 1.
+    #[arg(long, value_name = "N", group = "which", requires = "responses")]
+    pub line: Option<u64>,
+    /// The log that was replayed, so that what people said is shown beside the ids of turns.
+    #[arg(long, value_name = "FILE", requires = "responses")]
+    pub log: Option<PathBuf>,
+    /// The shape of that log.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "log")]
+    pub format: Format,
+    /// Show what the models were asked: the file that --record-answers with --record-prompts wrote.
+    #[arg(long, value_name = "ANSWERS")]
+    pub prompts: Option<PathBuf>,
+    /// Show every piece of evidence, however many were not selected.
+    #[arg(long)]
+    pub all: bool,
+    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    #[arg(long)]
+    pub no_color: bool,
+    /// Print one JSON object instead: the record, the prompts, and the gate's threshold.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Explained<'a> {
+    response: &'a Response,
+    gate_threshold: Option<f64>,
+    prompts: Vec<Prompt<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Prompt<'a> {
+    #[serde(flatten)]
+    asked: &'a Asked,
+    fits: Fits,
+}
+
+/// Shows a response's path.
+///
+/// # Errors
+/// Where there is no such response, a file or the log cannot be read, or the answers that are named
+/// have no prompts for it.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.config.as_deref())?.value;
+    let source = Source::of(args, &config)?;
+    let wanted = Wanted::of(args);
+    let response = source.find(&wanted)?;
+    let spoken = words::of(&source, args, &response)?;
+    let threshold = args.config.is_some().then_some(config.gate.threshold);
+    let asked = match &args.prompts {
+        Some(path) => asked(path, &response)?,
+        None => Vec::new(),
+    };
+    if args.json {
+        let prompts = asked.iter().map(|asked| Prompt { asked, fits: asked.fits(&response) });
+        let prompts = prompts.collect();
+        let explained = Explained { response: &response, gate_threshold: threshold, prompts };
+        return Ok(print_json(out, &explained)?);
+    }
+    let shown = Shown {
+        spoken: Some(&spoken),
+        threshold,
+        not_selected: (!args.all).then_some(NOT_SELECTED),
+        asked: &asked,
+    };
+    let colour = !args.no_color && takes_colour();
+    out.write_all(tree(&response, &shown).render(terminal_width(), colour).as_bytes())?;
+    Ok(())
+}
+
+/// How a response's path is shown where it was just given, for `chat`.
+pub(super) fn shown(
+    response: &Response,
+    spoken: &Spoken,
+    shown: Shown<'_>,
+    colour: bool,
+) -> String {
+    let shown = Shown { spoken: Some(spoken), not_selected: Some(NOT_SELECTED), ..shown };
+    tree(response, &shown).render(terminal_width(), colour)
+}
+
+/// Whether standard output takes colours.
+pub(super) fn takes_colour() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// What the models were asked about the response's turn, by what was recorded.
+fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
+    let mut found: Vec<Asked> = Vec::new();
+    let mut without_prompts = 0;
+    let refused = |error: AnswersError| InputRefused::new(error.to_string(), "").caused_by(error);
+    for line in answers::lines(path).map_err(refused)? {
+        let line = line.map_err(refused)?;
+        if line.origin.input != response.input {
+            continue;
+        }
+        let Some(question) = line.question else {
+            without_prompts += 1;
+            continue;
+        };
+        let asked = Asked {
+            stage: line.stage,
+            step: line.origin.step,
+            model: line.asked,
+            prompt_hash: line.origin.prompt,
+            system: question.system,
+            prompt: question.prompt,
+            answer: Some(line.text),
+        };
+        // Of two of the same the later one counts, as in a replay.
+        found.retain(|one| (one.stage, one.step) != (asked.stage, asked.step));
+        found.push(asked);
+    }
+    if without_prompts > 0 && found.is_empty() {
+        let what = format!("{} has answers for this turn, and no prompts", path.display());
+        return Err(Usage::new(what, "record them with --record-prompts").into());
+    }
+    if found.is_empty() {
+        let (path, input) = (path.display(), &response.input);
+        let what = format!("{path} has no answer for {input}, which this response is for");
+        let remedy = "give the file that was recorded when the response was made, and a response \
+                      that a model had a part in";
+        return Err(Usage::new(what, remedy).into());
+    }
+    found.sort_by_key(|asked| (asked.stage, asked.step));
+    Ok(found)
+}

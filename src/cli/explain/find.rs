@@ -1,0 +1,170 @@
+//! Where responses are, and the one that is wanted.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use turnstream_schemas::Response;
+
+use super::Args;
+use crate::cli::{InputRefused, Usage};
+use crate::config::{Config, LogKind};
+use crate::log::embedded::EmbeddedLog;
+use crate::log::{Follower, LogError, Topic, kafka};
+
+/// How long one look at a topic waits.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Where responses are.
+pub(super) enum Source {
+    /// In a file, one a line.
+    File(PathBuf),
+    /// On standard input.
+    StandardInput,
+    /// In an embedded log.
+    Embedded(EmbeddedLog),
+    /// On Kafka.
+    Kafka(Box<kafka::KafkaConfig>),
+}
+
+/// Which response.
+pub(super) enum Wanted<'a> {
+    Latest,
+    OfId(&'a str),
+    /// By conversation and turn, with a slash between.
+    ToTurn(&'a str),
+    /// From 1.
+    OnLine(u64),
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn of(args: &'a Args) -> Self {
+        match (&args.response, &args.turn, args.line) {
+            (Some(id), ..) => Self::OfId(id),
+            (_, Some(turn), _) => Self::ToTurn(turn),
+            (_, _, Some(line)) => Self::OnLine(line),
+            _ => Self::Latest,
+        }
+    }
+
+    fn is(&self, response: &Response, line: u64) -> bool {
+        match self {
+            Self::Latest => true,
+            Self::OfId(id) => response.response_id.as_str() == *id,
+            Self::ToTurn(turn) => {
+                format!("{}/{}", response.conversation_id, response.turn_id) == *turn
+            }
+            Self::OnLine(wanted) => line == *wanted,
+        }
+    }
+
+    fn missing(&self) -> Usage {
+        let what = match self {
+            Self::Latest => "there are no responses".to_owned(),
+            Self::OfId(id) => format!("there is no response of the id `{id}`"),
+            Self::ToTurn(turn) => format!("there is no response to the turn `{turn}`"),
+            Self::OnLine(line) => format!("there is no line {line}"),
+        };
+        let remedy = "each response names its response_id, conversation_id and turn_id; an input \
+                      that was recorded, or is a dead letter, has none";
+        Usage::new(what, remedy)
+    }
+}
+
+impl Source {
+    /// What the arguments name.
+    pub(super) fn of(args: &Args, config: &Config) -> Result<Self, LogError> {
+        if let Some(path) = &args.responses {
+            let is_input = path.as_path() == Path::new("-");
+            return Ok(if is_input { Self::StandardInput } else { Self::File(path.clone()) });
+        }
+        let directory = match (&args.data, config.log.kind) {
+            (Some(data), _) => Some(data),
+            (None, LogKind::Embedded) => config.log.directory.as_ref(),
+            (None, LogKind::Kafka) => None,
+        };
+        let Some(directory) = directory else {
+            return Ok(Self::Kafka(Box::new(config.log.kafka.clone())));
+        };
+        if !directory.is_dir() {
+            // Opening it would make it.
+            let path = directory.display().to_string();
+            return Err(LogError::File { path, source: std::io::ErrorKind::NotFound.into() });
+        }
+        Ok(Self::Embedded(EmbeddedLog::in_directory(directory, &config.log.embedded)?))
+    }
+
+    /// The response that is wanted; where several are meant, the latest of them.
+    ///
+    /// # Errors
+    /// There is none, or they cannot be read.
+    pub(super) fn find(&self, wanted: &Wanted<'_>) -> anyhow::Result<Response> {
+        let mut found = None;
+        match self {
+            Self::Embedded(log) => {
+                latest(&mut log.follower(Topic::Responses), wanted, &mut found)?;
+            }
+            Self::Kafka(config) => {
+                latest(&mut kafka::follow(config, Topic::Responses)?, wanted, &mut found)?;
+            }
+            Self::File(_) | Self::StandardInput => self.each(|line, response| {
+                if wanted.is(&response, line) {
+                    found = Some(response);
+                }
+            })?,
+        }
+        found.ok_or_else(|| wanted.missing().into())
+    }
+
+    /// Every response of a file, with its line. None of a topic.
+    pub(super) fn each(&self, mut take: impl FnMut(u64, Response)) -> Result<(), InputRefused> {
+        let (lines, path): (Box<dyn BufRead>, _) = match self {
+            Self::File(path) => {
+                let refused = |error| InputRefused::new(format!("{}: {error}", path.display()), "");
+                let file = File::open(path).map_err(refused)?;
+                (Box::new(BufReader::new(file)), path.display().to_string())
+            }
+            Self::StandardInput => (Box::new(std::io::stdin().lock()), "standard input".to_owned()),
+            Self::Embedded(_) | Self::Kafka(_) => return Ok(()),
+        };
+        for (line, at) in lines.lines().zip(1..) {
+            let refused = |error: String| {
+                let remedy = "responses are what `turnstream replay --out` writes, one a line";
+                InputRefused::new(format!("{path}, line {at}: {error}"), remedy)
+            };
+            let line = line.map_err(|error| refused(error.to_string()))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            take(at, serde_json::from_str(&line).map_err(|error| refused(error.to_string()))?);
+        }
+        Ok(())
+    }
+}
+
+/// The latest response of a topic that is wanted, by the log's time and then by its place.
+fn latest(
+    topic: &mut dyn Follower,
+    wanted: &Wanted<'_>,
+    found: &mut Option<Response>,
+) -> Result<(), LogError> {
+    let mut latest = None;
+    loop {
+        for record in topic.poll(POLL)? {
+            let value = record.value.as_deref().unwrap_or_default();
+            let Ok(response) = serde_json::from_slice::<Response>(value) else {
+                let (partition, offset) = (record.partition, record.offset);
+                tracing::warn!(partition, offset, "passed over: it is no response");
+                continue;
+            };
+            let place = Some((record.time_ms, record.partition, record.offset));
+            if place > latest && wanted.is(&response, 0) {
+                (latest, *found) = (place, Some(response));
+            }
+        }
+        if topic.has_caught_up() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the language models were asked for a response, and whether it fits the response: the
+//! response names each stage's model and the hash of its prompt.
+
+use serde::Serialize;
+use turnstream_operators::model::Step;
+use turnstream_schemas::{ModelUsed, Response, Stage};
+
+use super::page::{Ink, Text};
+use super::tree::Tree;
+
+/// One question to a language model, as it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// The stage that asked.
+    pub stage: Stage,
+    /// Which of the stage's questions it is.
+    pub step: Step,
+    /// The model's name in the configuration.
+    pub model: String,
+    /// The hash of the prompt's template, as responses bear it.
+    pub prompt_hash: String,
+    /// What the model was told about its task.
+    pub system: String,
+    /// What it was asked, the dialogue included.
+    pub prompt: String,
+    /// What it answered; `null` where it did not.
+    pub answer: Option<String>,
+}
+
+/// Whether a question is one that a response came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fits {
+    /// The response names this prompt for the stage; and where the stage is generation, the answer
+    /// is the response's text.
+    Used,
+    /// The response names no prompt for the stage: the answer could not be used.
+    NotUsed,
+    /// The response names another prompt: the question is of another configuration.
+    OtherPrompt,
+    /// The response names this prompt and says something else: the answer is of another run.
+    OtherAnswer,
+}
+
+impl Asked {
+    /// Whether the response came from it.
+    pub fn fits(&self, response: &Response) -> Fits {
+        let used = match self.stage {
+            Stage::Generation => Some(&response.model),
+            stage => response.models.get(&stage),
+        };
+        let Some(hash) = used.and_then(|ModelUsed { prompt_hash, .. }| prompt_hash.as_ref()) else {
+            return Fits::NotUsed;
+        };
+        if *hash != self.prompt_hash {
+            return Fits::OtherPrompt;
+        }
+        let said = self.answer.as_deref().unwrap_or_default().trim();
+        match self.stage == Stage::Generation && said != response.text {
+            true => Fits::OtherAnswer,
+            false => Fits::Used,
+        }
+    }
+
+    /// As a branch of a response's tree.
+    pub(super) fn tree(&self, response: &Response) -> Tree {
+        let step = match self.step {
+            Step::Think => ", to think first",
+            Step::Answer => "",
+            Step::Again => ", once more, since the answer before could not be read",
+        };
+        let fits = match self.fits(response) {
+            Fits::Used => Text::new(Ink::Good, "this response's"),
+            Fits::NotUsed => Text::new(Ink::Careful, "the answer was not used"),
+            Fits::OtherPrompt => {
+                Text::new(Ink::Careful, "NOT this response's: it names another prompt")
+            }
+            Fits::OtherAnswer => {
+                Text::new(Ink::Careful, "NOT this response's: the answer is another")
+            }
+        };
+        let head = Text::new(Ink::Label, self.stage.name())
+            .and(Ink::Plain, step)
+            .and(Ink::Quiet, format!(" model {}, prompt {}: ", self.model, self.prompt_hash))
+            .then(fits);
+        let answer = self.answer.as_deref().unwrap_or("no answer came");
+        Tree::leaf(head).with([
+            lines("task", &self.system),
+            lines("question", &self.prompt),
+            lines("answer", answer),
+        ])
+    }
+}
+
+/// A text line by line, as it is written.
+fn lines(label: &str, text: &str) -> Tree {
+    text.lines().filter(|line| !line.trim().is_empty()).fold(
+        Tree::leaf(Text::new(Ink::Label, label)),
+        |tree, line| {
+            let bare = line.trim_start();
+            let indent = "\u{a0}".repeat(line.len() - bare.len());
+            tree.and(format!("{indent}{bare}"))
+        },
+    )
+}

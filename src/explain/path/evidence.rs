@@ -1,0 +1,85 @@
+//! What the sources gave: facts of the graph and passages of documents, selected or not.
+
+use std::collections::BTreeMap;
+
+use turnstream_schemas::{Evidence, EvidenceSet, ModelUsed, Stage};
+
+use super::super::page::{Ink, Text};
+use super::super::tree::Tree;
+use super::decided;
+
+/// Nothing where there is none.
+pub(super) fn tree(
+    evidence: &[Evidence],
+    not_selected: Option<usize>,
+    models: &BTreeMap<Stage, ModelUsed>,
+) -> Option<Tree> {
+    if evidence.is_empty() {
+        return None;
+    }
+    let (selected, passed): (Vec<&Evidence>, Vec<&Evidence>) =
+        evidence.iter().partition(|evidence| evidence.selected);
+    let of = |set| evidence.iter().filter(|evidence| evidence.set == Some(set)).count();
+    let documents = evidence.iter().filter(|evidence| evidence.document.is_some()).count();
+    let counts = format!(
+        "{} of {} selected{}",
+        selected.len(),
+        evidence.len(),
+        decided(models, Stage::FactSelection)
+    );
+    let sets = [
+        (of(EvidenceSet::Foreseen), "foreseen"),
+        (of(EvidenceSet::Unforeseen), "unforeseen"),
+        (documents, "of documents"),
+    ];
+    let sets: Vec<String> = sets
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let head = Text::new(Ink::Label, "evidence ").and(Ink::Plain, counts).and(
+        Ink::Quiet,
+        if sets.is_empty() { String::new() } else { format!("; {}", sets.join(", ")) },
+    );
+    let shown = not_selected.unwrap_or(usize::MAX);
+    let more = passed.len().saturating_sub(shown);
+    let more = (more > 0).then(|| {
+        Tree::leaf(Text::new(Ink::Quiet, format!("and {more} more that were not selected")))
+    });
+    let below = selected.into_iter().chain(passed.into_iter().take(shown)).map(piece);
+    Some(Tree::leaf(head).with(below).with(more))
+}
+
+fn piece(evidence: &Evidence) -> Tree {
+    let (ink, mark) = match evidence.selected {
+        true => (Ink::Good, "selected"),
+        false => (Ink::Quiet, "passed over"),
+    };
+    let set = match evidence.set {
+        Some(EvidenceSet::Foreseen) => ", foreseen",
+        Some(EvidenceSet::Unforeseen) => ", unforeseen",
+        None => "",
+    };
+    let consistency = evidence.consistency;
+    let consistency = consistency.map(|it| format!(", consistency {:.2}", it.get()));
+    let scores = format!(
+        "{set}, relevance {:.2}{} ",
+        evidence.relevance.get(),
+        consistency.unwrap_or_default()
+    );
+    let text = Text::new(ink, mark)
+        .and(Ink::Quiet, scores)
+        .and(Ink::Plain, &*evidence.text)
+        .and(Ink::Quiet, format!(" {}{}", evidence.source, of_document(evidence)));
+    Tree::leaf(text)
+}
+
+fn of_document(evidence: &Evidence) -> String {
+    let Some(passage) = &evidence.document else { return String::new() };
+    let title = if passage.title.is_empty() { &passage.document } else { &passage.title };
+    let by = |name, score: Option<turnstream_schemas::Score>| {
+        score.map(|score| format!(", by {name} {:.2}", score.get())).unwrap_or_default()
+    };
+    let (words, meaning) = (by("words", passage.by_words), by("meaning", passage.by_meaning));
+    format!(", \"{title}\", passage {}{words}{meaning}", passage.chunk)
+}

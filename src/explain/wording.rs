@@ -1,0 +1,46 @@
+//! What is said in words of what stands in records by its name, here and in the demo.
+
+use turnstream_schemas::{ConfidenceKind, RecordedReason, RevisionKind};
+
+use super::page::Ink;
+use super::spoken::Spoken;
+
+/// What a confidence measures.
+pub fn confidence_kind(kind: ConfidenceKind) -> &'static str {
+    match kind {
+        ConfidenceKind::LowestLogit => "lowest logit",
+        ConfidenceKind::LowestLogProbability => "lowest log-probability",
+        ConfidenceKind::MeanRelevance => "mean relevance of what it states",
+    }
+}
+
+/// What cross revision did, and whether that is a gain or a loss.
+pub fn revision_kind(kind: RevisionKind) -> (Ink, &'static str) {
+    match kind {
+        RevisionKind::Drop => (Ink::Careful, "drop"),
+        RevisionKind::Add => (Ink::Good, "add"),
+        RevisionKind::Move => (Ink::Plain, "move"),
+        RevisionKind::Prefer => (Ink::Plain, "prefer"),
+    }
+}
+
+/// Why a turn was recorded and not answered.
+pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
+    match reason {
+        RecordedReason::System => {
+            "an agent's own words: nothing to answer, and they are in the history now".to_owned()
+        }
+        RecordedReason::Echo(response) => {
+            let turn = response.as_str().into();
+            let label = spoken.label(&turn);
+            format!("our own answer {label} came back; it is in the history already")
+        }
+        RecordedReason::SupersededBy(agent) => format!(
+            "{agent} came before our answer was made, so the agent's words answer this turn"
+        ),
+        RecordedReason::DuplicateOf(turn) => {
+            format!("{turn} came before and was answered; nothing is done twice")
+        }
+        RecordedReason::Forgotten => "what was asked to be forgotten is gone".to_owned(),
+    }
+}

@@ -98,7 +98,7 @@ pub fn cross_revision<'scope>(
     let chosen = Chosen {
         stage: Stage::CrossRevision,
         form: config.form,
-        prompted: &config.prompted,
+        prompted: config.prompted,
         on_failure: config.on_failure,
     };
     let parts = Deciding {
@@ -114,7 +114,7 @@ pub fn cross_revision<'scope>(
         },
         join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
     };
-    let (demanded, faults) = deciding(pairs, &chosen, resources, parts);
+    let (demanded, faults) = deciding(pairs, chosen, resources, parts);
     (demanded, faults.concat(half_failed))
 }
 

@@ -15,10 +15,10 @@ use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 
 /// What the configuration chooses for a stage.
-pub(crate) struct Chosen<'c> {
+pub(crate) struct Chosen {
     pub stage: Stage,
     pub form: Form,
-    pub prompted: &'c PromptedConfig,
+    pub prompted: PromptedConfig,
     pub on_failure: OnFailure,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Deciding<Lexical, Without, Fill, Read, Join> {
 /// Decides about every turn: turns in, (turns with the decision, faults) out.
 pub(crate) fn deciding<'scope, I, O, T, A, FL, FW, FF, FR, FJ>(
     turns: StreamVec<'scope, Epoch, I>,
-    chosen: &Chosen<'_>,
+    chosen: Chosen,
     resources: &Resources,
     parts: Deciding<FL, FW, FF, FR, FJ>,
 ) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
@@ -54,23 +54,23 @@ where
     FR: Fn(&I, A, String) -> Result<T, Fault> + 'static,
     FJ: Fn(I, T) -> O + 'static,
 {
-    let Chosen { form, on_failure, .. } = *chosen;
+    let Chosen { stage: of, form, prompted: prompting, on_failure } = chosen;
     let Deciding { lexical, without, fill, read, join } = parts;
-    let asking = resources.asking(chosen.stage, form, chosen.prompted, on_failure);
+    let asking = resources.asking(of, form, &prompting, on_failure);
     let Some(asking) = asking else {
         let without = Rc::new(without);
         let fallback = Rc::clone(&without);
         let work =
             move |turn: &I| Ok(if form == Form::Off { without(turn) } else { lexical(turn) });
         let work = Work { work, fallback: move |turn: &I| fallback(turn), join };
-        return stage(turns, chosen.stage, resources.shell(on_failure), work);
+        return stage(turns, of, resources.shell(on_failure), work);
     };
     let fallback = move |turn: &I| {
         let by_rules = (on_failure == OnFailure::Lexical)
             .then(|| catch_unwind(AssertUnwindSafe(|| lexical(turn))).ok());
         by_rules.flatten().unwrap_or_else(|| without(turn))
     };
-    prompted(turns, chosen.stage, asking, Reading { fill, read, fallback, join })
+    prompted(turns, of, asking, Reading { fill, read, fallback, join })
 }
 
 #[cfg(test)]

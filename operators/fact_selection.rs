@@ -127,7 +127,7 @@ pub fn fact_selection<'scope>(
     let chosen = Chosen {
         stage: Stage::FactSelection,
         form: config.form,
-        prompted: &config.prompted,
+        prompted: config.prompted,
         on_failure: config.on_failure,
     };
     let parts = Deciding {
@@ -139,7 +139,7 @@ pub fn fact_selection<'scope>(
         },
         join: grounded,
     };
-    let (selected, faults) = deciding(turns, &chosen, resources, parts);
+    let (selected, faults) = deciding(turns, chosen, resources, parts);
     (selected.concat(nothing), faults.concat(nothing_faults))
 }
 

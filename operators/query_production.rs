@@ -122,7 +122,7 @@ pub fn query_production<'scope>(
     let chosen = Chosen {
         stage: Stage::QueryProduction,
         form: config.form,
-        prompted: &config.prompted,
+        prompted: config.prompted,
         on_failure: config.on_failure,
     };
     let parts = Deciding {
@@ -138,7 +138,7 @@ pub fn query_production<'scope>(
         },
         join: |turn, (queries, thought)| Queried { turn, queries, thought },
     };
-    let (values, faults) = deciding(turns, &chosen, resources, parts);
+    let (values, faults) = deciding(turns, chosen, resources, parts);
     halves(values, faults)
 }
 

@@ -111,7 +111,7 @@ pub fn topic_planning<'scope>(
     let chosen = Chosen {
         stage: Stage::TopicPlanning,
         form: config.form,
-        prompted: &config.prompted,
+        prompted: config.prompted,
         on_failure: config.on_failure,
     };
     let parts = Deciding {
@@ -124,7 +124,7 @@ pub fn topic_planning<'scope>(
         },
         join: |turn, (topics, thought)| Planned { turn, topics, thought },
     };
-    let (values, faults) = deciding(turns, &chosen, resources, parts);
+    let (values, faults) = deciding(turns, chosen, resources, parts);
     halves(values, faults)
 }
 

@@ -77,7 +77,7 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
         Err(Refused::Form { stage, form }) => {
-            checks.problem("form", format!("{stage} has no {form} form"), "write \"lexical\"")
+            checks.problem("form", format!("{stage} has no {form} form"), "write \"lexical\"");
         }
         Err(Refused::Range { key, range, .. }) => {
             checks.problem(key, format!("expected {range}"), "");

@@ -88,6 +88,6 @@ fn tokens_become_the_text_again() {
 fn a_way_to_cut_that_is_not_known_is_refused_by_name() {
     let mut vocabulary = fixture().vocabularies.remove(1);
     vocabulary.pre = Some("unheard-of".to_owned());
-    let refused = build(&vocabulary.metadata()).err().expect("refused");
+    let Err(refused) = build(&vocabulary.metadata()) else { panic!("it is refused") };
     assert!(refused.contains("unheard-of") && refused.contains("tokenizer.json"), "{refused}");
 }

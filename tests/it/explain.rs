@@ -31,15 +31,15 @@ fn succeeded(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Replays a log of ours, and gives the responses.
-fn replayed(folder: &Path, more: &[&str]) -> Vec<Response> {
-    let lines = SAID.map(|(conversation, turn, text)| {
+/// Replays a log of ours of so many turns, and gives the responses.
+fn replayed(folder: &Path, turns: usize, more: &[&str]) -> Vec<Response> {
+    let lines = SAID[..turns].iter().map(|(conversation, turn, text)| {
         json!({ "conversation_id": conversation, "turn_id": turn, "speaker": "user", "text": text })
             .to_string()
             + "\n"
     });
     let (log, out) = (file(folder, "log.jsonl"), file(folder, "responses.jsonl"));
-    std::fs::write(&log, lines.concat()).expect("a log");
+    std::fs::write(&log, lines.collect::<String>()).expect("a log");
     succeeded(&[&["replay", &log, "--out", &out, "--timings"], more].concat());
     let responses = std::fs::read_to_string(&out).expect("responses");
     responses.lines().map(|line| serde_json::from_str(line).expect("a response")).collect()
@@ -48,7 +48,7 @@ fn replayed(folder: &Path, more: &[&str]) -> Vec<Response> {
 #[test]
 fn any_response_of_a_file_can_be_explained() {
     let folder = tempfile::tempdir().expect("a folder");
-    let responses = replayed(folder.path(), &[]);
+    let responses = replayed(folder.path(), 4, &[]);
     let (out, log) = (file(folder.path(), "responses.jsonl"), file(folder.path(), "log.jsonl"));
     let json = |args: &[&str]| -> Value {
         let printed = succeeded(&[&["explain", &out, "--json"], args].concat());
@@ -106,7 +106,7 @@ fn any_response_of_a_file_can_be_explained() {
 #[test]
 fn what_cannot_be_explained_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    replayed(folder.path(), &[]);
+    replayed(folder.path(), 4, &[]);
     let out = file(folder.path(), "responses.jsonl");
     let refused = |args: &[&str], code: i32, said: &str| {
         let output = run(&[&["explain"], args].concat());
@@ -131,7 +131,7 @@ fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     let Some(config) = prompted_generation(folder.path()) else { return };
     let answers = file(folder.path(), "answers.jsonl");
     let recorded = ["--config", &config, "--record-answers", &answers, "--record-prompts"];
-    let responses = replayed(folder.path(), &recorded);
+    let responses = replayed(folder.path(), 2, &recorded);
     let out = file(folder.path(), "responses.jsonl");
     let asked = |line: &str| -> Value {
         let args = ["explain", &out, "--line", line, "--prompts", &answers, "--json"];
@@ -178,6 +178,6 @@ fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     let texts = |responses: &[Response]| -> Vec<String> {
         responses.iter().map(|response| response.text.clone()).collect()
     };
-    let again = replayed(folder.path(), &["--config", &config, "--answers", &answers]);
+    let again = replayed(folder.path(), 2, &["--config", &config, "--answers", &answers]);
     assert_eq!(texts(&again), texts(&responses));
 }

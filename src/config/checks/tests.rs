@@ -69,8 +69,8 @@ fn stages_and_logs_are_checked() {
         [
             "t.toml:2: gate.threshold: expected a number from 0 to 1",
             "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
-            "t.toml:6: query_production.form: the learned form of query_production is not there \
-             yet; write \"lexical\"",
+            "t.toml:6: query_production.form: query_production has no learned form; write \
+             \"lexical\"",
             "t.toml:10: log.kafka.group_id: expected a string that is not empty",
             "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
              or lower session_timeout_ms",

@@ -305,8 +305,12 @@ pub fn encoder_counted(
 
 fn no_such_model(folder: &Path) -> ModelError {
     let known = registry::MODELS.iter().map(|model| model.name);
-    let known =
-        ["static", "none", "server"].into_iter().chain(known).collect::<Vec<_>>().join(", ");
+    let known = ["static", "none"]
+        .into_iter()
+        .chain(known)
+        .chain(["server"])
+        .collect::<Vec<_>>()
+        .join(", ");
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 

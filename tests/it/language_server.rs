@@ -219,8 +219,12 @@ fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
     let key = api_key_env.as_deref().map_or(String::new(), |it| format!("api_key_env = {it:?}\n"));
     let config = format!(
         "[models]\nembedder = \"server\"\n[models.server]\nbase_url = {base_url:?}\n\
-         model = \"random\"\napi = \"embeddings\"\n{key}[documents]\ndirectory = {:?}\n\
-         [document_retrieval]\nform = \"dense\"\nmin_score = 0.0\n[gate]\nform = \"always\"\n",
+         model = \"random\"\napi = \"embeddings\"\n{key}"
+    );
+    std::fs::write(file("models.toml"), &config).expect("a configuration");
+    let config = format!(
+        "{config}[documents]\ndirectory = {:?}\n[document_retrieval]\nform = \"dense\"\n\
+         min_score = 0.0\n[gate]\nform = \"always\"\n",
         file("store")
     );
     std::fs::write(file("t.toml"), config).expect("a configuration");
@@ -238,7 +242,7 @@ fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(ended.status.success(), "{arguments:?}: {said}");
     };
-    let (config, store) = (file("t.toml"), file("store"));
+    let (models, config, store) = (file("models.toml"), file("t.toml"), file("store"));
     run(&[
         "documents",
         "import",
@@ -248,7 +252,7 @@ fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
         "--encoder",
         "server",
         "--config",
-        &config,
+        &models,
     ]);
     run(&["replay", &file("log.jsonl"), "--config", &config, "--out", &file("out.jsonl")]);
     let response = std::fs::read_to_string(file("out.jsonl")).expect("a response");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use turnstream_schemas::Response;
+use turnstream_schemas::{Evidence, Response};
 
 use crate::models::minilm;
 use crate::turnstream;
@@ -48,24 +48,23 @@ fn facts_that_share_no_more_words_are_ranked_by_meaning() {
              embedder = {embedder:?}\n"
         )
     };
-    let tails = |embedder: &str| {
+    let ranked = |embedder: &str| {
         let text = "My pet purrs and meows all night.";
         let response = response(folder.path(), text, &config(embedder));
         assert!(response.degraded.is_empty());
         let mut facts = response.evidence;
         facts.sort_by(|one, other| other.relevance.get().total_cmp(&one.relevance.get()));
-        facts.into_iter().filter_map(|evidence| Some(evidence.fact?.tail)).collect::<Vec<_>>()
+        let ranked = |evidence: Evidence| Some((evidence.fact?.tail, evidence.relevance.get()));
+        facts.into_iter().filter_map(ranked).collect::<Vec<_>>()
     };
+    let tails =
+        |embedder: &str| ranked(embedder).into_iter().map(|(tail, _)| tail).collect::<Vec<_>>();
     assert_eq!(tails("none"), ["dog", "parrot", "kitten"], "by words and strength");
     assert_eq!(tails("minilm"), ["dog", "parrot", "kitten"], "without vectors of the facts");
     run(&["knowledge", "embed", &snapshot, "--encoder", "static", "--json"]);
-    let by_table = tails("static");
-    assert_ne!(by_table, tails("none"), "by meaning, as the shipped table has it");
-    assert_eq!(
-        tails("minilm"),
-        by_table,
-        "by the table, as long as MiniLM's vectors are not there"
-    );
+    let by_table = ranked("static");
+    assert_ne!(by_table, ranked("none"), "by meaning, as the shipped table has it");
+    assert_eq!(ranked("minilm"), by_table, "by the table, without vectors by MiniLM");
     let embed = ["knowledge", "embed", &snapshot, "--encoder", "minilm", "--json"];
     let embedded = run(&embed);
     assert_eq!((&embedded["facts"], &embedded["dimensions"]), (&json!(3), &json!(384)));

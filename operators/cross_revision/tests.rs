@@ -249,3 +249,18 @@ fn the_two_stages_and_the_revision_run_as_one_flow() {
     let concepts: Vec<&str> = demanded[0].demand.topic_concepts().collect();
     assert_eq!(concepts, ["coffee", "caffeine", "coffee cup holder", "insomnia", "wake up"]);
 }
+
+#[test]
+fn what_was_found_by_meaning_is_the_subject_where_nothing_is_named() {
+    let kept = |lines: &[&str], explicit: &'static [(&str, &str, &str)], similarity| {
+        let demanding = Demanding { explicit, implicit: &["unicorn"], ..Default::default() };
+        let (mut pair, graph) = pair(lines, &demanding);
+        pair.queried.queries.implicit[0].similarity = similarity;
+        let demand = revise(&pair, graph.view(), &CrossRevisionConfig::default());
+        demand.queries.implicit.len() == 1
+    };
+    let by_meaning = Some(Score::new(0.7));
+    assert!(kept(&["u: What is it, in fairy tales?"], &[], by_meaning));
+    assert!(!kept(&["u: What is it, in fairy tales?"], &[], None), "nothing joins it to the rest");
+    assert!(!kept(&["u: I drink coffee"], &[COFFEE], by_meaning), "coffee is the subject");
+}

@@ -59,16 +59,18 @@ pub(super) fn queries(
     config: &QueryProductionConfig,
 ) -> Vec<ImplicitQuery> {
     let by_meaning = &config.by_meaning;
-    // A greeting has no subject to find.
-    let said = turn.context.query();
-    let small_talk = small_talk_in(said, &spoken_words(said)).share;
-    let dialogue = meaning.filter(|_| small_talk < 1.0);
-    let dialogue = dialogue.filter(|_| by_meaning.enabled && turn.mentions.is_empty());
-    let Some(dialogue) = dialogue.and_then(|meaning| meaning.of(turn, graph)) else {
+    let meaning = meaning.filter(|_| by_meaning.enabled && turn.mentions.is_empty());
+    let meaning = meaning.filter(|_| !is_small_talk(turn.context.query()));
+    let Some(dialogue) = meaning.and_then(|meaning| meaning.of(turn, graph)) else {
         return Vec::new();
     };
     let nearest = dialogue.nearest(by_meaning.max_facts as usize, by_meaning.min_similarity);
     about(turn, graph, &nearest, config)
+}
+
+/// Whether an utterance is nothing but small talk: a greeting has no subject to find.
+fn is_small_talk(said: &str) -> bool {
+    small_talk_in(said, &spoken_words(said)).share >= 1.0
 }
 
 /// What facts are about: those of their ends that say something and are not said already.

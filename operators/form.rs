@@ -27,6 +27,9 @@ pub enum Form {
     Always,
     /// The gate alone: no turn is retrieved for.
     Never,
+    /// The gate alone: turns are retrieved for by chance, at a rate that is given. (RAGate's
+    /// control.)
+    Random,
 }
 
 impl Form {
@@ -39,6 +42,7 @@ impl Form {
             Self::Off => "off",
             Self::Always => "always",
             Self::Never => "never",
+            Self::Random => "random",
         }
     }
 

@@ -1,8 +1,9 @@
 //! The gate: does this turn need knowledge? (RAGate: f(c_t) → {0, 1}.)
 //!
-//! Decides from documented features of the turn in its context, added up with weights and put
-//! through a logistic function into a score in 0..=1; the turn is retrieved for where the score
-//! reaches the threshold. It also links the dialogue's concepts, once, for all later stages.
+//! A score in 0..=1 decides: the turn is retrieved for where it reaches the threshold. A trained
+//! encoder gives it ([`learned`], the default), or documented features of the turn in its context,
+//! added up with weights and put through a logistic function ([`Features`]), or a language model.
+//! It also links the dialogue's concepts, once, for all later stages.
 //!
 //! Key: none, each turn for itself. State: none. Where it fails and may degrade, the turn goes
 //! on without retrieval and without concepts (the NULL plan): what broke the gate would most
@@ -10,6 +11,7 @@
 //! It never changes the turn and never asks the graph for facts.
 
 mod features;
+pub mod learned;
 mod prompted;
 
 use std::collections::BTreeMap;
@@ -23,14 +25,15 @@ use turnstream_schemas::{GateDecision, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
-use crate::knowledge::View;
+use crate::knowledge::{Knowledge, View};
 use crate::linking::{LinkingConfig, Mention, link};
 use crate::prompted::PromptedConfig;
 use crate::resources::Resources;
 use crate::search::{SearchConfig, search};
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{OnFailure, Work, instead, stage};
 
 pub use features::Features;
+pub use learned::LearnedGateConfig;
 
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,11 +41,16 @@ pub use features::Features;
 pub struct GateConfig {
     /// How the decision is made.
     pub form: Form,
+    /// The trained encoder of the learned form.
+    pub learned: LearnedGateConfig,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
+    /// The share of turns that the form `random` retrieves for; 0..=1.
+    pub random_rate: f64,
     /// What becomes of a turn that the gate fails on.
     pub on_failure: OnFailure,
-    /// Retrieve where the score reaches this; 0..=1. 0 retrieves always.
+    /// Retrieve where the score reaches this; 0..=1. 0 retrieves always. The learned form's scores
+    /// are on the scale on which 0.5 is what its card chose.
     pub threshold: f64,
     /// How much each feature counts.
     pub weights: GateWeights,
@@ -56,7 +64,9 @@ impl Default for GateConfig {
     fn default() -> Self {
         Self {
             form: Form::Lexical,
+            learned: LearnedGateConfig::default(),
             prompted: PromptedConfig::default(),
+            random_rate: 0.5,
             on_failure: OnFailure::Degrade,
             threshold: 0.5,
             weights: GateWeights::default(),
@@ -72,10 +82,12 @@ impl GateConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        let forms = [Form::Lexical, Form::Prompted, Form::Always, Form::Never];
+        let forms =
+            [Form::Lexical, Form::Learned, Form::Prompted, Form::Always, Form::Never, Form::Random];
         self.form.is_one_of(&forms, Stage::Gate)?;
         self.prompted.check(Stage::Gate)?;
         self.search.check()?;
+        check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
     }
 }
@@ -137,17 +149,31 @@ pub fn gate<'scope>(
         return prompted::gate(turns, config, asking, knowledge);
     }
     let shell = resources.shell(config.on_failure);
+    let model = resources.gate.clone().filter(|_| config.form == Form::Learned);
+    let (falls, fallen) = (knowledge.clone(), config.clone());
     let work = Work {
         work: move |turn: &Gated| {
+            let context = &turn.context;
             let (mentions, missing) =
-                knowledge.at(&turn.knowledge, |view| find(view, &turn.context, &config));
-            let decision = decide(&turn.context, &mentions, &config);
+                knowledge.at(&turn.knowledge, |view| find(view, context, &config));
+            let decision = match model.as_deref().filter(|model| learned::reads(*model, context)) {
+                Some(model) => learned::decide(model, context, &config)?,
+                None => decide(context, &mentions, &config),
+            };
             Ok((mentions, missing, decision))
         },
-        fallback: |_: &Gated| Linked::default(),
+        fallback: move |turn: &Gated| instead(fallen.on_failure, || lexical(turn, &falls, &fallen)),
         join: linked,
     };
     stage(turns, Stage::Gate, shell, work)
+}
+
+/// What the lexical form makes of a turn.
+fn lexical(turn: &Gated, knowledge: &Knowledge, config: &GateConfig) -> Linked {
+    let (mentions, missing) =
+        knowledge.at(&turn.knowledge, |view| find(view, &turn.context, config));
+    let decision = decide(&turn.context, &mentions, config);
+    (mentions, missing, decision)
 }
 
 /// The concepts of a dialogue, what of its current utterance the graph does not have, and the
@@ -180,8 +206,21 @@ pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) 
     match config.form {
         Form::Always => whatever_the_turn(true),
         Form::Never => whatever_the_turn(false),
+        Form::Random => whatever_the_turn(drawn(context) < config.random_rate),
         _ => weigh(&Features::read(context, mentions), config),
     }
+}
+
+/// A number of 0..1 drawn for a turn: the same whenever it is answered, and for two turns as
+/// different as chance. (FNV-1a of scope and turn id, mixed.)
+fn drawn(context: &TurnContext) -> f64 {
+    let scope = context.scope.to_string();
+    let bytes = scope.bytes().chain([0]).chain(context.turn_id.as_str().bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// A decision with the score 1 or 0 and no feature.

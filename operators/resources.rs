@@ -9,6 +9,7 @@ use crate::awaited::Awaited;
 use crate::call::CallShell;
 use crate::documents::SearchDocuments;
 use crate::form::Form;
+use crate::gate::learned::LearnedGate;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
@@ -38,6 +39,8 @@ pub struct Resources {
     pub prompts: Prompts,
     /// Is told of responses as they are written, where somebody reads along.
     pub listener: Option<Listener>,
+    /// The trained gate, where the configuration names one.
+    pub gate: Option<Arc<dyn LearnedGate>>,
     /// The sentence encoder that dialogues are embedded by, where it has to be waited for.
     pub embed: Option<Arc<Embed>>,
     /// The encoder that dialogues are embedded by where there is no `embed`: one that takes

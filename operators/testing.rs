@@ -137,6 +137,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         embed: None,
         encoder: None,
         meaning: None,
+        gate: None,
         score: None,
     }
 }

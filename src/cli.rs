@@ -34,6 +34,7 @@ mod served;
 pub mod signals;
 #[cfg(test)]
 mod tests;
+pub mod train;
 pub mod transactions;
 pub mod validate;
 pub mod views;
@@ -114,6 +115,8 @@ pub enum Command {
     Documents(documents::Args),
     /// Measure the engine's parts on public data sets.
     Eval(eval::Args),
+    /// Train the engine's own models on labelled conversations.
+    Train(train::Args),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::Args),
     /// Count what responses and knowledge amount to, and publish it.
@@ -141,6 +144,7 @@ impl Command {
             Self::Prompts(args) => args.json(),
             Self::Documents(args) => args.json(),
             Self::Eval(args) => args.json(),
+            Self::Train(args) => args.json(),
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
@@ -172,6 +176,7 @@ impl Command {
             Self::Prompts(args) => prompts::execute(args, out).map(|()| Exit::Success),
             Self::Documents(args) => documents::execute(args, out).map(|()| Exit::Success),
             Self::Eval(args) => eval::execute(args, out).map(|()| Exit::Success),
+            Self::Train(args) => train::execute(args, out),
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),

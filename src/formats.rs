@@ -111,7 +111,10 @@ impl fmt::Display for Format {
 }
 
 /// What the reply to a turn took, by the data set's own definition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Need {
     /// No knowledge.
     None,

@@ -29,6 +29,7 @@ pub mod decoder;
 pub mod distil;
 pub mod encoder;
 mod folder;
+pub mod gate;
 pub mod language;
 pub mod pull;
 pub mod registry;

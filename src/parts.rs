@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::documents::SearchDocuments;
+use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
@@ -23,6 +24,7 @@ use crate::log::Topic;
 use crate::meaning::{Meaning, MeaningError};
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;
+use crate::model::gate::GateError;
 use crate::model::language::{self, AnswerFiles, LanguageModelError};
 use crate::model::{self, ModelError, Started};
 
@@ -45,6 +47,8 @@ pub struct Parts {
     pub listener: Option<Listener>,
     /// What facts are ranked by in meaning.
     pub meaning: Meaning,
+    /// The trained gate, where the gate is learned.
+    pub gate: Option<Arc<dyn LearnedGate>>,
     /// What turns texts into vectors, where it is configured.
     pub embed: Option<Arc<Embed>>,
     /// What scores pairs of texts, where it is configured.
@@ -74,6 +78,9 @@ pub enum PartsError {
     /// A model cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The trained gate cannot be used.
+    #[error(transparent)]
+    Gate(#[from] GateError),
     /// A prompt cannot be used.
     #[error(transparent)]
     Prompt(#[from] PromptError),
@@ -103,7 +110,16 @@ impl Parts {
         let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
         let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;
-        Ok(Self { meaning, embed, score, prompts, metrics, ..Self::with_graph(config, graph) })
+        let gate = model::gate::configured(&config.gate)?;
+        Ok(Self {
+            gate,
+            meaning,
+            embed,
+            score,
+            prompts,
+            metrics,
+            ..Self::with_graph(config, graph)
+        })
     }
 
     /// The same with a graph that is there already, and without models.
@@ -118,6 +134,7 @@ impl Parts {
             prompts: Prompts::default(),
             listener: None,
             meaning: Meaning::none(),
+            gate: None,
             embed: None,
             score: None,
             cache: Arc::<MemoryCache>::default(),
@@ -199,6 +216,7 @@ impl Parts {
             language_models: self.language_models.clone(),
             prompts: self.prompts.clone(),
             listener: self.listener.clone(),
+            gate: self.gate.clone(),
             embed: self.embed.clone(),
             encoder: self.meaning.encoder.clone(),
             meaning: self.meaning.of_facts(),

@@ -114,6 +114,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         prompts: turnstream_operators::prompted::Prompts::default(),
         listener: None,
         embed: None,
+        gate: None,
         score: None,
         cache: Arc::<MemoryCache>::default(),
         metrics: Metrics::default(),

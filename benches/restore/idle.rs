@@ -39,6 +39,7 @@ pub(crate) fn parts() -> Parts {
         prompts: turnstream_operators::prompted::Prompts::default(),
         listener: None,
         embed: None,
+        gate: None,
         score: None,
         metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

@@ -7,7 +7,7 @@
 use timely::dataflow::StreamVec;
 use turnstream_schemas::{GateAnswer, Stage};
 
-use super::{GateConfig, decide, find, linked, whatever_the_turn};
+use super::{GateConfig, find, lexical, linked, whatever_the_turn};
 use crate::flow::{Epoch, Failed, Gated};
 use crate::knowledge::Knowledge;
 use crate::prompted::{Asking, Reading, material, prompted};
@@ -29,14 +29,7 @@ pub(super) fn gate<'scope>(
                 finds.at(&turn.knowledge, |view| find(view, &turn.context, &config));
             Ok((mentions, missing, whatever_the_turn(answer.needs_knowledge)))
         },
-        fallback: move |turn: &Gated| {
-            instead(fallen.on_failure, || {
-                let (mentions, missing) =
-                    falls.at(&turn.knowledge, |view| find(view, &turn.context, &fallen));
-                let decision = decide(&turn.context, &mentions, &fallen);
-                (mentions, missing, decision)
-            })
-        },
+        fallback: move |turn: &Gated| instead(fallen.on_failure, || lexical(turn, &falls, &fallen)),
         join: linked,
     };
     prompted(turns, Stage::Gate, asking, reading)

@@ -196,6 +196,30 @@ impl StaticTable {
         Ok((ids[..ids.len().min(MAX_PIECES)].to_vec(), ids.len() > MAX_PIECES))
     }
 
+    /// The pieces of a text by number; what is behind [`MAX_PIECES`] is cut.
+    ///
+    /// # Errors
+    /// The tokenizer fails on the text.
+    pub fn cut(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        Ok(self.pieces(text)?.0)
+    }
+
+    /// A piece's words, a continuation with its mark.
+    pub fn piece(&self, number: u32) -> Option<String> {
+        self.tokenizer.id_to_token(number)
+    }
+
+    /// Writes a piece's vector, brought to length 1, to `vector`; zeros for a piece that there is
+    /// not.
+    ///
+    /// # Panics
+    /// Where `vector` is not as wide as the table.
+    pub fn direction(&self, piece: u32, vector: &mut [f32]) {
+        assert_eq!(vector.len(), self.dimensions, "a vector as wide as the table");
+        vector.fill(0.0);
+        self.sum(&[piece], vector);
+    }
+
     /// Adds the vectors of pieces up, and brings the sum to length 1.
     fn sum(&self, pieces: &[u32], vector: &mut [f32]) {
         for &piece in pieces {

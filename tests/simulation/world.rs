@@ -426,6 +426,7 @@ pub(crate) fn parts(config: Config) -> Parts {
         prompts: turnstream_operators::prompted::Prompts::default(),
         listener: None,
         embed: None,
+        gate: None,
         score: None,
         metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

@@ -1,0 +1,111 @@
+//! The learned gate: a trained model scores the turn. (RAGate-MHA; METHODS section 1.)
+//!
+//! The port is here; what stands behind it is the engine's. Concepts are linked as in the lexical
+//! form, since all later stages read them. A turn in a language that the model was not trained on
+//! is decided by the lexical form.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{Fault, FaultKind, GateDecision, Score, Speaker, Stage};
+
+use super::GateConfig;
+use crate::flow::TurnContext;
+
+/// The trained encoder of the learned form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnedGateConfig {
+    /// The gate: `"shipped"` (the one inside the program, English), or the path of one that
+    /// `turnstream train gate` made.
+    pub model: String,
+    /// The definitions of need that open the gate, by the names in the gate's card; all of them
+    /// where none is given. The score is the highest of theirs.
+    pub definitions: Vec<String>,
+}
+
+/// What `gate.learned.model` calls the gate inside the program.
+pub const SHIPPED: &str = "shipped";
+
+impl Default for LearnedGateConfig {
+    fn default() -> Self {
+        Self { model: SHIPPED.to_owned(), definitions: Vec::new() }
+    }
+}
+
+/// What a learned gate is shown of a turn.
+#[derive(Clone, Debug)]
+pub struct GateReading<'a> {
+    /// The dialogue, oldest first; the last is the current user turn. Never empty.
+    pub utterances: Vec<(Speaker, &'a str)>,
+    /// What was retrieved for the turn, best first; empty where the gate decides before retrieval.
+    pub knowledge: Vec<&'a str>,
+    /// A response that was drafted without knowledge, where there is one.
+    pub response: Option<&'a str>,
+}
+
+/// How surely a turn needs knowledge by each definition that the model knows: 0..=1, on the scale
+/// on which the definition's own threshold is one half.
+pub type GateScores = BTreeMap<String, f64>;
+
+/// A trained gate. Works while its caller waits, in about a millisecond.
+pub trait LearnedGate: Send + Sync {
+    /// What it calls itself in records.
+    fn name(&self) -> &str;
+
+    /// The language it was trained on, by its BCP 47 primary tag.
+    fn language(&self) -> &str;
+
+    /// The definitions of need that it knows: data sets' names.
+    fn definitions(&self) -> Vec<&str>;
+
+    /// Scores a turn.
+    ///
+    /// # Errors
+    /// The model fails on the turn.
+    fn score(&self, turn: &GateReading<'_>) -> Result<GateScores, GateFailure>;
+}
+
+/// Why a learned gate gave no score.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the learned gate: {0}")]
+pub struct GateFailure(pub String);
+
+/// Whether the model was trained on the language of the turn.
+pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
+    context.lexicon().language() == model.language()
+}
+
+/// Decides about a turn by the model's scores, which the decision carries as its features.
+///
+/// # Errors
+/// The model fails on the turn.
+pub(super) fn decide(
+    model: &dyn LearnedGate,
+    context: &TurnContext,
+    config: &GateConfig,
+) -> Result<GateDecision, Fault> {
+    let utterances = context.dialogue.iter();
+    let reading = GateReading {
+        utterances: utterances.map(|said| (said.speaker, &*said.text)).collect(),
+        knowledge: Vec::new(),
+        response: None,
+    };
+    let failed = |GateFailure(what): GateFailure| Fault::new(Stage::Gate, FaultKind::Error, what);
+    let mut scores = model.score(&reading).map_err(failed)?;
+    let asked = &config.learned.definitions;
+    scores.retain(|name, _| asked.is_empty() || asked.contains(name));
+    Ok(weigh(scores, config.threshold))
+}
+
+/// The decision that scores make: the highest against the threshold.
+fn weigh(scores: GateScores, threshold: f64) -> GateDecision {
+    let score = scores.values().copied().fold(0.0, f64::max);
+    let features = scores.into_iter().map(|(name, score)| (name, Score::new(score)));
+    GateDecision {
+        retrieve: score >= threshold,
+        score: Score::new(score),
+        features: features.collect(),
+    }
+}

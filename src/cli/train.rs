@@ -1,0 +1,45 @@
+//! `turnstream train`: models of the engine's own, trained on labelled conversations.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use super::{Exit, InputRefused, Usage, print_json};
+
+mod gate;
+
+/// `turnstream train`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = gate::EXAMPLES)]
+pub struct Args {
+    /// What is trained.
+    #[command(subcommand)]
+    pub command: TrainCommand,
+}
+
+impl Args {
+    /// Whether the last line on standard output is to be a JSON object.
+    pub fn json(&self) -> bool {
+        match &self.command {
+            TrainCommand::Gate(args) => args.json,
+        }
+    }
+}
+
+/// What to train.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TrainCommand {
+    /// The gate: does a turn need knowledge? (RAGate-MHA)
+    #[command(after_help = gate::EXAMPLES)]
+    Gate(Box<gate::GateArgs>),
+}
+
+/// Runs a command; results go to `out`.
+///
+/// # Errors
+/// The data cannot be read, or the training fails.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match &args.command {
+        TrainCommand::Gate(args) => gate::execute(args, out),
+    }
+}

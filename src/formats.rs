@@ -24,6 +24,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use turnstream_schemas::Turn;
 
@@ -133,6 +134,13 @@ pub struct Labels {
     pub texts: Vec<String>,
     /// What the reply is about.
     pub topic: Option<String>,
+    /// What the task is about, by the data set's names for its domains.
+    pub domain: Option<String>,
+    /// What whoever replies could rest the reply on, in the data set's words and order: known
+    /// before the reply, whether it used any of it or not.
+    pub available: Arc<[String]>,
+    /// The reply, where it is no turn of the log.
+    pub reply: Option<String>,
 }
 
 /// One turn of a data set.

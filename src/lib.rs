@@ -18,7 +18,8 @@
 //!    the workers. [`documents`]: the source beside the graph; [`index`]: its vectors.
 //! 9. [`model`]: what answers the stages that ask a model.
 //! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
-//!     as conversation logs; [`explain`]: a response's path for people.
+//!     as conversation logs, and [`labelled`], what they say about the need for knowledge;
+//!     [`explain`]: a response's path for people.
 //!
 //! # Invariants
 //!
@@ -42,6 +43,7 @@ pub mod formats;
 pub mod index;
 pub mod intake;
 pub mod knowledge;
+pub mod labelled;
 pub mod learning;
 pub mod log;
 pub mod meaning;

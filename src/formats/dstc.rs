@@ -4,7 +4,7 @@
 //!
 //! Reads one instance a record: upstream's label with its log as `turns`, that is
 //! `target`, `turns [{speaker, text}]`, `knowledge? [{domain, entity_id, doc_type?, doc_id,
-//! sent_id?}]`. Upstream keeps logs and labels apart; this joins them:
+//! sent_id?}]`, `response?`. Upstream keeps logs and labels apart; this joins them:
 //!
 //! ```text
 //! jq -cn --slurpfile logs logs.json --slurpfile labels labels.json \
@@ -19,7 +19,9 @@
 //!   user *asks* for what is not in the database. Absent where there is no `target`.
 //! - Label `gold`: the snippets, as `domain/entity/type/document/sentence` with absent parts
 //!   left out.
-//! - Dropped: `response`, the reply to the last turn; DSTC10's list of other hearings.
+//! - Label `domain`, where there are snippets: that of the first.
+//! - Label `reply`: `response`, the reply to the last turn.
+//! - Dropped: DSTC10's list of other hearings.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,6 +36,7 @@ pub(super) struct Record {
     turns: Vec<DstcTurn>,
     #[serde(default)]
     knowledge: Vec<Snippet>,
+    response: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +80,8 @@ impl Shape for Record {
             last.answering = Labels {
                 need: self.target.map(|yes| if yes { Need::Unstructured } else { Need::None }),
                 gold: self.knowledge.iter().map(Snippet::id).collect(),
+                domain: self.knowledge.first().map(|snippet| snippet.domain.clone()),
+                reply: self.response,
                 ..Labels::default()
             };
         }

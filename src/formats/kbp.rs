@@ -1,7 +1,8 @@
 //! `kbp`: Knowledge Behind Persona, Chinese talk whose replies rest on a persona and on what is
 //! known about it (SAFARI, UniMS-RAG; no licence stated: for measurement only).
 //!
-//! Reads one dialogue a record: `id?`, `persona {B0: sentence}`, `conversation [{U, S, P-K}]`,
+//! Reads one dialogue a record: `id?`, `persona {B0: sentence}`, `persona_kg? {B0: {K0: sentence}}`,
+//! `conversation [{U, S, P-K}]`,
 //! where `P-K` is `[]`, `[[persona]]` or `[[persona], [knowledge]]`.
 //!
 //! - User: `U`. Each exchange is a user turn and the system's reply.
@@ -13,9 +14,11 @@
 //! - Label `gold`: ids as upstream writes them, `B2` for a sentence of the persona and `B2-K0`
 //!   for knowledge behind it, persona first.
 //! - Label `texts`: what those ids stand for, in their order.
-//! - Dropped: the knowledge behind the persona (`persona_kg`) that no reply used.
+//! - Label `available`: every sentence of the persona, each followed by the knowledge behind it.
 
 use std::collections::BTreeMap;
+use std::iter;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use turnstream_schemas::Speaker;
@@ -53,25 +56,35 @@ struct Exchange {
     used: Vec<Vec<String>>,
 }
 
+/// Sentences in the order of their names: B10 comes after B9.
+fn in_order(sentences: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+    let mut sentences: Vec<_> = sentences.iter().collect();
+    sentences.sort_by_key(|(name, _)| (name.len(), *name));
+    sentences
+}
+
 impl Shape for Record {
     fn dialogue(self) -> Result<Dialogue, String> {
+        let persona = in_order(&self.persona);
+        let available: Arc<[String]> = persona
+            .iter()
+            .flat_map(|(name, sentence)| {
+                let behind = self.persona_kg.get(*name).into_iter().flat_map(in_order);
+                iter::once(*sentence).chain(behind.map(|(_, knowledge)| knowledge)).cloned()
+            })
+            .collect();
         let utterances = self.conversation.iter().flat_map(|exchange| {
             let need = if exchange.used.is_empty() { Need::None } else { Need::Persona };
             let gold: Vec<String> = exchange.used.iter().flatten().cloned().collect();
             let texts = gold.iter().filter_map(|id| self.text(id)).collect();
             let mut reply = Utterance::new(Speaker::System, exchange.system.clone());
-            reply.made_with = Labels { need: Some(need), gold, texts, topic: None };
+            let available = Arc::clone(&available);
+            reply.made_with =
+                Labels { need: Some(need), gold, texts, available, ..Labels::default() };
             [Utterance::new(Speaker::User, exchange.user.clone()), reply]
         });
         let utterances = utterances.collect();
-        let mut persona: Vec<_> = self.persona.into_iter().collect();
-        // B10 comes after B9.
-        persona.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
-        Ok(Dialogue {
-            id: self.id,
-            language: "zh",
-            utterances,
-            persona: persona.into_iter().map(|(_, sentence)| sentence).collect(),
-        })
+        let persona = persona.into_iter().map(|(_, sentence)| sentence.clone()).collect();
+        Ok(Dialogue { id: self.id, language: "zh", utterances, persona })
     }
 }

@@ -2,8 +2,8 @@
 //! from Wikipedia (Facebook; MIT, on SGD's CC BY-SA 4.0).
 //!
 //! Reads one dialogue a record: `dialogue_id`,
-//! `turns [{speaker, utterance, enrich, kg_snippets? [index]}]`, as upstream's generated files
-//! hold it. Those are JSON lists with all retrieved passages, which are passed over.
+//! `services? [name]`, `turns [{speaker, utterance, enrich, kg_snippets? [index]}]`, as upstream's
+//! generated files hold it. Those are JSON lists with all retrieved passages, which are passed over.
 //!
 //! - User: `speaker` says (`USER`, `SYSTEM`).
 //! - Conversation id: `dialogue_id`. Turn ids: places.
@@ -12,6 +12,7 @@
 //! - Label `need`: unstructured where the system's reply is enriched (`enrich`), else none: the
 //!   reply *gains* from knowledge, which is not the same as the user asking for it.
 //! - Label `gold`: the indices of the snippets that the enriched reply used.
+//! - Label `domain`: the dialogue's service without its number, where it has no other.
 //! - Dropped: `enriched_utter`, entity queries, passages, and SGD's annotation.
 
 use serde::Deserialize;
@@ -19,11 +20,13 @@ use serde_json::Value;
 use turnstream_schemas::Speaker;
 
 use super::dialogue::{Dialogue, Shape, Utterance, id_text, side_by_role};
-use super::{Labels, Need};
+use super::{Labels, Need, sgd};
 
 #[derive(Deserialize)]
 pub(super) struct Record {
     dialogue_id: String,
+    #[serde(default)]
+    services: Vec<String>,
     turns: Vec<KetodTurn>,
 }
 
@@ -38,13 +41,18 @@ struct KetodTurn {
 
 impl Shape for Record {
     fn dialogue(self) -> Result<Dialogue, String> {
+        let domain = match &self.services[..] {
+            [service] => Some(sgd::domain(service)),
+            _ => None,
+        };
         let mut utterances = Vec::with_capacity(self.turns.len());
         for turn in self.turns {
             let mut utterance = Utterance::new(side_by_role(&turn.speaker)?, turn.utterance);
             if utterance.speaker == Speaker::System {
                 let need = if turn.enrich { Need::Unstructured } else { Need::None };
                 let gold = turn.kg_snippets.iter().map(id_text).collect();
-                utterance.made_with = Labels { need: Some(need), gold, ..Labels::default() };
+                utterance.made_with =
+                    Labels { need: Some(need), gold, domain: domain.clone(), ..Labels::default() };
             }
             utterances.push(utterance);
         }

@@ -1,12 +1,14 @@
 //! `sgd`: Schema-Guided Dialogue, tasks carried out with services (Google; CC BY-SA 4.0).
 //!
-//! Reads one dialogue a record: `dialogue_id`, `turns [{speaker, utterance, frames [{service_call?}]}]`,
+//! Reads one dialogue a record: `dialogue_id`, `turns [{speaker, utterance, frames [{service?, service_call?}]}]`,
 //! as upstream's `dialogues_*.json` hold it.
 //!
 //! - User: `speaker` says (`USER`, `SYSTEM`).
 //! - Conversation id: `dialogue_id`. Turn ids: places.
 //! - Label `need`: structured where the system's reply makes a service call, else none. This is
 //!   a proxy: it says that the reply rests on a database, not that the user asked for a fact.
+//! - Label `domain`: the first service of the user's turn, or of the reply where the turn has none,
+//!   without its number (`Hotels` for `Hotels_3`).
 //! - Dropped: actions, spans, state, and what a service was asked and gave.
 
 use serde::Deserialize;
@@ -32,18 +34,38 @@ struct SgdTurn {
 
 #[derive(Deserialize)]
 struct Frame {
+    service: Option<String>,
     service_call: Option<IgnoredAny>,
+}
+
+impl SgdTurn {
+    fn domain(&self) -> Option<String> {
+        self.frames.iter().find_map(|frame| frame.service.as_deref()).map(domain)
+    }
+}
+
+/// A service's name without its number.
+pub(super) fn domain(service: &str) -> String {
+    match service.rsplit_once('_') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
+        _ => service.to_owned(),
+    }
 }
 
 impl Shape for Record {
     fn dialogue(self) -> Result<Dialogue, String> {
         let mut utterances = Vec::with_capacity(self.turns.len());
+        let mut asked = None;
         for turn in self.turns {
+            let domain = turn.domain();
             let mut utterance = Utterance::new(side_by_role(&turn.speaker)?, turn.utterance);
             if utterance.speaker == Speaker::System {
                 let calls = turn.frames.iter().any(|frame| frame.service_call.is_some());
                 let need = if calls { Need::Structured } else { Need::None };
-                utterance.made_with = Labels { need: Some(need), ..Labels::default() };
+                let domain = asked.take().or(domain);
+                utterance.made_with = Labels { need: Some(need), domain, ..Labels::default() };
+            } else {
+                asked = domain;
             }
             utterances.push(utterance);
         }

@@ -1,8 +1,9 @@
 //! `topical-chat`: two people talk about what each was given to read (Amazon;
 //! CDLA-Sharing-1.0).
 //!
-//! Reads one conversation a record: `id`, `turns [{agent, text, knowledge_source [name]}]`.
-//! Upstream is one JSON object by conversation id, with other names; this makes it so:
+//! Reads one conversation a record: `id`, `turns [{agent, text, knowledge_source [name]}]`,
+//! `reading_sets? {agent: {FS1: {wiki?}}}`. Upstream is one JSON object by conversation
+//! id, with other names, and has the reading sets in files of their own; this makes the turns so:
 //!
 //! ```text
 //! jq -c 'to_entries[] | {id: .key, turns: [.value.content[] | {agent, text: .message,
@@ -16,7 +17,11 @@
 //!   conversation was made with is dropped, for it answers nothing.
 //! - Label `gold`: the reply's sources but `Personal Knowledge`: `FS1` to `FS3`, sections of the
 //!   speaker's own reading set, and `AS1` to `AS4`, paragraphs of the article that both read.
-//! - Dropped: reading sets, article, sentiment, ratings.
+//! - Label `available`: the paragraphs of the replying speaker's reading set, in its order.
+//! - Dropped: fun facts (the set names them by ids alone), article, sentiment, ratings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -28,7 +33,15 @@ const PERSONAL: &str = "Personal Knowledge";
 #[derive(Deserialize)]
 pub(super) struct Record {
     id: String,
+    /// Speaker → section → what it says.
+    #[serde(default)]
+    reading_sets: BTreeMap<String, BTreeMap<String, Section>>,
     turns: Vec<ChatTurn>,
+}
+
+#[derive(Deserialize)]
+struct Section {
+    wiki: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -42,13 +55,28 @@ struct ChatTurn {
 impl Shape for Record {
     fn dialogue(self) -> Result<Dialogue, String> {
         let first = self.turns.first().map_or_else(String::new, |turn| turn.agent.clone());
+        let paragraphs = |sections: &BTreeMap<String, Section>| {
+            let texts = sections.values().filter_map(|section| section.wiki.as_deref());
+            texts
+                .flat_map(str::lines)
+                .filter(|line| !line.trim().is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let reading: BTreeMap<&String, Arc<[String]>> = self
+            .reading_sets
+            .iter()
+            .map(|(agent, sections)| (agent, paragraphs(sections)))
+            .collect();
         let utterances = self.turns.into_iter().map(|turn| {
             let mut utterance = Utterance::new(side_by_order(&turn.agent, &first), turn.text);
             let said = !turn.knowledge_source.is_empty();
             let mut gold = turn.knowledge_source;
             gold.retain(|source| source != PERSONAL);
             let need = if gold.is_empty() { Need::None } else { Need::Unstructured };
-            utterance.made_with = Labels { need: said.then_some(need), gold, ..Labels::default() };
+            let available = reading.get(&turn.agent).cloned().unwrap_or_default();
+            utterance.made_with =
+                Labels { need: said.then_some(need), gold, available, ..Labels::default() };
             utterance
         });
         Ok(Dialogue::english(Some(self.id), utterances.collect()))

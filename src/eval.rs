@@ -1,6 +1,8 @@
 //! Measuring the engine's parts on public data sets, as methods' papers do. Each measure says how
 //! it is defined; `docs/` has the figures.
 
+pub mod bootstrap;
+pub mod gate;
 pub mod generation;
 pub mod ranking;
 pub mod retrieval;

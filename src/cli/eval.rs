@@ -9,6 +9,8 @@ use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchFo
 
 use super::{InputRefused, Usage, load_config, print_json};
 
+mod gate;
+mod gates;
 mod generation;
 mod ranking;
 
@@ -19,7 +21,8 @@ use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 #[command(after_help = "\
 Examples:
   turnstream eval retrieval --format kbp --data dev.jsonl.gz
-  turnstream eval generation --data responses.jsonl --references log.jsonl")]
+  turnstream eval generation --data responses.jsonl --references log.jsonl
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz")]
 pub struct Args {
     /// What is measured.
     #[command(subcommand)]
@@ -33,6 +36,8 @@ impl Args {
             EvalCommand::Retrieval(args) => args.json,
             EvalCommand::Ranking(args) => args.json,
             EvalCommand::Generation(args) => args.json,
+            EvalCommand::Gate(args) => args.json,
+            EvalCommand::Gates(args) => args.json,
         }
     }
 }
@@ -49,6 +54,12 @@ pub enum EvalCommand {
     /// How good are the responses of a replay?
     #[command(after_help = generation::EXAMPLES)]
     Generation(generation::GenerationArgs),
+    /// Does the gate tell the turns that need knowledge?
+    #[command(after_help = gate::EXAMPLES)]
+    Gate(gate::GateArgs),
+    /// The table of all gates on all data sets
+    #[command(after_help = gates::EXAMPLES)]
+    Gates(gates::GatesArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -150,6 +161,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::Retrieval(args) => retrieval(args, out),
         EvalCommand::Ranking(args) => ranking::execute(args, out),
         EvalCommand::Generation(args) => generation::execute(args, out),
+        EvalCommand::Gate(args) => gate::execute(args, out),
+        EvalCommand::Gates(args) => gates::execute(args, out),
     }
 }
 

@@ -13,7 +13,6 @@ use turnstream_operators::knowledge::View;
 use turnstream_schemas::ConfidenceKind;
 
 pub mod bleu;
-pub mod bootstrap;
 pub mod distinct;
 pub mod facts;
 pub mod grounding;
@@ -25,13 +24,13 @@ pub mod rouge;
 mod tests;
 pub mod tokens;
 
-use bootstrap::{Conversations, Mean};
 use distinct::Bigrams;
 use facts::Named;
 use grounding::{Spoken, grounding};
 use material::{Answer, Log, Place};
 use tokens::Tokenisation;
 
+use super::bootstrap::{Conversations, Mean};
 use crate::formats::FormatError;
 
 /// Why responses cannot be measured.
@@ -130,7 +129,7 @@ pub struct Measured {
     pub evidence_words: Option<f64>,
     /// The mean confidence of the responses that have one, by its kind.
     pub confidence: BTreeMap<&'static str, Confidence>,
-    /// 95 % intervals by figure ([`bootstrap`]).
+    /// 95 % intervals by figure ([`bootstrap`](super::bootstrap)).
     pub intervals: BTreeMap<&'static str, [f64; 2]>,
 }
 

@@ -11,13 +11,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use turnstream_operators::document_retrieval::{
-    DocumentRetrievalConfig, Query, SearchWithin, named_last, search,
+    DocumentRetrievalConfig, Query, SearchForm, SearchWithin, named_last, search,
 };
-use turnstream_operators::documents::SearchDocuments;
+use turnstream_operators::documents::{Chunk, SearchDocuments};
 
 use super::{EvalError, Ranked, record, records};
 use crate::documents::record::Document;
 use crate::documents::{Change, Documents, DocumentsConfig, Importer};
+use crate::labelled::{LabelledTurn, MAX_KNOWLEDGE};
 use crate::model::encoder::Encoder;
 
 /// How deep a ranking is looked at.
@@ -116,19 +117,15 @@ pub fn evaluate(
     encoder: Option<&dyn Encoder>,
 ) -> Result<Ranked, EvalError> {
     let folder = tempfile::tempdir().map_err(EvalError::Folder)?;
-    let snippets = documents(record(knowledge)?);
-    let store = DocumentsConfig::default();
-    let importer = Importer::open(folder.path(), &store, CHUNK_CHARACTERS, encoder)?;
-    importer.run(|change| snippets.into_iter().map(Change::Put).try_for_each(change))?;
-    let documents = Documents::open(folder.path(), &store)?;
-
+    let documents = indexed(folder.path(), knowledge, encoder)?;
     let config = DocumentRetrievalConfig { max_found: DEPTH, min_score: 0.0, ..config.clone() };
     let mut rankings = Vec::new();
     for instance in records::<Instance>(data)? {
         let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
         if instance.target && !gold.is_empty() {
-            let ranking = rank(&instance.turns, &documents, &config, encoder)?;
-            let ranking = ranking.iter().map(|id| gold.contains(id)).collect();
+            let said: Vec<&str> = instance.turns.iter().map(|turn| &*turn.text).collect();
+            let ranking = rank(&said, &documents, &config, encoder)?;
+            let ranking = ranking.iter().map(|chunk| gold.contains(&chunk.document)).collect();
             rankings.push((ranking, gold.len()));
         }
     }
@@ -138,29 +135,68 @@ pub fn evaluate(
     Ok(Ranked::of(&rankings))
 }
 
-/// The ids of the snippets for a dialogue's last turn, best first.
+/// Gives every turn the snippets that words find for it, best first: what the stage of documents
+/// would retrieve, without its least score.
+///
+/// # Errors
+/// The knowledge cannot be read, or searching fails.
+pub fn find_snippets(turns: &mut [LabelledTurn], knowledge: &Path) -> Result<(), EvalError> {
+    let folder = tempfile::tempdir().map_err(EvalError::Folder)?;
+    let documents = indexed(folder.path(), knowledge, None)?;
+    let config = DocumentRetrievalConfig {
+        form: SearchForm::Bm25,
+        max_found: MAX_KNOWLEDGE as u32,
+        min_score: 0.0,
+        ..DocumentRetrievalConfig::default()
+    };
+    for turn in turns {
+        let said: Vec<&str> = turn.utterances.iter().map(|said| &*said.text).collect();
+        let found = rank(&said, &documents, &config, None)?;
+        turn.knowledge = found
+            .iter()
+            .take(MAX_KNOWLEDGE)
+            .map(|chunk| format!("{}: {}", chunk.title, chunk.text))
+            .collect();
+    }
+    Ok(())
+}
+
+/// An index of the snippets in a folder.
+fn indexed(
+    folder: &Path,
+    knowledge: &Path,
+    encoder: Option<&dyn Encoder>,
+) -> Result<Documents, EvalError> {
+    let snippets = documents(record(knowledge)?);
+    let store = DocumentsConfig::default();
+    let importer = Importer::open(folder, &store, CHUNK_CHARACTERS, encoder)?;
+    importer.run(|change| snippets.into_iter().map(Change::Put).try_for_each(change))?;
+    Ok(Documents::open(folder, &store)?)
+}
+
+/// The snippets for a dialogue's last utterance, best first.
 fn rank(
-    turns: &[Turn],
+    said: &[&str],
     documents: &Documents,
     config: &DocumentRetrievalConfig,
     encoder: Option<&dyn Encoder>,
-) -> Result<Vec<String>, EvalError> {
-    let text = turns.last().map_or("", |turn| &turn.text);
+) -> Result<Vec<Chunk>, EvalError> {
+    let text = said.last().copied().unwrap_or_default();
     let mut embedding = Vec::new();
     if let Some(encoder) = encoder {
         encoder.encode(&[text], &mut embedding)?;
     }
-    let utterances = turns.iter().rev().map(|turn| turn.text.as_str());
+    let utterances = said.iter().rev().copied();
     let within = match config.within {
         SearchWithin::Named => named_last(documents, utterances),
         SearchWithin::All => None,
     };
     let embedding = encoder.map(|_| embedding.as_slice());
     let query = Query { text, embedding, within: within.as_deref() };
-    let mut ids = Vec::new();
+    let mut chunks = Vec::new();
     for found in search(documents, &query, config)? {
-        ids.extend(documents.chunk(found.chunk)?.map(|chunk| chunk.document));
+        chunks.extend(documents.chunk(found.chunk)?);
     }
-    ids.truncate(DEPTH as usize);
-    Ok(ids)
+    chunks.truncate(DEPTH as usize);
+    Ok(chunks)
 }

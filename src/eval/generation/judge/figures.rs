@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::Measured;
-use super::super::bootstrap::{Conversations, Mean};
 use super::super::material::Answer;
 use super::{Counts, Judgement, Prompts};
+use crate::eval::bootstrap::{Conversations, Mean};
 
 /// Means of judgements; `None` where no response has one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,18 +1,17 @@
-//! How sure a figure over responses is: 95 % intervals by the bootstrap (Efron 1979), percentiles
-//! of a thousand resamples with a fixed seed. Whole conversations are drawn, since the responses of
-//! one are alike.
+//! How sure a figure over responses or turns is: 95 % intervals by the bootstrap (Efron 1979),
+//! percentiles of a thousand resamples with a fixed seed. Whole conversations are drawn, since what
+//! is in one is alike.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::AddAssign;
-
-use turnstream_schemas::ConversationId;
 
 /// Resamples.
 pub const RESAMPLES: usize = 1_000;
 /// Seeds the drawing.
 const SEED: u64 = 1;
 
-/// Which conversation each response belongs to.
+/// Which conversation each response or turn belongs to.
 pub struct Conversations {
     /// By response.
     of: Vec<usize>,
@@ -47,8 +46,8 @@ impl From<f64> for Mean {
 }
 
 impl Conversations {
-    /// Of responses in their order.
-    pub fn new<'c>(of: impl IntoIterator<Item = &'c ConversationId>) -> Self {
+    /// Of responses or turns in their order, each with its conversation's id.
+    pub fn new<C: Hash + Eq>(of: impl IntoIterator<Item = C>) -> Self {
         let mut numbers = HashMap::new();
         let of = of
             .into_iter()
@@ -58,6 +57,28 @@ impl Conversations {
             })
             .collect();
         Self { of, count: numbers.len() }
+    }
+
+    /// The conversation of each response or turn, numbered from 0 in order of appearance.
+    pub fn of(&self) -> &[usize] {
+        &self.of
+    }
+
+    /// What `figures` gives for each of [`RESAMPLES`] resamples: it is told how often each
+    /// conversation was drawn. Two calls draw alike, so that two gates may be compared resample by
+    /// resample. Nothing where there is one conversation alone.
+    pub fn resamples<T>(&self, mut figures: impl FnMut(&[u32]) -> T) -> Vec<T> {
+        if self.count < 2 {
+            return Vec::new();
+        }
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut drawn = vec![0; self.count];
+        let resamples = (0..RESAMPLES).map(|_| {
+            drawn.fill(0);
+            (0..self.count).for_each(|_| drawn[random.usize(0..self.count)] += 1);
+            figures(&drawn)
+        });
+        resamples.collect()
     }
 
     /// The figure of all parts, a part a response (`None` for one that does not count), and its
@@ -87,13 +108,16 @@ fn interval<S: Copy + Default + AddAssign>(
     figure: impl Fn(&S) -> Option<f64>,
 ) -> Option<[f64; 2]> {
     let mut random = fastrand::Rng::with_seed(SEED);
-    let mut figures: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| {
-            let mut sum = S::default();
-            (0..groups.len()).for_each(|_| sum += groups[random.usize(0..groups.len())]);
-            figure(&sum)
-        })
-        .collect();
+    let figures = (0..RESAMPLES).filter_map(|_| {
+        let mut sum = S::default();
+        (0..groups.len()).for_each(|_| sum += groups[random.usize(0..groups.len())]);
+        figure(&sum)
+    });
+    percentiles(figures.collect())
+}
+
+/// The 2.5th and the 97.5th percentile; `None` of nothing.
+pub fn percentiles(mut figures: Vec<f64>) -> Option<[f64; 2]> {
     figures.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| figures.get((share * figures.len() as f64) as usize).copied();
     Some([at(0.025)?, at(0.975)?])
@@ -101,6 +125,8 @@ fn interval<S: Copy + Default + AddAssign>(
 
 #[cfg(test)]
 mod tests {
+    use turnstream_schemas::ConversationId;
+
     use super::*;
 
     fn figure(conversations: &Conversations, values: &[f64]) -> (Option<f64>, Option<[f64; 2]>) {
@@ -129,6 +155,18 @@ mod tests {
         let values: Vec<f64> = (0..400).map(|at| f64::from(at / 4 % 2)).collect();
         let [low, high] = figure(&Conversations::new(&fewer), &values).1.expect("many");
         assert!((high - low - 0.196).abs() < 0.02, "{low} {high}");
+    }
+
+    #[test]
+    fn every_resample_draws_as_many_conversations_as_there_are() {
+        let conversations = Conversations::new(["a", "b", "a", "c"]);
+        assert_eq!(conversations.of(), [0, 1, 0, 2]);
+        let drawn = conversations.resamples(<[u32]>::to_vec);
+        assert_eq!(drawn.len(), RESAMPLES);
+        assert!(drawn.iter().all(|drawn| drawn.iter().sum::<u32>() == 3));
+        assert!(drawn.iter().any(|drawn| drawn[0] == 3), "one in 27");
+        assert_eq!(conversations.resamples(<[u32]>::to_vec), drawn, "the same seed");
+        assert!(Conversations::new(["a", "a"]).resamples(|_| ()).is_empty());
     }
 
     #[test]

@@ -1,0 +1,240 @@
+//! `turnstream eval gate`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::cli::progress::Progress;
+use crate::cli::{InputRefused, Usage, load_config, print_json};
+use crate::config::Config;
+use crate::eval::gate::figures::Scored;
+use crate::eval::gate::gates::{Constant, Lexical, Random};
+use crate::eval::gate::report::{self, Section};
+use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
+use crate::eval::retrieval::dstc;
+use crate::formats::Format;
+use crate::knowledge;
+use crate::labelled::{self, LabelledTurn, Positive};
+
+pub(super) const EXAMPLES: &str = "\
+Gates: lexical (the engine's own, without a model), tfidf (the baseline; learns from --train and is
+not kept), and the controls always, never and random. docs/gate.md defines every figure.
+
+Examples:
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz --model tfidf --train train.jsonl.gz
+  turnstream eval gate --format kbp --data dev.jsonl --positive null --model never --json
+  turnstream eval gate --format sgd --data dev.jsonl --report gate.html";
+
+/// `eval gate`
+#[derive(Clone, Debug, clap::Args)]
+pub struct GateArgs {
+    /// The data set: dstc11, dstc10, ketod, sgd, topical-chat, kbp or kdconv
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    format: Format,
+    /// Its split that is measured on: JSON lines, plain or gzip
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The gate
+    #[arg(long, value_enum, value_name = "GATE", default_value_t)]
+    model: Gate,
+    /// The split that tfidf learns from
+    #[arg(long, value_name = "FILE", required_if_eq("model", "tfidf"))]
+    train: Option<PathBuf>,
+    /// The class that is asked for; every class of the data set where it is not given
+    #[arg(long, value_enum, value_name = "CLASS")]
+    positive: Option<Positive>,
+    /// Retrieve where the score reaches this, 0 to 1; the gate's own threshold where it is not given
+    #[arg(long, value_name = "SCORE", value_parser = fraction)]
+    threshold: Option<f64>,
+    /// The share of turns that random retrieves for, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
+    rate: f64,
+    /// What random draws from
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// The snippets that gates which look at knowledge are shown, for dstc11 and dstc10
+    #[arg(long, value_name = "FILE")]
+    knowledge: Option<PathBuf>,
+    /// Write a page with the figures and plots of them
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults where it
+    /// is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A gate by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Gate {
+    /// The engine's own, without a model
+    #[default]
+    Lexical,
+    /// TF-IDF of the last utterance with logistic regression
+    Tfidf,
+    /// Retrieves for every turn
+    Always,
+    /// Retrieves for none
+    Never,
+    /// Retrieves at a rate
+    Random,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("a number from 0 to 1 is wanted".to_owned()),
+    }
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Printed<'m> {
+    format: &'static str,
+    #[serde(flatten)]
+    first: &'m Measured,
+    /// The data set's other classes.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    others: &'m [Measured],
+}
+
+pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let classes = classes(args)?;
+    if args.train.as_ref().is_some_and(|train| same_file(train, &args.data)) {
+        let remedy = "name another split: in-sample figures flatter";
+        return Err(Usage::new("--train is the split that is measured on", remedy).into());
+    }
+    let config = load_config(args.config.as_deref())?.value;
+    let turns = read(args)?;
+    let progress = Progress::start("turns scored");
+    let gates = gates(args, &config, &classes)?;
+    let mut results: Vec<(Measured, Scored)> = Vec::new();
+    for (gate, positive) in gates.iter().zip(&classes) {
+        let need = scores(&**gate, &turns, &|| progress.advance()).map_err(refused)?;
+        let threshold = args.threshold.unwrap_or_else(|| gate.threshold());
+        let scored = scored(&turns, &need, threshold, *positive);
+        results.push((measured(&**gate, &turns, &scored, (*positive, threshold)), scored));
+    }
+    progress.finish();
+    if let Some(path) = &args.report {
+        let section = |(measured, scored)| Section { measured, scored };
+        let sections: Vec<_> = results.iter().map(|(one, two)| section((one, two))).collect();
+        report::write(path, (args.format.name(), &args.data), &sections)?;
+    }
+    let results: Vec<Measured> = results.into_iter().map(|(measured, _)| measured).collect();
+    if args.json {
+        let (first, others) = results.split_first().context("a data set without classes")?;
+        return Ok(print_json(out, &Printed { format: args.format.name(), first, others })?);
+    }
+    results.iter().try_for_each(|measured| say(measured, out))
+}
+
+/// The classes that are asked for.
+fn classes(args: &GateArgs) -> anyhow::Result<Vec<Positive>> {
+    let known = Positive::of(args.format);
+    match args.positive {
+        // A data set without labels is refused where it is read.
+        None => Ok(known.to_vec()),
+        Some(positive) if known.is_empty() || known.contains(&positive) => Ok(vec![positive]),
+        Some(positive) => {
+            let names: Vec<&str> = known.iter().map(|class| class.name()).collect();
+            let what = format!("{} has no class {positive}", args.format);
+            Err(Usage::new(what, format!("write {}", names.join(" or "))).into())
+        }
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(one).is_some() && real(one) == real(other)
+}
+
+/// The turns that are scored, each with what could be retrieved for it.
+fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
+    let read = || -> Result<_, GateError> {
+        let mut turns = labelled::read(args.format, &args.data)?;
+        if let Some(knowledge) = &args.knowledge {
+            dstc::find_snippets(&mut turns, knowledge)?;
+        }
+        Ok(turns)
+    };
+    if args.knowledge.is_some() && !matches!(args.format, Format::Dstc11 | Format::Dstc10) {
+        let remedy = "leave it out: the data set has its knowledge in it, or has none";
+        return Err(Usage::new("--knowledge is for dstc11 and dstc10", remedy).into());
+    }
+    read().map_err(refused)
+}
+
+/// The gate for each class: those that learn choose their threshold by it.
+fn gates(
+    args: &GateArgs,
+    config: &Config,
+    classes: &[Positive],
+) -> anyhow::Result<Vec<Box<dyn ScoresTurns>>> {
+    if let (Gate::Tfidf, Some(train)) = (args.model, &args.train) {
+        let progress = Progress::start("fits");
+        let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
+        let trained =
+            tfidf::train(&turns, classes, train, &|| progress.advance()).map_err(refused)?;
+        progress.finish();
+        let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
+        return Ok(classes.iter().map(gate).collect());
+    }
+    let gate = |_: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
+        Ok(match args.model {
+            Gate::Lexical => Box::new(lexical(config)?),
+            Gate::Always => Box::new(Constant::Always),
+            Gate::Never => Box::new(Constant::Never),
+            Gate::Random => Box::new(Random { rate: args.rate, seed: args.seed }),
+            Gate::Tfidf => return Err(Usage::new("tfidf needs --train", "name the split").into()),
+        })
+    };
+    classes.iter().map(gate).collect()
+}
+
+/// The engine's lexical gate as a configuration has it.
+pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
+    let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
+    let window_utterances = config.history.window_utterances;
+    Ok(Lexical { graph, config: config.gate.clone(), window_utterances })
+}
+
+fn say(measured: &Measured, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Measured { model, positive, n, conversations, positives, threshold, .. } = measured;
+    writeln!(
+        out,
+        "{model}: class {positive}, {positives} of {n} turns in {conversations} conversations; \
+         retrieves from {threshold:.3}"
+    )?;
+    if !measured.causal {
+        writeln!(out, "not causal: the score reads the reply")?;
+    }
+    for (name, value) in measured.figures.named() {
+        let value = value.map_or_else(|| "      –".to_owned(), |value| format!("{value:>7.4}"));
+        let interval = measured.intervals.get(name);
+        let interval =
+            interval.map_or(String::new(), |[low, high]| format!("  [{low:.4}, {high:.4}]"));
+        writeln!(out, "{name:<10}{value}{interval}")?;
+    }
+    let counts = &measured.confusion;
+    writeln!(out, "tp {}  fp {}  tn {}  fn {}", counts.tp, counts.fp, counts.tn, counts.missed)?;
+    Ok(())
+}
+
+/// What of the errors is the input's.
+pub(super) fn refused(error: GateError) -> anyhow::Error {
+    match error {
+        GateError::Labelled(_) | GateError::Snippets(_) | GateError::OneClass { .. } => {
+            InputRefused::new(error.to_string(), "see --help for the data sets")
+                .caused_by(error)
+                .into()
+        }
+        error => error.into(),
+    }
+}

@@ -72,6 +72,16 @@ pub enum Refused {
         /// What was asked for.
         form: Form,
     },
+    /// A key that asks for another.
+    #[error("{stage}.{key} needs {needs}")]
+    Together {
+        /// Whose configuration.
+        stage: Stage,
+        /// Which key.
+        key: &'static str,
+        /// What must be set beside it.
+        needs: &'static str,
+    },
     /// A number lies outside its range.
     #[error("{stage}.{key}: {value} is out of range; give {range}")]
     Range {

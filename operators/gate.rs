@@ -11,6 +11,7 @@
 //! It never changes the turn and never asks the graph for facts.
 
 mod features;
+pub mod later;
 pub mod learned;
 mod prompted;
 
@@ -35,6 +36,8 @@ use crate::stage::{OnFailure, Work, instead, stage};
 pub use features::Features;
 pub use learned::LearnedGateConfig;
 
+use learned::Reads;
+
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -43,6 +46,11 @@ pub struct GateConfig {
     pub form: Form,
     /// The trained encoder of the learned form.
     pub learned: LearnedGateConfig,
+    /// Decide after retrieval, by what was found: for a gate that reads knowledge. Form `learned`.
+    pub after_retrieval: bool,
+    /// Decide by a response that is drafted without knowledge, which is the response where none is
+    /// needed: for a gate that reads a response. Form `learned`.
+    pub after_draft: bool,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// The share of turns that the form `random` retrieves for; 0..=1.
@@ -65,6 +73,8 @@ impl Default for GateConfig {
         Self {
             form: Form::Lexical,
             learned: LearnedGateConfig::default(),
+            after_retrieval: false,
+            after_draft: false,
             prompted: PromptedConfig::default(),
             random_rate: 0.5,
             on_failure: OnFailure::Degrade,
@@ -85,6 +95,14 @@ impl GateConfig {
         let forms =
             [Form::Lexical, Form::Learned, Form::Prompted, Form::Always, Form::Never, Form::Random];
         self.form.is_one_of(&forms, Stage::Gate)?;
+        let later = [("after_retrieval", self.after_retrieval), ("after_draft", self.after_draft)];
+        if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != Form::Learned) {
+            return Err(Refused::Together { stage: Stage::Gate, key, needs: "form = \"learned\"" });
+        }
+        if self.after_retrieval && self.after_draft {
+            let needs = "gate.after_draft = false";
+            return Err(Refused::Together { stage: Stage::Gate, key: "after_retrieval", needs });
+        }
         self.prompted.check(Stage::Gate)?;
         self.search.check()?;
         check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
@@ -156,8 +174,11 @@ pub fn gate<'scope>(
             let context = &turn.context;
             let (mentions, missing) =
                 knowledge.at(&turn.knowledge, |view| find(view, context, &config));
+            if config.after_retrieval || config.after_draft {
+                return Ok((mentions, missing, whatever_the_turn(true)));
+            }
             let decision = match model.as_deref().filter(|model| learned::reads(*model, context)) {
-                Some(model) => learned::decide(model, context, &config)?,
+                Some(model) => learned::decide(model, context, Reads::default(), &config)?,
                 None => decide(context, &mentions, &config),
             };
             Ok((mentions, missing, decision))

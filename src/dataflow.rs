@@ -24,6 +24,7 @@ use turnstream_operators::fact_retrieval::fact_retrieval;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded};
 use turnstream_operators::gate::gate;
+use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
 use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
@@ -47,7 +48,9 @@ pub fn dialogue<'scope>(
 
     let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
-    let (gated, gate_faults) = gate(recalled, config.gate, means);
+    let (gated, gate_faults) = gate(recalled, config.gate.clone(), means);
+    let (gated, drafts, draft_faults) =
+        after_draft(gated, config.gate.clone(), config.generation.clone(), means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let (embedded, embedding_faults) = embedding(yes, config.embedding, means);
     let queried = query_production(embedded.clone(), config.query_production, means);
@@ -56,21 +59,27 @@ pub fn dialogue<'scope>(
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
     let (retrieved, document_faults) =
         document_retrieval(retrieved, config.document_retrieval, means);
-    let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
+    let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, means);
+    let (unneeded, needed) = retrieved.branch(|_, turn| turn.turn.gate.retrieve);
+    let no = no.concat(unneeded.map(|turn| turn.turn));
+    let (selected, selection_faults) = fact_selection(needed, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (drafted, generation_faults) = generation(grounded, config.generation, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
     let faults = [
         gate_faults,
+        draft_faults,
         embedding_faults,
         demand_faults,
         retrieval_faults,
         document_faults,
+        later_faults,
         selection_faults,
         generation_faults,
     ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
+    let drafted = drafted.concat(drafts);
     drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(feedback);
     finished.concat(refused)
 }

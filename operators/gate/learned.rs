@@ -72,6 +72,13 @@ pub trait LearnedGate: Send + Sync {
 #[error("the learned gate: {0}")]
 pub struct GateFailure(pub String);
 
+/// What is read beside the dialogue.
+#[derive(Default)]
+pub(super) struct Reads<'a> {
+    pub(super) knowledge: Vec<&'a str>,
+    pub(super) response: Option<&'a str>,
+}
+
 /// Whether the model was trained on the language of the turn.
 pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
@@ -84,14 +91,12 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
 pub(super) fn decide(
     model: &dyn LearnedGate,
     context: &TurnContext,
+    Reads { knowledge, response }: Reads<'_>,
     config: &GateConfig,
 ) -> Result<GateDecision, Fault> {
     let utterances = context.dialogue.iter();
-    let reading = GateReading {
-        utterances: utterances.map(|said| (said.speaker, &*said.text)).collect(),
-        knowledge: Vec::new(),
-        response: None,
-    };
+    let utterances = utterances.map(|said| (said.speaker, &*said.text)).collect();
+    let reading = GateReading { utterances, knowledge, response };
     let failed = |GateFailure(what): GateFailure| Fault::new(Stage::Gate, FaultKind::Error, what);
     let mut scores = model.score(&reading).map_err(failed)?;
     let asked = &config.learned.definitions;

@@ -1,6 +1,11 @@
 use proptest::prelude::*;
+use timely::dataflow::operators::Concat;
+use turnstream_schemas::{Demand, Evidence, EvidenceId};
 
+use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
+use crate::flow::{Candidates, Drafted, Retrieved};
+use crate::knowledge::Graph;
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow, scene};
 
 const FACTS: &str = "
@@ -133,4 +138,178 @@ proptest! {
         let decision = decide(&turn.context, &turn.mentions, &config);
         prop_assert_eq!(decision.retrieve, decision.score.get() >= threshold);
     }
+}
+
+/// A gate that scores by how long the dialogue is, what was retrieved, and what was drafted.
+struct Scripted {
+    /// Whether it fails.
+    fails: bool,
+}
+
+impl LearnedGate for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn language(&self) -> &str {
+        "en"
+    }
+
+    fn definitions(&self) -> Vec<&str> {
+        vec!["words", "utterances", "read"]
+    }
+
+    fn score(&self, turn: &GateReading<'_>) -> Result<GateScores, GateFailure> {
+        if self.fails {
+            return Err(GateFailure("out of order".to_owned()));
+        }
+        let words = turn.utterances.last().unwrap().1.split_whitespace().count();
+        let read = turn.knowledge.iter().any(|text| text.contains("bitter"))
+            || turn.response.is_some_and(|text| !text.is_empty());
+        Ok(GateScores::from([
+            ("words".to_owned(), words as f64 / 10.0),
+            ("utterances".to_owned(), turn.utterances.len() as f64 / 10.0),
+            ("read".to_owned(), f64::from(u8::from(read))),
+        ]))
+    }
+}
+
+fn with_gate(graph: &Arc<Graph>, fails: bool) -> Resources {
+    Resources { gate: Some(Arc::new(Scripted { fails })), ..resources(graph) }
+}
+
+fn learned_config(definitions: &[&str]) -> GateConfig {
+    let definitions = definitions.iter().map(|&name| name.to_owned()).collect();
+    let learned = LearnedGateConfig { definitions, ..LearnedGateConfig::default() };
+    GateConfig { form: Form::Learned, learned, ..GateConfig::default() }
+}
+
+/// The gate over turns, with a scripted model.
+fn through(turns: &[&[&str]], config: &GateConfig, fails: bool) -> (Vec<Gated>, Vec<Failed>) {
+    let graph = graph(FACTS);
+    let turns: Vec<_> = turns.iter().map(|lines| Arc::new(context(lines))).collect();
+    let config = config.clone();
+    run_dataflow(turns, move |turns| gate(turns, config.clone(), &with_gate(&graph, fails)))
+}
+
+#[test]
+fn a_model_decides_by_the_definitions_that_are_asked_for() {
+    let dialogue: &[&str] = &["u: hello there", "s: hi", "u: one two three four five six coffee"];
+    let of = |definitions: &[&str], threshold| {
+        let config = GateConfig { threshold, ..learned_config(definitions) };
+        through(&[dialogue], &config, false).0.remove(0)
+    };
+    let all = of(&[], 0.5);
+    assert_eq!((all.gate.retrieve, all.gate.score.get()), (true, 0.7));
+    assert_eq!(all.gate.features.len(), 3);
+    // Concepts are linked whoever decides.
+    assert!(!all.mentions.is_empty());
+    let utterances = of(&["utterances"], 0.5);
+    assert_eq!((utterances.gate.retrieve, utterances.gate.score.get()), (false, 0.3));
+    assert_eq!(utterances.gate.features.keys().collect::<Vec<_>>(), ["utterances"]);
+    assert!(of(&["utterances"], 0.3).gate.retrieve);
+}
+
+#[test]
+fn rules_decide_in_languages_that_the_model_does_not_know_and_where_it_fails() {
+    let turns: [&[&str]; 2] = [&["u: 故宫的门票多少钱"], &["u: Where can I get coffee?"]];
+    let (passed, _) = through(&turns, &learned_config(&["utterances"]), false);
+    assert!(passed[0].gate.features.contains_key("question"), "{:?}", passed[0].gate);
+    assert!(passed[1].gate.features.contains_key("utterances"));
+
+    let config = GateConfig { on_failure: OnFailure::Lexical, ..learned_config(&[]) };
+    let (passed, failed) = through(&turns[1..], &config, true);
+    assert!(failed.is_empty() && passed[0].gate.retrieve);
+    assert_eq!(passed[0].progress.degraded, [Stage::Gate]);
+    let (passed, _) = through(&turns[1..], &learned_config(&[]), true);
+    assert!(!passed[0].gate.retrieve);
+    let config = GateConfig { on_failure: OnFailure::DeadLetter, ..config };
+    let (_, failed) = through(&turns[1..], &config, true);
+    assert!(failed[0].fault.reason.contains("out of order"), "{:?}", failed[0].fault);
+}
+
+#[test]
+fn chance_retrieves_at_its_rate_and_for_the_same_turns_again() {
+    let turns: Vec<TurnContext> = (0..2_000)
+        .map(|at| TurnContext { turn_id: format!("t{at}").as_str().into(), ..context(&["u: Hi"]) })
+        .collect();
+    let retrieved = |random_rate| {
+        let config = GateConfig { form: Form::Random, random_rate, ..GateConfig::default() };
+        let decided = turns.iter().map(|turn| decide(turn, &[], &config).retrieve);
+        decided.collect::<Vec<bool>>()
+    };
+    let third = retrieved(0.3);
+    let count = third.iter().filter(|retrieve| **retrieve).count();
+    assert!((540..=660).contains(&count), "{count}");
+    assert_eq!(third, retrieved(0.3));
+    assert!(retrieved(0.0).iter().all(|retrieve| !retrieve));
+    assert!(retrieved(1.0).iter().all(|retrieve| *retrieve));
+}
+
+#[test]
+fn after_retrieval_the_model_reads_what_was_found() {
+    let graph = graph(FACTS);
+    let config = GateConfig { after_retrieval: true, ..learned_config(&["read"]) };
+    let (passed, _) =
+        through(&[&["u: Tell me about coffee", "s: Hm.", "u: coffee"]], &config, false);
+    assert!(passed[0].gate.retrieve && passed[0].gate.features.is_empty());
+    let found = |text: &str| {
+        let evidence = Evidence {
+            id: EvidenceId(text.to_owned()),
+            source: "documents".into(),
+            text: text.to_owned(),
+            set: None,
+            fact: None,
+            document: None,
+            relevance: Score::new(0.5),
+            consistency: None,
+            selected: false,
+        };
+        let candidates = Candidates { passages: vec![evidence], ..Candidates::default() };
+        Retrieved { turn: passed[0].clone(), demand: Demand::default(), candidates }
+    };
+    let turns = vec![found("coffee is bitter"), found("coffee is black")];
+    let (weighed, failed) = run_dataflow(turns, move |turns| {
+        later::after_retrieval(turns, config.clone(), &with_gate(&graph, false))
+    });
+    let retrieve: Vec<bool> = weighed.iter().map(|turn| turn.turn.gate.retrieve).collect();
+    assert_eq!((retrieve, failed.len()), (vec![true, false], 0));
+}
+
+#[test]
+fn after_a_draft_a_turn_that_needs_nothing_keeps_it() {
+    let graph = graph(FACTS);
+    let config = GateConfig { after_draft: true, threshold: 0.6, ..learned_config(&["words"]) };
+    let turns: [&[&str]; 2] = [&["u: one two three four five six seven"], &["u: Thanks!"]];
+    let (turns, _) = through(&turns, &config, false);
+    let (kept, failed) = run_dataflow(turns, move |turns| {
+        let writing = crate::generation::GenerationConfig::default();
+        let means = with_gate(&graph, false);
+        let (needing_turns, kept, faults) =
+            later::after_draft(turns, config.clone(), writing, &means);
+        let needing_turns = needing_turns.map(|turn| Drafted {
+            grounded: crate::flow::Grounded::without_knowledge(turn),
+            draft: crate::flow::Draft::default(),
+        });
+        (kept.concat(needing_turns), faults)
+    });
+    assert!(failed.is_empty());
+    let mut texts: Vec<(bool, bool)> = kept
+        .iter()
+        .map(|turn| (turn.grounded.turn.gate.retrieve, turn.draft.text.is_empty()))
+        .collect();
+    texts.sort_unstable();
+    // The one keeps its words; the other goes on without them.
+    assert_eq!(texts, [(false, false), (true, true)]);
+}
+
+#[test]
+fn what_a_gate_reads_later_needs_a_learned_one() {
+    let lexical = GateConfig { after_retrieval: true, ..GateConfig::default() };
+    let message = lexical.check().unwrap_err().to_string();
+    assert!(message.contains("gate.after_retrieval") && message.contains("learned"), "{message}");
+    let both = GateConfig { after_retrieval: true, after_draft: true, ..learned_config(&[]) };
+    assert!(both.check().unwrap_err().to_string().contains("after_draft"));
+    let one = GateConfig { after_draft: true, ..learned_config(&[]) };
+    assert_eq!(one.check(), Ok(()));
 }

@@ -14,6 +14,7 @@ pub mod figures;
 pub mod gates;
 pub mod groups;
 pub mod intervals;
+pub mod learned;
 pub mod report;
 pub mod table;
 #[cfg(test)]
@@ -69,6 +70,9 @@ pub enum GateError {
         /// The training split.
         path: PathBuf,
     },
+    /// A trained gate cannot be read.
+    #[error(transparent)]
+    Trained(#[from] crate::model::gate::GateError),
     /// A gate gave no scores, or not one for each turn.
     #[error("the gate {gate} cannot score the turns: {source}")]
     Failed {

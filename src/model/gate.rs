@@ -111,6 +111,17 @@ pub fn configured(config: &GateConfig) -> Result<Option<Arc<dyn LearnedGate>>, G
     };
     let known: Vec<String> =
         gate.card.definitions.iter().map(|definition| definition.name.clone()).collect();
+    let variant = gate.card.shape.variant;
+    for (reads, is_set, key) in [
+        (variant.reads_knowledge(), config.after_retrieval, "after_retrieval"),
+        (variant.reads_response(), config.after_draft, "after_draft"),
+    ] {
+        if reads != is_set {
+            let (name, variant) = (&gate.card.name, variant.name());
+            let what = format!("`{name}` is {variant}; set gate.{key} = {reads}");
+            return Err(GateError::Unread(what));
+        }
+    }
     if let Some(name) = definitions.iter().find(|name| !known.contains(name)) {
         let (gate, name) = (gate.card.name.clone(), name.clone());
         return Err(GateError::Definition { gate, name, known });

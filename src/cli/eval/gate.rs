@@ -1,7 +1,10 @@
 //! `turnstream eval gate`.
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -11,15 +14,18 @@ use crate::cli::{InputRefused, Usage, load_config, print_json};
 use crate::config::Config;
 use crate::eval::gate::figures::Scored;
 use crate::eval::gate::gates::{Constant, Lexical, Random};
+use crate::eval::gate::learned::Learned;
 use crate::eval::gate::report::{self, Section};
 use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
 use crate::eval::retrieval::dstc;
 use crate::formats::Format;
 use crate::knowledge;
 use crate::labelled::{self, LabelledTurn, Positive};
+use crate::model;
 
 pub(super) const EXAMPLES: &str = "\
-Gates: lexical (the engine's own, without a model), tfidf (the baseline; learns from --train and is
+Gates: lexical (the engine's own, without a model), learned (the one that ships), the file of one that
+`train gate` made, tfidf (the baseline; learns from --train and is
 not kept), and the controls always, never and random. docs/gate.md defines every figure.
 
 Examples:
@@ -37,8 +43,9 @@ pub struct GateArgs {
     /// Its split that is measured on: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// The gate
-    #[arg(long, value_enum, value_name = "GATE", default_value_t)]
+    /// The gate: lexical, learned (the shipped one), tfidf, always, never, random, or the file of one
+    /// that `train gate` made
+    #[arg(long, value_name = "GATE", default_value = "lexical")]
     model: Gate,
     /// The split that tfidf learns from
     #[arg(long, value_name = "FILE", required_if_eq("model", "tfidf"))]
@@ -71,11 +78,14 @@ pub struct GateArgs {
 }
 
 /// A gate by its name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Gate {
     /// The engine's own, without a model
-    #[default]
     Lexical,
+    /// The one that ships
+    Shipped,
+    /// One that was trained
+    File(PathBuf),
     /// TF-IDF of the last utterance with logistic regression
     Tfidf,
     /// Retrieves for every turn
@@ -84,6 +94,22 @@ enum Gate {
     Never,
     /// Retrieves at a rate
     Random,
+}
+
+impl FromStr for Gate {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "lexical" => Self::Lexical,
+            "learned" => Self::Shipped,
+            "tfidf" => Self::Tfidf,
+            "always" => Self::Always,
+            "never" => Self::Never,
+            "random" => Self::Random,
+            path => Self::File(PathBuf::from(path)),
+        })
+    }
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -177,7 +203,7 @@ fn gates(
     config: &Config,
     classes: &[Positive],
 ) -> anyhow::Result<Vec<Box<dyn ScoresTurns>>> {
-    if let (Gate::Tfidf, Some(train)) = (args.model, &args.train) {
+    if let (Gate::Tfidf, Some(train)) = (&args.model, &args.train) {
         let progress = Progress::start("fits");
         let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
         let trained =
@@ -186,13 +212,30 @@ fn gates(
         let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
         return Ok(classes.iter().map(gate).collect());
     }
-    let gate = |_: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
+    let trained = match &args.model {
+        Gate::Shipped => Some(model::gate::Gate::shipped()?),
+        Gate::File(path) => {
+            Some(Arc::new(model::gate::Gate::open(path).map_err(|error| refused(error.into()))?))
+        }
+        _ => None,
+    };
+    let gate = |positive: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
+        if let Some(trained) = &trained {
+            let gate = Learned::new(Arc::clone(trained), args.format, *positive);
+            let gate = gate.ok_or_else(|| {
+                let what = format!("{} does not know {}", trained.card().name, args.format);
+                Usage::new(what, "train a gate on it; see train gate --help")
+            })?;
+            return Ok(Box::new(gate));
+        }
         Ok(match args.model {
             Gate::Lexical => Box::new(lexical(config)?),
             Gate::Always => Box::new(Constant::Always),
             Gate::Never => Box::new(Constant::Never),
             Gate::Random => Box::new(Random { rate: args.rate, seed: args.seed }),
-            Gate::Tfidf => return Err(Usage::new("tfidf needs --train", "name the split").into()),
+            Gate::Tfidf | Gate::Shipped | Gate::File(_) => {
+                return Err(Usage::new("tfidf needs --train", "name the split").into());
+            }
         })
     };
     classes.iter().map(gate).collect()

@@ -10,8 +10,11 @@ use super::gate::{lexical, refused};
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, load_config, print_json};
 use crate::eval::gate::GateError;
+use crate::eval::gate::learned::{extras, gates_of};
 use crate::eval::gate::table::{Splits, markdown, sections, splits};
 use crate::formats::Format;
+use crate::labelled::LABELLED;
+use crate::model::gate::Gate;
 
 pub(super) const EXAMPLES: &str = "\
 The folder has dstc11-track5/{train,dev}.jsonl.gz, sgd/{train,dev}.jsonl.gz,
@@ -37,6 +40,10 @@ pub struct GatesArgs {
         hide_possible_values = true
     )]
     only: Vec<Format>,
+    /// A folder of gates that `train gate` made: each stands in the tables of the data sets that it
+    /// learned from
+    #[arg(long, value_name = "DIR")]
+    models: Option<PathBuf>,
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -61,6 +68,14 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
     let config = load_config(args.config.as_deref())?.value;
     let lexical = lexical(&config)?;
     let wanted = |splits: &Splits| args.only.is_empty() || args.only.contains(&splits.format);
+    let mut learned = match &args.models {
+        Some(folder) => gates_of(folder).map_err(|error| refused(error))?,
+        None => Vec::new(),
+    };
+    let shipped = Gate::shipped()?;
+    for format in LABELLED {
+        learned.extend(extras(&shipped, format));
+    }
     let mut measured = Vec::new();
     for splits in splits(&args.data_folder).into_iter().filter(wanted) {
         if let Some(absent) =
@@ -71,7 +86,7 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
         }
         let progress = Progress::start("fits and turns");
         let step = |what: &str| eprintln!("{what}");
-        let found = sections(&splits, &lexical, &[], (&step, &|| progress.advance()));
+        let found = sections(&splits, &lexical, &learned, (&step, &|| progress.advance()));
         progress.finish();
         measured.extend(found.map_err(refused)?);
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use turnstream_operators::knowledge::write_whole;
 
 use super::{Exit, InputRefused, Usage, print_json};
+use crate::eval::retrieval::dstc;
 use crate::formats::{Format, Need};
 use crate::labelled::{self, LabelledTurn};
 use crate::model::encoder::Encoder;
@@ -57,6 +58,9 @@ pub struct GateArgs {
     /// Conversations to stop by and to choose the thresholds on, for each data set at most one
     #[arg(long, value_name = "FILE,format=FORMAT")]
     development: Vec<String>,
+    /// The snippets that dstc11's turns are shown, for the variants that read knowledge
+    #[arg(long, value_name = "FILE")]
+    knowledge: Option<PathBuf>,
     /// What the gate reads
     #[arg(long, value_enum, default_value_t)]
     variant: Variant,
@@ -303,6 +307,7 @@ fn beside(out: &Path) -> PathBuf {
 
 /// The data sets to learn from, and what each calls need.
 fn lessons(args: &GateArgs) -> anyhow::Result<(Vec<Lesson>, Vec<Definition>)> {
+    let read = |path: &Path, format| read(args, path, format);
     let development = args.development.iter().map(|given| split(given));
     let development = development.collect::<anyhow::Result<Vec<_>>>()?;
     let (mut lessons, mut definitions) = (Vec::<Lesson>::new(), Vec::<Definition>::new());
@@ -330,6 +335,7 @@ fn lessons(args: &GateArgs) -> anyhow::Result<(Vec<Lesson>, Vec<Definition>)> {
             name: format.name().to_owned(),
             classes: classes.into_iter().collect(),
             threshold: 0.5,
+            null_threshold: 0.5,
             trained_on: counted(name_of(&path), &train),
             developed_on: counted(developed_on, &held_out),
             development: None,
@@ -368,10 +374,18 @@ fn split(given: &str) -> anyhow::Result<(PathBuf, Format)> {
     Ok((PathBuf::from(path), format))
 }
 
-fn read(path: &Path, format: Format) -> anyhow::Result<Vec<LabelledTurn>> {
-    labelled::read(format, path).map_err(|error| {
-        InputRefused::new(error.to_string(), "give a labelled split and its format").into()
-    })
+fn read(args: &GateArgs, path: &Path, format: Format) -> anyhow::Result<Vec<LabelledTurn>> {
+    let refused = |error: &dyn std::fmt::Display| {
+        InputRefused::new(error.to_string(), "give a labelled split and its format")
+    };
+    let mut turns = labelled::read(format, path).map_err(|error| refused(&error))?;
+    if let Some(knowledge) = &args.knowledge
+        && matches!(format, Format::Dstc11 | Format::Dstc10)
+        && args.variant.reads_knowledge()
+    {
+        dstc::find_snippets(&mut turns, knowledge).map_err(|error| refused(&error))?;
+    }
+    Ok(turns)
 }
 
 /// Tells how far the training is: a bar on a terminal, lines elsewhere.

@@ -42,6 +42,9 @@ pub struct Definition {
     /// The probability of any class but [`Need::None`] from which on a turn needs knowledge, 0..1:
     /// the one of the best F1 on the development split.
     pub threshold: f64,
+    /// The same of the best F1 of [`Need::None`]: below it, none is needed. Where none is the rare
+    /// class, this is what finds it.
+    pub null_threshold: f64,
     /// What it was trained on.
     pub trained_on: Split,
     /// What it was stopped by, and the threshold chosen on.
@@ -141,7 +144,9 @@ impl Card {
         }
         for definition in &self.definitions {
             let threshold = definition.threshold;
-            if definition.classes.len() < 2 || !(threshold > 0.0 && threshold <= 1.0) {
+            let null = definition.null_threshold;
+            let is_within = |threshold: f64| threshold > 0.0 && threshold <= 1.0;
+            if definition.classes.len() < 2 || !is_within(threshold) || !is_within(null) {
                 return Err(format!("its definition `{}` is none", definition.name));
             }
         }

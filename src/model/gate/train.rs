@@ -426,6 +426,8 @@ impl Trainer {
         for (definition, told) in card.definitions.iter_mut().zip(told) {
             if told.iter().any(|(_, positive)| *positive) {
                 definition.threshold = best_threshold(&told);
+                let turned: Vec<_> = told.iter().map(|(need, is)| (1.0 - need, !is)).collect();
+                definition.null_threshold = 1.0 - best_threshold(&turned);
                 definition.development = Some(figures(&told, definition.threshold));
             }
         }

@@ -57,6 +57,7 @@ fn trainer(epochs: u32, threads: usize) -> (Trainer, Vec<Lesson>) {
             name: "dstc11".to_owned(),
             classes: vec![Need::None, Need::Unstructured],
             threshold: 0.5,
+            null_threshold: 0.5,
             trained_on: Split::default(),
             developed_on: Split::default(),
             development: None,

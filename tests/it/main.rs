@@ -10,6 +10,7 @@ mod demo;
 mod documents;
 mod documents_flow;
 mod explain;
+mod gate;
 mod generation;
 mod invariants;
 mod kafka;

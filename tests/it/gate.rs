@@ -1,0 +1,143 @@
+//! The learned gate from end to end: trained by the command, measured by the command, and at work
+//! in a replay; the one that ships beside the rules.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::turnstream;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.file(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.file(name), text).expect("written");
+    }
+
+    /// Instances of DSTC's shape in words of ours: a guest asks about a thing, or does not.
+    fn instances(&self, name: &str, places: std::ops::Range<usize>) {
+        let things = ["pool", "garden", "sauna", "terrace", "library"];
+        let asks = ["Is the {} crowded in the morning?", "What do guests say about the {}?"];
+        let tells = ["Please book it for {} nights.", "Thank you, that is all, number {}."];
+        let lines = places.map(|at| {
+            let needs = at.is_multiple_of(2);
+            let asked = match needs {
+                true => asks[at / 2 % 2].replace("{}", things[at % 5]),
+                false => tells[at / 2 % 2].replace("{}", &at.to_string()),
+            };
+            let turns = json!([
+                { "speaker": "U", "text": format!("I look for house {at}.") },
+                { "speaker": "S", "text": "Here it is." },
+                { "speaker": "U", "text": asked },
+            ]);
+            format!("{}\n", json!({ "target": needs, "turns": turns }))
+        });
+        self.write(name, &lines.collect::<String>());
+    }
+
+    /// The responses of a replay of three turns, the gate configured so.
+    fn replay(&self, gate: &str) -> Vec<Value> {
+        let said = ["What do guests say about the pool?", "Thank you, that is all.", "你好"];
+        let lines = said.iter().enumerate().map(|(at, text)| {
+            let turn = json!({ "conversation_id": at.to_string(), "speaker": "user", "text": text });
+            format!("{turn}\n")
+        });
+        self.write("log.jsonl", &lines.collect::<String>());
+        self.write("facts.tsv", "RelatedTo\tpool\twater\t1.0\n");
+        let [facts, snapshot] = ["facts.tsv", "own.snapshot"].map(|name| self.text(name));
+        run(&["knowledge", "import", &facts, "--source", "own", "--out", &snapshot]);
+        self.write("config.toml", &format!("[knowledge]\nsnapshot = {snapshot:?}\n{gate}"));
+        let [log, out, config] =
+            ["log.jsonl", "out.jsonl", "config.toml"].map(|name| self.text(name));
+        run(&["replay", &log, "--out", &out, "--config", &config]);
+        let written = std::fs::read_to_string(out).expect("responses");
+        written.lines().map(|line| serde_json::from_str(line).expect("a response")).collect()
+    }
+}
+
+/// Runs a command that succeeds; what it printed.
+fn run(args: &[&str]) -> String {
+    let done = turnstream(args).output().expect("it starts");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{args:?}: {errors}");
+    String::from_utf8(done.stdout).expect("UTF-8")
+}
+
+fn last_line(printed: &str) -> Value {
+    serde_json::from_str(printed.lines().last().expect("a line")).expect("a JSON object")
+}
+
+#[test]
+fn a_gate_is_trained_measured_and_at_work() {
+    let folder = Folder::new();
+    folder.instances("train.jsonl", 0..240);
+    folder.instances("dev.jsonl", 240..300);
+    let data = format!("{},format=dstc11", folder.text("train.jsonl"));
+    let gate = folder.text("own.zst");
+    let shape = ["--width", "16", "--heads", "2", "--layers", "1", "--epochs", "5", "--batch", "8"];
+    let train = ["train", "gate", "--data", &data, "--out", &gate, "--tokens", "words", "--json"];
+    let made = last_line(&run(&[&train[..], &shape].concat()));
+    assert_eq!(made["definitions"][0]["name"], "dstc11");
+    assert_eq!(made["definitions"][0]["developed_on"]["turns"], 24);
+    // What it went on from is gone with its end.
+    assert!(!folder.file("own.zst.training").exists());
+
+    let dev = folder.text("dev.jsonl");
+    let eval = ["eval", "gate", "--format", "dstc11", "--data", &dev, "--json", "--model", &gate];
+    let measured = last_line(&run(&eval));
+    assert_eq!((&measured["n"], &measured["positives"]), (&json!(60), &json!(30)));
+    assert!(measured["auc"].as_f64().unwrap() > 0.95, "{measured}");
+    let unknown = ["eval", "gate", "--format", "sgd", "--data", &dev, "--model", &gate];
+    assert!(!turnstream(&unknown).output().expect("it starts").status.success());
+
+    let learned = format!("[gate]\nform = \"learned\"\n[gate.learned]\nmodel = {gate:?}\n");
+    let responses = folder.replay(&learned);
+    let gates: Vec<&Value> = responses.iter().map(|response| &response["gate"]).collect();
+    assert_eq!((&gates[0]["retrieve"], &gates[1]["retrieve"]), (&json!(true), &json!(false)));
+    for gate in &gates[..2] {
+        assert_eq!(gate["features"]["dstc11"], gate["score"], "{gate}");
+    }
+    // The gate has no Chinese: the rules decide, and say so.
+    assert!(gates[2]["features"].get("dstc11").is_none(), "{}", gates[2]);
+}
+
+#[test]
+fn a_definition_that_the_gate_does_not_know_is_refused_by_name() {
+    let folder = Folder::new();
+    let gate = "[gate]\nform = \"learned\"\n[gate.learned]\ndefinitions = [\"multiwoz\"]\n";
+    folder.write("config.toml", gate);
+    folder.write("log.jsonl", "");
+    let [log, config] = ["log.jsonl", "config.toml"].map(|name| folder.text(name));
+    let done = turnstream(&["replay", &log, "--config", &config]).output().expect("it starts");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("multiwoz") && errors.contains("dstc11"), "{errors}");
+}
+
+#[test]
+fn the_gate_that_ships_is_the_default_and_says_its_scores() {
+    let responses = Folder::new().replay("");
+    for response in &responses[..2] {
+        let gate = &response["gate"];
+        let scores = gate["features"].as_object().expect("scores");
+        let names: Vec<&str> = scores.keys().map(String::as_str).collect();
+        assert_eq!(names, ["dstc11", "sgd", "topical-chat"], "{gate}");
+        let most = scores.values().filter_map(Value::as_f64).fold(0.0, f64::max);
+        assert_eq!(gate["score"].as_f64(), Some(most));
+        assert_eq!(gate["retrieve"], json!(most >= 0.5));
+    }
+    assert_eq!(responses[0]["gate"]["retrieve"], true);
+    assert_eq!(responses[1]["gate"]["retrieve"], false);
+}

@@ -7,11 +7,14 @@
 //!             │            │                                            └─▶ topic planning ───┴─▶ cross revision
 //!             │            │                            ┌────────────────────────────────────────────────┘
 //!             │            │                            ▼
-//!             │            │  fact retrieval ──▶ document retrieval ──▶ fact selection ──▶ generation
-//!             │            │                                                                   │
-//!             │            └──── feedback: history update, eviction ◀──────────────────────────┤
-//!             ▼                                                                                ▼
-//!        dead letters                                  responses + history changes + offsets, one transaction
+//!             │            │  fact retrieval ──▶ persona retrieval ──▶ document retrieval
+//!             │            │                            ┌────────────────────┘
+//!             │            │                            ▼
+//!             │            │                     fact selection ──▶ generation
+//!             │            │                                            │
+//!             │            └──── feedback: history update, eviction ◀───┤
+//!             ▼                                                         ▼
+//!        dead letters           responses + history changes + offsets, one transaction
 //! ```
 
 use timely::dataflow::StreamVec;
@@ -27,6 +30,7 @@ use turnstream_operators::gate::gate;
 use turnstream_operators::generation::generation;
 use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
+use turnstream_operators::persona_retrieval::persona_retrieval;
 use turnstream_operators::query_production::query_production;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::topic_planning::topic_planning;
@@ -54,6 +58,7 @@ pub fn dialogue<'scope>(
     let planned = topic_planning(embedded, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
+    let (retrieved, persona_faults) = persona_retrieval(retrieved, config.persona_retrieval, means);
     let (retrieved, document_faults) =
         document_retrieval(retrieved, config.document_retrieval, means);
     let (selected, selection_faults) = fact_selection(retrieved, config.fact_selection, means);
@@ -66,6 +71,7 @@ pub fn dialogue<'scope>(
         embedding_faults,
         demand_faults,
         retrieval_faults,
+        persona_faults,
         document_faults,
         selection_faults,
         generation_faults,

@@ -159,7 +159,7 @@ fn rank(
     let query = Query { text, embedding, within: within.as_deref() };
     let mut ids = Vec::new();
     for found in search(documents, &query, config)? {
-        ids.extend(documents.chunk(found.chunk)?.map(|chunk| chunk.document));
+        ids.extend(documents.chunk(found.at)?.map(|chunk| chunk.document));
     }
     ids.truncate(DEPTH as usize);
     Ok(ids)

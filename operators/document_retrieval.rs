@@ -10,8 +10,6 @@
 //! Without documents the stage is not in the flow. Where it fails and may degrade, the turn goes
 //! on without passages. It never changes the facts, and never says what will be used.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
@@ -21,22 +19,9 @@ use turnstream_schemas::{DocumentPassage, Evidence, EvidenceId, Fault, FaultKind
 use crate::documents::{FoundChunk, SearchDocuments, SearchError};
 use crate::flow::{Epoch, Failed, Gated, Retrieved};
 use crate::form::{Refused, check_bound, check_fraction};
+use crate::fusion::{Fused, SearchForm, fuse};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
-
-/// How chunks are searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SearchForm {
-    /// By words alone.
-    Bm25,
-    /// By meaning alone. A turn without an embedding then fails in this stage.
-    Dense,
-    /// By both: the weighted sum of the two scores. Where the turn has no embedding or the chunks
-    /// have no vectors, by words alone.
-    #[default]
-    Fusion,
-}
 
 /// Which chunks are searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -174,19 +159,6 @@ pub struct Query<'a> {
     pub within: Option<&'a [u32]>,
 }
 
-/// A chunk with its scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fused {
-    /// The chunk's number.
-    pub chunk: u32,
-    /// The score that ranks it, 0..=1.
-    pub score: f64,
-    /// By words, where it was searched so and found.
-    pub by_words: Option<f64>,
-    /// By meaning, where it was searched so and found.
-    pub by_meaning: Option<f64>,
-}
-
 /// The chunks for a query by falling score, ties by number; none below the least score.
 ///
 /// # Errors
@@ -215,40 +187,12 @@ pub fn search(
         SearchForm::Dense => None,
         _ => Some(documents.by_words(query.text, query.within, limit)?),
     };
-    let mut fused = fuse(by_words, by_meaning, config.word_share);
+    let scored = |found: Option<Vec<FoundChunk>>| {
+        found.map(|found| found.into_iter().map(|found| (found.chunk, found.score)))
+    };
+    let mut fused = fuse(scored(by_words), scored(by_meaning), config.word_share);
     fused.retain(|found| found.score >= config.min_score);
     Ok(fused)
-}
-
-/// One ranking of what was found by words and by meaning. A chunk that one of the two did not
-/// find has 0 there; where only one was asked, its scores stand.
-fn fuse(
-    by_words: Option<Vec<FoundChunk>>,
-    by_meaning: Option<Vec<FoundChunk>>,
-    word_share: f64,
-) -> Vec<Fused> {
-    let word_share = match (&by_words, &by_meaning) {
-        (Some(_), Some(_)) => word_share,
-        (Some(_), None) => 1.0,
-        _ => 0.0,
-    };
-    let mut scores = BTreeMap::<u32, (Option<f64>, Option<f64>)>::new();
-    for found in by_words.into_iter().flatten() {
-        scores.entry(found.chunk).or_default().0 = Some(found.score);
-    }
-    for found in by_meaning.into_iter().flatten() {
-        scores.entry(found.chunk).or_default().1 = Some(found.score);
-    }
-    let mut fused: Vec<Fused> = scores
-        .into_iter()
-        .map(|(chunk, (by_words, by_meaning))| {
-            let score = word_share * by_words.unwrap_or(0.0)
-                + (1.0 - word_share) * by_meaning.unwrap_or(0.0);
-            Fused { chunk, score, by_words, by_meaning }
-        })
-        .collect();
-    fused.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
-    fused
 }
 
 /// A chunk as evidence; `None` where it is gone since it was indexed.
@@ -256,7 +200,7 @@ fn evidence(
     documents: &dyn SearchDocuments,
     found: Fused,
 ) -> Result<Option<Evidence>, SearchError> {
-    let Some(chunk) = documents.chunk(found.chunk)? else { return Ok(None) };
+    let Some(chunk) = documents.chunk(found.at)? else { return Ok(None) };
     let source = documents.source();
     let score = |score: Option<f64>| score.map(|score| Score::new(score.clamp(0.0, 1.0)));
     Ok(Some(Evidence {
@@ -272,6 +216,7 @@ fn evidence(
             by_words: score(found.by_words),
             by_meaning: score(found.by_meaning),
         }),
+        persona: None,
         relevance: Score::new(found.score.clamp(0.0, 1.0)),
         consistency: None,
         selected: false,

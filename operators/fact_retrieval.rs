@@ -181,6 +181,7 @@ pub fn retrieve(
     Candidates {
         foreseen: rank(foreseen, EvidenceSet::Foreseen, config.max_foreseen),
         unforeseen: rank(unforeseen, EvidenceSet::Unforeseen, config.max_unforeseen),
+        persona: None,
         passages: Vec::new(),
     }
 }
@@ -363,6 +364,7 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
         }),
         relevance: Score::new(relevance.clamp(0.0, 1.0)),
         document: None,
+        persona: None,
         consistency: None,
         selected: false,
     }

@@ -9,7 +9,9 @@
 //!
 //! Passages of documents are chosen beside the facts: the most relevant ones that do not say again
 //! what one above them says. They stand before the facts where the best of them is relevant enough
-//! to lead, else behind them. What stands first leads the response.
+//! to lead, else behind them. What stands first leads the response. The sentences of the turn's
+//! persona that were found are selected as they are, behind both; generation takes that back where
+//! what writes is not shown them.
 //!
 //! Key: none. State: none. Where it fails and may degrade, the most relevant facts are taken as
 //! they stand (the paper's ablation −FS). It never drops the mark of a denied fact and never
@@ -18,7 +20,7 @@
 mod passages;
 mod prompted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -31,6 +33,7 @@ use turnstream_schemas::{Evidence, FactStatement, Plan, SelectionAnswer, SourceN
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::persona_retrieval;
 use crate::prompted::PromptedConfig;
 use crate::ranking::jaccard;
 use crate::resources::Resources;
@@ -164,23 +167,43 @@ fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
     Grounded { plan, turn: turn.turn, demand: turn.demand, evidence }
 }
 
-/// The sources that gave candidates, in the order of their names.
+/// The sources that gave candidates, and the persona where it was asked, in the order of asking:
+/// those of facts, the persona, those of documents; each kind in the order of their names.
 fn sources(candidates: &Candidates) -> Plan {
-    let mut sources: Vec<SourceName> = candidates
-        .foreseen
-        .iter()
-        .chain(&candidates.unforeseen)
-        .chain(&candidates.passages)
-        .map(|evidence| evidence.source.clone())
-        .collect();
-    sources.sort_unstable();
-    sources.dedup();
-    Plan(sources)
+    let facts = candidates.foreseen.iter().chain(&candidates.unforeseen);
+    let persona = candidates.persona.is_some().then(|| SourceName::from(persona_retrieval::SOURCE));
+    let mut plan: Vec<SourceName> = Vec::new();
+    for sources in [names(facts), persona.into_iter().collect(), names(&candidates.passages)] {
+        plan.extend(
+            sources.into_iter().filter(|source| !plan.contains(source)).collect::<Vec<_>>(),
+        );
+    }
+    Plan(plan)
 }
 
-/// The most relevant facts as they stand, foreseen first, and passages as they are always chosen.
+fn names<'e>(evidence: impl IntoIterator<Item = &'e Evidence>) -> BTreeSet<SourceName> {
+    evidence.into_iter().map(|evidence| evidence.source.clone()).collect()
+}
+
+/// The most relevant facts as they stand, foreseen first; passages and persona as they are always
+/// chosen.
 fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
-    passages::join(most_relevant_facts(candidates, config), &candidates.passages, config)
+    with_facts(most_relevant_facts(candidates, config), candidates, config)
+}
+
+/// Facts (selected ones first) with the passages and the sentences of the persona: selected
+/// evidence first.
+fn with_facts(
+    facts: Vec<Evidence>,
+    candidates: &Candidates,
+    config: &FactSelectionConfig,
+) -> Vec<Evidence> {
+    let mut evidence = passages::join(facts, &candidates.passages, config);
+    let selected = evidence.iter().take_while(|evidence| evidence.selected).count();
+    let persona = candidates.persona.iter().flatten();
+    let persona = persona.map(|sentence| Evidence { selected: true, ..sentence.clone() });
+    evidence.splice(selected..selected, persona);
+    evidence
 }
 
 fn most_relevant_facts(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
@@ -193,10 +216,10 @@ fn most_relevant_facts(candidates: &Candidates, config: &FactSelectionConfig) ->
     evidence
 }
 
-/// The evidence of a turn: selected facts and passages in their order, then the most relevant of
-/// the others, facts first.
+/// The evidence of a turn: selected facts and passages in their order, then the persona, then the
+/// most relevant of the others, facts first.
 pub fn select(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
-    passages::join(select_facts(candidates, config), &candidates.passages, config)
+    with_facts(select_facts(candidates, config), candidates, config)
 }
 
 /// Selected facts in the order of selection, then the most relevant of the others, foreseen

@@ -2,7 +2,7 @@
 //! are in `turnstream_schemas`; these live only inside one process.
 //!
 //! A turn is recalled ([`TurnContext`]), gated ([`Gated`]), its demand is worked out
-//! ([`Queried`], [`Planned`], [`Demanded`]), facts are found ([`Retrieved`]) and chosen
+//! ([`Queried`], [`Planned`], [`Demanded`]), evidence is found ([`Retrieved`]) and chosen
 //! ([`Grounded`]), and a response is drafted ([`Drafted`]), which goes back to `history`.
 
 use std::collections::BTreeMap;
@@ -119,7 +119,8 @@ pub struct Embedded {
     /// What the dialogue is about: its latest utterances by recency. Facts are ranked by it.
     pub dialogue: Embedding,
     /// What the current user turn alone says, where anything is known in it. Documents are
-    /// searched by it: what was said before leads away from what is asked.
+    /// searched by it, and personas for the most part: what was said before leads away from what
+    /// is asked.
     pub utterance: Option<Embedding>,
 }
 
@@ -196,18 +197,20 @@ pub struct Candidates {
     pub foreseen: Vec<Evidence>,
     /// Facts that touch a query or a topic, by falling relevance; none is foreseen.
     pub unforeseen: Vec<Evidence>,
+    /// Sentences of the turn's persona, by falling relevance; `None` where it was not asked.
+    pub persona: Option<Vec<Evidence>>,
     /// Passages of documents, by falling relevance.
     pub passages: Vec<Evidence>,
 }
 
-/// A turn with the facts found for it.
+/// A turn with the evidence found for it.
 #[derive(Clone, Debug)]
 pub struct Retrieved {
     /// The turn.
     pub turn: Gated,
     /// Its demand.
     pub demand: Demand,
-    /// The facts.
+    /// The evidence.
     pub candidates: Candidates,
 }
 

@@ -7,6 +7,10 @@
 //! engine alone. The prompted form asks a language model, through [`mod@crate::call`]. `model.name` in the
 //! response tells which it was.
 //!
+//! The turn's persona speaks to the prompted form alone. The realiser reads none of it aloud: a
+//! sentence of a persona is what somebody said of somebody, and no fact of the world, and words
+//! that the user is known by already answer nothing. So none of it is selected in a response that the realiser wrote.
+//!
 //! Key: none. State: none. A turn without words is no response, so a failure makes a dead letter
 //! unless the configuration says otherwise; then a fixed sentence admits it. The realiser never
 //! says a denied fact as one that holds, never speaks for the user, and gives the same words for
@@ -135,9 +139,16 @@ fn lexical<'scope>(
             Ok(knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &config)))
         },
         fallback: move |turn: &Grounded| admitted(turn, generator.name()),
-        join: |grounded, draft| Drafted { grounded, draft },
+        join: |grounded, draft| Drafted { grounded: without_persona(grounded), draft },
     };
     stage(turns, Stage::Generation, shell, work)
+}
+
+/// The turn with no sentence of its persona selected: what wrote the response was shown none.
+fn without_persona(mut grounded: Grounded) -> Grounded {
+    let persona = grounded.evidence.iter_mut().filter(|evidence| evidence.persona.is_some());
+    persona.for_each(|sentence| sentence.selected = false);
+    grounded
 }
 
 /// The response of a stage that failed and may degrade.

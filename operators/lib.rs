@@ -8,9 +8,10 @@
 //! 5. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
 //! 6. [`cross_revision`]: queries and topics repair each other;
 //! 7. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`] and [`meaning`];
-//! 8. [`document_retrieval`]: passages of documents, where there are any;
-//! 9. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
-//! 10. [`generation`]: the response.
+//! 8. [`persona_retrieval`]: sentences of the turn's persona, where it has one;
+//! 9. [`document_retrieval`]: passages of documents, where there are any;
+//! 10. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
+//! 11. [`generation`]: the response.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
@@ -53,6 +54,8 @@ pub mod fact_retrieval;
 pub mod meaning;
 pub mod ranking;
 
+pub mod persona_retrieval;
+
 pub mod document_retrieval;
 pub mod documents;
 
@@ -61,11 +64,13 @@ pub mod fact_selection;
 pub mod generation;
 
 pub mod awaited;
+pub mod bm25;
 pub mod broken;
 pub mod call;
 mod deciding;
 pub mod flow;
 pub mod form;
+pub mod fusion;
 pub mod index;
 pub mod knowledge;
 pub mod language;

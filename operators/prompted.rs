@@ -304,6 +304,11 @@ impl<Fill> Prompter<Fill> {
         self.prompts.of(turn.context()).0.hash()
     }
 
+    /// Whether the turn's prompt shows what fills a slot.
+    pub(crate) fn shows<I: InFlight>(&self, turn: &I, slot: Slot) -> bool {
+        self.prompts.of(turn.context()).0.shows(slot)
+    }
+
     /// What is asked first, where the model thinks in a call of its own.
     fn think<I: InFlight>(&self, turn: &I) -> GenerateRequest
     where

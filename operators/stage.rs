@@ -82,6 +82,8 @@ pub trait StageObserver: Send + Sync {
     fn left(&self, stage: Stage, passage: Passage);
     /// A stage asks its model once more for a turn.
     fn asked_again(&self, stage: Stage);
+    /// So many sentences of a turn's persona exceed the bounds.
+    fn persona_sentences_passed_over(&self, sentences: u64);
     /// So many scopes more (or fewer) are in the memory of a worker.
     fn scopes_changed(&self, by: i64);
 }

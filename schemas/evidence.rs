@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{EvidenceId, Score, SourceName};
+use crate::turn::Speaker;
 
 /// How DCRAG found a fact.
 #[derive(
@@ -50,6 +51,21 @@ pub struct DocumentPassage {
     pub by_meaning: Option<Score>,
 }
 
+/// A sentence of the turn's persona, and what found it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PersonaSentence {
+    /// Whom it describes.
+    pub describes: Speaker,
+    /// Its place in the turn's `persona`, from 1.
+    pub place: u32,
+    /// The likeness of its words and the query's by BM25, 0..=1, where words found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_words: Option<Score>,
+    /// The cosine of the sentence and the query, 0..=1, where meaning found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_meaning: Option<Score>,
+}
+
 /// One piece of evidence, with everything the engine found out about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
@@ -68,11 +84,15 @@ pub struct Evidence {
     /// The passage, for documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentPassage>,
+    /// The sentence, for personas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persona: Option<PersonaSentence>,
     /// Relevance to the dialogue, 0..=1.
     pub relevance: Score,
     /// Consistency with the response, 0..=1, where it was judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Score>,
-    /// Whether fact selection chose it; selected evidence stands first, in its order.
+    /// Whether fact selection chose it; selected evidence stands first, in its order. A sentence of
+    /// a persona is selected only where what wrote the response was shown it.
     pub selected: bool,
 }

@@ -28,6 +28,8 @@ pub enum Stage {
     CrossRevision,
     /// Foreseen and unforeseen facts.
     FactRetrieval,
+    /// Sentences of the turn's persona.
+    PersonaRetrieval,
     /// Passages of documents.
     DocumentRetrieval,
     /// Up to twenty facts in order.
@@ -38,7 +40,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -47,6 +49,7 @@ impl Stage {
         Self::TopicPlanning,
         Self::CrossRevision,
         Self::FactRetrieval,
+        Self::PersonaRetrieval,
         Self::DocumentRetrieval,
         Self::FactSelection,
         Self::Generation,
@@ -63,6 +66,7 @@ impl Stage {
             Self::TopicPlanning => "topic_planning",
             Self::CrossRevision => "cross_revision",
             Self::FactRetrieval => "fact_retrieval",
+            Self::PersonaRetrieval => "persona_retrieval",
             Self::DocumentRetrieval => "document_retrieval",
             Self::FactSelection => "fact_selection",
             Self::Generation => "generation",

@@ -41,7 +41,7 @@ pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
     Topics, Via,
 };
-pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement};
+pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence};
 pub use fault::{Fault, FaultKind, Stage};
 pub use history::{
     EntryKey, Evicted, EvictionReason, HistoryChange, HistoryEntry, Passage, RecalledTurn,

@@ -24,6 +24,7 @@ use turnstream_operators::gate::GateConfig;
 use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
+use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
@@ -80,6 +81,8 @@ pub struct Config {
     pub cross_revision: CrossRevisionConfig,
     /// Which facts of the graph are candidates.
     pub fact_retrieval: FactRetrievalConfig,
+    /// Which sentences of a turn's persona are candidates.
+    pub persona_retrieval: PersonaRetrievalConfig,
     /// Which passages of the documents are candidates.
     pub document_retrieval: DocumentRetrievalConfig,
     /// Which candidates a response may be made of.

@@ -7,11 +7,14 @@
 //!             │            │                                            └─▶ topic planning ───┴─▶ cross revision
 //!             │            │                            ┌────────────────────────────────────────────────┘
 //!             │            │                            ▼
-//!             │            │  fact retrieval ──▶ document retrieval ──▶ fact selection ──▶ generation
-//!             │            │                                                                   │
-//!             │            └──── feedback: history update, eviction ◀──────────────────────────┤
-//!             ▼                                                                                ▼
-//!        dead letters                                  responses + history changes + offsets, one transaction
+//!             │            │  fact retrieval ──▶ persona retrieval ──▶ document retrieval
+//!             │            │                            ┌────────────────────┘
+//!             │            │                            ▼
+//!             │            │                     fact selection ──▶ generation
+//!             │            │                                            │
+//!             │            └──── feedback: history update, eviction ◀───┤
+//!             ▼                                                         ▼
+//!        dead letters           responses + history changes + offsets, one transaction
 //! ```
 
 use timely::dataflow::StreamVec;
@@ -28,6 +31,7 @@ use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
 use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
+use turnstream_operators::persona_retrieval::persona_retrieval;
 use turnstream_operators::query_production::query_production;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::topic_planning::topic_planning;
@@ -49,6 +53,7 @@ pub fn dialogue<'scope>(
     let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate.clone(), means);
+    // As it is, unless the gate reads a draft; so it is below with what was retrieved.
     let (gated, drafts, draft_faults) =
         after_draft(gated, config.gate.clone(), config.generation.clone(), means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
@@ -57,6 +62,7 @@ pub fn dialogue<'scope>(
     let planned = topic_planning(embedded, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
     let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
+    let (retrieved, persona_faults) = persona_retrieval(retrieved, config.persona_retrieval, means);
     let (retrieved, document_faults) =
         document_retrieval(retrieved, config.document_retrieval, means);
     let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, means);
@@ -73,6 +79,7 @@ pub fn dialogue<'scope>(
         embedding_faults,
         demand_faults,
         retrieval_faults,
+        persona_faults,
         document_faults,
         later_faults,
         selection_faults,

@@ -54,7 +54,9 @@ fn main() {
                     gate.probabilities(&some).expect("probabilities").len()
                 });
                 let share = 100.0 * rate / (limit * threads as f64);
-                println!("  {threads} threads, cut before, {batch} at once: {rate:.0} turns/s ({share:.0} %)");
+                println!(
+                    "  {threads} threads, cut before, {batch} at once: {rate:.0} turns/s ({share:.0} %)"
+                );
             }
         }
     }
@@ -141,8 +143,7 @@ fn turn(words: usize, seed: u64) -> LabelledTurn {
     while count < words {
         let text = SAID[random.usize(..SAID.len())];
         count += text.split_whitespace().count();
-        let speaker =
-            if utterances.len() % 2 == 0 { Speaker::User } else { Speaker::System };
+        let speaker = if utterances.len() % 2 == 0 { Speaker::User } else { Speaker::System };
         utterances.push(Said { speaker, text: text.to_owned() });
     }
     LabelledTurn {

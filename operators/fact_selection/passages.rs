@@ -73,6 +73,7 @@ mod tests {
                 by_words: None,
                 by_meaning: None,
             }),
+            persona: None,
             relevance: Score::new(relevance),
             consistency: None,
             selected,

@@ -1,10 +1,10 @@
 //! Prompted fact selection: a language model picks facts by number. (DCRAG eq 7.) Foreseen ones
 //! stand first, in its order; unforeseen ones follow where there is room. Numbers that no fact has
-//! are passed over. Passages are chosen as in the lexical form.
+//! are passed over. Passages and persona are chosen as in the lexical form.
 
 use turnstream_schemas::{Evidence, SelectionAnswer};
 
-use super::{FactSelectionConfig, passages};
+use super::{FactSelectionConfig, with_facts};
 use crate::flow::{Candidates, Retrieved};
 use crate::prompted::Slot;
 use crate::prompted::material::{numbered, of_context, of_queries, of_topics};
@@ -42,5 +42,5 @@ pub(super) fn selected(
     let rest: Vec<usize> = rest.take(config.max_unselected_in_record as usize).collect();
     let facts = picked.iter().map(|at| Evidence { selected: true, ..all[*at].clone() });
     let facts = facts.chain(rest.iter().map(|at| all[*at].clone())).collect();
-    passages::join(facts, &candidates.passages, config)
+    with_facts(facts, candidates, config)
 }

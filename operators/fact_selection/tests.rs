@@ -20,9 +20,46 @@ fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
         }),
         relevance: Score::new(relevance),
         document: None,
+        persona: None,
         consistency: None,
         selected: false,
     }
+}
+
+/// A sentence of a persona.
+fn sentence(id: &str) -> Evidence {
+    let (set, fact) = (None, None);
+    let source = "persona".into();
+    Evidence { set, fact, source, ..evidence(EvidenceSet::Foreseen, &format!("{id} IsA x"), 0.9) }
+}
+
+#[test]
+fn a_persona_stands_behind_what_else_is_selected() {
+    let unlikely = ("tea IsA drink", 0.1);
+    let mut found = candidates(&[("coffee Causes insomnia", 0.5)], &[unlikely]);
+    found.persona = Some(vec![sentence("one"), sentence("two")]);
+    let config = FactSelectionConfig::default();
+    for evidence in [select(&found, &config), most_relevant(&found, &config)] {
+        let told: Vec<_> = evidence.iter().map(|it| (&*it.id.0, it.selected)).collect();
+        assert_eq!(told[0], ("coffee Causes insomnia", true));
+        let persona = told.iter().position(|one| *one == ("one IsA x", true)).expect("selected");
+        assert_eq!((told.len(), told[persona + 1]), (4, ("two IsA x", true)));
+        assert!(told[..persona].iter().all(|(_, selected)| *selected));
+        assert!(told[persona + 2..].iter().all(|(_, selected)| !*selected));
+    }
+}
+
+#[test]
+fn the_plan_names_a_persona_that_was_asked_between_facts_and_documents() {
+    let names = |candidates: &Candidates| {
+        sources(candidates).0.into_iter().map(|source| source.0).collect::<Vec<_>>()
+    };
+    let mut found = candidates(&[("coffee Causes insomnia", 0.5)], &[("tea IsA drink", 0.1)]);
+    found.passages = vec![Evidence { source: "documents".into(), ..sentence("passage") }];
+    assert_eq!(names(&found), ["test", "documents"]);
+    found.persona = Some(vec![]);
+    assert_eq!(names(&found), ["test", "persona", "documents"], "asked, and found nothing");
+    assert_eq!(names(&Candidates::default()), [""; 0]);
 }
 
 fn candidates(foreseen: &[(&str, f64)], unforeseen: &[(&str, f64)]) -> Candidates {
@@ -32,6 +69,7 @@ fn candidates(foreseen: &[(&str, f64)], unforeseen: &[(&str, f64)]) -> Candidate
     Candidates {
         foreseen: all(EvidenceSet::Foreseen, foreseen),
         unforeseen: all(EvidenceSet::Unforeseen, unforeseen),
+        persona: None,
         passages: Vec::new(),
     }
 }
@@ -164,6 +202,7 @@ proptest! {
         let found = Candidates {
             foreseen: all(EvidenceSet::Foreseen, &foreseen),
             unforeseen: all(EvidenceSet::Unforeseen, &unforeseen),
+            persona: None,
             passages: Vec::new(),
         };
         let config = FactSelectionConfig::default();

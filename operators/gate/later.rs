@@ -87,6 +87,7 @@ fn most_relevant(turn: &Retrieved) -> Vec<Arc<str>> {
         .foreseen
         .iter()
         .chain(&candidates.unforeseen)
+        .chain(candidates.persona.iter().flatten())
         .chain(&candidates.passages)
         .collect();
     all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));

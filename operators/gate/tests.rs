@@ -261,6 +261,7 @@ fn after_retrieval_the_model_reads_what_was_found() {
             set: None,
             fact: None,
             document: None,
+            persona: None,
             relevance: Score::new(0.5),
             consistency: None,
             selected: false,

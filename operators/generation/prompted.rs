@@ -1,6 +1,9 @@
 //! Prompted generation: a language model writes the response from the selected evidence, what was
 //! recalled from before, and the dialogue. (DCRAG eq 8: R from H, E and the selected facts.)
 //!
+//! What the turn's persona says is shown where the prompt has a place for it, behind a fence like
+//! all that comes from outside.
+//!
 //! The answer is text, not JSON. A model that is to think first (as in multi-stage prompting, where it
 //! states the knowledge before it uses it) has its thought before it when it writes. Where the stage fails and the policy says `lexical`, the realiser
 //! answers; at `degrade` a fixed sentence admits it.
@@ -11,12 +14,12 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
-use super::{GenerationConfig, admitted, generate};
+use super::{GenerationConfig, admitted, generate, without_persona};
 use crate::call::{Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::knowledge::Knowledge;
 use crate::model::{GenerateRequest, Generated, Listener};
-use crate::prompted::material::{of_context, of_evidence, of_queries, of_topics};
+use crate::prompted::material::{of_context, of_evidence, of_persona, of_queries, of_topics};
 use crate::prompted::{Asking, Prompter, Slot, Thinking, think_first};
 use crate::stage::instead;
 
@@ -53,7 +56,8 @@ pub(super) fn generation<'scope>(
             }
             let prompt_hash = Some(prompter.hash(&thinking.turn).to_owned());
             let model = ModelUsed { prompt_hash, ..model };
-            Ok(Draft { text: said.to_owned(), confidence, model })
+            let shown_persona = prompter.shows(&thinking.turn, Slot::Persona);
+            Ok((Draft { text: said.to_owned(), confidence, model }, shown_persona))
         },
         fallback: move |Thinking { turn, .. }: &Thinking<Grounded>| {
             let Lexical { knowledge, config } = &lexical;
@@ -61,10 +65,12 @@ pub(super) fn generation<'scope>(
                 let moment = &turn.turn.knowledge;
                 Some(knowledge.at(moment, |view| generate(turn, view, config)))
             };
-            instead(config.on_failure, realised).unwrap_or_else(|| admitted(turn, &name))
+            let said = instead(config.on_failure, realised);
+            (said.unwrap_or_else(|| admitted(turn, &name)), false)
         },
-        join: |Thinking { turn: mut grounded, thought }: Thinking<Grounded>, draft| {
+        join: |Thinking { turn: mut grounded, thought }: Thinking<Grounded>, (draft, shown)| {
             grounded.demand.thoughts.generation = thought;
+            let grounded = if shown { grounded } else { without_persona(grounded) };
             Drafted { grounded, draft }
         },
     };
@@ -78,6 +84,7 @@ pub(super) fn fill(turn: &Grounded, slot: Slot) -> String {
     match slot {
         Slot::Queries => of_queries(&demand.queries, &demand.thoughts.queries),
         Slot::Topics => of_topics(&demand.topics, &demand.thoughts.topics),
+        Slot::Persona => of_persona(&turn.turn.context, &turn.evidence),
         Slot::Facts | Slot::Passages => of_evidence(slot, &turn.evidence),
         _ => of_context(&turn.turn.context, slot),
     }

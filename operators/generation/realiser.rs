@@ -1,4 +1,5 @@
-//! The realiser: one to three sentences from the selected facts and the history.
+//! The realiser: one to three sentences from the selected facts, passages and the history. It says
+//! nothing of a persona.
 
 use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
 

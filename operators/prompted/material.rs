@@ -91,7 +91,8 @@ pub fn numbered<'e>(
 
 /// Selected facts, or selected passages with their titles.
 pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
-    let selected = evidence.iter().filter(|evidence| evidence.selected);
+    let selected =
+        evidence.iter().filter(|evidence| evidence.selected && evidence.persona.is_none());
     let wanted =
         selected.filter(|evidence| evidence.document.is_some() == (slot == Slot::Passages));
     let line = |evidence: &Evidence| {
@@ -101,6 +102,20 @@ pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
         format!("{titled}{}{denied}", evidence.text)
     };
     fenced(slot.name(), wanted.map(line))
+}
+
+/// Selected sentences of the persona, each with whom it describes.
+pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
+    let (user, you) = speakers(context);
+    let selected = evidence.iter().filter(|evidence| evidence.selected);
+    let lines = selected.filter_map(|evidence| {
+        let who = match evidence.persona.as_ref()?.describes {
+            Speaker::User => user,
+            Speaker::System => you,
+        };
+        Some(format!("{who}: {}", evidence.text))
+    });
+    fenced(Slot::Persona.name(), lines)
 }
 
 /// Whether it states what does not hold.

@@ -41,6 +41,8 @@ pub enum Slot {
     Foreseen,
     /// Unforeseen facts, numbered on.
     Unforeseen,
+    /// Sentences of the persona, each with whom it describes.
+    Persona,
     /// Selected facts.
     Facts,
     /// Selected passages of documents.
@@ -49,13 +51,14 @@ pub enum Slot {
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Dialogue,
         Self::Recalled,
         Self::Queries,
         Self::Topics,
         Self::Foreseen,
         Self::Unforeseen,
+        Self::Persona,
         Self::Facts,
         Self::Passages,
     ];
@@ -69,6 +72,7 @@ impl Slot {
             Self::Topics => "topics",
             Self::Foreseen => "foreseen",
             Self::Unforeseen => "unforeseen",
+            Self::Persona => "persona",
             Self::Facts => "facts",
             Self::Passages => "passages",
         }
@@ -91,6 +95,7 @@ impl Slot {
                 Self::Recalled,
                 Self::Queries,
                 Self::Topics,
+                Self::Persona,
                 Self::Facts,
                 Self::Passages,
             ],
@@ -197,6 +202,11 @@ impl Template {
     /// How it is to answer.
     pub fn answer(&self) -> &str {
         &self.answer
+    }
+
+    /// Whether a turn's material shows what fills a slot.
+    pub fn shows(&self, slot: Slot) -> bool {
+        self.material.contains(&Piece::Slot(slot))
     }
 
     /// The material of a turn: each slot filled by `fill`, which gives nothing where the turn has

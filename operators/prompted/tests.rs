@@ -249,6 +249,7 @@ fn fact(head: &str, set: EvidenceSet) -> Evidence {
         set: Some(set),
         fact: Some(FactStatement { head: head.to_owned(), relation, tail, weight, negated }),
         document: None,
+        persona: None,
         relevance: Score::new(0.5),
         consistency: None,
         selected: false,
@@ -276,6 +277,7 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
     let candidates = Candidates {
         foreseen: vec![fact("tea", EvidenceSet::Foreseen), fact("milk", EvidenceSet::Foreseen)],
         unforeseen: vec![fact("gin", EvidenceSet::Unforeseen)],
+        persona: None,
         passages: Vec::new(),
     };
     let grounded = run(candidates, r#"{"selected": [3, 2, 2, 9, 0]}"#);

@@ -33,6 +33,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
         fact: Some(FactStatement { head, relation, tail, weight: 1.0, negated: false }),
         relevance: Score::new(0.5),
         document: None,
+        persona: None,
         consistency: None,
         selected,
     }

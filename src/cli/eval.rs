@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
-use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchForm, SearchWithin};
+use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchWithin};
+use turnstream_operators::fusion::SearchForm;
 
 use super::{InputRefused, Usage, load_config, print_json};
 
@@ -69,9 +70,10 @@ Examples:
   turnstream eval retrieval --format dstc11 --data dev.jsonl --knowledge k.json --retriever dense
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --json
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion --train train.jsonl
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever stage --encoder static
 
-docs/documents.md says how the figures are defined. What is learned from --train is used for this
-measurement alone and is not kept.";
+docs/documents.md and docs/personas.md say how the figures are defined. What is learned from --train
+is used for this measurement alone and is not kept.";
 
 /// `eval retrieval`
 #[derive(Clone, Debug, clap::Args)]
@@ -94,15 +96,19 @@ pub struct RetrievalArgs {
     /// The split that the fusion's weights are learned from, for kbp
     #[arg(long, value_name = "FILE")]
     train: Option<PathBuf>,
-    /// The share of words in the fusion, 0 to 1, for dstc11; the engine's default where it is not
-    /// given
+    /// How the stage searches, for --retriever stage; as configured where it is not given
+    #[arg(long, value_enum, value_name = "FORM")]
+    form: Option<Form>,
+    /// The share of words in the fusion, 0 to 1, for dstc11 and the stage; as configured where it is
+    /// not given
     #[arg(long, value_name = "SHARE")]
     word_share: Option<f64>,
-    /// What gives snippets and utterances vectors, for dense and fusion on dstc11: a model by its
-    /// name, its folder, or the file of a static table
+    /// What gives texts and utterances vectors, for dense and fusion on dstc11 and for the stage: a
+    /// model by its name, its folder, or the file of a static table
     #[arg(long, value_name = "ENCODER", default_value = "minilm")]
     encoder: String,
-    /// The configuration, of which [models] is read; the defaults where it is not given
+    /// The configuration, of which [models] is read and, for the stage, [persona_retrieval] and
+    /// [embedding]; the defaults where it is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -130,6 +136,29 @@ pub enum Retriever {
     /// Several together: words and vectors for dstc11; words of the whole dialogue by learned
     /// weights for kbp.
     Fusion,
+    /// The flow's own stage, persona_retrieval, for kbp.
+    Stage,
+}
+
+/// How the stage searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// By words.
+    Bm25,
+    /// By meaning.
+    Dense,
+    /// By both.
+    Fusion,
+}
+
+impl From<Form> for SearchForm {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Bm25 => Self::Bm25,
+            Form::Dense => Self::Dense,
+            Form::Fusion => Self::Fusion,
+        }
+    }
 }
 
 impl Retriever {
@@ -138,6 +167,7 @@ impl Retriever {
             Self::Bm25 => "bm25",
             Self::Dense => "dense",
             Self::Fusion => "fusion",
+            Self::Stage => "stage",
         }
     }
 }
@@ -184,6 +214,11 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             Retriever::Bm25 => SearchForm::Bm25,
             Retriever::Dense => SearchForm::Dense,
             Retriever::Fusion => SearchForm::Fusion,
+            Retriever::Stage => {
+                let remedy =
+                    "write bm25, dense or fusion; documents are searched as their stage does";
+                return Err(Usage::new("--retriever stage is for kbp", remedy).into());
+            }
         },
         within: match args.within {
             Within::Entities => SearchWithin::Named,
@@ -218,6 +253,7 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let retriever = match (args.retriever, &args.train) {
+        (Retriever::Stage, _) => return persona_stage(args, out),
         (Retriever::Bm25, _) => kbp::Retriever::Bm25,
         (Retriever::Dense, _) => {
             let remedy = "write bm25 or fusion";
@@ -230,21 +266,49 @@ fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow
         }
     };
     let figures = kbp::evaluate(&args.data, retriever).map_err(refused)?;
+    tell(args, &figures, json!({}), out)
+}
+
+/// The flow's own stage on the same data.
+fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.config.as_deref())?.value;
+    let mut stage = config.persona_retrieval;
+    stage.form = args.form.map_or(stage.form, SearchForm::from);
+    stage.word_share = args.word_share.unwrap_or(stage.word_share);
+    stage.check().map_err(|refused| Usage::new(refused.to_string(), "see --help"))?;
+    let needed = stage.form != SearchForm::Bm25;
+    let encoder = needed.then(|| config.models.named(&args.encoder)).transpose()?;
+    let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
+    let retriever = kbp::Stage { config: &stage, embedding: &config.embedding, encoder };
+    let figures = kbp::evaluate(&args.data, kbp::Retriever::Stage(retriever)).map_err(refused)?;
+    let more = json!({ "form": stage.form, "encoder": encoder.map(|encoder| encoder.name()) });
+    tell(args, &figures, more, out)
+}
+
+/// Figures on KBP, and what else there is to say of them.
+fn tell(
+    args: &RetrievalArgs,
+    figures: &kbp::Figures,
+    more: serde_json::Value,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let kbp::Figures { n, persona, both_persona, both_documents } = figures;
     if args.json {
-        print_json(
-            out,
-            &json!({ "format": "kbp", "n": n, "retriever": args.retriever.name(),
-                     "persona": persona, "both_persona": both_persona,
-                     "both_documents": both_documents }),
-        )?;
+        let mut record = json!({ "format": "kbp", "n": n, "retriever": args.retriever.name(),
+                                 "persona": persona, "both_persona": both_persona,
+                                 "both_documents": both_documents });
+        if let (Some(record), serde_json::Value::Object(more)) = (record.as_object_mut(), more) {
+            record.extend(more);
+        }
+        print_json(out, &record)?;
         return Ok(());
     }
     writeln!(out, "{n} replies that used something; recall@1:")?;
-    writeln!(
-        out,
-        "persona {persona:.3}, both: persona {both_persona:.3}, documents {both_documents:.3}"
-    )?;
+    write!(out, "persona {persona:.3}, both: persona {both_persona:.3}")?;
+    match both_documents {
+        Some(documents) => writeln!(out, ", documents {documents:.3}")?,
+        None => writeln!(out)?,
+    }
     Ok(())
 }
 

@@ -38,6 +38,9 @@ impl Validate for Config {
         checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
         checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
         checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
+        checks.within("persona_retrieval", |checks| {
+            stage(checks, &self.persona_retrieval.check());
+        });
         checks.within("document_retrieval", |checks| {
             stage(checks, &self.document_retrieval.check());
         });

@@ -50,6 +50,9 @@ pub enum EvalError {
     /// A search failed.
     #[error(transparent)]
     Search(#[from] turnstream_operators::documents::SearchError),
+    /// The stage failed that is measured.
+    #[error(transparent)]
+    Stage(#[from] turnstream_schemas::Fault),
     /// An encoder failed.
     #[error(transparent)]
     Encode(#[from] crate::model::encoder::EncodeError),

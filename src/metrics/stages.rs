@@ -10,12 +10,13 @@ use turnstream_operators::stage::{Passage, StageObserver};
 use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest and history count inputs instead.
-pub(super) const DECIDING: [Stage; 8] = [
+pub(super) const DECIDING: [Stage; 9] = [
     Stage::Gate,
     Stage::QueryProduction,
     Stage::TopicPlanning,
     Stage::CrossRevision,
     Stage::FactRetrieval,
+    Stage::PersonaRetrieval,
     Stage::DocumentRetrieval,
     Stage::FactSelection,
     Stage::Generation,
@@ -45,6 +46,7 @@ pub(super) fn by_fault(stage: Stage, kind: FaultKind) -> ByFault {
 pub(super) struct StageMetrics {
     /// In the order of [`DECIDING`].
     stages: Vec<OneStage>,
+    persona_sentences_passed_over: Counter,
     scopes: Gauge,
 }
 
@@ -69,6 +71,7 @@ impl StageMetrics {
         let retries = Family::<ByStage, Counter>::default();
         let new = || Histogram::new(DURATION_BUCKETS_SECONDS);
         let seconds = Family::<ByStage, Histogram, _>::new_with_constructor(new as fn() -> _);
+        let persona_sentences_passed_over = Counter::default();
         let scopes = Gauge::default();
 
         registry.register("stage_turns", "Turns that left the stage", turns.clone());
@@ -80,6 +83,9 @@ impl StageMetrics {
         registry.register("stage_retries", help, retries.clone());
         let help = "Time that a turn was in the stage, waiting for a model included";
         registry.register_with_unit("stage_duration", help, Unit::Seconds, seconds.clone());
+        let help = "Sentences of personas that were not looked at, for they exceed the bounds";
+        let passed_over = persona_sentences_passed_over.clone();
+        registry.register("persona_sentences_passed_over", help, passed_over);
         let help = "Scopes whose history is in memory";
         registry.register("scopes_open", help, scopes.clone());
 
@@ -94,7 +100,7 @@ impl StageMetrics {
             retries: retries.get_or_create_owned(&by_stage(stage)),
             seconds: seconds.get_or_create_owned(&by_stage(stage)),
         };
-        Self { stages: DECIDING.map(one).into(), scopes }
+        Self { stages: DECIDING.map(one).into(), persona_sentences_passed_over, scopes }
     }
 
     /// Nothing for stages that are not counted here.
@@ -131,6 +137,10 @@ impl StageObserver for StageMetrics {
         }
     }
 
+    fn persona_sentences_passed_over(&self, sentences: u64) {
+        self.persona_sentences_passed_over.inc_by(sentences);
+    }
+
     fn scopes_changed(&self, by: i64) {
         self.scopes.inc_by(by);
     }
@@ -155,6 +165,7 @@ mod tests {
         }
         metrics.entered(Stage::Generation);
         metrics.asked_again(Stage::Generation);
+        metrics.persona_sentences_passed_over(2);
         metrics.scopes_changed(3);
         metrics.scopes_changed(-1);
 
@@ -173,6 +184,7 @@ mod tests {
             "stage_duration_seconds_bucket{le=\"0.001\",stage=\"gate\"} 0",
             "stage_duration_seconds_bucket{le=\"0.0025\",stage=\"gate\"} 1",
             "stage_duration_seconds_count{stage=\"generation\"} 0",
+            "persona_sentences_passed_over_total 2",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} in {text}");
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 18] = [
+const DOCUMENTS: [&str; 19] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -19,6 +19,7 @@ const DOCUMENTS: [&str; 18] = [
     "docs/language-models.md",
     "docs/linking.md",
     "docs/models.md",
+    "docs/personas.md",
     "src/pack/README.md",
     "src/model/static_table/README.md",
 ];

@@ -51,7 +51,8 @@ impl Folder {
     fn replay(&self, gate: &str) -> Vec<Value> {
         let said = ["What do guests say about the pool?", "Thank you, that is all.", "你好"];
         let lines = said.iter().enumerate().map(|(at, text)| {
-            let turn = json!({ "conversation_id": at.to_string(), "speaker": "user", "text": text });
+            let turn =
+                json!({ "conversation_id": at.to_string(), "speaker": "user", "text": text });
             format!("{turn}\n")
         });
         self.write("log.jsonl", &lines.collect::<String>());

@@ -23,6 +23,7 @@ mod methods;
 mod metrics;
 mod models;
 mod operations;
+mod persona;
 mod prompted;
 mod replay;
 mod schemas;

@@ -245,7 +245,7 @@ fn real_dialogues_through_every_prompted_stage_and_every_way_to_fail() {
 
 /// The lines of a prompt that stand in no fence. Panics where a fence is not closed by its own line,
 /// or holds a line that is no item.
-fn outside_fences(prompt: &str) -> Vec<&str> {
+pub(crate) fn outside_fences(prompt: &str) -> Vec<&str> {
     let mut outside = Vec::new();
     let mut open: Option<String> = None;
     for line in prompt.lines() {

@@ -246,6 +246,7 @@ fn short(stage: Stage) -> &'static str {
         Stage::TopicPlanning => "topics",
         Stage::CrossRevision => "revision",
         Stage::FactRetrieval => "retrieval",
+        Stage::PersonaRetrieval => "persona",
         Stage::DocumentRetrieval => "documents",
         Stage::FactSelection => "selection",
         Stage::Ingest | Stage::History | Stage::Gate | Stage::Embedding | Stage::Generation => {

@@ -11,9 +11,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use turnstream_operators::document_retrieval::{
-    DocumentRetrievalConfig, Query, SearchForm, SearchWithin, named_last, search,
+    DocumentRetrievalConfig, Query, SearchWithin, named_last, search,
 };
 use turnstream_operators::documents::{Chunk, SearchDocuments};
+use turnstream_operators::fusion::SearchForm;
 
 use super::{EvalError, Ranked, record, records};
 use crate::documents::record::Document;
@@ -195,7 +196,7 @@ fn rank(
     let query = Query { text, embedding, within: within.as_deref() };
     let mut chunks = Vec::new();
     for found in search(documents, &query, config)? {
-        chunks.extend(documents.chunk(found.chunk)?);
+        chunks.extend(documents.chunk(found.at)?);
     }
     chunks.truncate(DEPTH as usize);
     Ok(chunks)

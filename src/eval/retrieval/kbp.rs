@@ -6,11 +6,12 @@
 //! that used a persona alone, *both persona* and *both documents* over those that used both.
 //! Replies that used nothing are left out.
 //!
-//! Two retrievers. *BM25* looks at the last user utterance alone, by characters, and takes its
+//! Three retrievers. *BM25* looks at the last user utterance alone, by characters, and takes its
 //! statistics from the candidates themselves. *Fusion* looks at the whole dialogue, scores a
 //! persona together with the knowledge behind it (PK-ICR's idea the other way round) and weighs
 //! what it sees by weights learned from a training split, which are not kept: KBP states no
-//! licence, so nothing learned from it may ship.
+//! licence, so nothing learned from it may ship. *Stage* is the flow's own persona retrieval, as it
+//! is configured; it ranks personas alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,14 +19,17 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::bm25::{Bag, Statistics};
+use turnstream_operators::embedding::EmbeddingConfig;
+use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::terms::terms;
 
 use super::learned::{Group, Ranker};
 use super::{EvalError, records};
+use crate::model::encoder::Encoder;
 
-/// BM25's usual constants.
-const K1: f64 = 1.2;
-const B: f64 = 0.75;
+mod stage;
+
 /// Parts of the dialogue that are looked at apart: the last user utterance, the reply before it,
 /// the user utterance before that, and everything earlier.
 const PARTS: usize = 4;
@@ -63,12 +67,12 @@ pub struct Figures {
     pub persona: f64,
     /// Of the persona, where both were used.
     pub both_persona: f64,
-    /// Of the knowledge, where both were used.
-    pub both_documents: f64,
+    /// Of the knowledge, where both were used; `None` where it is not ranked.
+    pub both_documents: Option<f64>,
 }
 
 /// How candidates are ranked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Retriever<'a> {
     /// By BM25.
     Bm25,
@@ -77,6 +81,19 @@ pub enum Retriever<'a> {
         /// The training split.
         train: &'a Path,
     },
+    /// As the stage `persona_retrieval` does it.
+    Stage(Stage<'a>),
+}
+
+/// How the stage is run.
+#[derive(Clone, Copy)]
+pub struct Stage<'a> {
+    /// How it searches.
+    pub config: &'a PersonaRetrievalConfig,
+    /// How dialogues are embedded for it.
+    pub embedding: &'a EmbeddingConfig,
+    /// What gives sentences and dialogues vectors; words alone where there is nothing.
+    pub encoder: Option<&'a dyn Encoder>,
 }
 
 /// The first persona and the first document of two rankings.
@@ -90,11 +107,17 @@ type IsRight<'r> = &'r dyn Fn(&Case, First) -> bool;
 /// A file cannot be read, or has no such reply.
 pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalError> {
     let mut lexicon = Lexicon::default();
-    let cases = read(data, &mut lexicon)?;
+    let records = records::<Record>(data)?;
+    let cases = read(data, &records, &mut lexicon)?;
     let rankings: Vec<First> = match retriever {
+        Retriever::Stage(stage) => {
+            let firsts = records.iter().map(|record| stage.firsts(record));
+            let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
+            firsts.into_iter().flatten().map(|first| (first, None)).collect()
+        }
         Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
         Retriever::Fusion { train } => {
-            let learning = read(train, &mut lexicon)?;
+            let learning = read(train, &super::records::<Record>(train)?, &mut lexicon)?;
             let weights = Weights::of(&learning);
             let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
             let personas = Ranker::train(
@@ -114,11 +137,15 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
             cases.iter().map(rank).collect()
         }
     };
-    Ok(figures(&cases, &rankings))
+    let figures = figures(&cases, &rankings);
+    Ok(match retriever {
+        Retriever::Stage(_) => Figures { both_documents: None, ..figures },
+        _ => figures,
+    })
 }
 
-fn read(path: &Path, lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
-    let records = records::<Record>(path)?;
+/// The cases of a file's records.
+fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
     let cases: Vec<Case> = records.iter().flat_map(|record| cases(record, lexicon)).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
@@ -143,7 +170,7 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
         n: cases.len(),
         persona: share(false, &persona),
         both_persona: share(true, &persona),
-        both_documents: share(true, &documents),
+        both_documents: Some(share(true, &documents)),
     }
 }
 
@@ -164,82 +191,17 @@ impl Lexicon {
         // Words stand apart in some of the personas; nobody writes so.
         let terms = terms(&text.split_whitespace().collect::<String>());
         let pairs = terms.windows(2).map(|pair| pair.join(" ")).collect::<Vec<_>>();
-        let mut bag = |terms: Vec<String>| {
-            let mut counts = BTreeMap::<u32, f64>::new();
-            for term in terms {
-                *counts.entry(self.number(term)).or_default() += 1.0;
-            }
-            Bag { length: counts.values().sum(), counts: counts.into_iter().collect() }
-        };
+        let mut bag =
+            |terms: Vec<String>| terms.into_iter().map(|term| self.number(term)).collect();
         Text([bag(terms), bag(pairs)])
     }
 }
 
 /// A text as bags of single terms and of pairs.
-struct Text([Bag; GRAMS]);
-
-#[derive(Default)]
-struct Bag {
-    /// By rising number.
-    counts: Vec<(u32, f64)>,
-    length: f64,
-}
-
-impl Bag {
-    fn count(&self, term: u32) -> f64 {
-        let at = self.counts.binary_search_by_key(&term, |(term, _)| *term);
-        at.map_or(0.0, |at| self.counts[at].1)
-    }
-}
-
-/// Statistics of texts, for one kind of bag.
-struct Statistics {
-    texts: f64,
-    mean_length: f64,
-    holders: FxHashMap<u32, f64>,
-}
-
-impl Statistics {
-    fn of<'b>(bags: impl Iterator<Item = &'b Bag>) -> Self {
-        let mut it = Self { texts: 0.0, mean_length: 0.0, holders: FxHashMap::default() };
-        for bag in bags {
-            it.texts += 1.0;
-            it.mean_length += bag.length;
-            for (term, _) in &bag.counts {
-                *it.holders.entry(*term).or_default() += 1.0;
-            }
-        }
-        it.mean_length = (it.mean_length / it.texts.max(1.0)).max(1.0);
-        it
-    }
-
-    fn idf(&self, term: u32) -> f64 {
-        let holders = self.holders.get(&term).copied().unwrap_or_default();
-        (1.0 + (self.texts - holders + 0.5) / (holders + 0.5)).ln()
-    }
-
-    /// BM25 of a text for a query.
-    fn bm25(&self, query: &Bag, text: &Bag) -> f64 {
-        let norm = K1 * (1.0 - B + B * text.length / self.mean_length);
-        let of = query.counts.iter().map(|(term, asked)| {
-            let count = text.count(*term);
-            asked * self.idf(*term) * count * (K1 + 1.0) / (count + norm)
-        });
-        of.sum()
-    }
-
-    /// Which share of a bag's weight another bag holds, 0..=1.
-    fn share(&self, of: &Bag, held_by: &Bag) -> f64 {
-        let weight = |term: &u32, count: f64| self.idf(*term) * count;
-        let all: f64 = of.counts.iter().map(|(term, count)| weight(term, *count)).sum();
-        let held = of.counts.iter().filter(|(term, _)| held_by.count(*term) > 0.0);
-        let held: f64 = held.map(|(term, count)| weight(term, *count)).sum();
-        if all > 0.0 { held / all } else { 0.0 }
-    }
-}
+struct Text([Bag<u32>; GRAMS]);
 
 /// Statistics of a training split.
-struct Weights([Statistics; GRAMS]);
+struct Weights([Statistics<u32>; GRAMS]);
 
 impl Weights {
     fn of(cases: &[Case]) -> Self {
@@ -326,7 +288,7 @@ impl Case {
     /// The first persona and the first document by BM25 over the last user utterance.
     fn by_bm25(&self) -> First {
         let query = &self.parts[0].0[0];
-        let first = |texts: Vec<&Bag>| {
+        let first = |texts: Vec<&Bag<u32>>| {
             let statistics = Statistics::of(texts.iter().copied());
             best(texts.iter().map(|text| statistics.bm25(query, text)))
         };

@@ -1,8 +1,9 @@
-//! What the sources gave: facts of the graph and passages of documents, selected or not.
+//! What the sources gave: facts of the graph, sentences of the persona and passages of documents,
+//! selected or not.
 
 use std::collections::BTreeMap;
 
-use turnstream_schemas::{Evidence, EvidenceSet, ModelUsed, Stage};
+use turnstream_schemas::{Evidence, EvidenceSet, ModelUsed, Score, Speaker, Stage};
 
 use super::super::page::{Ink, Text};
 use super::super::tree::Tree;
@@ -20,6 +21,7 @@ pub(super) fn tree(
     let (selected, passed): (Vec<&Evidence>, Vec<&Evidence>) =
         evidence.iter().partition(|evidence| evidence.selected);
     let of = |set| evidence.iter().filter(|evidence| evidence.set == Some(set)).count();
+    let persona = evidence.iter().filter(|evidence| evidence.persona.is_some()).count();
     let documents = evidence.iter().filter(|evidence| evidence.document.is_some()).count();
     let counts = format!(
         "{} of {} selected{}",
@@ -30,6 +32,7 @@ pub(super) fn tree(
     let sets = [
         (of(EvidenceSet::Foreseen), "foreseen"),
         (of(EvidenceSet::Unforeseen), "unforeseen"),
+        (persona, "of the persona"),
         (documents, "of documents"),
     ];
     let sets: Vec<String> = sets
@@ -70,16 +73,29 @@ fn piece(evidence: &Evidence) -> Tree {
     let text = Text::new(ink, mark)
         .and(Ink::Quiet, scores)
         .and(Ink::Plain, &*evidence.text)
-        .and(Ink::Quiet, format!(" {}{}", evidence.source, of_document(evidence)));
+        .and(Ink::Quiet, format!(" {}{}", evidence.source, of_source(evidence)));
     Tree::leaf(text)
 }
 
-fn of_document(evidence: &Evidence) -> String {
-    let Some(passage) = &evidence.document else { return String::new() };
-    let title = if passage.title.is_empty() { &passage.document } else { &passage.title };
-    let by = |name, score: Option<turnstream_schemas::Score>| {
+/// Where in its source it stands, and what found it.
+fn of_source(evidence: &Evidence) -> String {
+    if let Some(passage) = &evidence.document {
+        let title = if passage.title.is_empty() { &passage.document } else { &passage.title };
+        let by = found_by(passage.by_words, passage.by_meaning);
+        return format!(", \"{title}\", passage {}{by}", passage.chunk);
+    }
+    let Some(sentence) = &evidence.persona else { return String::new() };
+    let who = match sentence.describes {
+        Speaker::User => "the user",
+        Speaker::System => "who answers",
+    };
+    let by = found_by(sentence.by_words, sentence.by_meaning);
+    format!(", sentence {} about {who}{by}", sentence.place)
+}
+
+fn found_by(words: Option<Score>, meaning: Option<Score>) -> String {
+    let by = |name, score: Option<Score>| {
         score.map(|score| format!(", by {name} {:.2}", score.get())).unwrap_or_default()
     };
-    let (words, meaning) = (by("words", passage.by_words), by("meaning", passage.by_meaning));
-    format!(", \"{title}\", passage {}{words}{meaning}", passage.chunk)
+    format!("{}{}", by("words", words), by("meaning", meaning))
 }

@@ -103,6 +103,26 @@ fn the_whole_path_is_shown() {
 }
 
 #[test]
+fn a_sentence_of_a_persona_is_shown_with_whom_it_describes() {
+    for (describes, who) in [("user", "the user"), ("system", "who answers")] {
+        let mut response = response();
+        let sentence = json!({
+            "id": "persona/2", "source": "persona", "text": "I bake rye.", "relevance": 0.31,
+            "persona": { "describes": describes, "place": 2, "by_words": 0.5, "by_meaning": 0.25 },
+            "selected": true
+        });
+        response.evidence.push(serde_json::from_value(sentence).expect("evidence"));
+        let shown = tree(&response, &Shown::default()).render(1000, false);
+        let line = format!(
+            "selected, relevance 0.31 I bake rye. persona, sentence 2 about {who}, by words 0.50, \
+             by meaning 0.25\n"
+        );
+        assert!(shown.contains(&line), "{line} in\n{shown}");
+        assert!(shown.contains("1 of the persona, 1 of documents"), "{shown}");
+    }
+}
+
+#[test]
 fn a_narrow_page_has_the_same_words() {
     let words = |width| {
         let shown = tree(&response(), &Shown::default()).render(width, false);

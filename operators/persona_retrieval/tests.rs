@@ -1,0 +1,338 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use turnstream_schemas::{Demand, Turn};
+
+use super::*;
+use crate::flow::{Candidates, RequestId};
+use crate::model::encoder::{EncodeError, Encoded};
+use crate::model::{Busy, CallError, Model, Reply};
+use crate::stage::{Passage, StageObserver};
+use crate::testing::{graph, resources, run_dataflow, scene};
+
+/// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
+struct Counting;
+
+impl Encoder for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn fingerprint(&self) -> u64 {
+        1
+    }
+
+    fn dimensions(&self) -> usize {
+        2
+    }
+
+    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+        for text in texts {
+            if text.contains("error") {
+                let (encoder, reason) = ("counting".to_owned(), "asked for".to_owned());
+                return Err(EncodeError { encoder, reason });
+            }
+            let [sea, bread] = [["sea", "sail"], ["bread", "bake"]].map(|words| of(text, &words));
+            let length = (sea * sea + bread * bread).sqrt().max(1.0);
+            vectors.extend([sea / length, bread / length]);
+        }
+        Ok(Encoded::default())
+    }
+}
+
+fn of(text: &str, words: &[&str]) -> f32 {
+    words.iter().map(|word| text.matches(word).count()).sum::<usize>() as f32
+}
+
+/// The same through the port, on a thread of its own; keeps what it was asked.
+#[derive(Default)]
+struct Elsewhere(Mutex<Vec<Vec<String>>>);
+
+impl Model<Vec<String>, Vec<Embedding>> for Elsewhere {
+    fn name(&self) -> &str {
+        "elsewhere"
+    }
+
+    fn ask(
+        &self,
+        texts: Vec<String>,
+        reply: Reply<Vec<Embedding>>,
+    ) -> Result<(), Busy<Vec<String>, Vec<Embedding>>> {
+        self.0.lock().unwrap().push(texts.clone());
+        std::thread::spawn(move || {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let mut vectors = Vec::new();
+            let encoded = Counting.encode(&texts, &mut vectors);
+            let answer = encoded.map(|_| vectors.chunks(2).map(Arc::from).collect());
+            reply.answer(answer.map_err(|error| CallError::Model(error.to_string())));
+        });
+        Ok(())
+    }
+}
+
+fn config() -> PersonaRetrievalConfig {
+    let call = CallConfig { attempts: 1, ..CallConfig::default() };
+    PersonaRetrievalConfig { call, ..PersonaRetrievalConfig::default() }
+}
+
+fn bm25() -> PersonaRetrievalConfig {
+    PersonaRetrievalConfig { form: SearchForm::Bm25, ..config() }
+}
+
+/// A turn that says this, with a persona; its utterance and its dialogue point to a direction each.
+fn said(
+    text: &str,
+    persona: &[&str],
+    directions: Option<([f32; 2], Option<[f32; 2]>)>,
+) -> Retrieved {
+    let mut turn = scene(&[&format!("u: {text}")], &graph(""));
+    let mut context = (*turn.context).clone();
+    let persona = persona.iter().map(|sentence| (*sentence).to_owned()).collect();
+    context.turn = Turn { persona, ..context.turn };
+    turn.context = Arc::new(context);
+    turn.embedding = directions.map(|(dialogue, utterance)| Embedded {
+        dialogue: dialogue.into(),
+        utterance: utterance.map(Into::into),
+    });
+    Retrieved { turn, demand: Demand::default(), candidates: Candidates::default() }
+}
+
+const SEA: [f32; 2] = [1.0, 0.0];
+const BREAD: [f32; 2] = [0.0, 1.0];
+
+fn places(found: &[Evidence]) -> Vec<u32> {
+    found.iter().map(|one| one.persona.as_ref().expect("a sentence").place).collect()
+}
+
+fn by_words(text: &str, persona: &[&str], config: &PersonaRetrievalConfig) -> Vec<u32> {
+    places(&retrieve(&said(text, persona, None).turn, None, config).expect("found"))
+}
+
+#[test]
+fn words_are_looked_for_in_both_languages() {
+    let persona = ["I live by the sea.", "My dogs are old.", "I have an old dog and old cats."];
+    assert_eq!(by_words("Is your dog old?", &persona, &bm25()), [2, 3], "the shorter one first");
+    assert_eq!(by_words("And the weather?", &persona, &bm25()), [0; 0]);
+    let persona = ["我住在北京。", "我 是 老师", "我喜歡喝咖啡"];
+    assert_eq!(by_words("你喝咖啡吗？", &persona, &bm25()), [3], "in one script");
+    assert_eq!(by_words("北京的老师", &persona, &bm25()), [2, 1]);
+    // All sentences have "我": it says little, and what is said of little use is not found.
+    let strict = PersonaRetrievalConfig { min_score: 0.2, ..bm25() };
+    assert_eq!(by_words("我想去北京", &persona, &strict), [1]);
+}
+
+#[test]
+fn equal_sentences_stand_as_in_the_turn_and_are_found_once() {
+    let persona = ["I like tea.", "You like tea.", "", "I like tea. "];
+    let found = retrieve(&said("Tea?", &persona, None).turn, None, &bm25()).expect("found");
+    assert_eq!(places(&found), [1, 2]);
+    assert_eq!(found[0].relevance, found[1].relevance);
+    let told: Vec<(&str, &str)> = found.iter().map(|it| (&*it.id.0, &*it.text)).collect();
+    assert_eq!(told, [("persona/1", "I like tea."), ("persona/2", "You like tea.")]);
+    let sentence = found[0].persona.as_ref().expect("a sentence");
+    assert_eq!((sentence.describes, sentence.by_meaning), (Speaker::User, None));
+    assert_eq!(sentence.by_words, Some(found[0].relevance));
+    assert!((0.0..=1.0).contains(&found[0].relevance.get()) && !found[0].selected);
+}
+
+#[test]
+fn words_and_meaning_are_weighed() {
+    let persona = ["I sail.", "I bake. I sail.", "I know bread."];
+    let turn = said("Do you know the ocean?", &persona, Some((BREAD, Some(SEA)))).turn;
+    let found =
+        |config: &PersonaRetrievalConfig| retrieve(&turn, Some(&Counting), config).expect("found");
+    let half = 0.5_f64.sqrt();
+    let dense =
+        PersonaRetrievalConfig { form: SearchForm::Dense, dialogue_share: 0.25, ..config() };
+    let by_meaning = found(&dense);
+    assert_eq!(places(&by_meaning), [1, 2, 3]);
+    for (found, expected) in by_meaning.iter().zip([0.75, half, 0.25]) {
+        assert!((found.relevance.get() - expected).abs() < 1e-6, "{found:?}");
+    }
+    let utterance = PersonaRetrievalConfig { dialogue_share: 0.0, ..dense.clone() };
+    assert_eq!(places(&found(&utterance)), [1, 2], "bread has nothing of the sea");
+    assert_eq!(places(&found(&bm25())), [3], "know");
+    let fused =
+        found(&PersonaRetrievalConfig { form: SearchForm::Fusion, word_share: 0.75, ..dense });
+    assert_eq!(places(&fused), [3, 1, 2]);
+    let sentence = fused[0].persona.as_ref().expect("a sentence");
+    let parts = (sentence.by_words.expect("words").get(), sentence.by_meaning.expect("it").get());
+    assert!((fused[0].relevance.get() - (0.75 * parts.0 + 0.25 * parts.1)).abs() < 1e-9);
+}
+
+#[test]
+fn an_utterance_that_says_nothing_is_searched_by_the_dialogue() {
+    let persona = ["I sail.", "I bake bread."];
+    let turn = said("And you?", &persona, Some((BREAD, None))).turn;
+    let found = retrieve(&turn, Some(&Counting), &config()).expect("found");
+    assert_eq!(places(&found), [2]);
+}
+
+#[test]
+fn bounds_hold() {
+    let persona = ["tea and milk", "a tea", "tea tea", "tea with something very long behind it"];
+    let few = PersonaRetrievalConfig { max_sentences: 1, ..bm25() };
+    let all = by_words("tea?", &persona, &bm25());
+    assert_eq!((all.len(), by_words("tea?", &persona, &few)), (3, vec![all[0]]));
+    let narrow = PersonaRetrievalConfig { max_found: 2, ..bm25() };
+    assert_eq!(by_words("tea?", &persona, &narrow), all[..2]);
+    let first = PersonaRetrievalConfig { max_persona_sentences: 2, ..bm25() };
+    assert_eq!(by_words("tea?", &persona, &first).iter().max(), Some(&2));
+    let short = PersonaRetrievalConfig { max_sentence_bytes: 12, max_sentences: 9, ..bm25() };
+    assert!(!by_words("tea?", &persona, &short).contains(&4));
+    let turn = said("tea?", &persona, None).turn;
+    let passed_over = |config| looked_at(&turn, config).passed_over;
+    assert_eq!([&bm25(), &first, &short].map(passed_over), [0, 2, 1]);
+    for wrong in [
+        PersonaRetrievalConfig { word_share: 1.5, ..config() },
+        PersonaRetrievalConfig { dialogue_share: -0.1, ..config() },
+        PersonaRetrievalConfig { min_score: f64::NAN, ..config() },
+        PersonaRetrievalConfig { max_persona_sentences: 0, ..config() },
+        PersonaRetrievalConfig { max_sentence_bytes: 70_000, ..config() },
+        PersonaRetrievalConfig { max_found: 0, ..config() },
+        PersonaRetrievalConfig { max_sentences: 1_025, ..config() },
+    ] {
+        let refused = wrong.check().unwrap_err().to_string();
+        assert!(refused.starts_with("persona_retrieval."), "{refused}");
+    }
+    assert_eq!(config().check(), Ok(()));
+}
+
+/// Counts what exceeds the bounds, and who comes.
+#[derive(Default)]
+struct Counts {
+    passed_over: AtomicU64,
+    entered: AtomicU64,
+}
+
+impl StageObserver for Counts {
+    fn entered(&self, _: Stage) {
+        self.entered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn left(&self, _: Stage, _: Passage) {}
+
+    fn asked_again(&self, _: Stage) {}
+
+    fn persona_sentences_passed_over(&self, sentences: u64) {
+        self.passed_over.fetch_add(sentences, Ordering::Relaxed);
+    }
+
+    fn scopes_changed(&self, _: i64) {}
+}
+
+/// How the encoder is reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reached {
+    Nowhere,
+    InPlace,
+    Elsewhere,
+}
+
+/// What the operator makes of turns; the texts that an encoder elsewhere was asked for; and what
+/// was counted.
+fn run(
+    turns: Vec<Retrieved>,
+    config: &PersonaRetrievalConfig,
+    reached: Reached,
+) -> (Vec<Retrieved>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
+    let (model, counts) = (Arc::new(Elsewhere::default()), Arc::new(Counts::default()));
+    let (asked, counted, config) = (Arc::clone(&model), Arc::clone(&counts), config.clone());
+    let (mut out, faults) = run_dataflow(turns, move |turns| {
+        let encoder: Option<Arc<dyn Encoder>> =
+            (reached == Reached::InPlace).then(|| Arc::new(Counting) as _);
+        let embed = (reached == Reached::Elsewhere).then(|| Arc::clone(&model) as _);
+        let observer = Observer::new(Arc::clone(&counts) as _);
+        let resources = Resources { embed, encoder, observer, ..resources(&graph("")) };
+        // As `history` does when it hands a turn down.
+        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+        persona_retrieval(turns, config.clone(), &resources)
+    });
+    out.sort_by_key(|turn| turn.turn.context.query().to_owned());
+    let asked = asked.0.lock().unwrap().clone();
+    (out, faults, asked, counted)
+}
+
+const PERSONA: [&str; 2] = ["I sail.", "I bake bread."];
+
+#[test]
+fn in_place_and_asked_the_same_is_found() {
+    for form in [SearchForm::Bm25, SearchForm::Dense, SearchForm::Fusion] {
+        let turn = said("The bread and the sea?", &PERSONA, Some((SEA, Some(BREAD))));
+        let config = PersonaRetrievalConfig { form, ..config() };
+        let [here, there] = [Reached::InPlace, Reached::Elsewhere].map(|reached| {
+            let (mut out, faults, asked, _) = run(vec![turn.clone()], &config, reached);
+            assert!(faults.is_empty());
+            let is_asked = reached == Reached::Elsewhere && form != SearchForm::Bm25;
+            assert_eq!(asked, vec![PERSONA.map(str::to_owned).to_vec(); usize::from(is_asked)]);
+            let turn = out.pop().expect("a turn");
+            assert!(turn.turn.progress.degraded.is_empty());
+            turn.candidates.persona.expect("it was asked")
+        });
+        assert_eq!(places(&here)[0], 2, "{form:?}");
+        assert_eq!(here, there, "{form:?}");
+    }
+}
+
+#[test]
+fn turns_without_a_persona_pass_by() {
+    for reached in [Reached::Nowhere, Reached::InPlace, Reached::Elsewhere] {
+        let turns = vec![said("a", &[], Some((SEA, None))), said("b", &[" "], Some((SEA, None)))];
+        let (out, faults, asked, counts) = run(turns, &config(), reached);
+        assert_eq!((out.len(), faults.len(), asked.len()), (2, 0, 0));
+        assert!(out.iter().all(|turn| turn.candidates.persona.is_none()));
+        assert_eq!(counts.entered.load(Ordering::Relaxed), 0, "the stage did not see them");
+    }
+    let off = PersonaRetrievalConfig { enabled: false, ..config() };
+    let (out, _, _, _) = run(vec![said("bread", &PERSONA, None)], &off, Reached::InPlace);
+    assert!(out[0].candidates.persona.is_none());
+}
+
+#[test]
+fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
+    let persona = ["I sail.", "I bake bread.", "An error."];
+    for reached in [Reached::InPlace, Reached::Elsewhere] {
+        for (on_failure, left, dead) in [
+            (OnFailure::Lexical, Some(vec![2]), 0),
+            (OnFailure::Degrade, Some(vec![]), 0),
+            (OnFailure::DeadLetter, None, 1),
+        ] {
+            let turn = said("bread", &persona, Some((SEA, Some(SEA))));
+            let config = PersonaRetrievalConfig { on_failure, ..config() };
+            let (out, faults, _, _) = run(vec![turn], &config, reached);
+            assert_eq!(faults.len(), dead, "{reached:?}, {on_failure:?}");
+            let found = out.first().map(|turn| {
+                assert_eq!(turn.turn.progress.degraded, [STAGE]);
+                places(turn.candidates.persona.as_ref().expect("it was asked"))
+            });
+            assert_eq!(found, left, "{reached:?}, {on_failure:?}");
+        }
+    }
+}
+
+#[test]
+fn without_vectors_words_decide_unless_meaning_is_to() {
+    for reached in [Reached::Nowhere, Reached::InPlace, Reached::Elsewhere] {
+        let turn = said("bread", &PERSONA, None);
+        let (out, _, asked, _) = run(vec![turn.clone()], &config(), reached);
+        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [2]);
+        assert!(out[0].turn.progress.degraded.is_empty() && asked.is_empty());
+        let dense = PersonaRetrievalConfig { form: SearchForm::Dense, ..config() };
+        let (out, _, _, _) = run(vec![turn.clone()], &dense, reached);
+        assert_eq!(out[0].turn.progress.degraded, [STAGE]);
+        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [2]);
+        let error = retrieve(&turn.turn, None, &dense).unwrap_err().to_string();
+        assert!(error.contains("persona_retrieval.form"), "{error}");
+    }
+}
+
+#[test]
+fn what_exceeds_the_bounds_is_counted() {
+    let few = PersonaRetrievalConfig { max_persona_sentences: 1, ..config() };
+    for reached in [Reached::InPlace, Reached::Elsewhere] {
+        let turn = said("bread", &PERSONA, Some((BREAD, Some(BREAD))));
+        let (out, _, _, counts) = run(vec![turn], &few, reached);
+        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [0; 0]);
+        assert_eq!(counts.passed_over.load(Ordering::Relaxed), 1, "{reached:?}");
+    }
+}

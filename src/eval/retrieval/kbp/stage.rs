@@ -1,0 +1,63 @@
+//! The flow's own persona retrieval, asked as in the flow: the user turn with what was said before
+//! it and the persona, in the order of its ids.
+
+use std::sync::Arc;
+
+use turnstream_operators::embedding::embed;
+use turnstream_operators::flow::{Gated, RequestId, TurnContext, Utterance};
+use turnstream_operators::knowledge::Moment;
+use turnstream_operators::persona_retrieval::retrieve;
+use turnstream_schemas::{EventTime, InputId, Scope, Speaker, Turn, TurnId};
+
+use super::{EvalError, Record, Stage};
+
+impl Stage<'_> {
+    /// For every reply of a dialogue that used anything: which sentence of the persona the stage
+    /// puts first, from 0; `None` where it finds none.
+    pub(super) fn firsts(&self, record: &Record) -> Result<Vec<Option<usize>>, EvalError> {
+        let (mut dialogue, mut firsts) = (Vec::new(), Vec::new());
+        for exchange in &record.conversation {
+            said(&mut dialogue, Speaker::User, &exchange.user);
+            if !exchange.used.is_empty() {
+                let turn = self.turn(record, &dialogue, &exchange.user)?;
+                let found = retrieve(&turn, self.encoder, self.config)?;
+                let first = found.first().and_then(|found| found.persona.as_ref());
+                firsts.push(first.map(|sentence| sentence.place as usize - 1));
+            }
+            said(&mut dialogue, Speaker::System, &exchange.system);
+        }
+        Ok(firsts)
+    }
+
+    /// The user turn as it comes to the stage.
+    fn turn(
+        &self,
+        record: &Record,
+        dialogue: &[Utterance],
+        text: &str,
+    ) -> Result<Gated, EvalError> {
+        let mut turn = Turn::new("kbp", Speaker::User, text);
+        turn.language = Some("zh".to_owned());
+        turn.persona = record.persona.values().cloned().collect();
+        let context = TurnContext {
+            request: RequestId { partition: 0, generation: 1, offset: 0 },
+            input: InputId { topic: "turns".to_owned(), partition: 0, offset: 0 },
+            scope: Scope::new(None, "kbp"),
+            turn,
+            turn_id: dialogue.last().map_or_else(TurnId::default, |last| last.turn_id.clone()),
+            event_time: EventTime(0),
+            dialogue: dialogue.to_vec(),
+            recalled: Vec::new(),
+        };
+        let embedding = match self.encoder {
+            Some(encoder) => embed(&context, encoder, self.embedding)?,
+            None => None,
+        };
+        Ok(Gated { embedding, ..Gated::undecided(Arc::new(context), Moment::default()) })
+    }
+}
+
+fn said(dialogue: &mut Vec<Utterance>, speaker: Speaker, text: &str) {
+    let turn_id = TurnId(dialogue.len().to_string());
+    dialogue.push(Utterance { turn_id, speaker, text: text.into() });
+}

@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::Map;
-use turnstream_schemas::{GateDecision, Score, Stage};
+use turnstream_schemas::{GateDecision, ModelUsed, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
 use crate::form::{Form, Refused, check_fraction};
@@ -42,7 +42,9 @@ use learned::Reads;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// How the decision is made.
+    /// How the decision is made: `learned` by a trained encoder, and by rules in languages that it was
+    /// not trained on; `lexical` by rules alone; `prompted`; and to compare, `always`, `never` and
+    /// `random`.
     pub form: Form,
     /// The trained encoder of the learned form.
     pub learned: LearnedGateConfig,
@@ -71,7 +73,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: Form::Learned,
             learned: LearnedGateConfig::default(),
             after_retrieval: false,
             after_draft: false,
@@ -175,16 +177,23 @@ pub fn gate<'scope>(
             let (mentions, missing) =
                 knowledge.at(&turn.knowledge, |view| find(view, context, &config));
             if config.after_retrieval || config.after_draft {
-                return Ok((mentions, missing, whatever_the_turn(true)));
+                return Ok(((mentions, missing, whatever_the_turn(true)), None));
             }
-            let decision = match model.as_deref().filter(|model| learned::reads(*model, context)) {
-                Some(model) => learned::decide(model, context, Reads::default(), &config)?,
-                None => decide(context, &mentions, &config),
-            };
-            Ok((mentions, missing, decision))
+            let (decision, by) =
+                match model.as_deref().filter(|model| learned::reads(*model, context)) {
+                    Some(model) => learned::decide(model, context, Reads::default(), &config)?,
+                    None => (decide(context, &mentions, &config), None),
+                };
+            Ok(((mentions, missing, decision), by))
         },
-        fallback: move |turn: &Gated| instead(fallen.on_failure, || lexical(turn, &falls, &fallen)),
-        join: linked,
+        fallback: move |turn: &Gated| {
+            (instead(fallen.on_failure, || lexical(turn, &falls, &fallen)), None)
+        },
+        join: |turn, (decided, by): (Linked, Option<ModelUsed>)| {
+            let mut turn = linked(turn, decided);
+            turn.progress.models.extend(by.map(|by| (Stage::Gate, by)));
+            turn
+        },
     };
     stage(turns, Stage::Gate, shell, work)
 }
@@ -247,7 +256,7 @@ fn drawn(context: &TurnContext) -> f64 {
 /// A decision with the score 1 or 0 and no feature.
 fn whatever_the_turn(retrieve: bool) -> GateDecision {
     let score = Score::new(f64::from(u8::from(retrieve)));
-    GateDecision { retrieve, score, features: BTreeMap::new() }
+    GateDecision { retrieve, score, threshold: None, features: BTreeMap::new() }
 }
 
 /// The decision that features make: σ(bias + Σ weight · feature) ≥ threshold.
@@ -268,6 +277,7 @@ pub fn weigh(features: &Features, config: &GateConfig) -> GateDecision {
     GateDecision {
         retrieve: score >= config.threshold,
         score: Score::new(score),
+        threshold: Some(Score::new(config.threshold)),
         features: told
             .map(|(name, part)| (name.to_owned(), Score::new(part)))
             .collect::<BTreeMap<_, _>>(),

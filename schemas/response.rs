@@ -20,7 +20,11 @@ pub struct GateDecision {
     pub retrieve: bool,
     /// How much it does, 0..=1.
     pub score: Score,
-    /// The documented features that made the score, by name, each with its contribution.
+    /// What the score had to reach, 0..=1; absent where no score was weighed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<Score>,
+    /// What made the score, by name: documented features, each with its contribution; of a trained
+    /// gate the score by each definition of need, 0..=1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, Score>,
 }

@@ -11,7 +11,7 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
-use turnstream_schemas::{Evidence, GateDecision, Stage};
+use turnstream_schemas::{Evidence, Fault, GateDecision, ModelUsed, Stage};
 
 use super::learned::{LearnedGate, Reads, decide, reads};
 use super::{GateConfig, decide as by_rules};
@@ -112,17 +112,19 @@ fn weighed<'scope, T: InFlight + Clone>(
             let of = gated(turn);
             match model.as_deref().filter(|model| reads(*model, &of.context)) {
                 Some(model) => by_model(model, of, &read(turn), &config),
-                None => Ok(by_rules(&of.context, &of.mentions, &rules(&config))),
+                None => Ok((by_rules(&of.context, &of.mentions, &rules(&config)), None)),
             }
         },
         fallback: move |turn: &T| {
-            instead(fallen.on_failure, || {
+            let decision = instead(fallen.on_failure, || {
                 let of = of_fallen(turn);
                 by_rules(&of.context, &of.mentions, &rules(&fallen))
-            })
+            });
+            (decision, None)
         },
-        join: move |mut turn: T, decision| {
+        join: move |mut turn: T, (decision, by): (GateDecision, Option<ModelUsed>)| {
             *decided(&mut turn) = decision;
+            turn.progress().models.extend(by.map(|by| (Stage::Gate, by)));
             turn
         },
     };
@@ -134,7 +136,7 @@ fn by_model(
     turn: &Gated,
     read: &Read,
     config: &GateConfig,
-) -> Result<GateDecision, turnstream_schemas::Fault> {
+) -> Result<(GateDecision, Option<ModelUsed>), Fault> {
     let read = Reads {
         knowledge: read.knowledge.iter().map(|text| &**text).collect(),
         response: read.draft.as_deref(),

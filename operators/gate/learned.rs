@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{Fault, FaultKind, GateDecision, Score, Speaker, Stage};
+use turnstream_schemas::{Fault, FaultKind, GateDecision, ModelUsed, Score, Speaker, Stage};
 
 use super::GateConfig;
 use crate::flow::TurnContext;
@@ -84,7 +84,8 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
 }
 
-/// Decides about a turn by the model's scores, which the decision carries as its features.
+/// Decides about a turn by the model's scores, which the decision carries as its features; and the
+/// model's name.
 ///
 /// # Errors
 /// The model fails on the turn.
@@ -93,7 +94,7 @@ pub(super) fn decide(
     context: &TurnContext,
     Reads { knowledge, response }: Reads<'_>,
     config: &GateConfig,
-) -> Result<GateDecision, Fault> {
+) -> Result<(GateDecision, Option<ModelUsed>), Fault> {
     let utterances = context.dialogue.iter();
     let utterances = utterances.map(|said| (said.speaker, &*said.text)).collect();
     let reading = GateReading { utterances, knowledge, response };
@@ -101,7 +102,8 @@ pub(super) fn decide(
     let mut scores = model.score(&reading).map_err(failed)?;
     let asked = &config.learned.definitions;
     scores.retain(|name, _| asked.is_empty() || asked.contains(name));
-    Ok(weigh(scores, config.threshold))
+    let by = ModelUsed { name: model.name().to_owned(), prompt_hash: None };
+    Ok((weigh(scores, config.threshold), Some(by)))
 }
 
 /// The decision that scores make: the highest against the threshold.
@@ -111,6 +113,7 @@ fn weigh(scores: GateScores, threshold: f64) -> GateDecision {
     GateDecision {
         retrieve: score >= threshold,
         score: Score::new(score),
+        threshold: Some(Score::new(threshold)),
         features: features.collect(),
     }
 }

@@ -201,6 +201,8 @@ fn a_model_decides_by_the_definitions_that_are_asked_for() {
     };
     let all = of(&[], 0.5);
     assert_eq!((all.gate.retrieve, all.gate.score.get()), (true, 0.7));
+    assert_eq!(all.gate.threshold.map(Score::get), Some(0.5));
+    assert_eq!(all.progress.models[&Stage::Gate].name, "scripted");
     assert_eq!(all.gate.features.len(), 3);
     // Concepts are linked whoever decides.
     assert!(!all.mentions.is_empty());
@@ -215,6 +217,7 @@ fn rules_decide_in_languages_that_the_model_does_not_know_and_where_it_fails() {
     let turns: [&[&str]; 2] = [&["u: 故宫的门票多少钱"], &["u: Where can I get coffee?"]];
     let (passed, _) = through(&turns, &learned_config(&["utterances"]), false);
     assert!(passed[0].gate.features.contains_key("question"), "{:?}", passed[0].gate);
+    assert!(passed[0].progress.models.is_empty());
     assert!(passed[1].gate.features.contains_key("utterances"));
 
     let config = GateConfig { on_failure: OnFailure::Lexical, ..learned_config(&[]) };

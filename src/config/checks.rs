@@ -83,7 +83,7 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
             checks.problem("form", format!("{stage} has no {form} form"), "write \"lexical\"");
         }
         Err(Refused::Together { key, needs, .. }) => {
-            checks.problem(key, "it does not go with the rest".to_owned(), &format!("set {needs}"));
+            checks.problem(key, "it does not go with the rest".to_owned(), format!("set {needs}"));
         }
         Err(Refused::Range { key, range, .. }) => {
             checks.problem(key, format!("expected {range}"), "");

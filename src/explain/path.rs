@@ -105,7 +105,11 @@ fn gate(response: &Response, threshold: Option<f64>) -> Tree {
         true => Text::new(Ink::Good, "retrieve"),
         false => Text::new(Ink::Careful, "no retrieval"),
     };
-    let threshold = threshold.map(|least| format!(", threshold {least:.2} as configured"));
+    let threshold = match (gate.threshold, threshold) {
+        (Some(least), _) => Some(format!(", threshold {:.2}", least.get())),
+        // Records of earlier versions do not say it.
+        (None, least) => least.map(|least| format!(", threshold {least:.2} as configured")),
+    };
     let failed = response.degraded.contains(&Stage::Gate);
     let by = match (response.models.get(&Stage::Gate), failed, gate.features.is_empty()) {
         (Some(model), ..) => format!("decided {}", by_model(model)),

@@ -69,7 +69,7 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
     let lexical = lexical(&config)?;
     let wanted = |splits: &Splits| args.only.is_empty() || args.only.contains(&splits.format);
     let mut learned = match &args.models {
-        Some(folder) => gates_of(folder).map_err(|error| refused(error))?,
+        Some(folder) => gates_of(folder).map_err(refused)?,
         None => Vec::new(),
     };
     let shipped = Gate::shipped()?;

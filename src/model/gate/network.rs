@@ -174,6 +174,11 @@ impl Network {
         &self.shape
     }
 
+    /// Its parameters by name.
+    pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
+        &self.parameters
+    }
+
     fn parameter(&self, name: &str) -> Result<&Tensor> {
         let missing = || candle_core::Error::Msg(format!("there is no parameter `{name}`")).bt();
         self.parameters.get(name).ok_or_else(missing)

@@ -273,9 +273,9 @@ impl Trainer {
             let seed = self.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut random = fastrand::Rng::with_seed(seed ^ (place << 8) ^ (thread as u64 + 1));
             let examples = batch.iter().skip(thread).step_by(threads);
-            let examples =
+            let examples: Vec<&Example> =
                 examples.map(|&(lesson, place)| &self.lessons[lesson].train[place]).collect();
-            self.backward(examples, batch.len(), &mut random)
+            self.backward(&examples, batch.len(), &mut random)
         };
         let parts = std::thread::scope(|scope| {
             let part = &part;
@@ -300,7 +300,7 @@ impl Trainer {
     /// Gradients of some examples of a batch of `of`, and their part of its mean loss.
     fn backward(
         &self,
-        examples: Vec<&Example>,
+        examples: &[&Example],
         of: usize,
         random: &mut fastrand::Rng,
     ) -> candle_core::Result<(Gradients, f64)> {
@@ -315,7 +315,7 @@ impl Trainer {
         let (network, variables) = self.network(self.state.values())?;
         let dropout = Dropout { share: dropout, random };
         let logits = network.forward(&tokens.iter().collect::<Vec<_>>(), Some(dropout))?;
-        let loss = self.loss(&logits, &examples, of)?;
+        let loss = self.loss(&logits, examples, of)?;
         let grads = loss.backward()?;
         let mut gradients = Gradients::new();
         for (name, variable) in &variables {

@@ -40,9 +40,9 @@ pub struct Definition {
     /// The classes that its turns are of.
     pub classes: Vec<Need>,
     /// The probability of any class but [`Need::None`] from which on a turn needs knowledge, 0..1:
-    /// the one of the best F1 on the development split.
+    /// the one nearest to one half with an F1 on the development split within one standard error of the best.
     pub threshold: f64,
-    /// The same of the best F1 of [`Need::None`]: below it, none is needed. Where none is the rare
+    /// The same by the F1 of [`Need::None`]: below it, none is needed. Where none is the rare
     /// class, this is what finds it.
     pub null_threshold: f64,
     /// What it was trained on.

@@ -9,23 +9,34 @@ fn falling(told: &[(f64, bool)]) -> Vec<(f64, bool)> {
     told
 }
 
-/// The threshold of the best F1: the middle between two scores that are told apart, within 0..1.
+/// The threshold nearest to one half whose F1 is within one standard error of the best, since on few
+/// turns the very best is where it is by chance (the rule of one standard error, Breiman et al. 1984);
+/// within 0..1. One half where no turn needs knowledge.
 pub fn best_threshold(told: &[(f64, bool)]) -> f64 {
     let told = falling(told);
     let positives = told.iter().filter(|(_, positive)| *positive).count();
-    let (mut right, mut best) = (0_usize, (0.0, 0.5));
+    let mut right = 0_usize;
+    // The F1 of each threshold between two scores that are told apart: from the one, to the other.
+    let mut spans: Vec<(f64, f64, f64)> = Vec::new();
     for (at, (score, positive)) in told.iter().enumerate() {
         right += usize::from(*positive);
         let next = told.get(at + 1).map_or(0.0, |(next, _)| *next);
-        if next == *score {
-            continue;
-        }
-        let f1 = 2.0 * right as f64 / (at + 1 + positives) as f64;
-        if f1 > best.0 {
-            best = (f1, f64::midpoint(*score, next));
+        if next < *score {
+            let f1 = 2.0 * right as f64 / (at + 1 + positives) as f64;
+            spans.push((next, *score, f1));
         }
     }
-    best.1.clamp(0.001, 0.999)
+    let best = spans.iter().map(|(_, _, f1)| *f1).fold(0.0, f64::max);
+    let error = (best * (1.0 - best) / positives.max(1) as f64).sqrt();
+    let good = spans.iter().filter(|(_, _, f1)| *f1 >= best - error && best > 0.0);
+    // A span that holds one half is as near as can be; of any other its middle counts.
+    let nearest = good.map(|(from, to, _)| match *from < 0.5 && 0.5 <= *to {
+        true => 0.5,
+        false => f64::midpoint(*from, *to),
+    });
+    let away = |threshold: &f64| (threshold - 0.5).abs();
+    let nearest = nearest.min_by(|a, b| away(a).total_cmp(&away(b)));
+    nearest.unwrap_or(0.5).clamp(0.001, 0.999)
 }
 
 /// Precision, recall and F1 at a threshold, and the area under the ROC curve, ties counted half.
@@ -74,10 +85,24 @@ mod tests {
         let found = figures(&told, 0.75);
         assert_eq!((found.precision, found.recall, found.f1), (0.5, 0.5, 0.5));
         assert!((found.auc - 4.5 / 6.0).abs() < 1e-12);
-        // Down to 0.7 both are found, and two that are not: F1 is 2/3, as of the first alone.
-        assert!((best_threshold(&told) - 0.85).abs() < 1e-12);
-        let always = [(0.6, true), (0.5, true), (0.4, false)];
-        assert!((best_threshold(&always) - 0.45).abs() < 1e-12);
         assert_eq!(figures(&[(0.5, true)], 0.5).auc, 0.5);
+    }
+
+    #[test]
+    fn the_threshold_is_the_one_nearest_to_one_half_that_is_as_good_as_the_best() {
+        // 200 turns of which 100 are told apart from 0.9 down to 0.6, and one is not.
+        let told = |from: f64, wrong: f64| -> Vec<(f64, bool)> {
+            let right = (0..100).map(|at| (from - 0.003 * f64::from(at), true));
+            let others = (0..99).map(|at| (0.2 - 0.002 * f64::from(at), false));
+            right.chain(others).chain([(wrong, false)]).collect()
+        };
+        // Between 0.603 and 0.2 all are told apart: one half lies there.
+        assert_eq!(best_threshold(&told(0.9, 0.1)), 0.5);
+        // All that need knowledge lie below one half: the nearest that is as good lies there too.
+        let low = best_threshold(&told(0.45, 0.1));
+        assert!(low < 0.45 && low > 0.15, "{low}");
+        // At one half nothing is found: not as good as the best.
+        assert!(figures(&told(0.45, 0.1), low).f1 > 0.95);
+        assert_eq!(best_threshold(&[(0.3, false)]), 0.5);
     }
 }

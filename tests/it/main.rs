@@ -10,6 +10,7 @@ mod demo;
 mod documents;
 mod documents_flow;
 mod explain;
+mod gates;
 mod generation;
 mod invariants;
 mod kafka;

@@ -170,5 +170,5 @@ fn figure(value: Option<f64>, interval: Option<&[f64; 2]>) -> String {
 
 /// A name that breaks no row: models come from files.
 fn in_cell(name: &str) -> String {
-    name.replace('|', "\\|").replace(['\n', '\r'], " ")
+    name.replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
 }

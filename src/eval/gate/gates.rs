@@ -37,7 +37,7 @@ impl ScoresTurns for Lexical {
             let context = context(turn, self.window_utterances);
             let (mentions, _) = find(self.graph.view(), &context, &self.config);
             progress();
-            f64::from(decide(&context, &mentions, &self.config).score.get())
+            decide(&context, &mentions, &self.config).score.get()
         };
         Ok(turns.iter().map(score).collect())
     }

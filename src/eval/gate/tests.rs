@@ -182,7 +182,7 @@ fn turn(conversation: usize, need: Need, text: &str) -> LabelledTurn {
     LabelledTurn {
         conversation: conversation.to_string(),
         position: 1 + (conversation % 3) as u32,
-        domain: (conversation % 2 == 0).then(|| "<b>hotel</b>".to_owned()),
+        domain: conversation.is_multiple_of(2).then(|| "<b>hotel</b>".to_owned()),
         utterances: vec![Said { speaker: Speaker::User, text: text.to_owned() }],
         knowledge: Vec::new(),
         reply: None,
@@ -307,7 +307,7 @@ fn names_are_escaped_in_reports_and_tables() {
     let turns = turns();
     let gate = Broken(vec![0.7; turns.len()]);
     let measured = measured_by(&gate, &turns, Positive::Persona);
-    let need = gate.0.clone();
+    let need = gate.0;
     let scored = scored(&turns, &need, 0.5, Positive::Persona);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");

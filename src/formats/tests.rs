@@ -89,6 +89,8 @@ fn sgd_needs_a_service_where_the_reply_calls_one() {
     let (no, yes) = (Some(Need::None), Some(Need::Structured));
     assert_eq!(needs(&turns), [no, None, yes, None, no, None]);
     assert_eq!(turns[2].turn.text, "The one on Mill Lane.");
+    assert_eq!(turns[2].labels.domain.as_deref(), Some("Bakeries"), "the reply's");
+    assert_eq!(turns[4].labels.domain, None);
     assert_eq!((turns[0].line, turns[4].line), (1, 2));
     assert_eq!(turns[0].turn.language.as_deref(), Some("en"));
     assert_eq!(turns[0].turn.timestamp, None);
@@ -117,6 +119,8 @@ fn every_instance_of_dstc_is_a_dialogue_labelled_at_its_end() {
     );
     assert_eq!(needs(&turns), [Some(Need::None), None, None, Some(Need::Unstructured)]);
     assert_eq!(turns[3].labels.gold, ["hotel/3/review/5/1", "hotel/3/faq/8"]);
+    assert_eq!(turns[3].labels.domain.as_deref(), Some("hotel"));
+    assert_eq!(turns[3].labels.reply.as_deref(), Some("Most of them slept well there."));
     assert_eq!(errors.len(), 1, "an instance must end with the user: {errors:?}");
     assert!(errors[0].contains("dstc11.jsonl:3: not a dialogue of dstc11"), "{}", errors[0]);
 
@@ -134,6 +138,8 @@ fn topical_chat_labels_a_turn_by_what_the_reply_rests_on() {
     );
     assert_eq!(needs(&turns), [Some(Need::None), Some(Need::Unstructured), None, None]);
     assert_eq!(turns[1].labels.gold, ["FS1", "AS2"]);
+    assert_eq!(turns[1].labels.available[..], ["Owls hunt at night."], "who replies has read it");
+    assert!(turns[0].labels.available.is_empty());
     assert!(turns[0].turn.text.ends_with("eyes? "), "texts are not tidied");
 }
 
@@ -148,6 +154,8 @@ fn kbp_gives_the_persona_and_what_the_reply_used() {
     assert_eq!(turns[4].labels.texts.len(), 2);
     assert_eq!(turns[4].labels.texts[0], turns[4].turn.persona[0]);
     assert_eq!(turns[0].turn.persona, ["我 喜欢 爬山", "我有一只猫", "我住在海边"]);
+    let available = ["我 喜欢 爬山", "爬山可以锻炼身体。", "我有一只猫", "我住在海边"];
+    assert_eq!(turns[0].labels.available[..], available, "whether a reply used it or not");
     assert_eq!(turns[1].turn.persona, Vec::<String>::new());
     assert_eq!(turns[1].turn.language.as_deref(), Some("zh"));
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 19] = [
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -12,6 +12,7 @@ const DOCUMENTS: [&str; 19] = [
     "docs/documents.md",
     "docs/exactly-once.md",
     "docs/explain.md",
+    "docs/gate.md",
     "docs/generation.md",
     "docs/kafka.md",
     "docs/knowledge.md",

@@ -11,6 +11,7 @@ mod documents;
 mod documents_flow;
 mod explain;
 mod gate;
+mod gates;
 mod generation;
 mod invariants;
 mod kafka;

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_operators::form::Form;
+use turnstream_operators::gate::GateConfig;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
@@ -245,7 +247,8 @@ fn gates(
 pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
     let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
     let window_utterances = config.history.window_utterances;
-    Ok(Lexical { graph, config: config.gate.clone(), window_utterances })
+    let config = GateConfig { form: Form::Lexical, ..config.gate.clone() };
+    Ok(Lexical { graph, config, window_utterances })
 }
 
 fn say(measured: &Measured, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -70,6 +70,9 @@ pub struct Row {
     pub over_tfidf: BTreeMap<&'static str, Difference>,
 }
 
+/// Who is told what is done next, and that it goes on.
+pub type Told<'t> = (&'t dyn Fn(&str), &'t dyn Fn());
+
 /// Measures all gates on one data set. `step` is told what is done next, `progress` is called as it
 /// goes on.
 ///
@@ -79,7 +82,7 @@ pub fn sections(
     splits: &Splits,
     lexical: &Lexical,
     extras: &[Extra],
-    (step, progress): (&dyn Fn(&str), &dyn Fn()),
+    (step, progress): Told<'_>,
 ) -> Result<Vec<Section>, GateError> {
     let (format, classes) = (splits.format, Positive::of(splits.format));
     step(&format!("{format}: TF-IDF learns from {}", splits.train.display()));
@@ -170,5 +173,5 @@ fn figure(value: Option<f64>, interval: Option<&[f64; 2]>) -> String {
 
 /// A name that breaks no row: models come from files.
 fn in_cell(name: &str) -> String {
-    name.replace('|', "\\|").replace(['\n', '\r'], " ")
+    name.replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
 }

@@ -1,7 +1,7 @@
 //! The gate: does this turn need knowledge? (RAGate: f(c_t) → {0, 1}.)
 //!
 //! A score in 0..=1 decides: the turn is retrieved for where it reaches the threshold. A trained
-//! encoder gives it ([`learned`], the default), or documented features of the turn in its context,
+//! encoder gives it ([`learned`]), or documented features of the turn in its context,
 //! added up with weights and put through a logistic function ([`Features`]), or a language model.
 //! It also links the dialogue's concepts, once, for all later stages.
 //!
@@ -42,8 +42,8 @@ use learned::Reads;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// How the decision is made: `learned` by a trained encoder, and by rules in languages that it was
-    /// not trained on; `lexical` by rules alone; `prompted`; and to compare, `always`, `never` and
+    /// How the decision is made: `lexical` by rules; `learned` by a trained encoder, and by rules in
+    /// languages that it was not trained on; `prompted`; and to compare, `always`, `never` and
     /// `random`.
     pub form: Form,
     /// The trained encoder of the learned form.
@@ -73,7 +73,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            form: Form::Learned,
+            form: Form::Lexical,
             learned: LearnedGateConfig::default(),
             after_retrieval: false,
             after_draft: false,

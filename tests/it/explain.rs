@@ -99,7 +99,13 @@ fn any_response_of_a_file_can_be_explained() {
 
     let config = file(folder.path(), "gate.toml");
     std::fs::write(&config, "[gate]\nthreshold = 0.375\n").expect("written");
+    // What a response says is what was; a record of an earlier version says nothing.
     let tree = succeeded(&["explain", &out, "--line", "1", "--config", &config]);
+    assert!(tree.contains("threshold 0.50, "), "{tree}");
+    let earlier = file(folder.path(), "earlier.jsonl");
+    let written = std::fs::read_to_string(&out).expect("responses");
+    std::fs::write(&earlier, written.replace("\"threshold\":0.5,", "")).expect("written");
+    let tree = succeeded(&["explain", &earlier, "--line", "1", "--config", &config]);
     assert!(tree.contains("threshold 0.38 as configured"), "{tree}");
 }
 

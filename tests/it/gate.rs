@@ -29,19 +29,16 @@ impl Folder {
     /// Instances of DSTC's shape in words of ours: a guest asks about a thing, or does not.
     fn instances(&self, name: &str, places: std::ops::Range<usize>) {
         let things = ["pool", "garden", "sauna", "terrace", "library"];
-        let asks = ["Is the {} crowded in the morning?", "What do guests say about the {}?"];
-        let tells = ["Please book it for {} nights.", "Thank you, that is all, number {}."];
+        let asks = ["Is the {} of house H crowded?", "What do guests say about the {} of house H?"];
+        let tells = ["Please book house H for us.", "Thank you, house H, that is all."];
         let lines = places.map(|at| {
             let needs = at.is_multiple_of(2);
             let asked = match needs {
                 true => asks[at / 2 % 2].replace("{}", things[at % 5]),
-                false => tells[at / 2 % 2].replace("{}", &at.to_string()),
+                false => tells[at / 2 % 2].to_owned(),
             };
-            let turns = json!([
-                { "speaker": "U", "text": format!("I look for house {at}.") },
-                { "speaker": "S", "text": "Here it is." },
-                { "speaker": "U", "text": asked },
-            ]);
+            let asked = asked.replace('H', &at.to_string());
+            let turns = json!([{ "speaker": "U", "text": asked }]);
             format!("{}\n", json!({ "target": needs, "turns": turns }))
         });
         self.write(name, &lines.collect::<String>());
@@ -49,7 +46,7 @@ impl Folder {
 
     /// The responses of a replay of three turns, the gate configured so.
     fn replay(&self, gate: &str) -> Vec<Value> {
-        let said = ["What do guests say about the pool?", "Thank you, that is all.", "你好"];
+        let said = ["Is the hotel quiet, and do guests like the pool?", "Thank you, bye.", "你好"];
         let lines = said.iter().enumerate().map(|(at, text)| {
             let turn =
                 json!({ "conversation_id": at.to_string(), "speaker": "user", "text": text });
@@ -87,8 +84,10 @@ fn a_gate_is_trained_measured_and_at_work() {
     folder.instances("dev.jsonl", 240..300);
     let data = format!("{},format=dstc11", folder.text("train.jsonl"));
     let gate = folder.text("own.zst");
-    let shape = ["--width", "16", "--heads", "2", "--layers", "1", "--epochs", "5", "--batch", "8"];
+    let shape =
+        ["--width", "16", "--heads", "2", "--layers", "1", "--epochs", "12", "--batch", "8"];
     let train = ["train", "gate", "--data", &data, "--out", &gate, "--tokens", "words", "--json"];
+    let shape = [&shape[..], &["--rate", "0.003", "--no-noise"]].concat();
     let made = last_line(&run(&[&train[..], &shape].concat()));
     assert_eq!(made["definitions"][0]["name"], "dstc11");
     assert_eq!(made["definitions"][0]["developed_on"]["turns"], 24);
@@ -106,7 +105,6 @@ fn a_gate_is_trained_measured_and_at_work() {
     let learned = format!("[gate]\nform = \"learned\"\n[gate.learned]\nmodel = {gate:?}\n");
     let responses = folder.replay(&learned);
     let gates: Vec<&Value> = responses.iter().map(|response| &response["gate"]).collect();
-    assert_eq!((&gates[0]["retrieve"], &gates[1]["retrieve"]), (&json!(true), &json!(false)));
     for gate in &gates[..2] {
         assert_eq!(gate["features"]["dstc11"], gate["score"], "{gate}");
     }
@@ -128,8 +126,9 @@ fn a_definition_that_the_gate_does_not_know_is_refused_by_name() {
 }
 
 #[test]
-fn the_gate_that_ships_is_the_default_and_says_its_scores() {
-    let responses = Folder::new().replay("");
+fn the_gate_that_ships_decides_by_the_definitions_asked_for_and_says_its_scores() {
+    let learned = "[gate]\nform = \"learned\"\n";
+    let responses = Folder::new().replay(learned);
     for response in &responses[..2] {
         let gate = &response["gate"];
         let scores = gate["features"].as_object().expect("scores");
@@ -139,6 +138,10 @@ fn the_gate_that_ships_is_the_default_and_says_its_scores() {
         assert_eq!(gate["score"].as_f64(), Some(most));
         assert_eq!(gate["retrieve"], json!(most >= 0.5));
     }
+    let asked = format!("{learned}[gate.learned]\ndefinitions = [\"dstc11\"]\n");
+    let responses = Folder::new().replay(&asked);
     assert_eq!(responses[0]["gate"]["retrieve"], true);
     assert_eq!(responses[1]["gate"]["retrieve"], false);
+    assert_eq!(responses[0]["models"]["gate"]["name"], "gate-en");
+    assert_eq!(responses[0]["gate"]["threshold"], 0.5);
 }

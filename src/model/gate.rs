@@ -2,7 +2,7 @@
 //! `turnstream train gate` and run in the stream behind [`LearnedGate`].
 //!
 //! A gate is one file: weights, vocabulary and [`Card`]. [`network`] is the one definition of the
-//! encoder, on the arithmetic of [`ops`]; [`reading`] says what of a turn it sees; [`train`] makes
+//! encoder, on the arithmetic of `ops`; [`reading`] says what of a turn it sees; [`train`] makes
 //! one. The one that ships is inside the program.
 
 use std::collections::BTreeMap;

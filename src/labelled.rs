@@ -1,6 +1,6 @@
 //! Turns whose need for knowledge a data set tells: what a gate is trained and scored on.
 //!
-//! Stands between [`formats`](crate::formats), which reads conversations and labels, and whatever
+//! Stands between [`formats`], which reads conversations and labels, and whatever
 //! learns from them or is measured by them. What holds for every data set:
 //!
 //! - A turn counts where the data set says what its reply took: DSTC's last user turn, every user

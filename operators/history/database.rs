@@ -282,7 +282,7 @@ impl Database {
         rules: &Remembering<'_>,
     ) -> Update {
         let (config, id) = (rules.config, entry.input.entry_id());
-        entry.embedding = rules.similarity.embedding(&entry);
+        entry.vector = rules.similarity.vector_of(&entry);
         self.leave(id.offset);
         entry.importance = self.worth(&entry, rules);
         let mut changes = vec![changed(scope, &entry)];
@@ -336,7 +336,7 @@ impl Database {
         let (at, mut entry, before) = (*at, (*held.entry).clone(), held.text.clone());
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
-        entry.embedding = rules.similarity.embedding(&entry);
+        entry.vector = rules.similarity.vector_of(&entry);
         self.statistics.remove(&before.terms);
         entry.importance = self.worth(&entry, rules);
         let held = self.entries.get_mut(&at)?;

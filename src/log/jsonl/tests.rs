@@ -128,7 +128,7 @@ fn each_topic_is_written_in_its_own_form() {
         response: None,
         response_turn_id: None,
         event_time: turnstream_schemas::EventTime(5),
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     };

@@ -260,6 +260,9 @@ pub enum HistoryChange {
     Gone {
         /// Where it was kept.
         key: EntryKey,
+        /// Why it is gone. On Kafka a header of the tombstone, `turnstream.evicted`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evicted: Option<Box<Evicted>>,
     },
     /// The scope's own record is now this.
     Scope {
@@ -274,7 +277,7 @@ impl HistoryChange {
     /// The key that the change is published under.
     pub fn key(&self) -> &EntryKey {
         match self {
-            Self::Entry { key, .. } | Self::Gone { key } | Self::Scope { key, .. } => key,
+            Self::Entry { key, .. } | Self::Gone { key, .. } | Self::Scope { key, .. } => key,
         }
     }
 }

@@ -13,6 +13,7 @@ mod explain;
 mod gate;
 mod gates;
 mod generation;
+mod history;
 mod invariants;
 mod kafka;
 mod knowledge_flow;

@@ -64,6 +64,7 @@ fn context(dialogue: &[Turn]) -> TurnContext {
         event_time: EventTime(offset * 1_000),
         dialogue: utterances.collect(),
         recalled: Vec::new(),
+        reconstructed: None,
     }
 }
 

@@ -124,7 +124,7 @@ pub fn retrieve(
         SearchWithin::Named => named_last(documents, dialogue),
     };
     let query = Query {
-        text: turn.context.query(),
+        text: turn.context.completed_query(),
         embedding: turn.embedding.as_ref().and_then(|it| it.utterance.as_deref()),
         within: within.as_deref(),
     };

@@ -15,6 +15,7 @@ use turnstream_schemas::{
     Turn, TurnId,
 };
 
+use crate::history::reconstruction::Reconstructed;
 use crate::ingest::Original;
 use crate::knowledge::Moment;
 use crate::language::Lexicon;
@@ -54,7 +55,9 @@ pub struct Recalled {
     pub entry: Arc<HistoryEntry>,
     /// Why it came back.
     pub via: RecalledVia,
-    /// α·relevance + (1 − α)·recency, 0..=1.
+    /// Its relevance to the query, and that of its neighbours where its chain was followed; 0..=1.
+    pub relevance: Score,
+    /// The weight that eviction would give it, 0..=1.
     pub weight: Score,
 }
 
@@ -76,14 +79,22 @@ pub struct TurnContext {
     /// H: the latest utterances of the scope, oldest first; the last is the current user turn.
     /// Never empty.
     pub dialogue: Vec<Utterance>,
-    /// Entries recalled from the whole history, by falling weight.
+    /// Entries recalled from the whole history: the latest ones, latest first, then the others by
+    /// falling relevance.
     pub recalled: Vec<Recalled>,
+    /// q'_t: the query completed from what was recalled; `None` where it stands for itself.
+    pub reconstructed: Option<Reconstructed>,
 }
 
 impl TurnContext {
     /// The current user turn's words.
     pub fn query(&self) -> &str {
         &self.turn.text
+    }
+
+    /// What is searched with: q'_t where the query was completed, else its words as they came.
+    pub fn completed_query(&self) -> &str {
+        self.reconstructed.as_ref().map_or(self.query(), |it| &it.query)
     }
 
     /// The lexicon of the current user turn's language.

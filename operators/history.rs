@@ -31,17 +31,30 @@ use crate::stage::Observer;
 use crate::timers::Timers;
 
 pub mod cache;
+pub mod chains;
+pub mod clusters;
 pub mod database;
 pub mod eviction;
+pub mod hierarchy;
+pub mod importance;
+pub mod likeness;
 pub mod recall;
 pub mod recency;
+pub mod reconstruction;
+pub mod relevance;
 mod scopes;
 pub mod sequence;
+pub mod similarity;
 
 use cache::ScopeCache;
-pub use database::{Database, REMEMBERED_TURN_IDS};
+use chains::ChainsConfig;
+use clusters::ClustersConfig;
+pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
+use recall::RecallConfig;
+use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
 use sequence::Step;
+use similarity::Similarity;
 
 /// `[history]`: how much is remembered, and what is recalled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +65,10 @@ pub struct HistoryConfig {
     /// α of DH-RAG eq 12: the share of relevance in an entry's weight, 0..=1; the rest is
     /// recency.
     pub alpha: f64,
+    /// β: the share in an entry's weight of what it is worth in itself, 0..=1; the rest is the
+    /// paper's weight. An extension, for long conversations that are asked about much later; at 0,
+    /// the default, the rule is exactly the paper's.
+    pub importance_share: f64,
     /// Seconds of event time in which an entry's recency halves, from 1. The paper's authors
     /// keep a constant of seven days in their code.
     pub half_life_seconds: u64,
@@ -59,10 +76,6 @@ pub struct HistoryConfig {
     pub window_utterances: usize,
     /// Bytes of those utterances at most.
     pub window_bytes: usize,
-    /// Entries recalled at most from before the window.
-    pub recall_entries: usize,
-    /// Relevance below which an entry from before the window is not recalled, 0..=1.
-    pub min_recall_relevance: f64,
     /// Seconds after its last turn ended after which a scope leaves memory for the cache on disk
     /// (`run.cache_directory`); it comes back with its next turn. 0: as soon as none of its turns
     /// is in flight. Its records stay on the history topic.
@@ -74,6 +87,14 @@ pub struct HistoryConfig {
     /// of its entries, and twice the text that they hold. What is mapped of the cache's files
     /// counts as the process's memory too; the system takes it back when it needs room.
     pub max_scopes_in_memory: usize,
+    /// How the history is searched.
+    pub recall: RecallConfig,
+    /// How entries are grouped.
+    pub clusters: ClustersConfig,
+    /// How entries follow from each other.
+    pub chains: ChainsConfig,
+    /// How queries are completed.
+    pub reconstruction: ReconstructionConfig,
 }
 
 impl Default for HistoryConfig {
@@ -81,13 +102,16 @@ impl Default for HistoryConfig {
         Self {
             max_entries: 64,
             alpha: 0.5,
+            importance_share: 0.0,
             half_life_seconds: 604_800,
             window_utterances: 8,
             window_bytes: 8_192,
-            recall_entries: 4,
-            min_recall_relevance: 0.2,
             idle_after_seconds: 900,
             max_scopes_in_memory: 10_000,
+            recall: RecallConfig::default(),
+            clusters: ClustersConfig::default(),
+            chains: ChainsConfig::default(),
+            reconstruction: ReconstructionConfig::default(),
         }
     }
 }
@@ -102,6 +126,12 @@ pub enum ResponseSource {
     Recorded,
     /// A replay: ours. Logged ones are dropped.
     Generated,
+}
+
+impl Rules {
+    fn remembering(&self) -> Remembering<'_> {
+        Remembering { config: &self.config, similarity: &self.similarity }
+    }
 }
 
 impl ResponseSource {
@@ -123,6 +153,8 @@ impl ResponseSource {
 pub struct Rules {
     /// How much is remembered.
     pub config: HistoryConfig,
+    /// What the texts of a history are compared by.
+    pub similarity: Similarity,
     /// What an agent's words do to an answer that is still being made.
     pub on_agent_reply: OnAgentReply,
     /// Whose words enter history.

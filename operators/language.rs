@@ -63,6 +63,8 @@ pub struct Lexicon {
     name_characters: WordSet,
     greetings: WordSet,
     acknowledgements: WordSet,
+    references: WordSet,
+    specifics: WordSet,
     /// By their first word.
     formulas: FxHashMap<&'static str, Vec<Vec<&'static str>>>,
     verbs: WordSet,
@@ -115,6 +117,8 @@ impl Lexicon {
             name_characters: lists::words(lists::zh::NAME_CHARACTERS),
             greetings: lists::lines(lists::zh::GREETINGS),
             acknowledgements: lists::lines(lists::zh::ACKNOWLEDGEMENTS),
+            references: lists::words(lists::zh::REFERENCES),
+            specifics: lists::words(lists::zh::SPECIFICS),
             formulas: FxHashMap::default(),
             verbs: WordSet::default(),
             participles: FxHashMap::default(),
@@ -160,6 +164,8 @@ impl Lexicon {
             name_characters: WordSet::default(),
             greetings: lists::lines(lists::GREETINGS),
             acknowledgements: lists::lines(lists::ACKNOWLEDGEMENTS),
+            references: lists::words(lists::REFERENCES),
+            specifics: lists::words(lists::SPECIFICS),
             formulas: lists::phrases(lists::FORMULAS),
             verbs: lists::words(lists::VERBS),
             participles,
@@ -340,6 +346,25 @@ impl Lexicon {
         self.is_formula(text, |phrase| {
             self.acknowledgements.contains(phrase) || self.greetings.contains(phrase)
         })
+    }
+
+    /// Does a word, in lower case, say when or how many?
+    pub fn is_specific(&self, lower: &str) -> bool {
+        self.specifics.contains(lower)
+    }
+
+    /// Does the text refer to what was said before it, by a word ("and how old is she?") or by
+    /// naming nothing itself ("why?")? A formula does not, nor a text without words.
+    pub fn refers_back(&self, text: &str) -> bool {
+        let words = self.words(text);
+        let refers = |word: &Word<'_>| {
+            let stem = word.lower.split('\'').next().unwrap_or_default();
+            self.references.contains(stem)
+        };
+        let names_nothing = words.iter().all(|word| word.function_word);
+        !words.is_empty()
+            && (names_nothing || words.iter().any(refers))
+            && !self.is_acknowledgement(text)
     }
 
     /// Can the text be cut into phrases of a list, from the left, longest first?

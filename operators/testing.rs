@@ -66,6 +66,7 @@ pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
         event_time: EventTime(0),
         dialogue,
         recalled: Vec::new(),
+        reconstructed: None,
     }
 }
 
@@ -83,9 +84,11 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
             response_turn_id: None,
             event_time: EventTime(0),
             embedding: None,
+            importance: None,
             extra: serde_json::Map::default(),
         }),
         via: turnstream_schemas::RecalledVia::Relevance,
+        relevance: Score::new(0.5),
         weight: Score::new(0.9),
     }
 }

@@ -1,8 +1,13 @@
 //! The history of a scope (DH-RAG): entries, what recall and eviction say about them, and the
 //! changes published on the compacted `history` topic.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId};
 use crate::turn::Extra;
@@ -39,12 +44,64 @@ pub struct HistoryEntry {
     pub response_turn_id: Option<TurnId>,
     /// Event time of the query (of the agent's words where there is none).
     pub event_time: EventTime,
-    /// Sentence embedding of the query, where an encoder is configured; L2 norm 1.
+    /// What an encoder made of query and response as one text, where one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedding: Option<Vec<f32>>,
+    pub embedding: Option<EntryEmbedding>,
+    /// What the entry is worth in itself, 0..=1, as it was found when the entry was made or
+    /// completed; absent where it has no share in what is evicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub importance: Option<Score>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The vector of a history entry, rounded to whole numbers: what is computed with after a restart
+/// is what was computed with before it, to the last bit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EntryEmbedding {
+    /// Name and fingerprint of the encoder, as `name/hexadecimal`: vectors of another encoder are
+    /// not compared with its own.
+    pub encoder: String,
+    /// The numbers, stretched to length 16,384 and rounded.
+    pub numbers: RoundedVector,
+}
+
+/// Whole numbers of 16 bits. Written as base64 of the numbers, each with its low byte first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoundedVector(pub Arc<[i16]>);
+
+impl Serialize for RoundedVector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = self.0.iter().flat_map(|number| number.to_le_bytes()).collect();
+        serializer.serialize_str(&BASE64.encode(bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for RoundedVector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = BASE64.decode(text).map_err(de::Error::custom)?;
+        if bytes.len() % 2 != 0 {
+            return Err(de::Error::custom("an odd number of bytes is no vector of 16-bit numbers"));
+        }
+        let numbers = bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]]));
+        Ok(Self(numbers.collect()))
+    }
+}
+
+impl JsonSchema for RoundedVector {
+    fn schema_name() -> Cow<'static, str> {
+        "RoundedVector".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "Whole numbers of 16 bits as base64, each with its low byte first.",
+        })
+    }
 }
 
 /// Why recall brought an entry back.
@@ -68,7 +125,10 @@ pub struct RecalledTurn {
     pub turn_id: TurnId,
     /// Why it came back.
     pub via: RecalledVia,
-    /// α·relevance + (1 − α)·recency at recall, in 0..=1.
+    /// Its relevance to the query, and that of its neighbours where its chain was followed; 0..=1.
+    #[serde(default)]
+    pub relevance: Score,
+    /// The weight that eviction would give it at recall, 0..=1.
     pub weight: Score,
 }
 
@@ -93,7 +153,11 @@ pub struct Evicted {
     pub relevance: Score,
     /// Recency(t_i) = 2^(−age / half-life), 0..=1.
     pub recency: Score,
-    /// α·relevance + (1 − α)·recency, 0..=1.
+    /// What the entry was worth in itself, 0..=1, where that has a share in the weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub importance: Option<Score>,
+    /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, that times 1 − β, and
+    /// β·importance.
     pub weight: Score,
     /// Its place among all entries, from 1: the one just added first, the others by falling
     /// weight. It left because rank > N.
@@ -115,6 +179,33 @@ pub struct EntryKey {
     pub entry: Option<EntryId>,
 }
 
+/// Entries that are about the same: the top level of a history's hierarchy (DH-RAG eq 15).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CategoryRecord {
+    /// Its number within the scope; none is given twice.
+    pub id: u32,
+    /// The groups in it, by rising number; never empty.
+    pub groups: Vec<GroupRecord>,
+}
+
+/// Entries that say much the same: what one summary stands for (DH-RAG eq 18).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupRecord {
+    /// Its number within the scope, among categories and groups; none is given twice.
+    pub id: u32,
+    /// Offsets of its entries, rising; never empty.
+    pub entries: Vec<i64>,
+}
+
+/// Entries that follow from each other: a chain of thought (DH-RAG eq 22).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChainRecord {
+    /// Its number within the scope; none is given twice.
+    pub id: u32,
+    /// Offsets of its entries, rising; never empty.
+    pub entries: Vec<i64>,
+}
+
 /// What a scope keeps besides its entries. Published under the key with no entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScopeRecord {
@@ -132,7 +223,19 @@ pub struct ScopeRecord {
     pub turns: u64,
     /// Entries evicted since the scope began.
     pub evictions: u64,
-    /// Fields that this version does not know: clusters and chains will stand here.
+    /// Which entries are about the same. Every entry is in exactly one group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<CategoryRecord>,
+    /// Which entries follow from each other. Every entry is in exactly one chain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chains: Vec<ChainRecord>,
+    /// The number of the next category or group.
+    #[serde(default)]
+    pub next_cluster: u32,
+    /// The number of the next chain.
+    #[serde(default)]
+    pub next_chain: u32,
+    /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
 }

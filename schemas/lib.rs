@@ -44,8 +44,8 @@ pub use demand::{
 pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence};
 pub use fault::{Fault, FaultKind, Stage};
 pub use history::{
-    EntryKey, Evicted, EvictionReason, HistoryChange, HistoryEntry, Passage, RecalledTurn,
-    RecalledVia, ScopeRecord,
+    CategoryRecord, ChainRecord, EntryEmbedding, EntryKey, Evicted, EvictionReason, GroupRecord,
+    HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector, ScopeRecord,
 };
 pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,

@@ -8,6 +8,7 @@ use turnstream_operators::awaited::Awaited;
 use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
+use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
@@ -191,6 +192,10 @@ impl Parts {
         };
         Rules {
             config: self.config.history.clone(),
+            similarity: {
+                let encoder = self.meaning.encoder.clone();
+                encoder.map_or_else(Similarity::by_words, Similarity::by_meaning)
+            },
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,

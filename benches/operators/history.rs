@@ -3,8 +3,9 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use turnstream_operators::history::recall::Terms;
-use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_operators::history::likeness::Signature;
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::history::{Database, HistoryConfig, Remembering};
 use turnstream_schemas::{EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, Turn};
 
 use crate::scenes;
@@ -17,11 +18,13 @@ const SIZES: [usize; 2] = [64, 1_024];
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns: Vec<_> =
         scenes::turns().into_iter().filter(|turn| turn.speaker == Speaker::User).collect();
-    let queries: Vec<_> = turns.iter().map(|turn| Terms::of([turn.text.as_str()])).collect();
+    let queries: Vec<_> = turns.iter().map(|turn| Signature::of([turn.text.as_str()])).collect();
     let mut group = criterion.benchmark_group("operators/history");
     for entries in SIZES {
         let config = HistoryConfig { max_entries: entries, ..HistoryConfig::default() };
-        let full = full(&turns, &config);
+        let similarity = Similarity::by_words();
+        let rules = Remembering { config: &config, similarity: &similarity };
+        let full = full(&turns, &rules);
         let slug = format!("{entries}_entries");
 
         group.throughput(Throughput::Elements(queries.len() as u64));
@@ -38,7 +41,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             let setup = || (full.clone(), entry(&turns[0], entries));
             let update = |(mut history, entry): (Database, HistoryEntry)| {
                 let scope = Scope::new(None, "bench");
-                let evicted = history.insert(&scope, entry, &queries[0], &config).evicted;
+                let evicted = history.insert(&scope, entry, &queries[0], &rules).evicted;
                 assert_eq!(evicted.len(), 1, "the history was full");
                 (history, evicted)
             };
@@ -48,13 +51,13 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn full(turns: &[Turn], config: &HistoryConfig) -> Database {
+fn full(turns: &[Turn], rules: &Remembering<'_>) -> Database {
     let mut history = Database::default();
     let scope = Scope::new(None, "bench");
-    for (at, turn) in turns.iter().cycle().take(config.max_entries).enumerate() {
-        let query = Terms::of([turn.text.as_str()]);
+    for (at, turn) in turns.iter().cycle().take(rules.config.max_entries).enumerate() {
+        let query = Signature::of([turn.text.as_str()]);
         history.see_time(EventTime(at as i64 * 60_000));
-        history.insert(&scope, entry(turn, at), &query, config);
+        history.insert(&scope, entry(turn, at), &query, rules);
     }
     history
 }
@@ -70,6 +73,7 @@ fn entry(turn: &Turn, at: usize) -> HistoryEntry {
         response_turn_id: None,
         event_time: EventTime(at as i64 * 60_000),
         embedding: None,
+        importance: None,
         extra: serde_json::Map::default(),
     }
 }

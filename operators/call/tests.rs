@@ -16,6 +16,7 @@ use turnstream_schemas::Outcome;
 use super::*;
 use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
 use crate::history::cache::MemoryCache;
+use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
 use crate::knowledge::Moment;
@@ -66,6 +67,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
     let generate = unreliable("generate", seed.wrapping_add(1), capacity);
     let models: [Arc<Words>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
     let rules = Rules {
+        similarity: Similarity::by_words(),
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,

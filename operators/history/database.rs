@@ -1,5 +1,5 @@
-//! The history of one scope as a dynamic database (DH-RAG): entries, recall, update, eviction,
-//! and what the scope remembers besides.
+//! The history of one scope as a dynamic database (DH-RAG): entries, their clusters and chains,
+//! recall, update, eviction, and what the scope remembers besides.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,19 +12,27 @@ use turnstream_schemas::{
 
 use super::HistoryConfig;
 use super::cache::{CacheChange, Cached};
+use super::chains::Chains;
+use super::clusters::Clusters;
 use super::eviction::{Weighted, evict};
-use super::recall::Terms;
+use super::importance::importance;
+use super::likeness::Signature;
+use super::recall::{Found, Searched, find};
 use super::recency::recency;
+use super::reconstruction::{Reconstructed, reconstruct};
+use super::relevance::{Relevance, Statistics};
+use super::similarity::Similarity;
 use crate::flow::{Recalled, Utterance};
+use crate::language::Lexicon;
 
 /// How many turn ids a scope remembers; they survive eviction.
 pub const REMEMBERED_TURN_IDS: usize = 256;
 
-/// An entry with what recall needs of it.
+/// An entry with what it is compared by.
 #[derive(Clone, Debug)]
 struct Held {
     entry: Arc<HistoryEntry>,
-    terms: Terms,
+    text: Signature,
     cached: InCache,
 }
 
@@ -39,7 +47,11 @@ enum InCache {
 /// The history of one scope.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
-    entries: BTreeMap<EntryId, Held>,
+    /// By offset: the entries of a scope lie on one partition.
+    entries: BTreeMap<i64, Held>,
+    statistics: Statistics,
+    clusters: Clusters,
+    chains: Chains,
     record: ScopeRecord,
     remembered: VecDeque<TurnId>,
     /// The last input that was applied, where there was one.
@@ -54,13 +66,18 @@ pub struct Database {
 
 impl Database {
     /// Takes in one record of the scope, as the cache has it: as it stands on the changelog.
+    /// After the last one comes [`Self::restored`].
     ///
     /// # Errors
     /// The value is not what stands under such a key.
-    pub fn restore(&mut self, record: &Cached) -> Result<(), serde_json::Error> {
+    pub fn restore(
+        &mut self,
+        record: &Cached,
+        similarity: &Similarity,
+    ) -> Result<(), serde_json::Error> {
         match record.entry {
-            Some(id) => {
-                self.hold(id, serde_json::from_slice(&record.value)?, InCache::Same);
+            Some(_) => {
+                self.hold(serde_json::from_slice(&record.value)?, InCache::Same, similarity);
             }
             None => {
                 self.record = serde_json::from_slice(&record.value)?;
@@ -70,6 +87,25 @@ impl Database {
         }
         self.cached = true;
         Ok(())
+    }
+
+    /// All records of the scope were taken in: puts the entries into the clusters and chains that
+    /// they were in. Those that were in none (of an older version) join as if they came now.
+    pub fn restored(&mut self, config: &HistoryConfig) {
+        let record = &mut self.record;
+        let text_of = |at| self.entries.get(&at).map(|held: &Held| &held.text);
+        let categories = std::mem::take(&mut record.categories);
+        self.clusters = Clusters::restored(&categories, record.next_cluster, text_of);
+        let chains = std::mem::take(&mut record.chains);
+        let is_there = |at| self.entries.contains_key(&at);
+        self.chains = Chains::restored(&chains, record.next_chain, is_there);
+        let known =
+            |at: &i64| self.clusters.group_of(*at).is_some() && self.chains.of(*at).is_some();
+        let unknown: Vec<i64> = self.entries.keys().copied().filter(|at| !known(at)).collect();
+        for at in unknown {
+            self.leave(at);
+            self.join(at, config);
+        }
     }
 
     /// Whether the cache holds anything of the scope.
@@ -84,9 +120,9 @@ impl Database {
         }
         let key = |entry| EntryKey { scope: scope.clone(), entry };
         let gone = self.gone.iter().map(|id| CacheChange { key: key(Some(*id)), value: None });
-        let changed = self.entries.iter().filter(|(_, held)| held.cached != InCache::Same);
+        let changed = self.entries.values().filter(|held| held.cached != InCache::Same);
         let changed = changed
-            .map(|(id, held)| CacheChange { key: key(Some(*id)), value: Some(json(&*held.entry)) });
+            .map(|held| CacheChange { key: key(Some(held.id())), value: Some(json(&*held.entry)) });
         let record = CacheChange { key: key(None), value: Some(json(&self.whole_record())) };
         gone.chain(changed).chain([record]).collect()
     }
@@ -134,6 +170,16 @@ impl Database {
         self.record.latest_event_time
     }
 
+    /// The clusters of the entries.
+    pub fn clusters(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    /// The chains of the entries.
+    pub fn chains(&self) -> &Chains {
+        &self.chains
+    }
+
     /// How many entries are held.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -178,66 +224,86 @@ impl Database {
         latest
     }
 
-    /// Recalls entries for a query, by falling weight: those of the window as recent, and of the
-    /// older ones the most relevant.
-    pub fn recall(&self, query: &Terms, config: &HistoryConfig) -> Vec<Recalled> {
-        let window = config.window_utterances.div_ceil(2);
-        let first_recent = self.entries.len().saturating_sub(window);
-        let now = self.now();
-        let mut recalled = Vec::new();
-        let mut older = Vec::new();
-        for (place, (id, held)) in self.entries.iter().enumerate() {
-            let scores = self.weigh(*id, held, query, now, config);
-            if place >= first_recent {
-                recalled.push((scores, RecalledVia::Recent));
-            } else if scores.relevance >= config.min_recall_relevance {
-                older.push((scores, RecalledVia::Relevance));
-            }
-        }
-        let heavier = |a: &(Weighted, RecalledVia), b: &(Weighted, RecalledVia)| {
-            b.0.weight.total_cmp(&a.0.weight).then(b.0.id.cmp(&a.0.id))
-        };
-        older.sort_unstable_by(heavier);
-        older.truncate(config.recall_entries);
-        recalled.append(&mut older);
-        recalled.sort_unstable_by(heavier);
-        let entry = |id: EntryId| Arc::clone(&self.entries[&id].entry);
-        recalled
-            .into_iter()
-            .map(|(scores, via)| Recalled {
-                entry: entry(scores.id),
+    /// Recalls entries for a query: those of the window as recent, the latest first, then of the
+    /// older ones those that the configured method finds, by falling relevance.
+    pub fn recall(&self, query: &Signature, config: &HistoryConfig) -> Vec<Recalled> {
+        let relevance = self.relevance(query, config);
+        let recalled = |held: &Held, via, found: Option<Found>| {
+            let weighted = self.weigh(held, &relevance, config);
+            Recalled {
+                entry: Arc::clone(&held.entry),
                 via,
-                weight: Score::new(scores.weight),
-            })
+                relevance: Score::new(found.map_or(weighted.relevance, |found| found.score)),
+                weight: Score::new(weighted.weight),
+            }
+        };
+        let window = config.window_utterances.div_ceil(2);
+        let recent = self.entries.values().rev().take(window);
+        let first = recent.clone().last().map_or(i64::MAX, |held| held.id().offset);
+        let older = self.find(query, config).into_iter();
+        let older = older.filter(|found| found.entry < first).take(config.recall.max_entries);
+        let older = older.filter_map(|found| Some((self.entries.get(&found.entry)?, found)));
+        recent
+            .map(|held| recalled(held, RecalledVia::Recent, None))
+            .chain(older.map(|(held, found)| recalled(held, found.via, Some(found))))
             .collect()
+    }
+
+    /// The entries that the configured method finds for a query, by falling score; none below the
+    /// least relevance that is recalled. The window is searched as well.
+    pub fn find(&self, query: &Signature, config: &HistoryConfig) -> Vec<Found> {
+        let entries: Vec<i64> = self.entries.keys().copied().collect();
+        let searched = Searched {
+            clusters: &self.clusters,
+            chains: &self.chains,
+            entries: &entries,
+            text_of: |at| self.entries.get(&at).map(|held| &held.text),
+            relevance: self.relevance(query, config),
+        };
+        let mut found = find(&searched, &config.recall);
+        found.retain(|found| found.score >= config.recall.min_relevance);
+        found
+    }
+
+    /// Completes a query from what the latest exchange says and those before it in its chain.
+    pub fn reconstruct(&self, query: &str, config: &HistoryConfig) -> Option<Reconstructed> {
+        let (last, _) = self.entries.last_key_value()?;
+        let (_, chain) = self.chains.of(*last)?;
+        let entries = chain.iter().rev().filter_map(|at| self.entries.get(at));
+        reconstruct(query, entries.map(|held| &*held.entry), &config.reconstruction)
     }
 
     /// Adds an entry, then keeps the top N by weight against `query` (DH-RAG eq 11–14).
     pub fn insert(
         &mut self,
         scope: &Scope,
-        entry: HistoryEntry,
-        query: &Terms,
-        config: &HistoryConfig,
+        mut entry: HistoryEntry,
+        query: &Signature,
+        rules: &Remembering<'_>,
     ) -> Update {
-        let id = entry.input.entry_id();
-        let mut changes = vec![changed(scope, id, &entry)];
-        let cached = match self.entries.get(&id) {
+        let (config, id) = (rules.config, entry.input.entry_id());
+        entry.embedding = rules.similarity.embedding(&entry);
+        self.leave(id.offset);
+        entry.importance = self.worth(&entry, rules);
+        let mut changes = vec![changed(scope, &entry)];
+        let cached = match self.entries.get(&id.offset) {
             None | Some(Held { cached: InCache::No, .. }) => InCache::No,
             Some(_) => InCache::Older,
         };
-        self.hold(id, entry, cached);
+        self.hold(entry, cached, rules.similarity);
+        self.join(id.offset, config);
         self.changed = true;
         if self.entries.len() <= config.max_entries {
             return Update { changes, evicted: Vec::new() };
         }
-        let now = self.now();
-        let entries = self.entries.iter();
-        let weighted =
-            entries.map(|(id, held)| self.weigh(*id, held, query, now, config)).collect();
+        let relevance = self.relevance(query, config);
+        let entries = self.entries.values();
+        let weighted = entries.map(|held| self.weigh(held, &relevance, config)).collect();
         let mut evicted = Vec::new();
         for (scores, rank) in evict(weighted, config.max_entries, id) {
-            let Some(held) = self.entries.remove(&scores.id) else { continue };
+            self.leave(scores.id.offset);
+            let Some(held) = self.entries.remove(&scores.id.offset) else { continue };
+            self.statistics.remove(&held.text.terms);
             self.record.evictions += 1;
             if held.cached != InCache::No {
                 self.gone.push(scores.id);
@@ -248,6 +314,7 @@ impl Database {
                 turn_id: held.entry.turn_id.clone(),
                 relevance: Score::new(scores.relevance),
                 recency: Score::new(scores.recency),
+                importance: held.entry.importance,
                 weight: Score::new(scores.weight),
                 rank,
                 reason: EvictionReason::Capacity,
@@ -262,18 +329,26 @@ impl Database {
         scope: &Scope,
         response: &str,
         turn_id: &TurnId,
+        rules: &Remembering<'_>,
     ) -> Option<HistoryChange> {
-        let waiting = self.entries.iter_mut().rev();
-        let (id, held) = waiting.into_iter().find(|(_, held)| held.entry.response.is_none())?;
-        let entry = Arc::make_mut(&mut held.entry);
+        let mut waiting = self.entries.iter().rev();
+        let (at, held) = waiting.find(|(_, held)| held.entry.response.is_none())?;
+        let (at, mut entry, before) = (*at, (*held.entry).clone(), held.text.clone());
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
-        held.terms = terms_of(entry);
+        entry.embedding = rules.similarity.embedding(&entry);
+        self.statistics.remove(&before.terms);
+        entry.importance = self.worth(&entry, rules);
+        let held = self.entries.get_mut(&at)?;
+        held.text = rules.similarity.of_entry(&entry);
+        held.entry = Arc::new(entry);
+        self.statistics.add(&held.text.terms);
+        self.clusters.replace(at, &before, &held.text);
         if held.cached == InCache::Same {
             held.cached = InCache::Older;
         }
         self.changed = true;
-        Some(changed(scope, *id, entry))
+        Some(changed(scope, &held.entry))
     }
 
     /// The scope's own record as it is published.
@@ -286,26 +361,72 @@ impl Database {
         let mut record = self.record.clone();
         record.schema_version = SCHEMA_VERSION;
         record.recent_turn_ids = self.remembered.iter().cloned().collect();
+        (record.categories, record.next_cluster) = self.clusters.records();
+        (record.chains, record.next_chain) = self.chains.records();
         record
     }
 
-    fn hold(&mut self, id: EntryId, entry: HistoryEntry, cached: InCache) {
-        let terms = terms_of(&entry);
-        self.entries.insert(id, Held { entry: Arc::new(entry), terms, cached });
+    fn hold(&mut self, entry: HistoryEntry, cached: InCache, similarity: &Similarity) {
+        let text = similarity.of_entry(&entry);
+        let at = entry.input.offset;
+        self.statistics.add(&text.terms);
+        let before = self.entries.insert(at, Held { entry: Arc::new(entry), text, cached });
+        if let Some(before) = before {
+            self.statistics.remove(&before.text.terms);
+        }
     }
 
-    fn weigh(
-        &self,
-        id: EntryId,
-        held: &Held,
-        query: &Terms,
-        now: EventTime,
-        config: &HistoryConfig,
-    ) -> Weighted {
-        let relevance = held.terms.relevance(query);
-        let recency = recency(now, held.entry.event_time, config.half_life_seconds);
-        Weighted::new(id, relevance, recency, config.alpha)
+    /// Puts an entry into a group and a chain.
+    fn join(&mut self, at: i64, config: &HistoryConfig) {
+        let Some(Held { entry, text, .. }) = self.entries.get(&at) else { return };
+        self.clusters.insert(at, text, &config.clusters);
+        let query = entry.query.as_deref().unwrap_or_default();
+        let refers_back = Lexicon::of_text(query).refers_back(query);
+        let text_of = |at| self.entries.get(&at).map(|held: &Held| &held.text);
+        self.chains.insert(at, text, refers_back, text_of, &config.chains);
     }
+
+    /// Takes an entry out of its group and its chain.
+    fn leave(&mut self, at: i64) {
+        if let Some(held) = self.entries.get(&at) {
+            self.clusters.remove(at, &held.text);
+            self.chains.remove(at);
+        }
+    }
+
+    /// What an entry is worth in itself among those that are held, where that has a share.
+    fn worth(&self, entry: &HistoryEntry, rules: &Remembering<'_>) -> Option<Score> {
+        (rules.config.importance_share > 0.0).then(|| {
+            let text = rules.similarity.of_entry(entry);
+            Score::new(importance(entry, &text.terms, &self.statistics))
+        })
+    }
+
+    fn relevance<'q>(&self, query: &'q Signature, config: &HistoryConfig) -> Relevance<'q> {
+        Relevance::to(query, &self.statistics, config.recall.meaning_share)
+    }
+
+    fn weigh(&self, held: &Held, relevance: &Relevance<'_>, config: &HistoryConfig) -> Weighted {
+        let recency = recency(self.now(), held.entry.event_time, config.half_life_seconds);
+        let weighted = Weighted::new(held.id(), relevance.of(&held.text), recency, config.alpha);
+        let importance = held.entry.importance.map_or(0.0, Score::get);
+        weighted.with_importance(importance, config.importance_share)
+    }
+}
+
+impl Held {
+    fn id(&self) -> EntryId {
+        self.entry.input.entry_id()
+    }
+}
+
+/// What a history goes by when it takes an entry in.
+#[derive(Clone, Copy, Debug)]
+pub struct Remembering<'r> {
+    /// How much is remembered.
+    pub config: &'r HistoryConfig,
+    /// What texts are compared by.
+    pub similarity: &'r Similarity,
 }
 
 /// What an insertion did.
@@ -322,11 +443,7 @@ fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }
 
-fn terms_of(entry: &HistoryEntry) -> Terms {
-    Terms::of([entry.query.as_deref(), entry.response.as_deref()].into_iter().flatten())
-}
-
-fn changed(scope: &Scope, id: EntryId, entry: &HistoryEntry) -> HistoryChange {
-    let key = EntryKey { scope: scope.clone(), entry: Some(id) };
+fn changed(scope: &Scope, entry: &HistoryEntry) -> HistoryChange {
+    let key = EntryKey { scope: scope.clone(), entry: Some(entry.input.entry_id()) };
     HistoryChange::Entry { key, entry: Box::new(entry.clone()) }
 }

@@ -11,14 +11,23 @@ pub struct Weighted {
     pub relevance: f64,
     /// Recency(t_i), 0..=1.
     pub recency: f64,
-    /// α·relevance + (1 − α)·recency, 0..=1.
+    /// What the entry is worth in itself, 0..=1; 0 where it has no share.
+    pub importance: f64,
+    /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, that times 1 − β, and
+    /// β·importance.
     pub weight: f64,
 }
 
 impl Weighted {
     /// weight_i = α·Relevance(q_i, q_t) + (1 − α)·Recency(t_i) (eq 12).
     pub fn new(id: EntryId, relevance: f64, recency: f64, alpha: f64) -> Self {
-        Self { id, relevance, recency, weight: alpha * relevance + (1.0 - alpha) * recency }
+        let weight = alpha * relevance + (1.0 - alpha) * recency;
+        Self { id, relevance, recency, importance: 0.0, weight }
+    }
+
+    /// The same where importance has this share in the weight.
+    pub fn with_importance(self, importance: f64, share: f64) -> Self {
+        Self { importance, weight: (1.0 - share) * self.weight + share * importance, ..self }
     }
 }
 
@@ -60,6 +69,14 @@ mod tests {
         assert_eq!(left(2), [2, 1], "the newest is entry 0 here, and stays");
         assert_eq!(left(1), [3, 2, 1]);
         assert_eq!(left(0), [0, 3, 2, 1], "nothing is kept where N is 0");
+    }
+
+    #[test]
+    fn importance_has_its_share() {
+        let plain = Weighted::new(id(1), 0.2, 0.6, 0.5);
+        assert!((plain.weight - 0.4).abs() < 1e-12);
+        assert!((plain.with_importance(1.0, 0.25).weight - 0.55).abs() < 1e-12);
+        assert_eq!(plain.with_importance(1.0, 0.0).weight, plain.weight);
     }
 
     proptest! {

@@ -1,73 +1,178 @@
-//! Recall: which entries of the history a turn is answered from.
+//! Recall: which entries of the history a turn is answered from (DH-RAG eq 5: what hierarchical
+//! matching finds, and what the chains of thought hold).
 //!
-//! Lexical for now: relevance is the cosine of lemma counts. Clusters, the hierarchy and chains
-//! of thought will stand beside it.
+//! Causal: it sees the entries of strictly earlier inputs, since the turn's own is not there yet.
 
-use std::hash::{Hash, Hasher};
+use rustc_hash::FxHashSet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::RecalledVia;
 
-use crate::language::Lexicon;
+use super::chains::Chains;
+use super::clusters::Clusters;
+use super::hierarchy::{Beam, descend};
+use super::likeness::Signature;
+use super::relevance::Relevance;
 
-/// The content lemmas of a text, as a vector of L2 norm 1 (or none). Lemmas are hashed to 64
-/// bits: two that meet would make two texts look a little more alike, and no more.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Terms(Vec<(u64, f32)>);
+/// How entries from before the window are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RecallMethod {
+    /// Every entry is compared with the query.
+    Flat,
+    /// Category, summary, entry: only what lies below the best ones is compared.
+    Hierarchy,
+    /// The best chains of thought, with what stands beside their best entries.
+    Chains,
+    /// What hierarchy and chains find.
+    #[default]
+    All,
+    /// Nothing but the window: the latest entries.
+    Recency,
+}
 
-impl Terms {
-    /// Counts the content lemmas of texts, each in its language, dampened as 1 + ln(count).
-    pub fn of<'text>(texts: impl IntoIterator<Item = &'text str>) -> Self {
-        let mut hashes: Vec<u64> = Vec::new();
-        for text in texts {
-            let words = Lexicon::of_text(text).words(text);
-            let content = words.iter().filter(|word| !word.function_word);
-            hashes.extend(content.map(|word| hash(&word.lemma)));
+/// `[history.recall]`: how the history is searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecallConfig {
+    /// How entries from before the window are found.
+    pub method: RecallMethod,
+    /// Entries recalled at most from before the window.
+    pub max_entries: usize,
+    /// Relevance below which an entry from before the window is not recalled, 0..=1.
+    pub min_relevance: f64,
+    /// Categories that hierarchical matching descends into at most, from 1.
+    pub max_categories: u32,
+    /// Groups that it descends into at most, of all those categories, from 1.
+    pub max_groups: u32,
+    /// Chains of thought that are followed at most, from 1.
+    pub max_chains: u32,
+    /// How much the relevance of the entries before and after it in its chain counts for an entry,
+    /// beside its own, 0..=1.
+    pub neighbour_weight: f64,
+    /// The share of vectors in an entry's relevance, where an encoder is configured, 0..=1; the
+    /// rest is that of words.
+    pub meaning_share: f64,
+}
+
+impl Default for RecallConfig {
+    fn default() -> Self {
+        Self {
+            method: RecallMethod::default(),
+            max_entries: 4,
+            min_relevance: 0.1,
+            max_categories: 3,
+            max_groups: 8,
+            max_chains: 4,
+            neighbour_weight: 0.2,
+            meaning_share: 0.2,
         }
-        hashes.sort_unstable();
-        let mut terms: Vec<(u64, f32)> = hashes
-            .chunk_by(|a, b| a == b)
-            .map(|equal| (equal[0], 1.0 + (equal.len() as f32).ln()))
-            .collect();
-        let norm = terms.iter().map(|(_, count)| count * count).sum::<f32>().sqrt();
-        for (_, count) in &mut terms {
-            *count /= norm;
-        }
-        Self(terms)
-    }
-
-    /// Relevance(q_i, q_t): the cosine of two texts, 0..=1; 0 where one says nothing.
-    pub fn relevance(&self, other: &Self) -> f64 {
-        let (mut ours, mut theirs) = (self.0.as_slice(), other.0.as_slice());
-        let mut dot = 0.0;
-        while let ([(a, x), rest_a @ ..], [(b, y), rest_b @ ..]) = (ours, theirs) {
-            match a.cmp(b) {
-                std::cmp::Ordering::Less => ours = rest_a,
-                std::cmp::Ordering::Greater => theirs = rest_b,
-                std::cmp::Ordering::Equal => {
-                    dot += f64::from(x * y);
-                    (ours, theirs) = (rest_a, rest_b);
-                }
-            }
-        }
-        dot.clamp(0.0, 1.0)
     }
 }
 
-fn hash(lemma: &str) -> u64 {
-    let mut hasher = rustc_hash::FxHasher::default();
-    lemma.hash(&mut hasher);
-    hasher.finish()
+/// An entry that was found, by its offset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Its offset.
+    pub entry: i64,
+    /// Relevance(q_i, q_t), 0..=1.
+    pub relevance: f64,
+    /// What it is ranked by, 0..=1: its relevance, or that and its neighbours' in its chain.
+    pub score: f64,
+    /// What found it.
+    pub via: RecalledVia,
+}
+
+/// What is searched.
+pub struct Searched<'e, T: Fn(i64) -> Option<&'e Signature>> {
+    /// The clusters of the entries.
+    pub clusters: &'e Clusters,
+    /// Their chains.
+    pub chains: &'e Chains,
+    /// The offsets of the entries, oldest first.
+    pub entries: &'e [i64],
+    /// What an entry says.
+    pub text_of: T,
+    /// How relevant it is to the query.
+    pub relevance: Relevance<'e>,
+}
+
+/// The entries that a method finds for a query, by falling score; of equals the later first.
+pub fn find<'e, T: Fn(i64) -> Option<&'e Signature>>(
+    searched: &Searched<'e, T>,
+    config: &RecallConfig,
+) -> Vec<Found> {
+    let mut found = match config.method {
+        RecallMethod::Flat => searched.each(searched.entries, RecalledVia::Relevance),
+        RecallMethod::Hierarchy => searched.below(config),
+        RecallMethod::Chains => searched.along(config),
+        RecallMethod::All => searched.both(config),
+        RecallMethod::Recency => Vec::new(),
+    };
+    found.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(b.entry.cmp(&a.entry)));
+    found
+}
+
+impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
+    fn each(&self, entries: &[i64], via: RecalledVia) -> Vec<Found> {
+        let found = entries.iter().map(|entry| {
+            let text = (self.text_of)(*entry);
+            let relevance = text.map_or(0.0, |text| self.relevance.of(text));
+            Found { entry: *entry, relevance, score: relevance, via }
+        });
+        found.collect()
+    }
+
+    /// Hierarchical matching (eq 18–21).
+    fn below(&self, config: &RecallConfig) -> Vec<Found> {
+        let beam =
+            Beam { categories: config.max_categories as usize, groups: config.max_groups as usize };
+        let entries = descend(self.clusters, self.relevance.query(), beam, &self.text_of);
+        self.each(&entries, RecalledVia::Cluster)
+    }
+
+    /// The entries of the best chains, each chain as good as its best entry (eq 23).
+    fn along(&self, config: &RecallConfig) -> Vec<Found> {
+        let mut chains: Vec<(f64, u32, Vec<Found>)> = Vec::new();
+        for (number, entries) in self.chains.all() {
+            let own = self.each(entries, RecalledVia::Chain);
+            let best = own.iter().map(|found| found.relevance).fold(0.0, f64::max);
+            if best > 0.0 {
+                chains.push((best, number, own));
+            }
+        }
+        chains.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+        chains.truncate(config.max_chains as usize);
+        let found = chains.into_iter().flat_map(|(_, _, chain)| chain);
+        found.map(|found| self.among_neighbours(found, config)).collect()
+    }
+
+    /// What hierarchy and chains find, each entry once and seen among its neighbours.
+    fn both(&self, config: &RecallConfig) -> Vec<Found> {
+        let mut found = self.below(config);
+        found.iter_mut().for_each(|found| *found = self.among_neighbours(*found, config));
+        let below: FxHashSet<i64> = found.iter().map(|found| found.entry).collect();
+        let along = self.along(config).into_iter();
+        found.extend(along.filter(|found| !below.contains(&found.entry)));
+        found
+    }
+
+    /// An entry by its own relevance and that of its neighbours in its chain: what is said around
+    /// it is about the same, though it may say so in other words (eq 24).
+    fn among_neighbours(&self, found: Found, config: &RecallConfig) -> Found {
+        let (_, chain) = self.chains.of(found.entry).unwrap_or_default();
+        let at = chain.iter().position(|entry| *entry == found.entry).unwrap_or_default();
+        let relevance = |entry: &i64| {
+            let text = (self.text_of)(*entry);
+            text.map_or(0.0, |text| self.relevance.of(text))
+        };
+        let before = at.checked_sub(1).and_then(|at| chain.get(at)).map_or(0.0, relevance);
+        let neighbours = before + chain.get(at + 1).map_or(0.0, relevance);
+        let weight = config.neighbour_weight;
+        let score = (found.relevance + weight * neighbours) / (1.0 + 2.0 * weight);
+        Found { score, ..found }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn relevance_sees_content_and_not_form() {
-        let terms = |text: &str| Terms::of([text]);
-        let query = terms("Where is my parcel?");
-        assert!(query.relevance(&terms("The parcels were sent")) > 0.3);
-        assert_eq!(query.relevance(&terms("Where is my dog?")), 0.0);
-        assert_eq!(query.relevance(&terms("")), 0.0);
-        assert!((query.relevance(&query) - 1.0).abs() < 1e-6);
-    }
-}
+mod tests;

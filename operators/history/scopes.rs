@@ -159,7 +159,7 @@ impl Scopes {
         }
         let loaded = self.keeping.cache.load(*partition, generation, scope);
         for record in loaded.unwrap_or_else(|error| panic!("scope {scope}: {error}"))? {
-            let restored = sequence.database_mut().restore(&record);
+            let restored = sequence.database_mut().restore(&record, &self.rules.similarity);
             restored.unwrap_or_else(|error| {
                 let what = record.entry.map_or("own record".to_owned(), |id| format!("entry {id}"));
                 panic!(
@@ -168,6 +168,7 @@ impl Scopes {
                 )
             });
         }
+        sequence.database_mut().restored(&self.rules.config);
         Some(sequence)
     }
 

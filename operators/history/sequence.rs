@@ -12,7 +12,6 @@ use turnstream_schemas::{
 
 use super::Rules;
 use super::database::Database;
-use super::recall::Terms;
 use crate::broken::Broken;
 use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
 use crate::ingest::{ArrivedTurn, OnAgentReply, dead_letter};
@@ -163,7 +162,7 @@ impl Sequence {
         let (mut changes, mut evicted) = (Vec::new(), Vec::new());
         if rules.source.keeps_logged() {
             let words = &turn.turn.text;
-            match self.database.complete(&self.scope, words, &turn.turn_id) {
+            match self.database.complete(&self.scope, words, &turn.turn_id, &rules.remembering()) {
                 Some(change) => changes.push(change),
                 None => {
                     let entry = HistoryEntry {
@@ -229,7 +228,7 @@ impl Sequence {
     /// The turn with what it is answered from: strictly earlier inputs only.
     fn context(&mut self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         self.database.see_time(turn.event_time);
-        let query = Terms::of([turn.turn.text.as_str()]);
+        let query = rules.similarity.of_query(&turn.turn.text);
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
             turn_id: turn.turn_id.clone(),
@@ -244,6 +243,7 @@ impl Sequence {
             turn_id: turn.turn_id.clone(),
             event_time: turn.event_time,
             dialogue,
+            reconstructed: self.database.reconstruct(&turn.turn.text, &rules.config),
             recalled: self.database.recall(&query, &rules.config),
         }
     }
@@ -290,8 +290,8 @@ impl Sequence {
         query: &str,
         rules: &Rules,
     ) -> (Vec<HistoryChange>, Vec<Evicted>) {
-        let query = Terms::of([query]);
-        let update = self.database.insert(&self.scope, entry, &query, &rules.config);
+        let query = rules.similarity.of_query(query);
+        let update = self.database.insert(&self.scope, entry, &query, &rules.remembering());
         (update.changes, update.evicted)
     }
 
@@ -349,6 +349,7 @@ fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
         response_turn_id: None,
         event_time: turn.event_time,
         embedding: None,
+        importance: None,
         extra: serde_json::Map::new(),
     }
 }
@@ -374,6 +375,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
     let history = recalled.map(|recalled| RecalledTurn {
         turn_id: recalled.entry.turn_id.clone(),
         via: recalled.via,
+        relevance: recalled.relevance,
         weight: recalled.weight,
     });
     Response {
@@ -391,7 +393,12 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         plan: grounded.plan,
         evidence: grounded.evidence,
         evicted,
-        query_reconstructed: None,
+        query_reconstructed: grounded
+            .turn
+            .context
+            .reconstructed
+            .as_ref()
+            .map(|it| it.query.clone()),
         confidence: draft.confidence,
         knowledge: grounded.turn.knowledge.state().clone(),
         model: draft.model,

@@ -15,6 +15,7 @@ use crate::knowledge::Moment;
 
 fn rules() -> Rules {
     Rules {
+        similarity: Similarity::by_words(),
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,
@@ -286,7 +287,6 @@ fn a_response_names_what_it_recalled_and_what_it_pushed_out() {
         max_entries: 3,
         window_utterances: 2,
         alpha: 1.0,
-        min_recall_relevance: 0.2,
         ..HistoryConfig::default()
     };
     let mut talk = Talk::new(rules);
@@ -300,7 +300,7 @@ fn a_response_names_what_it_recalled_and_what_it_pushed_out() {
         .iter()
         .map(|recalled| (&*recalled.entry.turn_id.0, recalled.via))
         .collect();
-    assert_eq!(via, [("0-1", RecalledVia::Relevance), ("0-3", RecalledVia::Recent)]);
+    assert_eq!(via, [("0-3", RecalledVia::Recent), ("0-1", RecalledVia::Cluster)]);
     talk.answer(3, "ok");
     let response = talk.last_response();
     assert_eq!(response.history.len(), 2);

@@ -34,6 +34,12 @@ lists! {
 /// Set phrases. The lemma index does not depend on them.
 pub(super) const FORMULAS: &str = include_str!("en/formulas.txt");
 
+/// Words that refer to what was said before. The lemma index does not depend on them.
+pub(super) const REFERENCES: &str = include_str!("en/references.txt");
+
+/// Words that say when, or how many. The lemma index does not depend on them.
+pub(super) const SPECIFICS: &str = include_str!("en/specifics.txt");
+
 /// The Chinese lists. The lemma index does not depend on them.
 pub(super) mod zh {
     pub(in super::super) const FUNCTION_WORDS: &str = include_str!("zh/function_words.txt");
@@ -41,6 +47,8 @@ pub(super) mod zh {
     pub(in super::super) const PARTICLES: &str = include_str!("zh/particles.txt");
     pub(in super::super) const NAME_CHARACTERS: &str = include_str!("zh/name_characters.txt");
     pub(in super::super) const GREETINGS: &str = include_str!("zh/greetings.txt");
+    pub(in super::super) const REFERENCES: &str = include_str!("zh/references.txt");
+    pub(in super::super) const SPECIFICS: &str = include_str!("zh/specifics.txt");
     pub(in super::super) const ACKNOWLEDGEMENTS: &str = include_str!("zh/acknowledgements.txt");
 }
 

@@ -137,7 +137,7 @@ fn largest_outcome_bytes(config: &Config) -> usize {
     turns
         .max_record_bytes
         .saturating_add(history.window_bytes.saturating_mul(2))
-        .saturating_add(history.recall_entries.saturating_add(1).saturating_mul(exchange))
+        .saturating_add(history.recall.max_entries.saturating_add(1).saturating_mul(exchange))
         .saturating_add(RESPONSE_ROOM_BYTES)
 }
 
@@ -150,7 +150,7 @@ fn check_room(config: &Config) -> Result<(), Usage> {
     }
     Err(Usage::new(
         "the largest outcome that turns.max_record_bytes, turns.max_text_bytes, \
-         history.window_bytes and history.recall_entries allow is larger than what the Kafka \
+         history.window_bytes and history.recall.max_entries allow is larger than what the Kafka \
          client sends",
         format!(
             "lower them, or set log.kafka.client.\"message.max.bytes\" to {needed} and \
@@ -283,9 +283,9 @@ mod tests {
         let client = &mut config.log.kafka.client.0;
         client.insert("message.max.bytes".to_owned(), needed.to_string());
         assert_eq!(check_room(&config), Ok(()));
-        config.history.recall_entries += 1;
+        config.history.recall.max_entries += 1;
         assert!(check_room(&config).is_err());
-        config.history.recall_entries = usize::MAX;
+        config.history.recall.max_entries = usize::MAX;
         assert!(check_room(&config).is_err(), "and nothing overflows");
     }
 }

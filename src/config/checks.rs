@@ -127,13 +127,44 @@ impl Validate for TurnsConfig {
 impl Validate for HistoryConfig {
     fn validate(&self, checks: &mut Checks) {
         fraction(checks, "alpha", self.alpha);
-        fraction(checks, "min_recall_relevance", self.min_recall_relevance);
+        fraction(checks, "importance_share", self.importance_share);
         checks.ensure(
             self.half_life_seconds > 0,
             "half_life_seconds",
             "expected an integer of at least 1",
             "a very short one makes recency count for nothing",
         );
+        checks.within("recall", |checks| {
+            let recall = &self.recall;
+            fraction(checks, "min_relevance", recall.min_relevance);
+            fraction(checks, "neighbour_weight", recall.neighbour_weight);
+            fraction(checks, "meaning_share", recall.meaning_share);
+            at_least_one(
+                checks,
+                &[
+                    ("max_categories", recall.max_categories as usize),
+                    ("max_groups", recall.max_groups as usize),
+                    ("max_chains", recall.max_chains as usize),
+                ],
+            );
+        });
+        checks.within("clusters", |checks| {
+            fraction(checks, "category_likeness", self.clusters.category_likeness);
+            fraction(checks, "group_likeness", self.clusters.group_likeness);
+            let bounds = [
+                ("max_categories", self.clusters.max_categories as usize),
+                ("max_groups", self.clusters.max_groups as usize),
+            ];
+            at_least_one(checks, &bounds);
+        });
+        checks.within("chains", |checks| {
+            fraction(checks, "min_likeness", self.chains.min_likeness);
+            let bounds = [
+                ("max_entries", self.chains.max_entries as usize),
+                ("max_open", self.chains.max_open as usize),
+            ];
+            at_least_one(checks, &bounds);
+        });
     }
 }
 

@@ -39,6 +39,7 @@ pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnC
             event_time: EventTime(offset),
             dialogue: dialogue.clone(),
             recalled: Vec::new(),
+            reconstructed: None,
         });
     }
     let all = contexts.len();

@@ -9,6 +9,7 @@ use turnstream_schemas::{
 };
 
 use super::super::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
+use super::super::similarity::Similarity;
 use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
 use crate::awaited::Awaited;
@@ -87,6 +88,7 @@ fn config(idle_after_seconds: u64, max_scopes_in_memory: usize) -> HistoryConfig
 impl Worker {
     fn new(config: HistoryConfig) -> Self {
         let rules = Rules {
+            similarity: Similarity::by_words(),
             observer: Observer::none(),
             config,
             on_agent_reply: OnAgentReply::Supersede,

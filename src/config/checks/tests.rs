@@ -39,7 +39,7 @@ fn the_sample_is_the_defaults() {
 #[test]
 fn sections_are_checked() {
     let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
-                half_life_seconds = 0\nmin_recall_relevance = -1\n";
+                half_life_seconds = 0\nrecall.min_relevance = -1\nchains.max_entries = 0\n";
     let said = config(text);
     let said = said.expect_err("refused");
     let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
@@ -48,7 +48,8 @@ fn sections_are_checked() {
         (Some(2), "turns.max_in_flight"),
         (Some(5), "history.alpha"),
         (Some(6), "history.half_life_seconds"),
-        (Some(7), "history.min_recall_relevance"),
+        (Some(7), "history.recall.min_relevance"),
+        (Some(8), "history.chains.max_entries"),
     ];
     let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
     assert_eq!(places, expected);

@@ -64,6 +64,7 @@ pub fn context(labelled: &LabelledTurn, window_utterances: usize) -> TurnContext
         event_time: EventTime(offset),
         dialogue,
         recalled: Vec::new(),
+        reconstructed: None,
     }
 }
 

@@ -48,6 +48,7 @@ impl Stage<'_> {
             event_time: EventTime(0),
             dialogue: dialogue.to_vec(),
             recalled: Vec::new(),
+            reconstructed: None,
         };
         let embedding = match self.encoder {
             Some(encoder) => embed(&context, encoder, self.embedding)?,

@@ -1,0 +1,270 @@
+//! Clusters of a history's entries, kept as entries come and go (DH-RAG eq 15–17): the upper two
+//! levels of the hierarchy that recall descends.
+//!
+//! Entries that say much the same stand in one *group*, which one summary can stand for; groups
+//! that are about the same stand in one *category*. An entry joins the group that it is most like,
+//! or founds one; a group that is founded joins the category that it is most like, or founds one.
+//! Nothing is ever clustered anew: a turn costs one comparison with each group, however many
+//! entries there are. A category is the sum of its groups, and a group of its entries; one that
+//! is left empty is gone.
+//!
+//! Which entry is in which group depends on entries that are gone by now, and so it is kept in the
+//! scope's record; the sums are not, since they are those of the members.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{CategoryRecord, GroupRecord};
+
+use super::likeness::{Centroid, Signature};
+
+/// `[history.clusters]`: how entries are grouped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClustersConfig {
+    /// Categories of one scope at most, from 1; beyond it the two that are most alike become one.
+    /// The paper's prototype has ten.
+    pub max_categories: u32,
+    /// Groups of one scope at most, from 1; beyond it an entry joins the group that it is most
+    /// like, however little that is.
+    pub max_groups: u32,
+    /// Likeness to a category from which on a new group joins it, 0..=1.
+    pub category_likeness: f64,
+    /// Likeness to a group from which on an entry joins it, 0..=1.
+    pub group_likeness: f64,
+}
+
+impl Default for ClustersConfig {
+    fn default() -> Self {
+        Self { max_categories: 10, max_groups: 64, category_likeness: 0.15, group_likeness: 0.35 }
+    }
+}
+
+/// Entries that one summary stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    category: u32,
+    centroid: Centroid,
+    /// Offsets of the entries.
+    members: BTreeSet<i64>,
+}
+
+impl Group {
+    /// The category that it belongs to.
+    pub fn category(&self) -> u32 {
+        self.category
+    }
+
+    /// The sum of its entries.
+    pub fn centroid(&self) -> &Centroid {
+        &self.centroid
+    }
+
+    /// The offsets of its entries, oldest first; never empty.
+    pub fn members(&self) -> impl Iterator<Item = i64> {
+        self.members.iter().copied()
+    }
+}
+
+/// Groups that are about the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Category {
+    centroid: Centroid,
+    groups: BTreeSet<u32>,
+}
+
+impl Category {
+    /// The sum of its entries.
+    pub fn centroid(&self) -> &Centroid {
+        &self.centroid
+    }
+
+    /// Its groups, by number; never empty.
+    pub fn groups(&self) -> impl Iterator<Item = u32> {
+        self.groups.iter().copied()
+    }
+}
+
+/// The clusters of one scope.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clusters {
+    categories: BTreeMap<u32, Category>,
+    groups: BTreeMap<u32, Group>,
+    /// The group of each entry.
+    group_of: FxHashMap<i64, u32>,
+    /// The number of the next group or category: none is given twice.
+    next: u32,
+}
+
+impl Clusters {
+    /// The categories, by number.
+    pub fn categories(&self) -> &BTreeMap<u32, Category> {
+        &self.categories
+    }
+
+    /// A group.
+    pub fn group(&self, number: u32) -> Option<&Group> {
+        self.groups.get(&number)
+    }
+
+    /// The group of an entry.
+    pub fn group_of(&self, entry: i64) -> Option<u32> {
+        self.group_of.get(&entry).copied()
+    }
+
+    /// The category of an entry.
+    pub fn category_of(&self, entry: i64) -> Option<u32> {
+        self.group_of(entry).and_then(|group| self.groups.get(&group)).map(Group::category)
+    }
+
+    /// Takes an entry in: it joins the group that it is most like, or founds one.
+    pub fn insert(&mut self, entry: i64, text: &Signature, config: &ClustersConfig) {
+        let nearest = nearest(self.groups.iter().map(|(number, of)| (*number, &of.centroid)), text);
+        let full = self.groups.len() >= config.max_groups as usize;
+        let group = match nearest {
+            Some((group, likeness)) if full || likeness >= config.group_likeness => group,
+            _ => self.found(text, config),
+        };
+        self.join(entry, text, group);
+        self.bound_categories(config);
+    }
+
+    /// Takes an entry away.
+    pub fn remove(&mut self, entry: i64, text: &Signature) {
+        let Some(number) = self.group_of.remove(&entry) else { return };
+        let Some(group) = self.groups.get_mut(&number) else { return };
+        group.centroid.remove(text);
+        group.members.remove(&entry);
+        let (of, empty) = (group.category, group.members.is_empty());
+        if empty {
+            self.groups.remove(&number);
+        }
+        let Some(category) = self.categories.get_mut(&of) else { return };
+        category.centroid.remove(text);
+        if empty {
+            category.groups.remove(&number);
+        }
+        if category.groups.is_empty() {
+            self.categories.remove(&of);
+        }
+    }
+
+    /// An entry says something else now; it stays where it is.
+    pub fn replace(&mut self, entry: i64, before: &Signature, now: &Signature) {
+        let Some(group) = self.group_of(entry).and_then(|of| self.groups.get_mut(&of)) else {
+            return;
+        };
+        group.centroid.remove(before);
+        group.centroid.add(now);
+        if let Some(category) = self.categories.get_mut(&group.category) {
+            category.centroid.remove(before);
+            category.centroid.add(now);
+        }
+    }
+
+    /// Founds an empty group in the category that the text is most like, or in one of its own.
+    fn found(&mut self, text: &Signature, config: &ClustersConfig) -> u32 {
+        let categories = self.categories.iter().map(|(number, of)| (*number, &of.centroid));
+        let category = match nearest(categories, text) {
+            Some((category, likeness)) if likeness >= config.category_likeness => category,
+            _ => self.number(),
+        };
+        let number = self.number();
+        let (centroid, members) = Default::default();
+        self.groups.insert(number, Group { category, centroid, members });
+        self.categories.entry(category).or_default().groups.insert(number);
+        number
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn join(&mut self, entry: i64, text: &Signature, number: u32) {
+        let Some(group) = self.groups.get_mut(&number) else { return };
+        group.centroid.add(text);
+        group.members.insert(entry);
+        self.group_of.insert(entry, number);
+        self.categories.entry(group.category).or_default().centroid.add(text);
+    }
+
+    /// Makes one of the two categories that are most alike, while there are too many. The older
+    /// number stays.
+    fn bound_categories(&mut self, config: &ClustersConfig) {
+        while self.categories.len() > config.max_categories.max(1) as usize {
+            let mut closest: Option<(f64, u32, u32)> = None;
+            for (one, first) in &self.categories {
+                for (other, second) in self.categories.range(one + 1..) {
+                    let likeness = first.centroid.likeness_of_sums(&second.centroid);
+                    if closest.is_none_or(|(most, ..)| likeness > most) {
+                        closest = Some((likeness, *one, *other));
+                    }
+                }
+            }
+            let Some((_, stays, goes)) = closest else { return };
+            let Some(gone) = self.categories.remove(&goes) else { return };
+            for group in &gone.groups {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.category = stays;
+                }
+            }
+            let stays = self.categories.entry(stays).or_default();
+            stays.centroid.merge(&gone.centroid);
+            stays.groups.extend(gone.groups);
+        }
+    }
+
+    /// What is kept in the scope's record: who is where. The number of the next cluster apart.
+    pub fn records(&self) -> (Vec<CategoryRecord>, u32) {
+        let groups = |category: &Category| {
+            let groups = category.groups.iter().filter_map(|id| Some((id, self.groups.get(id)?)));
+            let record = |(id, group): (&u32, &Group)| GroupRecord {
+                id: *id,
+                entries: group.members().collect(),
+            };
+            groups.map(record).collect()
+        };
+        let categories = self.categories.iter();
+        let records = categories.map(|(id, of)| CategoryRecord { id: *id, groups: groups(of) });
+        (records.collect(), self.next)
+    }
+
+    /// Who was where, with what the entries say. Entries that are not there are left out.
+    pub fn restored<'e>(
+        records: &[CategoryRecord],
+        next: u32,
+        text_of: impl Fn(i64) -> Option<&'e Signature>,
+    ) -> Self {
+        let mut clusters = Self { next, ..Self::default() };
+        for category in records {
+            for group in &category.groups {
+                let (centroid, members) = Default::default();
+                let empty = Group { category: category.id, centroid, members };
+                let texts = group.entries.iter().filter_map(|at| Some((*at, text_of(*at)?)));
+                for (entry, text) in texts {
+                    clusters.groups.entry(group.id).or_insert_with(|| empty.clone());
+                    let groups = &mut clusters.categories.entry(category.id).or_default().groups;
+                    groups.insert(group.id);
+                    clusters.join(entry, text, group.id);
+                }
+                clusters.next = clusters.next.max(group.id + 1).max(category.id + 1);
+            }
+        }
+        clusters
+    }
+}
+
+/// The sum that a text is most like; of equals the first.
+fn nearest<'c>(
+    sums: impl Iterator<Item = (u32, &'c Centroid)>,
+    text: &Signature,
+) -> Option<(u32, f64)> {
+    let likenesses = sums.map(|(number, centroid)| (number, centroid.likeness(text)));
+    likenesses.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Hierarchical matching: category → summary → entry, by a beam per level (DH-RAG eq 18–21 and
+//! Algorithm 1; the equations write argmax, the algorithm keeps sets).
+//!
+//! A category is matched by the sum of its entries. A group is matched by its summary: the entry
+//! that is most like all the others, and the concepts that they share. Only the entries below the
+//! groups that are left are looked at one by one.
+
+use std::cmp::Reverse;
+
+use turnstream_schemas::HistoryEntry;
+
+use super::clusters::{Clusters, Group};
+use super::likeness::{Signature, hash_of};
+use crate::language::Lexicon;
+use crate::terms::terms;
+
+/// How many concepts a summary names at most.
+const CONCEPTS: usize = 5;
+
+/// How wide a level is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beam {
+    /// Categories that are descended into at most.
+    pub categories: usize,
+    /// Groups that are descended into at most, of all those categories.
+    pub groups: usize,
+}
+
+/// The entries below the groups that a query matches best, oldest first. `text_of` gives what an
+/// entry says.
+pub fn descend<'e>(
+    clusters: &Clusters,
+    query: &Signature,
+    beam: Beam,
+    text_of: impl Fn(i64) -> Option<&'e Signature>,
+) -> Vec<i64> {
+    let categories = clusters.categories().iter();
+    let categories = categories.map(|(number, of)| (of.centroid().likeness(query), *number));
+    let categories = best(categories.collect(), beam.categories);
+    let groups = categories.iter().filter_map(|number| clusters.categories().get(number));
+    let groups = groups.flat_map(|category| category.groups());
+    let groups = groups.filter_map(|number| Some((number, clusters.group(number)?)));
+    let matched = groups.map(|(number, group)| (match_summary(group, query, &text_of), number));
+    let groups = best(matched.collect(), beam.groups);
+    let groups = groups.iter().filter_map(|number| clusters.group(*number));
+    let mut entries: Vec<i64> = groups.flat_map(Group::members).collect();
+    entries.sort_unstable();
+    entries
+}
+
+/// The numbers with the highest likeness above 0; of equals the lower ones.
+fn best(mut matched: Vec<(f64, u32)>, width: usize) -> Vec<u32> {
+    matched.retain(|(likeness, _)| *likeness > 0.0);
+    matched.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    matched.truncate(width);
+    matched.into_iter().map(|(_, number)| number).collect()
+}
+
+/// How alike a query and a group's summary are: its central entry or its shared concepts,
+/// whichever says more.
+fn match_summary<'e>(
+    group: &Group,
+    query: &Signature,
+    text_of: impl Fn(i64) -> Option<&'e Signature>,
+) -> f64 {
+    let central = central(group, &text_of).and_then(&text_of);
+    let central = central.map_or(0.0, |text| text.likeness(query));
+    central.max(group.centroid().likeness(query))
+}
+
+/// The entry of a group that is most like all of them; of equals the oldest.
+pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>) -> Option<i64> {
+    let members = group.members().filter_map(|at| Some((at, text_of(at)?)));
+    let likenesses = members.map(|(at, text)| (at, group.centroid().likeness(text)));
+    let central = likenesses.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    central.map(|(at, _)| at)
+}
+
+/// What stands for the entries of a group: an extract, no words but theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// What was said in the central entry: its query, or the response of an entry without one.
+    pub text: String,
+    /// The words that weigh most among the entries, heaviest first, one of each stem.
+    pub concepts: Vec<String>,
+}
+
+/// The extractive summary of a group from its entries, the central one first.
+pub fn summarise<'e>(
+    group: &Group,
+    mut entries: impl Iterator<Item = &'e HistoryEntry>,
+) -> Option<Summary> {
+    let said = |entry: &'e HistoryEntry| [entry.query.as_deref(), entry.response.as_deref()];
+    let central = entries.next()?;
+    let text = said(central).into_iter().flatten().next()?.to_owned();
+    let mut weighed: Vec<(Reverse<i64>, u64, &str)> = Vec::new();
+    for text in std::iter::once(central).chain(entries).flat_map(said).flatten() {
+        for word in Lexicon::of_text(text).words(text).iter().filter(|word| !word.function_word) {
+            let written = word.span.of(text).unwrap_or_default();
+            for term in terms(written) {
+                let term = hash_of(&term);
+                weighed.push((Reverse(group.centroid().weight(term)), term, written));
+            }
+        }
+    }
+    // Stable: of the words of one stem the one that is said first stays.
+    weighed.sort_by_key(|(weight, term, _)| (*weight, *term));
+    weighed.dedup_by_key(|(_, term, _)| *term);
+    let concepts = weighed.iter().take(CONCEPTS).map(|(.., word)| (*word).to_owned()).collect();
+    Some(Summary { text, concepts })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Importance: what an entry is worth in itself, whatever is talked about now. Not in DH-RAG: an
+//! extension of its rule of eviction, off by default (`history.importance_share`).
+//!
+//! Relevance to the current turn says little about what will be asked for much later. What is asked
+//! for then is what was said once: when, how many, who, and what had not been mentioned before. The
+//! measure sees an entry's own texts and the entries that are held when it comes, and nothing later;
+//! `docs/history.md` has what it was chosen by, and what it is worth.
+
+use rustc_hash::FxHashSet;
+use turnstream_schemas::HistoryEntry;
+
+use super::likeness::Terms;
+use super::relevance::Statistics;
+use crate::language::{Lexicon, Word};
+
+/// How many of each make one half: specifics, names, new terms.
+const HALF: [f64; 3] = [2.0, 2.0, 4.0];
+
+/// The importance of an entry among those that are held without it, 0..=1: the mean of how
+/// specific it is, how many names it has, and how much of it is new.
+pub fn importance(entry: &HistoryEntry, text: &Terms, held: &Statistics) -> f64 {
+    let said = [entry.query.as_deref(), entry.response.as_deref()];
+    let (mut specifics, mut names) = (0, FxHashSet::default());
+    for text in said.into_iter().flatten() {
+        let lexicon = Lexicon::of_text(text);
+        for word in lexicon.words(text) {
+            let digits = word.lower.contains(|letter: char| letter.is_numeric());
+            specifics += u32::from(digits || lexicon.is_specific(&word.lower));
+            if is_name(&word, text) {
+                names.insert(word.lemma.into_owned());
+            }
+        }
+    }
+    let new = text.iter().filter(|term| !held.has(term.hash)).count();
+    let counts = [f64::from(specifics), names.len() as f64, new as f64];
+    let shares = counts.iter().zip(HALF).map(|(count, half)| count / (count + half));
+    shares.sum::<f64>() / HALF.len() as f64
+}
+
+/// Is a word written as a name is: with a capital, and not because it begins a sentence?
+pub(super) fn is_name(word: &Word<'_>, text: &str) -> bool {
+    let begins = text.get(..word.span.start as usize).unwrap_or_default().trim_end();
+    let begins_sentence = begins.is_empty() || begins.ends_with(['.', '!', '?', ':', '"', '\n']);
+    let written = word.span.of(text).unwrap_or_default();
+    !word.function_word && !begins_sentence && written.starts_with(char::is_uppercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_schemas::{EventTime, InputId};
+
+    use super::*;
+    use crate::history::likeness::Signature;
+
+    fn entry(query: &str, response: &str) -> HistoryEntry {
+        HistoryEntry {
+            schema_version: 1,
+            input: InputId { topic: "turns".to_owned(), partition: 0, offset: 0 },
+            query: Some(query.to_owned()),
+            turn_id: "t".into(),
+            passages: Vec::new(),
+            response: Some(response.to_owned()),
+            response_turn_id: None,
+            event_time: EventTime(0),
+            embedding: None,
+            importance: None,
+            extra: serde_json::Map::new(),
+        }
+    }
+
+    fn of(query: &str, response: &str, held: &[&str]) -> f64 {
+        let mut statistics = Statistics::default();
+        for text in held {
+            statistics.add(&Signature::of([*text]).terms);
+        }
+        let text = Signature::of([query, response]);
+        importance(&entry(query, response), &text.terms, &statistics)
+    }
+
+    #[test]
+    fn importance_is_the_one_counted_by_hand() {
+        // "yesterday" and "40"; Clara and Vienna; met, clara, vienna, paid, 40, euro are new.
+        let said = ("Yesterday I met Clara in Vienna.", "I paid 40 euros.");
+        let by_hand = (2.0 / 4.0 + 2.0 / 4.0 + 6.0 / 10.0) / 3.0;
+        assert!((of(said.0, said.1, &[]) - by_hand).abs() < 1e-9, "{}", of(said.0, said.1, &[]));
+        let known = (2.0 / 4.0 + 2.0 / 4.0 + 4.0 / 8.0) / 3.0;
+        assert!((of(said.0, said.1, &["Clara paid"]) - known).abs() < 1e-9);
+    }
+
+    #[test]
+    fn small_talk_is_worth_nothing() {
+        assert_eq!(of("How are you?", "So am I.", &[]), 0.0);
+        let question = of("What is it like there?", "It is as it was.", &[]);
+        assert!(question < 0.1, "{question}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Query reconstruction (DH-RAG, q'_t): a query that leaves out what it is about ("and when was it
+//! built?") is completed from what was recalled, so that it can be searched with.
+//!
+//! By words alone: what the query refers to is what the exchange before it names, and, while that
+//! one refers back itself, the exchange before that in its chain. Nothing is reworded; the missing
+//! words stand behind the query in brackets. A query that stands for itself stays as it is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use turnstream_schemas::{HistoryEntry, TurnId};
+
+use super::importance::is_name;
+use crate::language::{Lexicon, Word};
+
+/// `[history.reconstruction]`: how queries are completed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReconstructionConfig {
+    /// Words that a query is completed by at most; 0 leaves every query as it is.
+    pub max_words: u32,
+    /// Exchanges that are followed back at most.
+    pub max_exchanges: u32,
+}
+
+impl Default for ReconstructionConfig {
+    fn default() -> Self {
+        Self { max_words: 6, max_exchanges: 3 }
+    }
+}
+
+/// A query that was completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reconstructed {
+    /// q'_t: the query, and in brackets the words that it leaves out.
+    pub query: String,
+    /// The turns that the words come from, latest first.
+    pub from: Vec<TurnId>,
+}
+
+/// Completes a query from earlier exchanges, the latest first; `None` where it needs nothing, or
+/// nothing is found.
+pub fn reconstruct<'e>(
+    query: &str,
+    earlier: impl Iterator<Item = &'e HistoryEntry>,
+    config: &ReconstructionConfig,
+) -> Option<Reconstructed> {
+    let lexicon = Lexicon::of_text(query);
+    if config.max_words == 0 || !lexicon.refers_back(query) {
+        return None;
+    }
+    let said: Vec<Named> = named(query).collect();
+    let says = |lemma: &str| said.iter().any(|word| word.lemma == lemma);
+    let mut missing: Vec<(String, String)> = Vec::new();
+    let mut from = Vec::new();
+    for entry in earlier.take(config.max_exchanges as usize) {
+        let before = missing.len();
+        let texts = [entry.query.as_deref(), entry.response.as_deref()];
+        // Of a response only the names: it says much that is not what the talk is about.
+        for (text, names_only) in texts.into_iter().zip([false, true]) {
+            for word in text.map(named).into_iter().flatten() {
+                let known = missing.iter().any(|(lemma, _)| *lemma == word.lemma);
+                if (word.is_name || !names_only) && !known && !says(&word.lemma) {
+                    missing.push((word.lemma, word.text));
+                }
+            }
+        }
+        if missing.len() > before {
+            from.push(entry.turn_id.clone());
+        }
+        let query = entry.query.as_deref().unwrap_or_default();
+        let stands_for_itself = !query.is_empty() && !Lexicon::of_text(query).refers_back(query);
+        if missing.len() >= config.max_words as usize || stands_for_itself {
+            break;
+        }
+    }
+    missing.truncate(config.max_words as usize);
+    if missing.is_empty() {
+        return None;
+    }
+    let missing: Vec<String> = missing.into_iter().map(|(_, text)| text).collect();
+    let missing = missing.join(if lexicon.language() == "zh" { "、" } else { " " });
+    Some(Reconstructed { query: format!("{query} ({missing})"), from })
+}
+
+/// A word that may say what a talk is about.
+struct Named {
+    lemma: String,
+    text: String,
+    is_name: bool,
+}
+
+/// The words of a text that say something, in their order, each with whether it is written as a
+/// name is.
+fn named(text: &str) -> impl Iterator<Item = Named> {
+    let lexicon = Lexicon::of_text(text);
+    let says_something =
+        |word: &Word<'_>| !word.function_word && !lexicon.is_stop_word(&word.lemma);
+    lexicon.words(text).into_iter().filter(says_something).filter_map(move |word| {
+        let written = word.span.of(text)?;
+        let is_name = is_name(&word, text);
+        Some(Named { lemma: word.lemma.into_owned(), text: written.to_owned(), is_name })
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Relevance(q_i, q_t): how much of what a query asks for an entry holds (DH-RAG eq 13 names it and
+//! leaves open what it is).
+//!
+//! By words it is BM25 among the entries that the scope holds, as the share of the most that any
+//! text could have: terms that no entry has count against all of them, so that 0..=1 means the same
+//! for every query. Where an encoder is configured, the cosine of the vectors has a share in it.
+//! `docs/history.md` has what other measures found.
+
+use rustc_hash::FxHashMap;
+
+use super::likeness::{Signature, Term, Terms};
+
+/// BM25's usual constants: how soon a term that is repeated counts no more, and how much a long
+/// entry's terms count less.
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+/// Statistics of the entries that a scope holds, kept as they come and go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    entries: u64,
+    /// Terms of all entries together.
+    length: u64,
+    /// How many entries have a term.
+    holders: FxHashMap<u64, u32>,
+}
+
+impl Statistics {
+    /// An entry came.
+    pub fn add(&mut self, text: &Terms) {
+        self.entries += 1;
+        self.length += u64::from(text.length());
+        for term in text.iter() {
+            *self.holders.entry(term.hash).or_default() += 1;
+        }
+    }
+
+    /// An entry that came went.
+    pub fn remove(&mut self, text: &Terms) {
+        self.entries -= 1;
+        self.length -= u64::from(text.length());
+        for term in text.iter() {
+            if let Some(holders) = self.holders.get_mut(&term.hash) {
+                *holders -= 1;
+                if *holders == 0 {
+                    self.holders.remove(&term.hash);
+                }
+            }
+        }
+    }
+
+    /// Whether any entry has a term.
+    pub fn has(&self, term: u64) -> bool {
+        self.holders.contains_key(&term)
+    }
+
+    /// The weight of a term, above 0: the rarer, the more. ln(1 + (N − n + ½) ÷ (n + ½)) for a
+    /// term that n of N entries have.
+    fn idf(&self, term: u64) -> f64 {
+        let holders = f64::from(self.holders.get(&term).copied().unwrap_or_default());
+        (1.0 + (self.entries as f64 - holders + 0.5) / (holders + 0.5)).ln()
+    }
+}
+
+/// What entries are compared with: one query among the entries that a scope holds now.
+#[derive(Clone, Debug)]
+pub struct Relevance<'q> {
+    query: &'q Signature,
+    /// The terms of the query, rising by hash: how much each weighs.
+    weights: Vec<f64>,
+    /// The most that a text could have.
+    most: f64,
+    mean_length: f64,
+    meaning_share: f64,
+}
+
+impl<'q> Relevance<'q> {
+    /// To a query; the cosine of vectors has `meaning_share` (0..=1) in it.
+    pub fn to(query: &'q Signature, among: &Statistics, meaning_share: f64) -> Self {
+        let weight = |term: &Term| f64::from(term.count) * among.idf(term.hash);
+        let weights: Vec<f64> = query.terms.iter().map(weight).collect();
+        let most = (K1 + 1.0) * weights.iter().sum::<f64>();
+        let mean_length = (among.length as f64 / among.entries.max(1) as f64).max(1.0);
+        Self { query, weights, most, mean_length, meaning_share }
+    }
+
+    /// The query.
+    pub fn query(&self) -> &'q Signature {
+        self.query
+    }
+
+    /// Of an entry, 0..=1.
+    pub fn of(&self, text: &Signature) -> f64 {
+        let by_words = self.by_words(&text.terms);
+        match text.likeness_in_meaning(self.query) {
+            Some(cosine) => (1.0 - self.meaning_share) * by_words + self.meaning_share * cosine,
+            None => by_words,
+        }
+    }
+
+    fn by_words(&self, text: &Terms) -> f64 {
+        let norm = K1 * (1.0 - B + B * f64::from(text.length()) / self.mean_length);
+        let mut shared = text.shared(&self.query.terms).peekable();
+        let mut sum = 0.0;
+        for (asked, weight) in self.query.terms.iter().zip(&self.weights) {
+            if let Some((held, _)) = shared.next_if(|(_, it)| it.hash == asked.hash) {
+                let count = f64::from(held.count);
+                sum += weight * count * (K1 + 1.0) / (count + norm);
+            }
+        }
+        if self.most > 0.0 { sum / self.most } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::likeness::Vector;
+
+    fn text(text: &str) -> Signature {
+        Signature::of([text])
+    }
+
+    fn statistics(texts: &[Signature]) -> Statistics {
+        let mut statistics = Statistics::default();
+        texts.iter().for_each(|text| statistics.add(&text.terms));
+        statistics
+    }
+
+    fn near(found: f64, by_hand: f64) {
+        assert!((found - by_hand).abs() < 1e-9, "{found} is not {by_hand}");
+    }
+
+    #[test]
+    fn relevance_is_the_one_counted_by_hand() {
+        let entries = [text("dog dog lake"), text("violin")];
+        let among = statistics(&entries);
+        // Of two entries one has the term, and none has "sea". The mean length is 2.
+        let (idf, none) = (2.0_f64.ln(), 6.0_f64.ln());
+        let norm = 1.2 * (0.25 + 0.75 * 3.0 / 2.0);
+        let query = text("dog sea");
+        let relevance = Relevance::to(&query, &among, 0.2);
+        near(relevance.of(&entries[0]), idf * 2.0 / (2.0 + norm) / (idf + none));
+        near(relevance.of(&entries[1]), 0.0);
+        let twice = text("dog dog");
+        near(Relevance::to(&twice, &among, 0.2).of(&entries[0]), 2.0 / (2.0 + norm));
+        near(Relevance::to(&text(""), &among, 0.2).of(&entries[0]), 0.0);
+    }
+
+    #[test]
+    fn meaning_has_its_share_where_both_have_a_vector() {
+        let entry = text("dog").with(Vector::of(&[3.0, 4.0]));
+        let among = statistics(std::slice::from_ref(&entry));
+        let query = text("sea").with(Vector::of(&[4.0, 3.0]));
+        let by_meaning = Relevance::to(&query, &among, 0.2).of(&entry);
+        assert!((by_meaning - 0.2 * 0.96).abs() < 1e-4, "{by_meaning}");
+        near(Relevance::to(&query, &among, 0.2).of(&text("dog")), 0.0);
+    }
+
+    #[test]
+    fn who_went_is_not_counted() {
+        let entries = [text("dog lake"), text("dog violin")];
+        let mut lived = statistics(&entries);
+        lived.remove(&entries[1].terms);
+        assert_eq!(lived, statistics(&entries[..1]));
+    }
+}

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::json;
+use turnstream_operators::history::similarity::Similarity;
 
-use super::history::{read, refused};
+use super::history::{read, refused, similarity};
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, load_config, print_json};
+use crate::config::Config;
 use crate::eval::history::HistoryEvalError;
-use crate::eval::history::table::{Variant, markdown, of_evidence, of_topics};
+use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topics};
 use crate::formats::Format;
 
 /// Conversations of TopiOCQA that constants were chosen on, and those that are reported.
@@ -40,7 +42,8 @@ pub struct HistoriesArgs {
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The configuration, of which [history] is read; the defaults where it is not given
+    /// The configuration, of which [history] and [models] are read; the defaults where it is not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -118,13 +121,49 @@ pub(super) fn execute(args: &HistoriesArgs, out: &mut dyn Write) -> anyhow::Resu
     Ok(())
 }
 
-/// The configurations that are measured; the first has no name.
+/// The configurations that are measured; the first, which has no name, is changed in one thing at
+/// a time, and what the command line names comes behind.
 fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
-    let config = load_config(args.config.as_deref())?.value.history;
-    let mut variants = vec![Variant { name: String::new(), config }];
+    let config = load_config(args.config.as_deref())?.value;
+    let first = variant("", &config, Shown::Everywhere)?;
+    let changed = |name: String, shown, change: &dyn Fn(&mut Variant)| {
+        let mut variant = Variant { name, shown, ..first.clone() };
+        change(&mut variant);
+        variant
+    };
+    let mut variants = vec![first.clone()];
+    variants.push(changed("by words alone".to_owned(), Shown::Recalled, &|variant| {
+        variant.similarity = Similarity::by_words();
+    }));
+    variants.push(changed("without neighbours".to_owned(), Shown::Recalled, &|variant| {
+        variant.config.recall.neighbour_weight = 0.0;
+    }));
+    variants.push(changed("questions completed".to_owned(), Shown::Recalled, &|variant| {
+        variant.reconstruct = true;
+    }));
+    for alpha in [0.25, 0.75, 1.0] {
+        variants.push(changed(format!("α {alpha}"), Shown::Kept, &|variant| {
+            variant.config.alpha = alpha;
+        }));
+    }
+    for share in [0.25, 0.5, 0.75, 1.0] {
+        variants.push(changed(format!("importance {share}"), Shown::Kept, &|variant| {
+            variant.config.importance_share = share;
+        }));
+    }
     for Named { name, path } in &args.variant {
-        let config = load_config(Some(path))?.value.history;
-        variants.push(Variant { name: name.clone(), config });
+        variants.push(variant(name, &load_config(Some(path))?.value, Shown::Everywhere)?);
     }
     Ok(variants)
+}
+
+/// A configuration as it stands in a file.
+fn variant(name: &str, config: &Config, shown: Shown) -> anyhow::Result<Variant> {
+    Ok(Variant {
+        name: name.to_owned(),
+        config: config.history.clone(),
+        similarity: similarity(&config.models)?,
+        reconstruct: false,
+        shown,
+    })
 }

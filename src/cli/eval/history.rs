@@ -3,16 +3,20 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
+use turnstream_operators::history::similarity::Similarity;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
+use crate::config::Config;
 use crate::eval::history::evidence::{self, Measure};
 use crate::eval::history::held::{Eviction, Method};
 use crate::eval::history::material::{self, Conversation};
 use crate::eval::history::{Capacity, HistoryEvalError, topics};
 use crate::formats::Format;
+use crate::model::{ModelsConfig, encoder};
 
 pub(super) const EXAMPLES: &str = "\
 Formats: locomo and turns ask for gold evidence, topiocqa for turns of the same topic. Everything is
@@ -47,6 +51,13 @@ pub struct HistoryArgs {
     /// What ranks what is held
     #[arg(long, value_enum, value_name = "METHOD", default_value_t)]
     recall: Method,
+    /// Complete questions from what was said before them, as the engine reconstructs queries
+    #[arg(long)]
+    complete: bool,
+    /// What the engine compares texts by beside their words: a model by its name, its folder, the
+    /// file of a static table, or none; as configured where it is not given
+    #[arg(long, value_name = "ENCODER")]
+    encoder: Option<String>,
     /// What random eviction draws from
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
@@ -56,7 +67,8 @@ pub struct HistoryArgs {
     /// Conversations measured on; all that follow where it is not given
     #[arg(long, value_name = "N")]
     take: Option<usize>,
-    /// The configuration, of which [history] is read; the defaults where it is not given
+    /// The configuration, of which [history] and [models] are read; the defaults where it is not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -98,6 +110,8 @@ struct Printed<M> {
     capacity_share: Option<f64>,
     eviction: &'static str,
     recall_method: &'static str,
+    /// Whether questions were completed before they were searched with.
+    completed: bool,
     #[serde(flatten)]
     measured: M,
 }
@@ -120,6 +134,7 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
         capacity_share: share,
         eviction: measure.eviction.name(),
         recall_method: args.recall.name(),
+        completed: measure.reconstruct,
         measured: (),
     };
     if args.format == Format::Topiocqa {
@@ -147,7 +162,7 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
 impl Printed<()> {
     fn with<M>(self, measured: M) -> Printed<M> {
         let Self { format, conversations, capacity, capacity_share, .. } = self;
-        let Self { eviction, recall_method, .. } = self;
+        let Self { eviction, recall_method, completed, .. } = self;
         Printed {
             format,
             conversations,
@@ -155,6 +170,7 @@ impl Printed<()> {
             capacity_share,
             eviction,
             recall_method,
+            completed,
             measured,
         }
     }
@@ -168,8 +184,21 @@ fn measure(args: &HistoryArgs, capacity: Capacity) -> anyhow::Result<Measure> {
         return Err(Usage::new("--k asks for no utterance", "write numbers from 1").into());
     }
     let eviction = if capacity == Capacity::All { Eviction::None } else { args.eviction };
-    let config = load_config(args.config.as_deref())?.value.history;
-    Ok(Measure { config, k, capacity, eviction, method: args.recall, seed: args.seed })
+    let Config { history: config, mut models, .. } = load_config(args.config.as_deref())?.value;
+    if let Some(encoder) = &args.encoder {
+        models.embedder = encoder.clone().into();
+    }
+    let similarity = similarity(&models)?;
+    let (reconstruct, method, seed) = (args.complete, args.recall, args.seed);
+    Ok(Measure { config, similarity, reconstruct, k, capacity, eviction, method, seed })
+}
+
+/// What the engine compares texts by. One that takes its time is waited for here.
+pub(super) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
+    let encoder = encoder(models)?;
+    Ok(encoder.map_or_else(Similarity::by_words, |encoder| {
+        Similarity::by_meaning(encoder as Arc<dyn turnstream_operators::model::encoder::Encoder>)
+    }))
 }
 
 /// The conversations of a file that are measured on.

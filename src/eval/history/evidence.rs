@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::similarity::Similarity;
 use turnstream_schemas::TurnId;
 
 use super::Capacity;
@@ -24,6 +25,10 @@ const UNANSWERABLE: &str = "5";
 pub struct Measure {
     /// The engine's own configuration.
     pub config: HistoryConfig,
+    /// What the engine compares texts by.
+    pub similarity: Similarity,
+    /// Whether questions are completed before they are searched with.
+    pub reconstruct: bool,
     /// Utterances that are recalled, each from 1, rising.
     pub k: Vec<usize>,
     /// How much is held.
@@ -109,6 +114,8 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
         let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
         let keeping = Keeping {
             config: measure.config.clone(),
+            similarity: measure.similarity.clone(),
+            reconstruct: measure.reconstruct,
             eviction: measure.eviction,
             method: measure.method,
             capacity: measure.capacity.entries(said),

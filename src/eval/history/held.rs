@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 use turnstream_operators::bm25::{Bag, Statistics};
-use turnstream_operators::history::recall::Terms;
-use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_operators::history::recall::{RecallConfig, RecallMethod};
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::history::{Database, HistoryConfig, Remembering};
 use turnstream_operators::terms::terms;
 use turnstream_schemas::{EntryId, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, TurnId};
 
@@ -30,9 +31,15 @@ pub enum Eviction {
 /// What ranks what is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Method {
-    /// The engine's recall over all entries alike.
-    #[default]
+    /// The engine compares every entry with the query.
     Flat,
+    /// The engine descends from category over summary to entry.
+    Hierarchy,
+    /// The engine follows the best chains of thought.
+    Chains,
+    /// What the engine's hierarchy and chains find.
+    #[default]
+    All,
     /// Latest first: a control.
     Recency,
     /// BM25 over the entries' words: a control.
@@ -53,12 +60,26 @@ impl Eviction {
 
 impl Method {
     /// Those of the engine; the first is how it recalls by default.
-    pub const ENGINE: [Self; 1] = [Self::Flat];
+    pub const ENGINE: [Self; 4] = [Self::All, Self::Flat, Self::Hierarchy, Self::Chains];
+
+    /// How the engine's own recall has to be set; `None` for a control that is none of its.
+    fn of_engine(self) -> Option<RecallMethod> {
+        match self {
+            Self::Flat => Some(RecallMethod::Flat),
+            Self::Hierarchy => Some(RecallMethod::Hierarchy),
+            Self::Chains => Some(RecallMethod::Chains),
+            Self::All => Some(RecallMethod::All),
+            Self::Recency | Self::Bm25 => None,
+        }
+    }
 
     /// Its name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flat => "flat",
+            Self::Hierarchy => "hierarchy",
+            Self::Chains => "chains",
+            Self::All => "all",
             Self::Recency => "recency",
             Self::Bm25 => "bm25",
         }
@@ -70,6 +91,11 @@ impl Method {
 pub struct Keeping {
     /// What the engine goes by; how many entries it keeps stands in `capacity`.
     pub config: HistoryConfig,
+    /// What the engine compares texts by.
+    pub similarity: Similarity,
+    /// Whether a question is completed from what was said before it, as the engine reconstructs
+    /// queries.
+    pub reconstruct: bool,
     /// What leaves.
     pub eviction: Eviction,
     /// What ranks.
@@ -81,22 +107,30 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// The engine's configuration for this: recall ranks everything that is held, none of it by
-    /// being recent, and nothing is left out.
+    /// The engine's configuration for this. The rule that recency only is, is the paper's with
+    /// α = 0 and nothing beside it.
     fn engine(&self) -> HistoryConfig {
         let capacity = match self.eviction {
             Eviction::Rule | Eviction::Recency => self.capacity,
             Eviction::Random | Eviction::None => None,
         };
-        let alpha = if self.eviction == Eviction::Recency { 0.0 } else { self.config.alpha };
+        let recency = self.eviction == Eviction::Recency;
+        let or_none = |share: f64| if recency { 0.0 } else { share };
+        let method = self.method.of_engine().unwrap_or_default();
         HistoryConfig {
             max_entries: capacity.unwrap_or(usize::MAX),
-            alpha,
-            window_utterances: 0,
-            recall_entries: usize::MAX,
-            min_recall_relevance: 0.0,
+            alpha: or_none(self.config.alpha),
+            importance_share: or_none(self.config.importance_share),
+            // Everything that is found is ranked; K cuts it.
+            recall: RecallConfig { method, min_relevance: 0.0, ..self.config.recall.clone() },
             ..self.config.clone()
         }
+    }
+}
+
+impl Keeping {
+    fn remembering<'r>(&'r self, config: &'r HistoryConfig) -> Remembering<'r> {
+        Remembering { config, similarity: &self.similarity }
     }
 }
 
@@ -131,8 +165,9 @@ impl<'k> Held<'k> {
         let input = InputId { topic: "eval".to_owned(), partition: 0, offset: self.heard };
         self.heard += 1;
         self.database.see_time(said.time);
+        let rules = self.keeping.remembering(&self.config);
         let completes = said.speaker == Speaker::System
-            && self.database.complete(&scope(), &said.text, &said.id).is_some();
+            && self.database.complete(&scope(), &said.text, &said.id, &rules).is_some();
         if !completes {
             self.insert(entry(said, input), &said.text);
         }
@@ -140,7 +175,9 @@ impl<'k> Held<'k> {
 
     fn insert(&mut self, entry: HistoryEntry, query: &str) {
         let id = entry.input.entry_id();
-        self.database.insert(&scope(), entry, &Terms::of([query]), &self.config);
+        let query = self.keeping.similarity.of_query(query);
+        let rules = self.keeping.remembering(&self.config);
+        self.database.insert(&scope(), entry, &query, &rules);
         if self.keeping.eviction == Eviction::Random {
             let capacity = self.keeping.capacity.unwrap_or(usize::MAX);
             while self.left.len() >= capacity.max(1) {
@@ -170,22 +207,23 @@ impl<'k> Held<'k> {
                 let bags: Vec<Bag<String>> = entries.iter().map(bag).collect();
                 Ranker::Bm25(Statistics::of(&bags), bags)
             }
-            Method::Flat if self.keeping.eviction == Eviction::Random => {
-                Ranker::Engine(Box::new(self.rebuilt(&entries)))
+            _ if self.keeping.eviction == Eviction::Random => {
+                Ranker::Rebuilt(Box::new(self.rebuilt(&entries)))
             }
-            Method::Flat => Ranker::Held(&self.database),
+            _ => Ranker::Held(&self.database),
         };
-        Ranked { entries, ranker, config: &self.config }
+        Ranked { entries, ranker, keeping: self.keeping, config: &self.config }
     }
 
     /// A database that these entries alone went into: the engine's does not evict at random.
     fn rebuilt(&self, entries: &[&HistoryEntry]) -> Database {
         let mut database = Database::default();
+        let rules = self.keeping.remembering(&self.config);
         for &entry in entries {
-            let query = Terms::of(entry.query.as_deref());
-            database.insert(&scope(), entry.clone(), &query, &self.config);
+            // Nothing is evicted, so that it does not matter what is asked.
+            let query = self.keeping.similarity.of_query("");
+            database.insert(&scope(), entry.clone(), &query, &rules);
         }
-        database.see_time(self.database.now());
         database
     }
 }
@@ -194,6 +232,7 @@ impl<'k> Held<'k> {
 pub struct Ranked<'h> {
     entries: Vec<&'h HistoryEntry>,
     ranker: Ranker<'h>,
+    keeping: &'h Keeping,
     config: &'h HistoryConfig,
 }
 
@@ -201,7 +240,7 @@ enum Ranker<'h> {
     Recency,
     Bm25(Statistics<String>, Vec<Bag<String>>),
     Held(&'h Database),
-    Engine(Box<Database>),
+    Rebuilt(Box<Database>),
 }
 
 impl Ranked<'_> {
@@ -221,17 +260,22 @@ impl Ranked<'_> {
                 by_score(scores.collect())
             }
             Ranker::Held(database) => self.places(database, question),
-            Ranker::Engine(database) => self.places(database, question),
+            Ranker::Rebuilt(database) => self.places(database, question),
         }
     }
 
-    /// What the engine recalls.
+    /// What the engine finds.
     fn places(&self, database: &Database, question: &str) -> Vec<usize> {
-        let recalled = database.recall(&Terms::of([question]), self.config);
-        let place = |id: EntryId| {
-            self.entries.binary_search_by(|entry| entry.input.entry_id().cmp(&id)).ok()
-        };
-        recalled.iter().filter_map(|recalled| place(recalled.entry.input.entry_id())).collect()
+        let completed = self
+            .keeping
+            .reconstruct
+            .then(|| database.reconstruct(question, self.config).map(|it| it.query))
+            .flatten();
+        let query = completed.as_deref().unwrap_or(question);
+        let found = database.find(&self.keeping.similarity.of_query(query), self.config);
+        let place =
+            |offset: i64| self.entries.binary_search_by_key(&offset, |entry| entry.input.offset);
+        found.iter().filter_map(|found| place(found.entry).ok()).collect()
     }
 }
 
@@ -271,6 +315,7 @@ fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
         response_turn_id: (!asks).then(|| said.id.clone()),
         event_time: said.time,
         embedding: None,
+        importance: None,
         extra: serde_json::Map::new(),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::similarity::Similarity;
 
 use super::evidence::{self, Measure, Outcomes};
 use super::held::{Eviction, Method};
@@ -26,6 +27,51 @@ pub struct Variant {
     pub name: String,
     /// What the engine goes by.
     pub config: HistoryConfig,
+    /// What it compares texts by.
+    pub similarity: Similarity,
+    /// Whether questions are completed before they are searched with.
+    pub reconstruct: bool,
+    /// Which tables it stands in.
+    pub shown: Shown,
+}
+
+/// Which tables a configuration stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All.
+    Everywhere,
+    /// What is recalled, by the default method alone.
+    Recalled,
+    /// What is kept.
+    Kept,
+}
+
+impl Variant {
+    fn keeps(&self) -> bool {
+        self.shown != Shown::Recalled
+    }
+
+    /// The methods that it is measured with.
+    fn methods(&self) -> &'static [Method] {
+        match self.shown {
+            Shown::Everywhere => &Method::ENGINE,
+            Shown::Recalled => &Method::ENGINE[..1],
+            Shown::Kept => &[],
+        }
+    }
+
+    fn measure(&self, capacity: Capacity, eviction: Eviction, method: Method) -> Measure {
+        Measure {
+            config: self.config.clone(),
+            similarity: self.similarity.clone(),
+            reconstruct: self.reconstruct,
+            k: K.to_vec(),
+            capacity,
+            eviction,
+            method,
+            seed: 1,
+        }
+    }
 }
 
 /// Ways that are measured on one data set.
@@ -74,8 +120,7 @@ pub fn of_evidence(
     progress: &dyn Fn(),
 ) -> Vec<Section> {
     let ask = |variant: &Variant, capacity, eviction, method, seed| {
-        let (config, k) = (variant.config.clone(), K.to_vec());
-        let measure = Measure { config, k, capacity, eviction, method, seed };
+        let measure = Measure { seed, ..variant.measure(capacity, eviction, method) };
         evidence::ask(&measure, conversations, progress)
     };
     let all = |variant, method| ask(variant, Capacity::All, Eviction::None, method, 1);
@@ -97,19 +142,17 @@ pub fn of_evidence(
         rows,
     };
 
-    let recalls = |outcomes: &Outcomes| (0..K.len()).map(move |at| outcomes.figures_of(Some(at)));
-    let theirs: Columns = recalls(&control).collect();
+    let theirs = recalls(&control);
     let mut rows = vec![row("BM25", &theirs, None, &drawn)];
-    let latest: Columns = recalls(&all(first, Method::Recency)).collect();
+    let latest = recalls(&all(first, Method::Recency));
     rows.push(row("latest first", &latest, Some(&theirs[1]), &drawn));
     for variant in variants {
-        for method in Method::ENGINE {
-            let ours: Columns = recalls(&all(variant, method)).collect();
+        for method in variant.methods().iter().copied() {
+            let ours = recalls(&all(variant, method));
             let name = named(variant, method.name());
             rows.push(row(&name, &ours, Some(&theirs[1]), &drawn));
         }
     }
-    // The figure that differences are of stands where the control's list is named: recall at 10.
     let title = "Everything kept";
     let columns = ["recall@5", "recall@10", "recall@25"];
     let kept = section(title, &columns, "recall@10 over BM25", rows);
@@ -123,7 +166,7 @@ pub fn of_evidence(
     let random = mean_of(&draws);
     let mut rows = vec![row("random eviction", &random, None, &drawn)];
     rows.push(row("recency only", &held(first, Eviction::Recency, 1), Some(&random[0]), &drawn));
-    for variant in variants {
+    for variant in variants.iter().filter(|variant| variant.keeps()) {
         let ours = held(variant, Eviction::Rule, 1);
         rows.push(row(&named(variant, "rule"), &ours, Some(&random[0]), &drawn));
     }
@@ -141,14 +184,7 @@ pub fn of_topics(
     progress: &dyn Fn(),
 ) -> Vec<Section> {
     let ask = |variant: &Variant, method| {
-        let measure = Measure {
-            config: variant.config.clone(),
-            k: Vec::new(),
-            capacity: Capacity::All,
-            eviction: Eviction::None,
-            method,
-            seed: 1,
-        };
+        let measure = variant.measure(Capacity::All, Eviction::None, method);
         topics::ask(&measure, conversations, progress)
     };
     let Some(first) = variants.first() else { return Vec::new() };
@@ -181,7 +217,7 @@ pub fn of_topics(
     let mut rows = vec![row("latest first", &control, true)];
     rows.push(row("BM25", &ask(first, Method::Bm25), false));
     for variant in variants {
-        for method in Method::ENGINE {
+        for method in variant.methods().iter().copied() {
             rows.push(row(&named(variant, method.name()), &ask(variant, method), false));
         }
     }
@@ -193,6 +229,10 @@ pub fn of_topics(
         over: "returns @1 over latest first".to_owned(),
         rows,
     }]
+}
+
+fn recalls(outcomes: &Outcomes) -> Columns {
+    (0..K.len()).map(|at| outcomes.figures_of(Some(at))).collect()
 }
 
 fn named(variant: &Variant, way: &str) -> String {

@@ -62,6 +62,8 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
         let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
         let keeping = Keeping {
             config: measure.config.clone(),
+            similarity: measure.similarity.clone(),
+            reconstruct: measure.reconstruct,
             eviction: measure.eviction,
             method: measure.method,
             capacity: measure.capacity.entries(said),

@@ -4,5 +4,6 @@
 pub mod bootstrap;
 pub mod gate;
 pub mod generation;
+pub mod history;
 pub mod ranking;
 pub mod retrieval;

@@ -38,6 +38,7 @@ mod ketod;
 mod kvret;
 mod locomo;
 mod multiwoz;
+mod questions;
 mod sgd;
 mod source;
 #[cfg(test)]
@@ -46,6 +47,7 @@ mod topical_chat;
 mod topiocqa;
 mod turns;
 
+pub use questions::{Question, questions};
 pub use source::{FormatError, MAX_RECORD_BYTES};
 
 /// The shape of a log.

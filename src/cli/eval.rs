@@ -13,6 +13,8 @@ use super::{InputRefused, Usage, load_config, print_json};
 mod gate;
 mod gates;
 mod generation;
+mod histories;
+mod history;
 mod ranking;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
@@ -23,7 +25,8 @@ use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 Examples:
   turnstream eval retrieval --format kbp --data dev.jsonl.gz
   turnstream eval generation --data responses.jsonl --references log.jsonl
-  turnstream eval gate --format dstc11 --data dev.jsonl.gz")]
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz
+  turnstream eval history --format locomo --data conversations.jsonl.gz")]
 pub struct Args {
     /// What is measured.
     #[command(subcommand)]
@@ -39,6 +42,8 @@ impl Args {
             EvalCommand::Generation(args) => args.json,
             EvalCommand::Gate(args) => args.json,
             EvalCommand::Gates(args) => args.json,
+            EvalCommand::History(args) => args.json,
+            EvalCommand::Histories(args) => args.json,
         }
     }
 }
@@ -61,6 +66,12 @@ pub enum EvalCommand {
     /// The table of all gates on all data sets
     #[command(after_help = gates::EXAMPLES)]
     Gates(gates::GatesArgs),
+    /// Does history give back the turns that answer a question?
+    #[command(after_help = history::EXAMPLES)]
+    History(history::HistoryArgs),
+    /// The table of all ways to keep and recall a history
+    #[command(after_help = histories::EXAMPLES)]
+    Histories(histories::HistoriesArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -193,6 +204,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::Generation(args) => generation::execute(args, out),
         EvalCommand::Gate(args) => gate::execute(args, out),
         EvalCommand::Gates(args) => gates::execute(args, out),
+        EvalCommand::History(args) => history::execute(args, out),
+        EvalCommand::Histories(args) => histories::execute(args, out),
     }
 }
 

@@ -13,8 +13,8 @@
 //!   mean something. Where one date of a conversation does not read, or does not come after the
 //!   one before, the whole conversation goes without.
 //! - Metadata `image_caption`: what a picture shared with the turn shows.
-//! - Labels: none on turns. The questions belong to the measurement of history.
-//! - Dropped: questions, summaries, observations, what pictures were searched by.
+//! - Labels: none on turns. The questions are read by [`super::questions()`].
+//! - Dropped: answers to the questions, summaries, observations, what pictures were searched by.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;

@@ -1,0 +1,321 @@
+//! One conversation's history while it is measured: the engine's own database, which hears turn
+//! by turn, evicts by its rule, and recalls; and the controls that it is compared with.
+//!
+//! Causal: what is recalled for a question was held when it was asked.
+
+use std::collections::BTreeSet;
+
+use turnstream_operators::bm25::{Bag, Statistics};
+use turnstream_operators::history::recall::{RecallConfig, RecallMethod};
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::history::{Database, HistoryConfig, Remembering};
+use turnstream_operators::terms::terms;
+use turnstream_schemas::{EntryId, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, TurnId};
+
+use super::material::Utterance;
+
+/// What leaves where more is held than fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Eviction {
+    /// What the engine's rule says (DH-RAG eq 12–14), as configured.
+    #[default]
+    Rule,
+    /// The oldest: the rule with α = 0 and nothing beside it.
+    Recency,
+    /// Any entry but the newest, each as likely.
+    Random,
+    /// Nothing: everything is kept.
+    None,
+}
+
+/// What ranks what is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Method {
+    /// The engine compares every entry with the query.
+    Flat,
+    /// The engine descends from category over summary to entry.
+    Hierarchy,
+    /// The engine follows the best chains of thought.
+    Chains,
+    /// What the engine's hierarchy and chains find.
+    #[default]
+    All,
+    /// Latest first: a control.
+    Recency,
+    /// BM25 over the entries' words: a control.
+    Bm25,
+}
+
+impl Eviction {
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Recency => "recency",
+            Self::Random => "random",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Method {
+    /// Those of the engine; the first is how it recalls by default.
+    pub const ENGINE: [Self; 4] = [Self::All, Self::Flat, Self::Hierarchy, Self::Chains];
+
+    /// How the engine's own recall has to be set; `None` for a control that is none of its.
+    fn of_engine(self) -> Option<RecallMethod> {
+        match self {
+            Self::Flat => Some(RecallMethod::Flat),
+            Self::Hierarchy => Some(RecallMethod::Hierarchy),
+            Self::Chains => Some(RecallMethod::Chains),
+            Self::All => Some(RecallMethod::All),
+            Self::Recency | Self::Bm25 => None,
+        }
+    }
+
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Hierarchy => "hierarchy",
+            Self::Chains => "chains",
+            Self::All => "all",
+            Self::Recency => "recency",
+            Self::Bm25 => "bm25",
+        }
+    }
+}
+
+/// How a history is kept and recalled from.
+#[derive(Clone, Debug)]
+pub struct Keeping {
+    /// What the engine goes by; how many entries it keeps stands in `capacity`.
+    pub config: HistoryConfig,
+    /// What the engine compares texts by.
+    pub similarity: Similarity,
+    /// Whether a question is completed from what was said before it, as the engine reconstructs
+    /// queries.
+    pub reconstruct: bool,
+    /// What leaves.
+    pub eviction: Eviction,
+    /// What ranks.
+    pub method: Method,
+    /// Entries that are held at most; `None` for all.
+    pub capacity: Option<usize>,
+    /// What random eviction draws from.
+    pub seed: u64,
+}
+
+impl Keeping {
+    /// The engine's configuration for this. The rule that recency only is, is the paper's with
+    /// α = 0 and nothing beside it.
+    fn engine(&self) -> HistoryConfig {
+        let capacity = match self.eviction {
+            Eviction::Rule | Eviction::Recency => self.capacity,
+            Eviction::Random | Eviction::None => None,
+        };
+        let recency = self.eviction == Eviction::Recency;
+        let or_none = |share: f64| if recency { 0.0 } else { share };
+        let method = self.method.of_engine().unwrap_or_default();
+        HistoryConfig {
+            max_entries: capacity.unwrap_or(usize::MAX),
+            alpha: or_none(self.config.alpha),
+            importance_share: or_none(self.config.importance_share),
+            // Everything that is found is ranked; K cuts it.
+            recall: RecallConfig { method, min_relevance: 0.0, ..self.config.recall.clone() },
+            ..self.config.clone()
+        }
+    }
+}
+
+impl Keeping {
+    fn remembering<'r>(&'r self, config: &'r HistoryConfig) -> Remembering<'r> {
+        Remembering { config, similarity: &self.similarity }
+    }
+}
+
+/// The history of a conversation.
+pub struct Held<'k> {
+    keeping: &'k Keeping,
+    config: HistoryConfig,
+    database: Database,
+    /// Inputs heard.
+    heard: i64,
+    random: fastrand::Rng,
+    /// The entries that random eviction left.
+    left: BTreeSet<EntryId>,
+}
+
+impl<'k> Held<'k> {
+    /// A history that nothing was said in yet.
+    pub fn new(keeping: &'k Keeping) -> Self {
+        Self {
+            keeping,
+            config: keeping.engine(),
+            database: Database::default(),
+            heard: 0,
+            random: fastrand::Rng::with_seed(keeping.seed),
+            left: BTreeSet::new(),
+        }
+    }
+
+    /// Hears an utterance as a replay of logged turns does: a user's makes an entry, a system's
+    /// completes the latest that lacks a response, else makes its own.
+    pub fn hear(&mut self, said: &Utterance) {
+        let input = InputId { topic: "eval".to_owned(), partition: 0, offset: self.heard };
+        self.heard += 1;
+        self.database.see_time(said.time);
+        let rules = self.keeping.remembering(&self.config);
+        let completes = said.speaker == Speaker::System
+            && self.database.complete(&scope(), &said.text, &said.id, &rules).is_some();
+        if !completes {
+            self.insert(entry(said, input), &said.text);
+        }
+    }
+
+    fn insert(&mut self, entry: HistoryEntry, query: &str) {
+        let id = entry.input.entry_id();
+        let query = self.keeping.similarity.of_query(query);
+        let rules = self.keeping.remembering(&self.config);
+        self.database.insert(&scope(), entry, &query, &rules);
+        if self.keeping.eviction == Eviction::Random {
+            let capacity = self.keeping.capacity.unwrap_or(usize::MAX);
+            while self.left.len() >= capacity.max(1) {
+                let drawn = self.random.usize(0..self.left.len());
+                let drawn = self.left.iter().nth(drawn).copied();
+                drawn.map(|drawn| self.left.remove(&drawn));
+            }
+            self.left.insert(id);
+        }
+    }
+
+    /// The entries that are held, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = &HistoryEntry> {
+        let random = self.keeping.eviction == Eviction::Random;
+        self.database
+            .entries()
+            .filter(move |entry| !random || self.left.contains(&entry.input.entry_id()))
+    }
+
+    /// What is held, ready to be asked several questions.
+    pub fn ask(&self) -> Ranked<'_> {
+        let entries: Vec<&HistoryEntry> = self.entries().collect();
+        let ranker = match self.keeping.method {
+            Method::Recency => Ranker::Recency,
+            Method::Bm25 => {
+                let bag = |entry: &&HistoryEntry| words(entry).flat_map(terms).collect();
+                let bags: Vec<Bag<String>> = entries.iter().map(bag).collect();
+                Ranker::Bm25(Statistics::of(&bags), bags)
+            }
+            _ if self.keeping.eviction == Eviction::Random => {
+                Ranker::Rebuilt(Box::new(self.rebuilt(&entries)))
+            }
+            _ => Ranker::Held(&self.database),
+        };
+        Ranked { entries, ranker, keeping: self.keeping, config: &self.config }
+    }
+
+    /// A database that these entries alone went into: the engine's does not evict at random.
+    fn rebuilt(&self, entries: &[&HistoryEntry]) -> Database {
+        let mut database = Database::default();
+        let rules = self.keeping.remembering(&self.config);
+        for &entry in entries {
+            // Nothing is evicted, so that it does not matter what is asked.
+            let query = self.keeping.similarity.of_query("");
+            database.insert(&scope(), entry.clone(), &query, &rules);
+        }
+        database
+    }
+}
+
+/// What is held, and what ranks it.
+pub struct Ranked<'h> {
+    entries: Vec<&'h HistoryEntry>,
+    ranker: Ranker<'h>,
+    keeping: &'h Keeping,
+    config: &'h HistoryConfig,
+}
+
+enum Ranker<'h> {
+    Recency,
+    Bm25(Statistics<String>, Vec<Bag<String>>),
+    Held(&'h Database),
+    Rebuilt(Box<Database>),
+}
+
+impl Ranked<'_> {
+    /// The entries that are held, oldest first.
+    pub fn entries(&self) -> &[&HistoryEntry] {
+        &self.entries
+    }
+
+    /// The places in [`Self::entries`] of those that are recalled for a question, best first; of
+    /// equal ones the later.
+    pub fn recall(&self, question: &str) -> Vec<usize> {
+        match &self.ranker {
+            Ranker::Recency => (0..self.entries.len()).rev().collect(),
+            Ranker::Bm25(statistics, bags) => {
+                let asked: Bag<String> = terms(question).into_iter().collect();
+                let scores = bags.iter().map(|bag| statistics.bm25(&asked, bag));
+                by_score(scores.collect())
+            }
+            Ranker::Held(database) => self.places(database, question),
+            Ranker::Rebuilt(database) => self.places(database, question),
+        }
+    }
+
+    /// What the engine finds.
+    fn places(&self, database: &Database, question: &str) -> Vec<usize> {
+        let completed = self
+            .keeping
+            .reconstruct
+            .then(|| database.reconstruct(question, self.config).map(|it| it.query))
+            .flatten();
+        let query = completed.as_deref().unwrap_or(question);
+        let found = database.find(&self.keeping.similarity.of_query(query), self.config);
+        let place =
+            |offset: i64| self.entries.binary_search_by_key(&offset, |entry| entry.input.offset);
+        found.iter().filter_map(|found| place(found.entry).ok()).collect()
+    }
+}
+
+/// Places by falling score; of equal ones the later.
+fn by_score(scores: Vec<f64>) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..scores.len()).collect();
+    places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(b.cmp(a)));
+    places
+}
+
+/// The ids of the utterances that an entry holds: one or two.
+pub fn utterances(entry: &HistoryEntry) -> impl Iterator<Item = &TurnId> {
+    let asked = entry.query.as_ref().map(|_| &entry.turn_id);
+    let answered = entry.response.as_ref().and(entry.response_turn_id.as_ref());
+    asked.into_iter().chain(answered)
+}
+
+fn words(entry: &HistoryEntry) -> impl Iterator<Item = &str> {
+    entry.query.as_deref().into_iter().chain(entry.response.as_deref())
+}
+
+/// There is one conversation, and nobody reads whose it is.
+fn scope() -> Scope {
+    Scope::new(None, "eval")
+}
+
+/// The entry that an utterance makes.
+fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
+    let asks = said.speaker == Speaker::User;
+    HistoryEntry {
+        schema_version: SCHEMA_VERSION,
+        input,
+        query: asks.then(|| said.text.clone()),
+        turn_id: said.id.clone(),
+        passages: Vec::new(),
+        response: (!asks).then(|| said.text.clone()),
+        response_turn_id: (!asks).then(|| said.id.clone()),
+        event_time: said.time,
+        embedding: None,
+        importance: None,
+        extra: serde_json::Map::new(),
+    }
+}

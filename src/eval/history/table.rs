@@ -1,0 +1,300 @@
+//! The table of ways to keep and recall a history, side by side on the same questions: figures,
+//! 95 % intervals, and what each gives over a control.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::similarity::Similarity;
+
+use super::evidence::{self, Measure, Outcomes};
+use super::held::{Eviction, Method};
+use super::material::Conversation;
+use super::topics::{self, DEPTHS};
+use super::{Capacity, Difference, difference};
+
+/// The share of utterances that is kept where not all are.
+const KEPT: f64 = 0.25;
+/// Utterances that are recalled.
+pub const K: [usize; 3] = [5, 10, 25];
+/// How often random eviction is drawn; its figures are means over the draws.
+const DRAWS: u64 = 5;
+
+/// A configuration that is measured, with its name.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// In the table.
+    pub name: String,
+    /// What the engine goes by.
+    pub config: HistoryConfig,
+    /// What it compares texts by.
+    pub similarity: Similarity,
+    /// Whether questions are completed before they are searched with.
+    pub reconstruct: bool,
+    /// Which tables it stands in.
+    pub shown: Shown,
+}
+
+/// Which tables a configuration stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All.
+    Everywhere,
+    /// What is recalled, by the default method alone.
+    Recalled,
+    /// What is kept.
+    Kept,
+}
+
+impl Variant {
+    fn keeps(&self) -> bool {
+        self.shown != Shown::Recalled
+    }
+
+    /// The methods that it is measured with.
+    fn methods(&self) -> &'static [Method] {
+        match self.shown {
+            Shown::Everywhere => &Method::ENGINE,
+            Shown::Recalled => &Method::ENGINE[..1],
+            Shown::Kept => &[],
+        }
+    }
+
+    fn measure(&self, capacity: Capacity, eviction: Eviction, method: Method) -> Measure {
+        Measure {
+            config: self.config.clone(),
+            similarity: self.similarity.clone(),
+            reconstruct: self.reconstruct,
+            k: K.to_vec(),
+            capacity,
+            eviction,
+            method,
+            seed: 1,
+        }
+    }
+}
+
+/// Ways that are measured on one data set.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Section {
+    /// What it shows.
+    pub title: String,
+    /// Conversations and questions, in words.
+    pub about: String,
+    /// The heads of the figures.
+    pub columns: Vec<String>,
+    /// What the differences are over, and of which figure.
+    pub over: String,
+    /// A way each.
+    pub rows: Vec<Row>,
+}
+
+/// One way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// By column.
+    pub figures: Vec<Figure>,
+    /// Over the control; `None` for the control itself.
+    pub over: Option<Difference>,
+}
+
+/// A figure with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The mean.
+    pub value: f64,
+    /// `None` of fewer than two.
+    pub interval: Option<[f64; 2]>,
+}
+
+/// One list of figures for each column, in the questions' order.
+type Columns = Vec<Vec<f64>>;
+
+/// Everything kept: each method, over BM25; then a quarter kept: each eviction, over random.
+pub fn of_evidence(
+    data: &str,
+    conversations: &[Conversation],
+    variants: &[Variant],
+    progress: &dyn Fn(),
+) -> Vec<Section> {
+    let ask = |variant: &Variant, capacity, eviction, method, seed| {
+        let measure = Measure { seed, ..variant.measure(capacity, eviction, method) };
+        evidence::ask(&measure, conversations, progress)
+    };
+    let all = |variant, method| ask(variant, Capacity::All, Eviction::None, method, 1);
+    let Some(first) = variants.first() else { return Vec::new() };
+    let control = all(first, Method::Bm25);
+    let drawn = control.drawn();
+    let about = format!(
+        "{} questions of {} conversations in `{data}`; {} more skipped, {} evidence ids name no turn",
+        control.questions.len(),
+        conversations.len(),
+        control.skipped,
+        control.malformed
+    );
+    let section = |title: &str, columns: &[&str], over: &str, rows| Section {
+        title: title.to_owned(),
+        about: about.clone(),
+        columns: columns.iter().map(|it| (*it).to_owned()).collect(),
+        over: over.to_owned(),
+        rows,
+    };
+
+    let theirs = recalls(&control);
+    let mut rows = vec![row("BM25", &theirs, None, &drawn)];
+    let latest = recalls(&all(first, Method::Recency));
+    rows.push(row("latest first", &latest, Some(&theirs[1]), &drawn));
+    for variant in variants {
+        for method in variant.methods().iter().copied() {
+            let ours = recalls(&all(variant, method));
+            let name = named(variant, method.name());
+            rows.push(row(&name, &ours, Some(&theirs[1]), &drawn));
+        }
+    }
+    let title = "Everything kept";
+    let columns = ["recall@5", "recall@10", "recall@25"];
+    let kept = section(title, &columns, "recall@10 over BM25", rows);
+
+    let held = |variant, eviction, seed| {
+        let outcomes = ask(variant, Capacity::Share(KEPT), eviction, Method::ENGINE[0], seed);
+        let survival = outcomes.figures_of(None);
+        std::iter::once(survival).chain(recalls(&outcomes)).collect::<Columns>()
+    };
+    let draws: Vec<Columns> = (1..=DRAWS).map(|seed| held(first, Eviction::Random, seed)).collect();
+    let random = mean_of(&draws);
+    let mut rows = vec![row("random eviction", &random, None, &drawn)];
+    rows.push(row("recency only", &held(first, Eviction::Recency, 1), Some(&random[0]), &drawn));
+    for variant in variants.iter().filter(|variant| variant.keeps()) {
+        let ours = held(variant, Eviction::Rule, 1);
+        rows.push(row(&named(variant, "rule"), &ours, Some(&random[0]), &drawn));
+    }
+    let columns = ["survival", "recall@5", "recall@10", "recall@25"];
+    let quarter =
+        section("A quarter of the utterances kept", &columns, "survival over random", rows);
+    vec![kept, quarter]
+}
+
+/// Each method on turns with topics, over latest first on returns.
+pub fn of_topics(
+    data: &str,
+    conversations: &[Conversation],
+    variants: &[Variant],
+    progress: &dyn Fn(),
+) -> Vec<Section> {
+    let ask = |variant: &Variant, method| {
+        let measure = variant.measure(Capacity::All, Eviction::None, method);
+        topics::ask(&measure, conversations, progress)
+    };
+    let Some(first) = variants.first() else { return Vec::new() };
+    let control = ask(first, Method::Recency);
+    let returning: Vec<_> = control.iter().filter(|it| it.returns).cloned().collect();
+    let about = format!(
+        "{} turns of {} conversations in `{data}`, from the fourth of each on; {} return to a topic",
+        control.len(),
+        conversations.len(),
+        returning.len()
+    );
+    let row = |name: &str, outcomes: &[topics::Outcome], is_control: bool| {
+        let measured = topics::measured(outcomes);
+        let of = |figures: &topics::Figures| {
+            let figure = |depth: &usize| Figure {
+                value: figures.precision[depth],
+                interval: figures.intervals.get(depth).copied(),
+            };
+            DEPTHS.iter().map(figure).collect::<Vec<_>>()
+        };
+        let first = |outcomes: &[topics::Outcome]| -> Vec<f64> {
+            outcomes.iter().filter(|it| it.returns).map(|it| it.precision[0]).collect()
+        };
+        let drawn = topics::drawn(&returning);
+        let over =
+            (!is_control).then(|| difference(&first(outcomes), &first(&control), &drawn)).flatten();
+        let figures = [of(&measured.topic_precision), of(&measured.on_return)].concat();
+        Row { name: name.to_owned(), figures, over }
+    };
+    let mut rows = vec![row("latest first", &control, true)];
+    rows.push(row("BM25", &ask(first, Method::Bm25), false));
+    for variant in variants {
+        for method in variant.methods().iter().copied() {
+            rows.push(row(&named(variant, method.name()), &ask(variant, method), false));
+        }
+    }
+    let columns = ["all @1", "all @3", "returns @1", "returns @3"];
+    vec![Section {
+        title: "Share of recalled turns that have the turn's topic".to_owned(),
+        about,
+        columns: columns.map(str::to_owned).to_vec(),
+        over: "returns @1 over latest first".to_owned(),
+        rows,
+    }]
+}
+
+fn recalls(outcomes: &Outcomes) -> Columns {
+    (0..K.len()).map(|at| outcomes.figures_of(Some(at))).collect()
+}
+
+fn named(variant: &Variant, way: &str) -> String {
+    if variant.name.is_empty() { way.to_owned() } else { format!("{way}, {}", variant.name) }
+}
+
+/// A row whose difference is of the column that the control's list is.
+fn row(
+    name: &str,
+    columns: &[Vec<f64>],
+    control: Option<&Vec<f64>>,
+    drawn: &crate::eval::bootstrap::Conversations,
+) -> Row {
+    // Survival comes first where it is there, else recall at the middle K is compared.
+    let compared = if columns.len() > K.len() { 0 } else { 1 };
+    let figure = |values: &Vec<f64>| {
+        let parts: Vec<_> =
+            values.iter().map(|value| Some(crate::eval::bootstrap::Mean::from(*value))).collect();
+        let (value, interval) = drawn.figure(&parts, crate::eval::bootstrap::Mean::value);
+        Figure { value: value.unwrap_or(0.0), interval }
+    };
+    Row {
+        name: name.to_owned(),
+        figures: columns.iter().map(figure).collect(),
+        over: control.and_then(|control| difference(&columns[compared], control, drawn)),
+    }
+}
+
+/// Question by question the mean over draws.
+fn mean_of(draws: &[Columns]) -> Columns {
+    let mut means = draws.first().cloned().unwrap_or_default();
+    for (column, values) in means.iter_mut().enumerate() {
+        for (at, value) in values.iter_mut().enumerate() {
+            *value = draws.iter().map(|draw| draw[column][at]).sum::<f64>() / draws.len() as f64;
+        }
+    }
+    means
+}
+
+/// The sections as Markdown.
+pub fn markdown(sections: &[Section]) -> String {
+    let mut page = String::new();
+    for Section { title, about, columns, over, rows } in sections {
+        // Writing to a string cannot fail.
+        let _ = write!(page, "\n## {title}\n\n{about}.\n\n| way |");
+        columns.iter().for_each(|column| page.push_str(&format!(" {column} |")));
+        let _ = write!(page, " {over} |\n|---|{}---|\n", "---|".repeat(columns.len()));
+        for Row { name, figures, over } in rows {
+            let _ = write!(page, "| {} |", name.replace('|', "\\|"));
+            for Figure { value, interval } in figures {
+                let _ = match interval {
+                    Some([low, high]) => write!(page, " {value:.3} [{low:.3}, {high:.3}] |"),
+                    None => write!(page, " {value:.3} |"),
+                };
+            }
+            let _ = match over {
+                Some(Difference { by, interval: [low, high] }) => {
+                    writeln!(page, " {by:+.3} [{low:+.3}, {high:+.3}] |")
+                }
+                None => writeln!(page, " – |"),
+            };
+        }
+    }
+    page
+}

@@ -1,0 +1,134 @@
+//! Turns with a topic: of the first entries that are recalled, which share has the turn's own? An
+//! entry's topic is that of the answer to its query.
+//!
+//! Asked of all turns; of those whose topic came up before; and of returns: the topic came up
+//! before, and the turn before has another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::evidence::Measure;
+use super::held::{Held, Keeping};
+use super::material::{Conversation, Gold, Step};
+use crate::eval::bootstrap::{Conversations, Mean};
+
+/// Entries that are looked at.
+pub const DEPTHS: [usize; 2] = [1, 3];
+
+/// What became of one turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Which conversation, from 0.
+    pub conversation: usize,
+    /// At each of [`DEPTHS`], the share of the entries that have the turn's topic.
+    pub precision: [f64; 2],
+    /// Whether its topic came up before.
+    pub seen: bool,
+    /// Whether it did, and the turn before has another.
+    pub returns: bool,
+}
+
+/// Figures over turns, each a mean.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Turns.
+    pub n: usize,
+    /// By depth.
+    #[serde(flatten)]
+    pub precision: BTreeMap<usize, f64>,
+    /// Their 95 % intervals, whole conversations being drawn.
+    pub intervals: BTreeMap<usize, [f64; 2]>,
+}
+
+/// What programs read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Turns.
+    pub n: usize,
+    /// Of all turns.
+    pub topic_precision: Figures,
+    /// Of turns whose topic came up before.
+    pub on_seen: Figures,
+    /// Of turns that return to a topic.
+    pub on_return: Figures,
+}
+
+/// Puts conversations through a history, and looks at what is recalled for their turns.
+/// `progress` is called once a turn.
+pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for (number, conversation) in conversations.iter().enumerate() {
+        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
+        let keeping = Keeping {
+            config: measure.config.clone(),
+            similarity: measure.similarity.clone(),
+            reconstruct: measure.reconstruct,
+            eviction: measure.eviction,
+            method: measure.method,
+            capacity: measure.capacity.entries(said),
+            seed: measure.seed,
+        };
+        let mut held = Held::new(&keeping);
+        let (mut topics, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        let mut latest: Option<&str> = None;
+        for step in &conversation.steps {
+            match step {
+                Step::Said(said) => {
+                    held.hear(said);
+                    if let Some(topic) = said.topic.as_deref() {
+                        topics.insert(&said.id, topic);
+                        seen.insert(topic);
+                        latest = Some(topic);
+                    }
+                }
+                Step::Asked(question) => {
+                    let Gold::Topic(topic) = &question.gold else { continue };
+                    let ranked = held.ask();
+                    let order = ranked.recall(&question.text);
+                    let same = |place: &usize| {
+                        let entry = ranked.entries()[*place];
+                        topics.get(&entry.turn_id).is_some_and(|of| of == topic)
+                    };
+                    let precision = DEPTHS.map(|depth| {
+                        order.iter().take(depth).filter(|it| same(it)).count() as f64 / depth as f64
+                    });
+                    let seen = seen.contains(topic.as_str());
+                    let returns = seen && latest != Some(topic);
+                    outcomes.push(Outcome { conversation: number, precision, seen, returns });
+                    progress();
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+/// The figures of turns.
+pub fn measured(outcomes: &[Outcome]) -> Measured {
+    Measured {
+        n: outcomes.len(),
+        topic_precision: figures(outcomes, |_| true),
+        on_seen: figures(outcomes, |outcome| outcome.seen),
+        on_return: figures(outcomes, |outcome| outcome.returns),
+    }
+}
+
+fn figures(outcomes: &[Outcome], counts: impl Fn(&Outcome) -> bool) -> Figures {
+    let drawn = drawn(outcomes);
+    let n = outcomes.iter().filter(|outcome| counts(outcome)).count();
+    let mut figures = Figures { n, precision: BTreeMap::new(), intervals: BTreeMap::new() };
+    for (at, depth) in DEPTHS.into_iter().enumerate() {
+        let part = |outcome: &Outcome| counts(outcome).then(|| Mean::from(outcome.precision[at]));
+        let parts: Vec<_> = outcomes.iter().map(part).collect();
+        let (value, interval) = drawn.figure(&parts, Mean::value);
+        figures.precision.insert(depth, value.unwrap_or(0.0));
+        figures.intervals.extend(interval.map(|interval| (depth, interval)));
+    }
+    figures
+}
+
+/// What a bootstrap draws: conversations.
+pub fn drawn(outcomes: &[Outcome]) -> Conversations {
+    Conversations::new(outcomes.iter().map(|outcome| outcome.conversation))
+}

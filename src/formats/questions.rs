@@ -1,0 +1,75 @@
+//! Questions that a data set asks about a dialogue as a whole, each with the turns that answer it:
+//! what recall from history is measured by. LoCoMo has them.
+//!
+//! Beside the loaders: a question is no turn, and nobody hears it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::source::Source;
+use super::{Format, FormatError};
+
+/// A question about a dialogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Its words.
+    pub text: String,
+    /// The ids of the turns that answer it, as the data set writes them: some may name no turn.
+    pub evidence: Vec<String>,
+    /// The data set's name for its kind, where it has one.
+    pub category: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Record {
+    #[serde(default)]
+    qa: Vec<Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    question: String,
+    #[serde(default)]
+    evidence: Vec<Value>,
+    category: Option<Value>,
+}
+
+impl From<Asked> for Question {
+    fn from(asked: Asked) -> Self {
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        Self {
+            text: asked.question,
+            evidence: asked.evidence.into_iter().map(text).collect(),
+            category: asked.category.map(text),
+        }
+    }
+}
+
+/// The questions of a file by the line that their dialogue begins on, as
+/// [`LoggedTurn::line`](super::LoggedTurn::line) has it. Empty for a data set that asks none.
+///
+/// # Errors
+/// The file cannot be read, or the questions of a dialogue cannot.
+pub fn questions(format: Format, path: &Path) -> Result<BTreeMap<u64, Vec<Question>>, FormatError> {
+    let mut found = BTreeMap::new();
+    if format != Format::Locomo {
+        return Ok(found);
+    }
+    let mut source = Source::open(path)?;
+    let layout = source.layout()?;
+    let mut record = Vec::new();
+    while let Some(line) = source.next(layout, &mut record)? {
+        let read = serde_json::from_slice::<Record>(&record);
+        let Record { qa } = read.map_err(|error| {
+            source.unreadable(line, format!("its questions cannot be read: {error}"))
+        })?;
+        found.insert(line, qa.into_iter().map(Question::from).collect());
+    }
+    Ok(found)
+}

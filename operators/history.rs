@@ -62,6 +62,10 @@ use similarity::Similarity;
 pub struct HistoryConfig {
     /// N: entries of one scope at most. 0 remembers nothing.
     pub max_entries: usize,
+    /// Seconds of event time after which an entry leaves, however much it weighs; 0 keeps entries of
+    /// any age. The entry just added stays. Looked at when an entry comes, so that an idle history
+    /// may hold older ones.
+    pub max_age_seconds: u64,
     /// α of DH-RAG eq 12: the share of relevance in an entry's weight, 0..=1; the rest is
     /// recency.
     pub alpha: f64,
@@ -101,6 +105,7 @@ impl Default for HistoryConfig {
     fn default() -> Self {
         Self {
             max_entries: 64,
+            max_age_seconds: 0,
             alpha: 0.5,
             importance_share: 0.0,
             half_life_seconds: 604_800,

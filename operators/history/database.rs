@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use turnstream_schemas::{
-    EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
-    RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
+    EntryId, EntryKey, EventTime, Evicted, HistoryChange, HistoryEntry, RecalledVia,
+    SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
 };
 
 use super::HistoryConfig;
@@ -304,33 +305,61 @@ impl Database {
         self.hold(entry, cached, rules.similarity);
         self.join(id.offset, config);
         self.changed = true;
-        if self.entries.len() <= config.max_entries {
-            return Update { changes, evicted: Vec::new() };
+        let evicted = self.shrink(id, query, config);
+        let gone = |(id, evicted): &(EntryId, Evicted)| HistoryChange::Gone {
+            key: EntryKey { scope: scope.clone(), entry: Some(*id) },
+            evicted: Some(Box::new(evicted.clone())),
+        };
+        changes.extend(evicted.iter().map(gone));
+        Update { changes, evicted: evicted.into_iter().map(|(_, evicted)| evicted).collect() }
+    }
+
+    /// Lets entries go that are too old or beyond the top N (eq 13 and 14), with their ids.
+    fn shrink(
+        &mut self,
+        newest: EntryId,
+        query: &Signature,
+        config: &HistoryConfig,
+    ) -> Vec<(EntryId, Evicted)> {
+        let old = self.too_old(config);
+        if self.entries.len() <= config.max_entries && old.is_empty() {
+            return Vec::new();
         }
-        let weighted = self.weighted(query, config);
+        let leaving = evict(self.weighted(query, config), config.max_entries, newest, |id| {
+            old.contains(&id.offset)
+        });
         let mut evicted = Vec::new();
-        for (scores, rank) in evict(weighted, config.max_entries, id) {
-            self.leave(scores.id.offset);
-            let Some(held) = self.entries.remove(&scores.id.offset) else { continue };
+        for (Weighted { id, relevance, recency, weight, .. }, rank, reason) in leaving {
+            self.leave(id.offset);
+            let Some(held) = self.entries.remove(&id.offset) else { continue };
             self.statistics.remove(&held.text.terms);
             self.record.evictions += 1;
             if held.cached != InCache::No {
-                self.gone.push(scores.id);
+                self.gone.push(id);
             }
-            let key = EntryKey { scope: scope.clone(), entry: Some(scores.id) };
             let gone = Evicted {
                 turn_id: held.entry.turn_id.clone(),
-                relevance: Score::new(scores.relevance),
-                recency: Score::new(scores.recency),
+                relevance: Score::new(relevance),
+                recency: Score::new(recency),
                 importance: held.entry.importance,
-                weight: Score::new(scores.weight),
+                weight: Score::new(weight),
                 rank,
-                reason: EvictionReason::Capacity,
+                reason,
             };
-            changes.push(HistoryChange::Gone { key, evicted: Some(Box::new(gone.clone())) });
-            evicted.push(gone);
+            evicted.push((id, gone));
         }
-        Update { changes, evicted }
+        evicted
+    }
+
+    /// The offsets of the entries that are older than any may be.
+    fn too_old(&self, config: &HistoryConfig) -> FxHashSet<i64> {
+        if config.max_age_seconds == 0 {
+            return FxHashSet::default();
+        }
+        let limit_ms = i64::try_from(config.max_age_seconds.saturating_mul(1_000));
+        let oldest = self.now().millis().saturating_sub(limit_ms.unwrap_or(i64::MAX));
+        let old = self.entries.iter().filter(|(_, held)| held.entry.event_time.millis() < oldest);
+        old.map(|(at, _)| *at).collect()
     }
 
     /// Completes the latest entry that lacks a response; `None` where every entry has one.

@@ -1,6 +1,6 @@
 //! Eviction: keep the top N entries by weight (DH-RAG eq 12–14).
 
-use turnstream_schemas::EntryId;
+use turnstream_schemas::{EntryId, EvictionReason};
 
 /// An entry with the scores that decide about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,19 +31,29 @@ impl Weighted {
     }
 }
 
-/// The entries beyond the top `keep`, each with its rank from 1, by rising rank. The entry just
-/// added comes first whatever its weight, so that it leaves only where nothing is kept; ties
-/// evict the lower offset.
-pub fn evict(mut entries: Vec<Weighted>, keep: usize, newest: EntryId) -> Vec<(Weighted, u32)> {
-    if entries.len() <= keep {
-        return Vec::new();
-    }
+/// The entries that leave, each with its rank from 1 and why, by rising rank: those that
+/// `too_old` says, and those beyond the top `keep`. The entry just added comes first whatever its
+/// weight, so that it leaves only where nothing is kept; ties evict the lower offset.
+pub fn evict(
+    mut entries: Vec<Weighted>,
+    keep: usize,
+    newest: EntryId,
+    too_old: impl Fn(EntryId) -> bool,
+) -> Vec<(Weighted, u32, EvictionReason)> {
     entries.sort_unstable_by(|a, b| {
         let newest_first = (b.id == newest).cmp(&(a.id == newest));
         newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
     });
-    let ranked = entries.into_iter().zip(1_u32..);
-    ranked.skip(keep).collect()
+    // What is too old takes nobody's place.
+    let mut kept = 0;
+    let ranked = entries.into_iter().zip(1_u32..).filter_map(|(entry, rank)| {
+        if entry.id != newest && too_old(entry.id) {
+            return Some((entry, rank, EvictionReason::Age));
+        }
+        kept += 1;
+        (kept > keep).then_some((entry, rank, EvictionReason::Capacity))
+    });
+    ranked.collect()
 }
 
 #[cfg(test)]
@@ -62,13 +72,31 @@ mod tests {
     fn ties_evict_the_lower_offset_and_never_the_newest() {
         let entries = || (0..4).map(|offset| Weighted::new(id(offset), 0.0, 0.0, 0.5)).collect();
         let left = |keep| {
-            let evicted = evict(entries(), keep, id(0));
-            evicted.iter().map(|(entry, _)| entry.id.offset).collect::<Vec<_>>()
+            let evicted = evict(entries(), keep, id(0), |_| false);
+            evicted.iter().map(|(entry, ..)| entry.id.offset).collect::<Vec<_>>()
         };
         assert_eq!(left(4), [] as [i64; 0]);
         assert_eq!(left(2), [2, 1], "the newest is entry 0 here, and stays");
         assert_eq!(left(1), [3, 2, 1]);
         assert_eq!(left(0), [0, 3, 2, 1], "nothing is kept where N is 0");
+    }
+
+    #[test]
+    fn what_is_too_old_leaves_first_and_takes_nobodys_place() {
+        let weights = [0.1, 0.9, 0.5, 0.2];
+        let entries = (0_i64..).zip(weights);
+        let entries: Vec<Weighted> = entries
+            .map(|(offset, weight)| Weighted::new(id(offset), weight, weight, 0.5))
+            .collect();
+        let left = |keep, newest| {
+            let evicted = evict(entries.clone(), keep, id(newest), |id| id.offset <= 1);
+            let of = |(entry, rank, why): &(Weighted, u32, _)| (entry.id.offset, *rank, *why);
+            evicted.iter().map(of).collect::<Vec<_>>()
+        };
+        let (age, capacity) = (EvictionReason::Age, EvictionReason::Capacity);
+        assert_eq!(left(9, 3), [(1, 2, age), (0, 4, age)]);
+        assert_eq!(left(1, 3), [(1, 2, age), (2, 3, capacity), (0, 4, age)]);
+        assert_eq!(left(9, 1), [(0, 4, age)], "the newest stays however old it is");
     }
 
     #[test]
@@ -115,9 +143,9 @@ mod tests {
             };
             let expected: Vec<i64> = (0..=newest).filter(|offset| !stays(*offset)).collect();
 
-            let mut found: Vec<i64> = evict(weighted, keep, id(newest))
+            let mut found: Vec<i64> = evict(weighted, keep, id(newest), |_| false)
                 .iter()
-                .map(|(entry, _)| entry.id.offset)
+                .map(|(entry, ..)| entry.id.offset)
                 .collect();
             found.sort_unstable();
             prop_assert_eq!(found, expected);

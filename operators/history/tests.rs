@@ -364,3 +364,19 @@ fn a_retired_scope_leaves_nothing() {
     talk.answer(1, "bye");
     assert!(talk.scopes.in_memory() == 0);
 }
+
+#[test]
+fn an_entry_beyond_the_age_leaves_with_the_next_turn() {
+    let mut rules = rules();
+    rules.config.max_age_seconds = 2;
+    let mut talk = Talk::new(rules);
+    // A second between two turns.
+    for place in 0..4 {
+        talk.user("rain on the lake");
+        talk.answer(place, "ok");
+    }
+    let evicted = &talk.last_response().evicted;
+    let evicted: Vec<_> = evicted.iter().map(|it| (it.turn_id.as_str(), it.reason)).collect();
+    assert_eq!(evicted, [("0-1", turnstream_schemas::EvictionReason::Age)]);
+    assert_eq!(talk.history().matches("/ok").count(), 3);
+}

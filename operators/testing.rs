@@ -83,7 +83,7 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
             response: response.map(str::to_owned),
             response_turn_id: None,
             event_time: EventTime(0),
-            embedding: None,
+            vector: None,
             importance: None,
             extra: serde_json::Map::default(),
         }),

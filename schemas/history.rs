@@ -46,7 +46,7 @@ pub struct HistoryEntry {
     pub event_time: EventTime,
     /// What an encoder made of query and response as one text, where one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedding: Option<EntryEmbedding>,
+    pub vector: Option<EntryVector>,
     /// What the entry is worth in itself, 0..=1, as it was found when the entry was made or
     /// completed; absent where it has no share in what is evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct HistoryEntry {
 /// The vector of a history entry, rounded to whole numbers: what is computed with after a restart
 /// is what was computed with before it, to the last bit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EntryEmbedding {
+pub struct EntryVector {
     /// Name and fingerprint of the encoder, as `name/hexadecimal`: vectors of another encoder are
     /// not compared with its own.
     pub encoder: String,
@@ -126,8 +126,8 @@ pub struct RecalledTurn {
     /// Why it came back.
     pub via: RecalledVia,
     /// Its relevance to the query, and that of its neighbours where its chain was followed; 0..=1.
-    #[serde(default)]
-    pub relevance: Score,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relevance: Option<Score>,
     /// The weight that eviction would give it at recall, 0..=1.
     pub weight: Score,
 }
@@ -230,14 +230,18 @@ pub struct ScopeRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainRecord>,
     /// The number of the next category or group.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub next_cluster: u32,
     /// The number of the next chain.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub next_chain: u32,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A change to a scope's history, as `replay --out-history` writes it; on Kafka the key and the
@@ -256,6 +260,9 @@ pub enum HistoryChange {
     Gone {
         /// Where it was kept.
         key: EntryKey,
+        /// Why it is gone. On Kafka a header of the tombstone, `turnstream.evicted`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evicted: Option<Box<Evicted>>,
     },
     /// The scope's own record is now this.
     Scope {
@@ -270,7 +277,7 @@ impl HistoryChange {
     /// The key that the change is published under.
     pub fn key(&self) -> &EntryKey {
         match self {
-            Self::Entry { key, .. } | Self::Gone { key } | Self::Scope { key, .. } => key,
+            Self::Entry { key, .. } | Self::Gone { key, .. } | Self::Scope { key, .. } => key,
         }
     }
 }

@@ -44,7 +44,7 @@ pub use demand::{
 pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence};
 pub use fault::{Fault, FaultKind, Stage};
 pub use history::{
-    CategoryRecord, ChainRecord, EntryEmbedding, EntryKey, Evicted, EvictionReason, GroupRecord,
+    CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionReason, GroupRecord,
     HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector, ScopeRecord,
 };
 pub use ids::{

@@ -20,6 +20,7 @@ pub mod documents;
 pub mod eval;
 pub mod explain;
 pub mod failure;
+pub mod history;
 pub mod knowledge;
 pub mod link;
 pub mod logging;
@@ -105,6 +106,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Show how a response came about.
     Explain(explain::Args),
+    /// Show the histories that are kept, and why entries left them.
+    History(history::Args),
     /// Import facts, and look at what the engine knows.
     Knowledge(knowledge::Args),
     /// Obtain models, and check and measure them.
@@ -148,6 +151,7 @@ impl Command {
             Self::Link(args) => args.json,
             Self::Transactions(args) => args.json(),
             Self::Validate(args) => args.json,
+            Self::History(args) => args.json(),
             Self::Views(args) => args.json,
             Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
@@ -180,6 +184,7 @@ impl Command {
             Self::Link(args) => link::execute(args, out),
             Self::Transactions(args) => transactions::execute(args, out),
             Self::Validate(args) => validate::execute(args, out),
+            Self::History(args) => history::execute(args, out).map(|()| Exit::Success),
             Self::Views(args) => views::execute(args, out).map(|()| Exit::Success),
             Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
             Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),

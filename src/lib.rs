@@ -19,7 +19,7 @@
 //! 9. [`model`]: what answers the stages that ask a model.
 //! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
 //!     as conversation logs, and [`labelled`], what they say about the need for knowledge;
-//!     [`explain`]: a response's path for people.
+//!     [`explain`]: a response's path for people, [`histories`]: what is kept of a conversation.
 //!
 //! # Invariants
 //!
@@ -40,6 +40,7 @@ pub mod eval;
 pub mod explain;
 pub mod flow_control;
 pub mod formats;
+pub mod histories;
 pub mod index;
 pub mod intake;
 pub mod knowledge;

@@ -35,6 +35,7 @@ use turnstream_operators::history::cache::CacheError;
 use turnstream_schemas::Header;
 
 pub mod embedded;
+pub mod evictions;
 pub mod follow;
 pub mod jsonl;
 pub mod kafka;

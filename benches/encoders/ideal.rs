@@ -143,5 +143,6 @@ fn context(offset: i64) -> TurnContext {
         event_time: EventTime(0),
         dialogue: vec![utterance],
         recalled: Vec::new(),
+        reconstructed: None,
     }
 }

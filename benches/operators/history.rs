@@ -72,7 +72,7 @@ fn entry(turn: &Turn, at: usize) -> HistoryEntry {
         response: Some("So it is, and that is what it is for.".to_owned()),
         response_turn_id: None,
         event_time: EventTime(at as i64 * 60_000),
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::default(),
     }

@@ -65,7 +65,8 @@ fn record(number: usize, entry: Option<usize>) -> Output {
             ),
             response_turn_id: Some(TurnId(format!("turns-{partition}-{}", offset(round)))),
             event_time: EventTime(1_700_000_000_000 + offset(round)),
-            embedding: None,
+            vector: None,
+            importance: None,
             extra: serde_json::Map::new(),
         }),
         None => serde_json::to_vec(&ScopeRecord {
@@ -75,7 +76,7 @@ fn record(number: usize, entry: Option<usize>) -> Output {
             recent_turn_ids: (0..ENTRIES_EACH).map(turn_id).collect(),
             turns: ENTRIES_EACH as u64,
             evictions: 0,
-            extra: serde_json::Map::new(),
+            ..ScopeRecord::default()
         }),
     };
     let key = EntryKey { scope: scope(number), entry: id };

@@ -170,6 +170,17 @@ impl Database {
         self.record.latest_event_time
     }
 
+    /// What the entry at an offset is compared by.
+    pub fn text_of(&self, at: i64) -> Option<&Signature> {
+        self.entries.get(&at).map(|held| &held.text)
+    }
+
+    /// The entries, oldest first, each with the weight that eviction would give it for a query.
+    pub fn weighted(&self, query: &Signature, config: &HistoryConfig) -> Vec<Weighted> {
+        let relevance = self.relevance(query, config);
+        self.entries.values().map(|held| self.weigh(held, &relevance, config)).collect()
+    }
+
     /// The clusters of the entries.
     pub fn clusters(&self) -> &Clusters {
         &self.clusters
@@ -239,7 +250,7 @@ impl Database {
         };
         let window = config.window_utterances.div_ceil(2);
         let recent = self.entries.values().rev().take(window);
-        let first = recent.clone().last().map_or(i64::MAX, |held| held.id().offset);
+        let first = recent.clone().next_back().map_or(i64::MAX, |held| held.id().offset);
         let older = self.find(query, config).into_iter();
         let older = older.filter(|found| found.entry < first).take(config.recall.max_entries);
         let older = older.filter_map(|found| Some((self.entries.get(&found.entry)?, found)));
@@ -282,7 +293,7 @@ impl Database {
         rules: &Remembering<'_>,
     ) -> Update {
         let (config, id) = (rules.config, entry.input.entry_id());
-        entry.embedding = rules.similarity.embedding(&entry);
+        entry.vector = rules.similarity.vector_of(&entry);
         self.leave(id.offset);
         entry.importance = self.worth(&entry, rules);
         let mut changes = vec![changed(scope, &entry)];
@@ -296,9 +307,7 @@ impl Database {
         if self.entries.len() <= config.max_entries {
             return Update { changes, evicted: Vec::new() };
         }
-        let relevance = self.relevance(query, config);
-        let entries = self.entries.values();
-        let weighted = entries.map(|held| self.weigh(held, &relevance, config)).collect();
+        let weighted = self.weighted(query, config);
         let mut evicted = Vec::new();
         for (scores, rank) in evict(weighted, config.max_entries, id) {
             self.leave(scores.id.offset);
@@ -309,8 +318,7 @@ impl Database {
                 self.gone.push(scores.id);
             }
             let key = EntryKey { scope: scope.clone(), entry: Some(scores.id) };
-            changes.push(HistoryChange::Gone { key });
-            evicted.push(Evicted {
+            let gone = Evicted {
                 turn_id: held.entry.turn_id.clone(),
                 relevance: Score::new(scores.relevance),
                 recency: Score::new(scores.recency),
@@ -318,7 +326,9 @@ impl Database {
                 weight: Score::new(scores.weight),
                 rank,
                 reason: EvictionReason::Capacity,
-            });
+            };
+            changes.push(HistoryChange::Gone { key, evicted: Some(Box::new(gone.clone())) });
+            evicted.push(gone);
         }
         Update { changes, evicted }
     }
@@ -336,7 +346,7 @@ impl Database {
         let (at, mut entry, before) = (*at, (*held.entry).clone(), held.text.clone());
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
-        entry.embedding = rules.similarity.embedding(&entry);
+        entry.vector = rules.similarity.vector_of(&entry);
         self.statistics.remove(&before.terms);
         entry.importance = self.worth(&entry, rules);
         let held = self.entries.get_mut(&at)?;

@@ -77,7 +77,7 @@ pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>
 }
 
 /// What stands for the entries of a group: an extract, no words but theirs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// What was said in the central entry: its query, or the response of an entry without one.
     pub text: String,

@@ -348,7 +348,7 @@ fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
         response: None,
         response_turn_id: None,
         event_time: turn.event_time,
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     }
@@ -375,7 +375,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
     let history = recalled.map(|recalled| RecalledTurn {
         turn_id: recalled.entry.turn_id.clone(),
         via: recalled.via,
-        relevance: recalled.relevance,
+        relevance: Some(recalled.relevance),
         weight: recalled.weight,
     });
     Response {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use turnstream_schemas::{EntryEmbedding, HistoryEntry, RoundedVector};
+use turnstream_schemas::{EntryVector, HistoryEntry, RoundedVector};
 
 use super::likeness::{Signature, Vector};
 use crate::model::encoder::Encoder;
@@ -42,7 +42,7 @@ impl Similarity {
     /// keeps where it has one of this encoder.
     pub fn of_entry(&self, entry: &HistoryEntry) -> Signature {
         let vector = self.0.as_ref().and_then(|Meaning { identity, .. }| {
-            let kept = entry.embedding.as_ref().filter(|kept| *kept.encoder == **identity);
+            let kept = entry.vector.as_ref().filter(|kept| *kept.encoder == **identity);
             kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)))
         });
         let said = [entry.query.as_deref(), entry.response.as_deref()];
@@ -50,7 +50,7 @@ impl Similarity {
     }
 
     /// The vector that an entry is to keep.
-    pub fn embedding(&self, entry: &HistoryEntry) -> Option<EntryEmbedding> {
+    pub fn vector_of(&self, entry: &HistoryEntry) -> Option<EntryVector> {
         let Meaning { identity, .. } = self.0.as_ref()?;
         let vector = match (&entry.query, &entry.response) {
             (Some(query), Some(response)) => self.vector(&format!("{query}\n{response}")),
@@ -58,7 +58,7 @@ impl Similarity {
             (None, None) => None,
         }?;
         let numbers = RoundedVector(Arc::clone(vector.numbers()));
-        Some(EntryEmbedding { encoder: identity.to_string(), numbers })
+        Some(EntryVector { encoder: identity.to_string(), numbers })
     }
 
     fn vector(&self, text: &str) -> Option<Vector> {

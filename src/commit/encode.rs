@@ -7,7 +7,7 @@ use turnstream_operators::flow::Finished;
 use turnstream_operators::ingest::Original;
 use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome};
 
-use crate::log::{Output, Topic, letters};
+use crate::log::{Output, Topic, evictions, letters};
 use crate::tally::Tally;
 
 /// Inputs that ended together, as bytes. All of it goes into one transaction.
@@ -87,12 +87,16 @@ fn answer_output(
 }
 
 fn change_output(change: &HistoryChange, caused: Output) -> Output {
+    let mut headers = caused.headers;
     let value = match change {
         HistoryChange::Entry { entry, .. } => Some(json(entry)),
         HistoryChange::Scope { record, .. } => Some(json(record)),
-        HistoryChange::Gone { .. } => None,
+        HistoryChange::Gone { evicted, .. } => {
+            headers.extend(evicted.as_deref().map(evictions::encode));
+            None
+        }
     };
-    Output { key: Some(json(change.key())), value, ..caused }
+    Output { key: Some(json(change.key())), value, headers, ..caused }
 }
 
 fn key_or(original: &Original, conversation: &str) -> Option<Vec<u8>> {
@@ -109,7 +113,8 @@ mod tests {
     use turnstream_operators::ingest::dead_letter;
     use turnstream_schemas::outcome::Bytes;
     use turnstream_schemas::{
-        EntryKey, Fault, FaultKind, Header, Recorded, RecordedReason, Scope, Stage,
+        EntryKey, Evicted, EvictionReason, Fault, FaultKind, Header, Recorded, RecordedReason,
+        Scope, Score, Stage,
     };
 
     use super::*;
@@ -137,6 +142,15 @@ mod tests {
             extra: serde_json::Map::new(),
         };
         let key = EntryKey { scope: Scope::new(None, "c"), entry: None };
+        let evicted = Evicted {
+            turn_id: "t0".into(),
+            relevance: Score::new(0.25),
+            recency: Score::new(0.75),
+            importance: None,
+            weight: Score::new(0.5),
+            rank: 7,
+            reason: EvictionReason::Capacity,
+        };
         let finished = Finished {
             partition: 3,
             generation: 1,
@@ -144,7 +158,7 @@ mod tests {
                 (dead_letter(input(7), &original, fault), Arc::clone(&original)),
                 (Outcome::Recorded(Box::new(recorded)), Arc::clone(&original)),
             ],
-            changes: vec![HistoryChange::Gone { key }],
+            changes: vec![HistoryChange::Gone { key, evicted: Some(Box::new(evicted.clone())) }],
         };
         let ended = encode(finished.clone(), true);
         assert_eq!(ended.offsets, [7, 8]);
@@ -155,6 +169,7 @@ mod tests {
             assert_eq!(output.partition, 3);
         }
         assert_eq!(ended.outputs[2].key.as_deref(), Some(&br#"{"scope":"default/c"}"#[..]));
+        assert_eq!(evictions::decode(&ended.outputs[2].headers), Some(evicted), "and why");
         assert_eq!(encode(finished, false).outputs.len(), 2, "recorded outcomes may stay off");
     }
 }

@@ -107,21 +107,22 @@ fn what_returns_is_recalled_and_what_does_not_is_evicted() {
         let found = returning.iter().find(|response| response.turn_id.as_str() == id);
         *found.unwrap_or_else(|| panic!("{id} was not answered"))
     };
-    let recalled = |id: &str, via: RecalledVia| -> Vec<&str> {
-        let history = turn(id).history.iter().filter(move |recalled| recalled.via == via);
+    let recalled = |id: &str, recent: bool| -> Vec<&str> {
+        let is = move |via| (via == RecalledVia::Recent) == recent;
+        let history = turn(id).history.iter().filter(move |recalled| is(recalled.via));
         history.map(|recalled| recalled.turn_id.as_str()).collect()
     };
     let evicted = |id: &str| -> Vec<&str> {
         turn(id).evicted.iter().map(|evicted| evicted.turn_id.as_str()).collect()
     };
     // Back to the guitar after three turns about the garden.
-    assert_eq!(recalled("r7", RecalledVia::Recent), ["r6", "r5", "r4"]);
-    assert!(recalled("r7", RecalledVia::Relevance).contains(&"r1"));
+    assert_eq!(recalled("r7", true), ["r6", "r5", "r4"]);
+    assert!(recalled("r7", false).contains(&"r1"));
     // The history holds six: the first to go is of the garden, though the guitar is older.
     assert_eq!(evicted("r6"), [""; 0]);
     assert!(["r4", "r5", "r6"].contains(&evicted("r7")[0]), "{:?}", evicted("r7"));
     // The train to the beach was another subject three turns before.
-    assert!(recalled("r13", RecalledVia::Relevance).contains(&"r9"));
+    assert!(recalled("r13", false).contains(&"r9"));
     for response in &returning {
         for gone in &response.evicted {
             assert_eq!(gone.rank, 7, "{}: one in, one out", response.turn_id);

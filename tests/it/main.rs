@@ -13,6 +13,7 @@ mod explain;
 mod gate;
 mod gates;
 mod generation;
+mod history;
 mod history_eval;
 mod invariants;
 mod kafka;

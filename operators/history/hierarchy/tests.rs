@@ -51,7 +51,7 @@ fn a_summary_is_the_central_entry_and_what_all_share() {
         response: None,
         response_turn_id: None,
         event_time: EventTime(0),
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     };

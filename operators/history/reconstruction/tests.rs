@@ -13,7 +13,7 @@ fn entries(exchanges: &[(&str, &str)]) -> Vec<HistoryEntry> {
         response: Some((*response).to_owned()),
         response_turn_id: None,
         event_time: EventTime(0),
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     };

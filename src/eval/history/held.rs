@@ -314,7 +314,7 @@ fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
         response: (!asks).then(|| said.text.clone()),
         response_turn_id: (!asks).then(|| said.id.clone()),
         event_time: said.time,
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     }

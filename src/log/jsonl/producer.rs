@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use turnstream_schemas::EntryKey;
 
-use super::super::{LogError, Output, Producer, Topic, Transaction, letters};
+use super::super::{LogError, Output, Producer, Topic, Transaction, evictions, letters};
 use super::sink::Sink;
 use super::{Boundaries, GENERATION, PARTITION, Sinks, Written};
 
@@ -171,7 +171,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
             let key = output.key.as_deref().ok_or_else(|| refused("has no key"))?;
             let parsed: EntryKey = serde_json::from_slice(key)
                 .map_err(|error| refused(&format!("has a key that is none: {error}")))?;
-            change(key, parsed.entry.is_some(), output.value.as_deref())
+            change(key, parsed.entry.is_some(), output)
         }
         Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge | Topic::Views => {
             output.value.clone().ok_or_else(|| refused("has no value"))?
@@ -184,16 +184,18 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
 }
 
 /// A `HistoryChange` from the key and the value of its record, both JSON already.
-fn change(key: &[u8], of_entry: bool, value: Option<&[u8]>) -> Vec<u8> {
-    let (change, field) = match (value, of_entry) {
-        (None, _) => ("gone", ""),
-        (Some(_), true) => ("entry", ",\"entry\":"),
-        (Some(_), false) => ("scope", ",\"record\":"),
+fn change(key: &[u8], of_entry: bool, output: &Output) -> Vec<u8> {
+    let evicted = evictions::decode(&output.headers).and_then(|of| serde_json::to_vec(&of).ok());
+    let (change, field, value) = match (&output.value, of_entry) {
+        (None, _) if evicted.is_none() => ("gone", "", None),
+        (None, _) => ("gone", ",\"evicted\":", evicted.as_ref()),
+        (Some(value), true) => ("entry", ",\"entry\":", Some(value)),
+        (Some(value), false) => ("scope", ",\"record\":", Some(value)),
     };
     let mut line = format!("{{\"change\":\"{change}\",\"key\":").into_bytes();
     line.extend(key);
     line.extend(field.as_bytes());
-    line.extend(value.unwrap_or_default());
+    line.extend(value.into_iter().flatten());
     line.push(b'}');
     line
 }

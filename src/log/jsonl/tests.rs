@@ -128,7 +128,7 @@ fn each_topic_is_written_in_its_own_form() {
         response: None,
         response_turn_id: None,
         event_time: turnstream_schemas::EventTime(5),
-        embedding: None,
+        vector: None,
         importance: None,
         extra: serde_json::Map::new(),
     };
@@ -163,7 +163,7 @@ fn each_topic_is_written_in_its_own_form() {
     let expected = [
         HistoryChange::Entry { key: of_entry.clone(), entry: Box::new(entry) },
         HistoryChange::Scope { key: key(None), record: Box::new(record) },
-        HistoryChange::Gone { key: of_entry },
+        HistoryChange::Gone { key: of_entry, evicted: None },
     ];
     assert_eq!(changes, expected);
     let letters = text(&sinks.dead_letters);

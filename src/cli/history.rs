@@ -1,0 +1,265 @@
+//! `turnstream history`: what the histories hold, and why entries left them.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_schemas::{HistoryChange, Scope};
+
+use super::{InputRefused, Usage, load_config, print_json};
+use crate::config::{Config, LogKind};
+use crate::explain::terminal_width;
+use crate::histories::{self, Histories, Shown, tree};
+use crate::log::embedded::EmbeddedLog;
+use crate::log::{Follower, LogError, Topic, jsonl, kafka};
+use crate::model;
+
+/// How long one look at a topic waits.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
+/// weights, and which entries left and why.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What is done with them.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What is done with them.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Show one history as a tree or as JSON; without a scope, which histories there are.
+    ///
+    /// They are read from the changes that a replay wrote, from the directory of an embedded log,
+    /// or from the topic of histories of the log that a configuration names.
+    #[command(after_help = "\
+Examples:
+  turnstream history show --changes history.jsonl
+  turnstream history show c-17 --changes history.jsonl --evicted 10
+  turnstream history show acme/c-17 --data conversations --json
+  turnstream history show default/c-17 --config turnstream.toml")]
+    Show(Show),
+    /// Write the histories as they stand, one change a line: each scope's record, then its entries.
+    #[command(after_help = "\
+Examples:
+  turnstream history export --data conversations --out histories.jsonl
+  turnstream history export --config turnstream.toml --scope c-17")]
+    Export(Export),
+}
+
+/// Where the histories are.
+#[derive(Debug, clap::Args)]
+pub struct From {
+    /// Changes, one JSON record a line, as `replay --out-history` writes them; `-` for standard
+    /// input.
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["data", "config"])]
+    pub changes: Option<PathBuf>,
+    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    #[arg(long, value_name = "DIR", conflicts_with = "changes")]
+    pub data: Option<PathBuf>,
+    /// The configuration. It says how entries are weighed; and which log is read where neither
+    /// --changes nor --data is given.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `turnstream history show`
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    /// Whose history: `tenant/conversation`, or the conversation alone under the default tenant.
+    #[arg(value_name = "SCOPE")]
+    pub scope: Option<String>,
+    /// Where the histories are.
+    #[command(flatten)]
+    pub from: From,
+    /// How many of the entries that left last are shown in the tree.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub evicted: usize,
+    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    #[arg(long)]
+    pub no_color: bool,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `turnstream history export`
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Where the histories are.
+    #[command(flatten)]
+    pub from: From,
+    /// Only this history: `tenant/conversation`, or the conversation alone.
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Option<String>,
+    /// Where to; standard output where it is not given.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// What programs read of all histories.
+#[derive(Debug, Serialize)]
+struct List<'a> {
+    scopes: Vec<Size<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Size<'a> {
+    scope: &'a Scope,
+    entries: usize,
+    turns: u64,
+    evictions: u64,
+}
+
+impl Args {
+    /// Whether the last line is one JSON object.
+    pub fn json(&self) -> bool {
+        matches!(&self.command, Command::Show(Show { json: true, .. }))
+    }
+}
+
+/// Reads histories and shows them.
+///
+/// # Errors
+/// Where they cannot be read, or the scope is not there.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    match &args.command {
+        Command::Show(args) => show(args, out),
+        Command::Export(args) => export(args, out),
+    }
+}
+
+fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.from.config.as_deref())?.value;
+    let histories = read(&args.from, &config, args.scope.as_deref())?;
+    let Some(scope) = &args.scope else { return list(&histories, args.json, out) };
+    let scope = whole(scope);
+    let kept = histories.of(&scope).ok_or_else(|| missing(&scope))?;
+    let encoder = model::encoder(&config.models)?.filter(|_| config.models.embedder.is_in_place());
+    let similarity = encoder.map_or_else(Similarity::by_words, Similarity::by_meaning);
+    let shown = Shown::of(&scope, kept, &config.history, &similarity)?;
+    if args.json {
+        return Ok(print_json(out, &shown)?);
+    }
+    let colour = !args.no_color && super::explain::takes_colour();
+    write!(out, "{}", tree(&shown, args.evicted).render(terminal_width(), colour))?;
+    Ok(())
+}
+
+fn list(histories: &Histories, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let sizes = histories.iter().map(|(scope, kept)| Size {
+        scope,
+        entries: kept.entries.len(),
+        turns: kept.record.turns,
+        evictions: kept.record.evictions,
+    });
+    if json {
+        return Ok(print_json(out, &List { scopes: sizes.collect() })?);
+    }
+    for Size { scope, entries, turns, evictions } in sizes {
+        writeln!(out, "{scope}  entries {entries}, turns {turns}, evictions {evictions}")?;
+    }
+    Ok(())
+}
+
+fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.from.config.as_deref())?.value;
+    let histories = read(&args.from, &config, args.scope.as_deref())?;
+    if let Some(scope) = &args.scope {
+        let scope = whole(scope);
+        histories.of(&scope).ok_or_else(|| missing(&scope))?;
+    }
+    let mut file = args.out.as_deref().map(create).transpose()?;
+    let out: &mut dyn Write = file.as_mut().map_or(out, |file| file);
+    for change in histories.changes() {
+        serde_json::to_writer(&mut *out, &change)?;
+        writeln!(out)?;
+    }
+    out.flush().context("the histories cannot be written")
+}
+
+fn create(path: &Path) -> anyhow::Result<std::io::BufWriter<std::fs::File>> {
+    let file = std::fs::File::create(path);
+    Ok(std::io::BufWriter::new(file.with_context(|| path.display().to_string())?))
+}
+
+/// A scope by its name; a conversation alone is one of the default tenant.
+fn whole(name: &str) -> Scope {
+    match name.split_once('/') {
+        Some((tenant, id)) => Scope::new(Some(&tenant.into()), id),
+        None => Scope::new(None, name),
+    }
+}
+
+fn missing(scope: &Scope) -> Usage {
+    Usage::new(
+        format!("there is no history of `{scope}`"),
+        "`turnstream history show` without a scope lists those that there are",
+    )
+}
+
+/// Reads histories: all of them, or one.
+fn read(from: &From, config: &Config, only: Option<&str>) -> anyhow::Result<Histories> {
+    let only = only.map(whole);
+    let mut histories = Histories::default();
+    let mut take = |change: HistoryChange| {
+        if only.as_ref().is_none_or(|scope| *scope == change.key().scope) {
+            histories.take(change);
+        }
+    };
+    if let Some(path) = &from.changes {
+        lines(path, &mut take)?;
+        return Ok(histories);
+    }
+    let directory = match (&from.data, config.log.kind) {
+        (Some(data), _) => Some(data),
+        (None, LogKind::Embedded) => config.log.directory.as_ref(),
+        (None, LogKind::Kafka) => None,
+    };
+    match directory {
+        None => follow(&mut kafka::follow(&config.log.kafka, Topic::History)?, &mut take)?,
+        Some(directory) if directory.is_dir() => {
+            let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
+            follow(&mut log.follower(Topic::History), &mut take)?;
+        }
+        Some(directory) => {
+            // Opening it would make it.
+            let path = directory.display().to_string();
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(LogError::File { path, source }.into());
+        }
+    }
+    Ok(histories)
+}
+
+fn lines(path: &Path, take: &mut dyn FnMut(HistoryChange)) -> anyhow::Result<()> {
+    let reader: Box<dyn BufRead> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin().lock()),
+        false => jsonl::reader(path)?,
+    };
+    for (number, line) in (1..).zip(reader.lines()) {
+        let line = line.with_context(|| path.display().to_string())?;
+        let change = serde_json::from_str(&line).map_err(|error| {
+            let place = format!("{}:{number}", path.display());
+            let remedy = "`replay --out-history` writes such changes";
+            InputRefused::new(format!("{place}: not a change of a history: {error}"), remedy)
+        })?;
+        take(change);
+    }
+    Ok(())
+}
+
+fn follow(follower: &mut dyn Follower, take: &mut dyn FnMut(HistoryChange)) -> anyhow::Result<()> {
+    while !follower.has_caught_up() {
+        for record in follower.poll(POLL)? {
+            let place = || format!("history[{}]@{}", record.partition, record.offset);
+            let change = histories::change(&record);
+            take(change.with_context(|| format!("{}: not a change of a history", place()))?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Histories as they are seen from outside: read from the compacted topic, or from the changes that
+//! a replay wrote, and shown. What the engine has in memory is made from the same records, so what
+//! is shown is what the next turn is answered from.
+
+use std::collections::BTreeMap;
+
+use turnstream_operators::history::cache::Cached;
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_schemas::{
+    EntryId, EntryKey, Evicted, HistoryChange, HistoryEntry, Scope, ScopeRecord,
+};
+
+use crate::log::{Record, evictions};
+
+mod shown;
+
+pub use shown::{Shown, tree};
+
+/// What is known of one scope's history.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The entries that are held.
+    pub entries: BTreeMap<EntryId, HistoryEntry>,
+    /// The scope's own record.
+    pub record: ScopeRecord,
+    /// The entries that left, in order, as far as the log still says so: compaction removes it in
+    /// time.
+    pub left: Vec<Left>,
+}
+
+/// An entry that left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// Which.
+    pub id: EntryId,
+    /// The entry, where it was read before it left.
+    pub entry: Option<HistoryEntry>,
+    /// Why.
+    pub evicted: Evicted,
+}
+
+/// The histories of many scopes, built up change by change.
+#[derive(Clone, Debug, Default)]
+pub struct Histories(BTreeMap<Scope, Kept>);
+
+impl Histories {
+    /// Takes a change in.
+    pub fn take(&mut self, change: HistoryChange) {
+        let kept = self.0.entry(change.key().scope.clone()).or_default();
+        match change {
+            HistoryChange::Scope { record, .. } => kept.record = *record,
+            HistoryChange::Entry { key, entry } => {
+                let id = key.entry.unwrap_or_else(|| entry.input.entry_id());
+                kept.entries.insert(id, *entry);
+            }
+            HistoryChange::Gone { key, evicted } => {
+                let Some(id) = key.entry else { return };
+                let entry = kept.entries.remove(&id);
+                let left = evicted.map(|evicted| Left { id, entry, evicted: *evicted });
+                kept.left.extend(left);
+            }
+        }
+    }
+
+    /// The scopes, each with its history.
+    pub fn iter(&self) -> impl Iterator<Item = (&Scope, &Kept)> {
+        self.0.iter()
+    }
+
+    /// The history of a scope.
+    pub fn of(&self, scope: &Scope) -> Option<&Kept> {
+        self.0.get(scope)
+    }
+
+    /// The changes that make the histories what they are now, scope by scope: each scope's own
+    /// record first, then its entries in order.
+    pub fn changes(&self) -> impl Iterator<Item = HistoryChange> {
+        self.0.iter().flat_map(|(scope, kept)| {
+            let key = |entry| EntryKey { scope: scope.clone(), entry };
+            let record = Box::new(kept.record.clone());
+            let own = HistoryChange::Scope { key: key(None), record };
+            let entries = kept.entries.iter().map(move |(id, entry)| HistoryChange::Entry {
+                key: key(Some(*id)),
+                entry: Box::new(entry.clone()),
+            });
+            std::iter::once(own).chain(entries)
+        })
+    }
+}
+
+impl Kept {
+    /// The history as the engine has it.
+    ///
+    /// # Errors
+    /// The records are none of the engine's.
+    pub fn database(
+        &self,
+        config: &HistoryConfig,
+        similarity: &Similarity,
+    ) -> Result<Database, serde_json::Error> {
+        let mut database = Database::default();
+        let own = Cached { entry: None, value: serde_json::to_vec(&self.record)? };
+        database.restore(&own, similarity)?;
+        for (id, entry) in &self.entries {
+            let record = Cached { entry: Some(*id), value: serde_json::to_vec(entry)? };
+            database.restore(&record, similarity)?;
+        }
+        database.restored(config);
+        Ok(database)
+    }
+}
+
+/// The change that a record of the history topic is.
+///
+/// # Errors
+/// It is none.
+pub fn change(record: &Record) -> Result<HistoryChange, serde_json::Error> {
+    let key: EntryKey = serde_json::from_slice(record.key.as_deref().unwrap_or_default())?;
+    Ok(match (&record.value, key.entry) {
+        (Some(value), Some(_)) => {
+            HistoryChange::Entry { key, entry: Box::new(serde_json::from_slice(value)?) }
+        }
+        (Some(value), None) => {
+            HistoryChange::Scope { key, record: Box::new(serde_json::from_slice(value)?) }
+        }
+        (None, _) => {
+            let evicted = evictions::decode(&record.headers).map(Box::new);
+            HistoryChange::Gone { key, evicted }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/explain.md",
     "docs/gate.md",
     "docs/generation.md",
+    "docs/history.md",
     "docs/kafka.md",
     "docs/knowledge.md",
     "docs/views.md",

@@ -14,6 +14,7 @@ mod gate;
 mod gates;
 mod generation;
 mod history;
+mod history_eval;
 mod invariants;
 mod kafka;
 mod knowledge_flow;

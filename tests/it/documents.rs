@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -13,6 +13,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/exactly-once.md",
     "docs/explain.md",
     "docs/gate.md",
+    "docs/gate-table.md",
     "docs/generation.md",
     "docs/kafka.md",
     "docs/knowledge.md",

@@ -19,8 +19,10 @@ use turnstream_schemas::Speaker;
 use crate::formats::{self, Format, FormatError, LoggedItem, LoggedTurn, Need};
 
 mod closest;
+mod transcript;
 
 use closest::Closest;
+pub use transcript::transcribe;
 
 /// One turn whose need for knowledge a data set tells.
 #[derive(Clone, Debug, PartialEq)]

@@ -181,6 +181,30 @@ fn group(n: u64, positives: u64, predicted: u64, tp: u64) -> Value {
 }
 
 #[test]
+fn a_transcript_is_measured_without_its_punctuation_and_with_its_errors() {
+    let folder = Folder::new();
+    let instance = |number: usize| {
+        let place = ["mill", "harbour inn", "blue lantern"][number % 3];
+        let (asks, mark) = if number.is_multiple_of(2) { (true, "?") } else { (false, ".") };
+        let text = format!("The breakfast at the {place} is good{mark}");
+        json!({ "target": asks, "turns": [{ "speaker": "U", "text": text }] })
+    };
+    let data = folder.write("dstc11.jsonl", &(0..12).map(instance).collect::<Vec<_>>());
+    let lexical = ["gate", "--format", "dstc11", "--data", &data];
+    let said = |errors: &str, seed: &str| {
+        json(&[&lexical[..], &["--transcript", errors, "--seed", seed]].concat())
+    };
+    // Only the mark tells a question here, and a transcript has none.
+    assert_eq!(json(&lexical)["auc"], 1.0);
+    assert_eq!(said("0", "1")["auc"], 0.5);
+    // The same text is misheard in the same way, and in another by another seed.
+    assert_eq!(said("0.5", "1"), said("0.5", "1"));
+    assert_ne!(said("0.5", "1")["auc"], said("0.5", "2")["auc"]);
+    let refused = eval(&[&lexical[..], &["--transcript", "1.5"]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn the_table_leaves_out_what_is_not_there_and_says_so() {
     let folder = Folder::new();
     for (set, split, records) in [
@@ -208,6 +232,7 @@ fn the_table_leaves_out_what_is_not_there_and_says_so() {
         assert_eq!(section["rows"][1]["over_tfidf"]["auc"]["by"], 0.0);
     }
     let table = std::fs::read_to_string(table).expect("a table");
+    assert!(table.contains("eval gates --data-folder DATA --out docs/gate-table.md`"), "{table}");
     assert!(table.contains("## kbp, class null\n\n12 turns of 12 conversations in `dev.jsonl.gz`"));
     assert_eq!(table.lines().filter(|line| line.starts_with("| tfidf |")).count(), 2);
 }

@@ -34,6 +34,7 @@ Examples:
   turnstream eval gate --format dstc11 --data dev.jsonl.gz
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model tfidf --train train.jsonl.gz
   turnstream eval gate --format kbp --data dev.jsonl --positive null --model never --json
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz --model learned --transcript 0.1
   turnstream eval gate --format sgd --data dev.jsonl --report gate.html";
 
 /// `eval gate`
@@ -61,7 +62,11 @@ pub struct GateArgs {
     /// The share of turns that random retrieves for, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
     rate: f64,
-    /// What random draws from
+    /// Measure on the turns as a transcript of speech would have them: lower case, no punctuation, and
+    /// this share of the words lost or heard as another, 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = fraction)]
+    transcript: Option<f64>,
+    /// What random and transcripts draw from
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// The snippets that gates which look at knowledge are shown, for dstc11 and dstc10
@@ -189,6 +194,9 @@ fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
         let mut turns = labelled::read(args.format, &args.data)?;
         if let Some(knowledge) = &args.knowledge {
             dstc::find_snippets(&mut turns, knowledge)?;
+        }
+        if let Some(errors) = args.transcript {
+            labelled::transcribe(&mut turns, errors, args.seed);
         }
         Ok(turns)
     };

@@ -22,7 +22,7 @@ topical-chat/{valid_freq,valid_rare}.jsonl.gz and kbp/{train,dev}.jsonl.gz; thos
 are left out, and named on standard error.
 
 Examples:
-  turnstream eval gates --data-folder data --out docs/gate-table.md
+  turnstream eval gates --data-folder data --models gates --out docs/gate-table.md
   turnstream eval gates --data-folder data --only dstc11,kbp --json";
 
 /// `eval gates`
@@ -56,13 +56,20 @@ pub struct GatesArgs {
     pub(super) json: bool,
 }
 
-const HEAD: &str = "\
+/// What stands above the table: how it was made, and how it is read.
+fn head(args: &GatesArgs) -> String {
+    let models = args.models.as_ref().map_or("", |_| " --models MODELS");
+    format!(
+        "\
 # Gates on the development splits
 
-Written by `turnstream eval gates --data-folder DATA --out docs/gate-table.md`; [gate.md](gate.md)
-says what the columns are. In brackets 95 % intervals, whole conversations being drawn. Labels of two
-data sets, or of two classes, have different definitions: figures are compared within one table.
-";
+Written by `turnstream eval gates --data-folder DATA{models} --out docs/gate-table.md`;
+[gate.md](gate.md) says what the columns are. In brackets 95 % intervals, whole conversations being
+drawn. Labels of two data sets, or of two classes, have different definitions: figures are compared
+within one table.
+"
+    )
+}
 
 pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
@@ -97,7 +104,7 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
     let table = markdown(&measured);
     if let Some(path) = &args.out {
         let failed = |source| GateError::Write { path: path.clone(), source };
-        fs::write(path, format!("{HEAD}{table}")).map_err(failed)?;
+        fs::write(path, format!("{}{table}", head(args))).map_err(failed)?;
     }
     if args.json {
         print_json(out, &json!({ "sections": measured }))?;

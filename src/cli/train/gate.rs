@@ -22,6 +22,8 @@ use crate::model::gate::reading::TokenKind;
 use crate::model::gate::train::{Lesson, Progress, State, TrainOptions, Trainer, vocabulary};
 use crate::model::gate::{FORMAT_VERSION, Gate, table_of};
 
+mod command;
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   turnstream train gate --data dstc11/train.jsonl.gz,format=dstc11 --out gate.safetensors.zst
@@ -274,27 +276,6 @@ impl GateArgs {
             threads: self.threads.unwrap_or_else(cores),
             ..noisy
         }
-    }
-
-    /// The command as the card has it: arguments in their order, files by their names.
-    fn command(&self) -> String {
-        let name = |file: &str| {
-            let (path, format) = file.split_once(',').unwrap_or((file, ""));
-            let path = Path::new(path).file_name().map(|name| name.display().to_string());
-            format!("{},{format}", path.unwrap_or_default())
-        };
-        let mut said = format!("turnstream train gate --variant {}", self.variant.name());
-        for file in &self.data {
-            said += &format!(" --data {}", name(file));
-        }
-        for file in &self.development {
-            said += &format!(" --development {}", name(file));
-        }
-        let preset = if self.preset == Preset::Paper { "paper" } else { "small" };
-        said + &format!(
-            " --preset {preset} --max-tokens {} --max-utterances {} --epochs {} --batch {} --rate {}",
-            self.max_tokens, self.max_utterances, self.epochs, self.batch, self.rate
-        )
     }
 }
 

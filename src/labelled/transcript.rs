@@ -1,0 +1,124 @@
+//! Written turns as a transcript of speech would have them: what a gate is measured on where there
+//! is no speech at hand.
+
+use std::collections::BTreeMap;
+
+use super::LabelledTurn;
+
+/// Of the words that are not heard rightly, one in so many is lost; the others are heard as another.
+const LOST: usize = 4;
+
+/// Makes transcripts of what was said in the turns, by either side: lower case, no punctuation but
+/// the apostrophe within a word, and of the words a share of `errors` (0..=1) lost, or heard as
+/// another word of the same turns that begins with the same letter and is at most a letter longer or
+/// shorter, where there is one. What is frequent is more often heard. The same text is always
+/// misheard in the same way; `seed` changes how.
+///
+/// For languages that part words by spaces.
+pub fn transcribe(turns: &mut [LabelledTurn], errors: f64, seed: u64) {
+    let mut heard = Heard::default();
+    for turn in &*turns {
+        words(turn.last()).for_each(|word| heard.learn(word));
+    }
+    for said in turns.iter_mut().flat_map(|turn| &mut turn.utterances) {
+        let of_text = u64::from(crc32fast::hash(said.text.as_bytes()));
+        let mut random = fastrand::Rng::with_seed(seed ^ (of_text << 16));
+        let transcript = words(&said.text).filter_map(|word| match random.f64() < errors {
+            false => Some(word),
+            true if random.usize(..LOST) == 0 => None,
+            true => Some(heard.instead(&word, &mut random)),
+        });
+        said.text = transcript.collect::<Vec<_>>().join(" ");
+    }
+}
+
+/// The words of a text as a transcript has them.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter_map(|word| {
+        let word = word.trim_matches('\'').to_lowercase();
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+/// Words that can be heard, by first letter and length in characters, as often as they are said.
+#[derive(Default)]
+struct Heard(BTreeMap<(char, usize), Vec<String>>);
+
+impl Heard {
+    fn learn(&mut self, word: String) {
+        let Some(first) = word.chars().next() else { return };
+        self.0.entry((first, word.chars().count())).or_default().push(word);
+    }
+
+    /// Another word that sounds like it; the word itself where none does.
+    fn instead(&self, word: &str, random: &mut fastrand::Rng) -> String {
+        let Some(first) = word.chars().next() else { return String::new() };
+        let length = word.chars().count();
+        let near = (length - 1..=length + 1).filter_map(|length| self.0.get(&(first, length)));
+        let near: Vec<&String> = near.flatten().filter(|other| *other != word).collect();
+        match near.is_empty() {
+            true => word.to_owned(),
+            false => near[random.usize(..near.len())].clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_schemas::Speaker;
+
+    use super::*;
+    use crate::formats::Need;
+    use crate::labelled::Said;
+
+    fn turn(text: &str) -> LabelledTurn {
+        LabelledTurn {
+            conversation: "c".to_owned(),
+            position: 1,
+            domain: None,
+            utterances: vec![Said { speaker: Speaker::User, text: text.to_owned() }],
+            knowledge: vec!["Kept, as it is.".to_owned()],
+            reply: Some("This, too!".to_owned()),
+            need: Need::None,
+        }
+    }
+
+    #[test]
+    fn a_transcript_without_errors_has_the_words_in_lower_case() {
+        let mut turns = [turn("Isn't the Harbour Inn's bar 'open' at 10:30, please?")];
+        transcribe(&mut turns, 0.0, 1);
+        assert_eq!(turns[0].last(), "isn't the harbour inn's bar open at 10 30 please");
+        assert_eq!(turns[0].knowledge, ["Kept, as it is."]);
+        assert_eq!(turns[0].reply.as_deref(), Some("This, too!"));
+    }
+
+    #[test]
+    fn the_share_of_words_is_lost_or_heard_as_another_that_sounds_like_it() {
+        let said = ["bat", "bath", "boat", "bus", "tram", "train", "trail", "toast"];
+        let mut random = fastrand::Rng::with_seed(3);
+        let text = |random: &mut fastrand::Rng| -> String {
+            (0..40).map(|_| format!("{} ", said[random.usize(..said.len())])).collect()
+        };
+        let texts: Vec<String> = (0..200).map(|_| text(&mut random)).collect();
+        let transcript = |errors: f64, seed: u64| {
+            let mut turns: Vec<LabelledTurn> = texts.iter().map(|text| turn(text)).collect();
+            transcribe(&mut turns, errors, seed);
+            turns.iter().map(|turn| turn.last().to_owned()).collect::<Vec<_>>()
+        };
+        let heard = transcript(0.2, 1);
+        assert_eq!(heard, transcript(0.2, 1));
+        assert_ne!(heard, transcript(0.2, 2));
+        // 8,000 words, 1,600 errors, 400 of them lost: within four standard deviations.
+        let count = heard.iter().map(|text| text.split(' ').count()).sum::<usize>();
+        assert!((7_520..=7_680).contains(&count), "{count}");
+        // Nothing is lost here, but every word is another with its first letter.
+        let mut heard = Heard::default();
+        said.iter().for_each(|word| heard.learn((*word).to_owned()));
+        for word in said {
+            let other = heard.instead(word, &mut random);
+            assert!(other != word && other.starts_with(&word[..1]), "{word} heard as {other}");
+            assert!(other.len().abs_diff(word.len()) <= 1, "{word} heard as {other}");
+        }
+        assert_eq!(heard.instead("zebra", &mut random), "zebra");
+    }
+}

@@ -21,8 +21,8 @@ impl GateArgs {
         }
         say("variant", self.variant.name().to_owned());
         say("out", name_of(&self.out));
-        say("preset", name_of_value(self.preset));
-        say("tokens", name_of_value(self.tokens));
+        say("preset", name_of_value(&self.preset));
+        say("tokens", name_of_value(&self.tokens));
         say("language", self.language.clone());
         say("name", self.name.clone());
         self.licence.iter().for_each(|licence| say("licence", licence.clone()));
@@ -52,7 +52,7 @@ impl GateArgs {
     }
 }
 
-fn name_of_value(value: impl ValueEnum) -> String {
+fn name_of_value(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

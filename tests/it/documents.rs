@@ -13,7 +13,6 @@ const DOCUMENTS: [&str; 21] = [
     "docs/exactly-once.md",
     "docs/explain.md",
     "docs/gate.md",
-    "docs/gate-table.md",
     "docs/generation.md",
     "docs/history.md",
     "docs/kafka.md",

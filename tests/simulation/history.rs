@@ -6,10 +6,19 @@
 //! echo is only remembered. More entries than the history holds: the one with the earliest event
 //! time leaves, the lower offset where two are equal, never the one just added (recency alone
 //! decides: the simulation weighs relevance with 0).
+//!
+//! Which entries lie in which cluster and chain depends on all that came before, and so these are
+//! kept here by the operators' own code, without a crash, a restore or a scope that ever leaves
+//! memory: what the engine has in the end must be the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::chains::Chains;
+use turnstream_operators::history::clusters::Clusters;
+use turnstream_operators::history::likeness::Signature;
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
     EntryId, EventTime, HistoryEntry, InputId, Outcome, Passage, RecordedReason, Response,
     ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId,
@@ -23,6 +32,10 @@ use crate::workload::{By, Said, Sent};
 pub(crate) struct History {
     pub(crate) entries: BTreeMap<EntryId, HistoryEntry>,
     pub(crate) record: ScopeRecord,
+    clusters: Clusters,
+    chains: Chains,
+    /// What each entry is compared by, by offset.
+    texts: BTreeMap<i64, Signature>,
     /// The ids of all its turns so far.
     seen: BTreeSet<String>,
 }
@@ -118,6 +131,11 @@ impl History {
         };
         if let Some(entry) = waiting {
             spoken(entry);
+            let (at, now) = (entry.input.offset, Similarity::by_words().of_entry(entry));
+            if let Some(before) = self.texts.insert(at, now.clone()) {
+                self.clusters.replace(at, &before, &now);
+            }
+            self.note_structure();
         } else {
             let mut own = entry(sent, said, None);
             spoken(&mut own);
@@ -127,6 +145,7 @@ impl History {
 
     fn insert(&mut self, entry: HistoryEntry, max_entries: usize) {
         let id = entry.input.entry_id();
+        self.join(&entry);
         self.entries.insert(id, entry);
         while self.entries.len() > max_entries {
             let others = self.entries.iter().filter(|(of, _)| **of != id);
@@ -134,7 +153,28 @@ impl History {
             let leaves = oldest.map_or(id, |(of, _)| *of);
             self.entries.remove(&leaves);
             self.record.evictions += 1;
+            if let Some(text) = self.texts.remove(&leaves.offset) {
+                self.clusters.remove(leaves.offset, &text);
+                self.chains.remove(leaves.offset);
+            }
         }
+        self.note_structure();
+    }
+
+    fn join(&mut self, entry: &HistoryEntry) {
+        let config = HistoryConfig::default();
+        let (at, text) = (entry.input.offset, Similarity::by_words().of_entry(entry));
+        let query = entry.query.as_deref().unwrap_or_default();
+        let refers_back = Lexicon::of_text(query).refers_back(query);
+        self.clusters.insert(at, &text, &config.clusters);
+        let text_of = |at| self.texts.get(&at);
+        self.chains.insert(at, &text, refers_back, text_of, &config.chains);
+        self.texts.insert(at, text);
+    }
+
+    fn note_structure(&mut self) {
+        (self.record.categories, self.record.next_cluster) = self.clusters.records();
+        (self.record.chains, self.record.next_chain) = self.chains.records();
     }
 }
 
@@ -177,7 +217,8 @@ fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
         response: None,
         response_turn_id: None,
         event_time: EventTime(said.time_ms),
-        embedding: None,
+        vector: None,
+        importance: None,
         extra: serde_json::Map::new(),
     }
 }

@@ -257,7 +257,7 @@ impl Ranked<'_> {
             Ranker::Bm25(statistics, bags) => {
                 let asked: Bag<String> = terms(question).into_iter().collect();
                 let scores = bags.iter().map(|bag| statistics.bm25(&asked, bag));
-                by_score(scores.collect())
+                by_score(&scores.collect::<Vec<f64>>())
             }
             Ranker::Held(database) => self.places(database, question),
             Ranker::Rebuilt(database) => self.places(database, question),
@@ -280,7 +280,7 @@ impl Ranked<'_> {
 }
 
 /// Places by falling score; of equal ones the later.
-fn by_score(scores: Vec<f64>) -> Vec<usize> {
+fn by_score(scores: &[f64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..scores.len()).collect();
     places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(b.cmp(a)));
     places

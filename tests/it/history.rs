@@ -21,9 +21,9 @@ fn json(args: &[&str]) -> Value {
 /// Replays the conversation with room for six entries: its responses, and where its changes are.
 fn replayed(folder: &Path) -> (Vec<Response>, PathBuf, PathBuf) {
     let file = |name: &str| folder.join(name);
-    std::fs::write(file("log.jsonl"), CONVERSATION).unwrap();
+    std::fs::write(file("log.jsonl"), CONVERSATION).expect("a file");
     std::fs::write(file("six.toml"), "[history]\nmax_entries = 6\nwindow_utterances = 6\n")
-        .unwrap();
+        .expect("a file");
     let path = |name: &str| file(name).display().to_string();
     json(&[
         "replay",
@@ -38,7 +38,7 @@ fn replayed(folder: &Path) -> (Vec<Response>, PathBuf, PathBuf) {
         &path("history.jsonl"),
         "--json",
     ]);
-    let responses = std::fs::read_to_string(file("out.jsonl")).unwrap();
+    let responses = std::fs::read_to_string(file("out.jsonl")).expect("a file");
     let responses = responses.lines().map(|line| serde_json::from_str(line).expect("a response"));
     (responses.collect(), file("history.jsonl"), file("six.toml"))
 }

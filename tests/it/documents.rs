@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 22] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -15,6 +15,7 @@ const DOCUMENTS: [&str; 21] = [
     "docs/gate.md",
     "docs/generation.md",
     "docs/history.md",
+    "docs/history-table.md",
     "docs/kafka.md",
     "docs/knowledge.md",
     "docs/views.md",

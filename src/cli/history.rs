@@ -23,6 +23,11 @@ const POLL: Duration = Duration::from_millis(100);
 /// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
 /// weights, and which entries left and why.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream history show --changes history.jsonl
+  turnstream history show c-17 --changes history.jsonl
+  turnstream history export --data conversations --out histories.jsonl")]
 pub struct Args {
     /// What is done with them.
     #[command(subcommand)]

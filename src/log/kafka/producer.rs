@@ -19,7 +19,7 @@ use super::{KafkaConfig, REQUEST_TIMEOUT};
 const SLICE: Duration = Duration::from_micros(500);
 
 /// How long one call of an abort may take before deliveries are heard again.
-const ABORT_SLICE: Duration = Duration::from_millis(20);
+pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 
 /// Commits outcomes with the positions behind them.
 pub struct KafkaProducer {

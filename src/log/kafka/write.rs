@@ -19,7 +19,7 @@ use super::super::write::{Stretch, Writer, Written};
 use super::super::{LogError, Topic};
 use super::errors::{self, failed};
 use super::membership::Membership;
-use super::producer::take_id;
+use super::producer::{ABORT_SLICE, take_id};
 use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings, topics};
 
 /// How long one wait for deliveries takes.
@@ -176,9 +176,30 @@ impl KafkaWriter {
                 Ok(()) => return Ok(()),
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && Instant::now() < deadline => {}
-                Err(source) => return Err(self.failed(source)),
+                Err(source) => return Err(self.uncommitted(source, deadline)),
             }
         }
+    }
+
+    /// Why a transaction was not committed. A broker may answer who is being fenced with an error
+    /// that says nothing; where the transaction is to be aborted, what it says to that is asked for.
+    fn uncommitted(&self, source: KafkaError, deadline: Instant) -> LogError {
+        let asks = matches!(&source, KafkaError::Transaction(error) if error.txn_requires_abort());
+        while asks {
+            match self.client.abort_transaction(ABORT_SLICE) {
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline =>
+                {
+                    // The client waits for us to hear of every record.
+                    self.client.poll(SLICE);
+                }
+                Err(KafkaError::Transaction(error)) if error.is_fatal() => {
+                    return self.failed(KafkaError::Transaction(error));
+                }
+                _ => break,
+            }
+        }
+        self.failed(source)
     }
 }
 

@@ -184,8 +184,12 @@ impl KafkaWriter {
     /// Why a transaction was not committed. A broker may answer who is being fenced with an error
     /// that says nothing; where the transaction is to be aborted, what it says to that is asked for.
     fn uncommitted(&self, source: KafkaError, deadline: Instant) -> LogError {
-        let asks = matches!(&source, KafkaError::Transaction(error) if error.txn_requires_abort());
-        while asks {
+        let aborts =
+            matches!(&source, KafkaError::Transaction(error) if error.txn_requires_abort());
+        if !aborts {
+            return self.failed(source);
+        }
+        loop {
             match self.client.abort_transaction(ABORT_SLICE) {
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && Instant::now() < deadline =>

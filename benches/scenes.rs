@@ -139,6 +139,7 @@ pub(crate) fn grounded() -> Vec<Grounded> {
         turn: turn.turn,
         demand: turn.demand,
         plan: Plan::default(),
+        history: Vec::new(),
     };
     retrieved().into_iter().map(grounded).collect()
 }

@@ -219,6 +219,7 @@ fn evidence(
         persona: None,
         relevance: Score::new(found.score.clamp(0.0, 1.0)),
         consistency: None,
+        attention: None,
         selected: false,
     }))
 }

@@ -366,6 +366,7 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
         document: None,
         persona: None,
         consistency: None,
+        attention: None,
         selected: false,
     }
 }

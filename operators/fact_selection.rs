@@ -164,7 +164,7 @@ fn without_facts<'scope>(
 
 fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
     let plan = sources(&turn.candidates);
-    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence }
+    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history: Vec::new() }
 }
 
 /// The sources that gave candidates, and the persona where it was asked, in the order of asking:

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
-    InputId, ModelUsed, Outcome, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage, Topics,
-    Turn, TurnId,
+    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage,
+    Topics, Turn, TurnId,
 };
 
 use crate::history::reconstruction::Reconstructed;
@@ -59,6 +59,15 @@ pub struct Recalled {
     pub relevance: Score,
     /// The weight that eviction would give it, 0..=1.
     pub weight: Score,
+    /// Which of its passages is most like the query, where it has any (DH-RAG eq 21).
+    pub passage: Option<usize>,
+}
+
+impl Recalled {
+    /// The passage that is most like the query, where the entry has any.
+    pub fn best_passage(&self) -> Option<&Passage> {
+        self.entry.passages.get(self.passage?)
+    }
 }
 
 /// A user turn with the history it is answered from. Immutable from recall on.
@@ -95,6 +104,13 @@ impl TurnContext {
     /// What is searched with: q'_t where the query was completed, else its words as they came.
     pub fn completed_query(&self) -> &str {
         self.reconstructed.as_ref().map_or(self.query(), |it| &it.query)
+    }
+
+    /// What was recalled and is not in the dialogue, each with its place.
+    pub fn out_of_sight(&self) -> impl Iterator<Item = (usize, &Recalled)> {
+        let in_sight = |turn_id| self.dialogue.iter().any(|said| &said.turn_id == turn_id);
+        let recalled = self.recalled.iter().enumerate();
+        recalled.filter(move |(_, recalled)| !in_sight(&recalled.entry.turn_id))
     }
 
     /// The lexicon of the current user turn's language.
@@ -237,6 +253,21 @@ pub struct Grounded {
     pub plan: Plan,
     /// What they gave, selected evidence first in its order.
     pub evidence: Vec<Evidence>,
+    /// What was recalled beyond the dialogue, weighed against the evidence; empty where nothing was
+    /// weighed.
+    pub history: Vec<Attended>,
+}
+
+/// An entry that was recalled, weighed among everything that the response could be made from
+/// (DH-RAG eq 6).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attended {
+    /// Its place in [`TurnContext::recalled`].
+    pub place: usize,
+    /// Its share of the attention, 0..=1.
+    pub attention: Score,
+    /// Whether there is no room for it.
+    pub left_out: bool,
 }
 
 impl Grounded {
@@ -244,7 +275,20 @@ impl Grounded {
     /// does not have is still told.
     pub fn without_knowledge(turn: Gated) -> Self {
         let demand = Demand { missing: turn.missing.to_vec(), ..Demand::default() };
-        Self { turn, demand, plan: Plan::default(), evidence: Vec::new() }
+        let (plan, evidence, history) = Default::default();
+        Self { turn, demand, plan, evidence, history }
+    }
+
+    /// The entries that were recalled from beyond the dialogue and that there is room for: by
+    /// falling attention where they were weighed, else as they were recalled.
+    pub fn earlier_exchanges(&self) -> Vec<&Recalled> {
+        let context = &self.turn.context;
+        if self.history.is_empty() {
+            return context.out_of_sight().map(|(_, recalled)| recalled).collect();
+        }
+        let mut kept: Vec<&Attended> = self.history.iter().filter(|it| !it.left_out).collect();
+        kept.sort_by(|a, b| b.attention.get().total_cmp(&a.attention.get()));
+        kept.into_iter().filter_map(|attended| context.recalled.get(attended.place)).collect()
     }
 }
 

@@ -11,7 +11,8 @@
 //! 8. [`persona_retrieval`]: sentences of the turn's persona, where it has one;
 //! 9. [`document_retrieval`]: passages of documents, where there are any;
 //! 10. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
-//! 11. [`generation`]: the response.
+//! 11. [`integration`]: evidence and history weighed together, and cut to what there is room for;
+//! 12. [`generation`]: the response.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
@@ -60,6 +61,8 @@ pub mod document_retrieval;
 pub mod documents;
 
 pub mod fact_selection;
+
+pub mod integration;
 
 pub mod generation;
 

@@ -385,6 +385,7 @@ fn evidence(sentence: &Sentence<'_>, found: &Fused, config: &PersonaRetrievalCon
         }),
         relevance: score(found.score),
         consistency: None,
+        attention: None,
         selected: false,
     }
 }

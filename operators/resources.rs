@@ -10,6 +10,7 @@ use crate::call::CallShell;
 use crate::documents::SearchDocuments;
 use crate::form::Form;
 use crate::gate::learned::LearnedGate;
+use crate::integration::Attention;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
@@ -48,6 +49,8 @@ pub struct Resources {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// What facts are ranked by in meaning, where they have vectors.
     pub meaning: Option<FactMeaning>,
+    /// Trained weights of attention, where the configuration names some.
+    pub attention: Option<Arc<Attention>>,
     /// What scores pairs of texts, where it is configured.
     pub score: Option<Arc<Score>>,
 }

@@ -90,6 +90,7 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
         via: turnstream_schemas::RecalledVia::Relevance,
         relevance: Score::new(0.5),
         weight: Score::new(0.9),
+        passage: None,
     }
 }
 
@@ -142,6 +143,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         meaning: None,
         gate: None,
         score: None,
+        attention: None,
     }
 }
 

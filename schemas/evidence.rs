@@ -92,7 +92,12 @@ pub struct Evidence {
     /// Consistency with the response, 0..=1, where it was judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Score>,
-    /// Whether fact selection chose it; selected evidence stands first, in its order. A sentence of
-    /// a persona is selected only where what wrote the response was shown it.
+    /// Its share of the attention among all evidence and history that the response could be made
+    /// from, 0..=1, where it was weighed (DH-RAG eq 6). Together they are 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Score>,
+    /// Whether the response was made from it; selected evidence stands first, in the order of fact
+    /// selection, but for what there was no room for. A sentence of a persona is selected only where
+    /// what wrote the response was shown it.
     pub selected: bool,
 }

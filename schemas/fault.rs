@@ -34,13 +34,15 @@ pub enum Stage {
     DocumentRetrieval,
     /// Up to twenty facts in order.
     FactSelection,
+    /// Evidence and history weighed together, and cut to what there is room for.
+    Integration,
     /// The response.
     Generation,
 }
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -52,6 +54,7 @@ impl Stage {
         Self::PersonaRetrieval,
         Self::DocumentRetrieval,
         Self::FactSelection,
+        Self::Integration,
         Self::Generation,
     ];
 
@@ -69,6 +72,7 @@ impl Stage {
             Self::PersonaRetrieval => "persona_retrieval",
             Self::DocumentRetrieval => "document_retrieval",
             Self::FactSelection => "fact_selection",
+            Self::Integration => "integration",
             Self::Generation => "generation",
         }
     }

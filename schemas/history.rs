@@ -130,6 +130,21 @@ pub struct RecalledTurn {
     pub relevance: Option<Score>,
     /// The weight that eviction would give it at recall, 0..=1.
     pub weight: Score,
+    /// The one of its passages that is most like the query (DH-RAG eq 21), where it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passage: Option<EvidenceId>,
+    /// Its share of the attention among all evidence and history that the response could be made
+    /// from, 0..=1, where it was weighed (DH-RAG eq 6). Entries of the dialogue's window are not:
+    /// the response is made from them anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Score>,
+    /// Whether it was weighed and left out, for want of room.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub left_out: bool,
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// Why an entry left the history.

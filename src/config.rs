@@ -24,6 +24,7 @@ use turnstream_operators::gate::GateConfig;
 use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
+use turnstream_operators::integration::IntegrationConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
@@ -87,6 +88,8 @@ pub struct Config {
     pub document_retrieval: DocumentRetrievalConfig,
     /// Which candidates a response may be made of.
     pub fact_selection: FactSelectionConfig,
+    /// How evidence and history are weighed together.
+    pub integration: IntegrationConfig,
     /// How a response is put into words.
     pub generation: GenerationConfig,
     /// Which graph of facts is asked.

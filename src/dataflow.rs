@@ -10,7 +10,7 @@
 //!             │            │  fact retrieval ──▶ persona retrieval ──▶ document retrieval
 //!             │            │                            ┌────────────────────┘
 //!             │            │                            ▼
-//!             │            │                     fact selection ──▶ generation
+//!             │            │            fact selection ──▶ integration ──▶ generation
 //!             │            │                                            │
 //!             │            └──── feedback: history update, eviction ◀───┤
 //!             ▼                                                         ▼
@@ -31,6 +31,7 @@ use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
 use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
+use turnstream_operators::integration::integration;
 use turnstream_operators::persona_retrieval::persona_retrieval;
 use turnstream_operators::query_production::query_production;
 use turnstream_operators::resources::Resources;
@@ -70,7 +71,8 @@ pub fn dialogue<'scope>(
     let no = no.concat(unneeded.map(|turn| turn.turn));
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
-    let (drafted, generation_faults) = generation(grounded, config.generation, means);
+    let (integrated, integration_faults) = integration(grounded, config.integration, means);
+    let (drafted, generation_faults) = generation(integrated, config.generation, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
     let faults = [
@@ -83,6 +85,7 @@ pub fn dialogue<'scope>(
         document_faults,
         later_faults,
         selection_faults,
+        integration_faults,
         generation_faults,
     ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));

@@ -20,6 +20,7 @@ use crate::knowledge::{CACHE_VARIABLE, cache_folder};
 use crate::metrics::{Metrics, RemoteMetrics, Task};
 
 pub mod answers;
+pub mod attention;
 pub mod batch;
 pub mod bench;
 pub mod bert;

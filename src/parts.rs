@@ -11,6 +11,7 @@ use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
+use turnstream_operators::integration::Attention;
 use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_operators::model::{Embed, Listener, Score};
 use turnstream_operators::prompted::{LanguageModels, PromptError, Prompts};
@@ -25,6 +26,7 @@ use crate::log::Topic;
 use crate::meaning::{Meaning, MeaningError};
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;
+use crate::model::attention::AttentionError;
 use crate::model::gate::GateError;
 use crate::model::language::{self, AnswerFiles, LanguageModelError};
 use crate::model::{self, ModelError, Started};
@@ -50,6 +52,8 @@ pub struct Parts {
     pub meaning: Meaning,
     /// The trained gate, where the gate is learned.
     pub gate: Option<Arc<dyn LearnedGate>>,
+    /// Trained weights of attention, where they are configured.
+    pub attention: Option<Arc<Attention>>,
     /// What turns texts into vectors, where it is configured.
     pub embed: Option<Arc<Embed>>,
     /// What scores pairs of texts, where it is configured.
@@ -82,6 +86,9 @@ pub enum PartsError {
     /// The trained gate cannot be used.
     #[error(transparent)]
     Gate(#[from] GateError),
+    /// Trained weights of attention cannot be used.
+    #[error(transparent)]
+    Attention(#[from] AttentionError),
     /// A prompt cannot be used.
     #[error(transparent)]
     Prompt(#[from] PromptError),
@@ -112,8 +119,11 @@ impl Parts {
         let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;
         let gate = model::gate::configured(&config.gate)?;
+        let attention =
+            model::attention::configured(&config.integration, meaning.identity.as_ref())?;
         Ok(Self {
             gate,
+            attention,
             meaning,
             embed,
             score,
@@ -136,6 +146,7 @@ impl Parts {
             listener: None,
             meaning: Meaning::none(),
             gate: None,
+            attention: None,
             embed: None,
             score: None,
             cache: Arc::<MemoryCache>::default(),
@@ -222,6 +233,7 @@ impl Parts {
             prompts: self.prompts.clone(),
             listener: self.listener.clone(),
             gate: self.gate.clone(),
+            attention: self.attention.clone(),
             embed: self.embed.clone(),
             encoder: self.meaning.encoder.clone(),
             meaning: self.meaning.of_facts(),

@@ -115,6 +115,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
         listener: None,
         embed: None,
         gate: None,
+        attention: None,
         score: None,
         cache: Arc::<MemoryCache>::default(),
         metrics: Metrics::default(),

@@ -40,6 +40,7 @@ pub(crate) fn parts() -> Parts {
         listener: None,
         embed: None,
         gate: None,
+        attention: None,
         score: None,
         metrics: Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

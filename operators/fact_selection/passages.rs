@@ -76,6 +76,7 @@ mod tests {
             persona: None,
             relevance: Score::new(relevance),
             consistency: None,
+            attention: None,
             selected,
         }
     }

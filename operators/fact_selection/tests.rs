@@ -22,6 +22,7 @@ fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
         document: None,
         persona: None,
         consistency: None,
+        attention: None,
         selected: false,
     }
 }

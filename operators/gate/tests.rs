@@ -267,6 +267,7 @@ fn after_retrieval_the_model_reads_what_was_found() {
             persona: None,
             relevance: Score::new(0.5),
             consistency: None,
+            attention: None,
             selected: false,
         };
         let candidates = Candidates { passages: vec![evidence], ..Candidates::default() };

@@ -19,7 +19,9 @@ use crate::call::{Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::knowledge::Knowledge;
 use crate::model::{GenerateRequest, Generated, Listener};
-use crate::prompted::material::{of_context, of_evidence, of_persona, of_queries, of_topics};
+use crate::prompted::material::{
+    of_context, of_evidence, of_persona, of_queries, of_recalled, of_topics,
+};
 use crate::prompted::{Asking, Prompter, Slot, Thinking, think_first};
 use crate::stage::instead;
 
@@ -86,6 +88,7 @@ pub(super) fn fill(turn: &Grounded, slot: Slot) -> String {
         Slot::Topics => of_topics(&demand.topics, &demand.thoughts.topics),
         Slot::Persona => of_persona(&turn.turn.context, &turn.evidence),
         Slot::Facts | Slot::Passages => of_evidence(slot, &turn.evidence),
+        Slot::Recalled => of_recalled(&turn.turn.context, turn.earlier_exchanges()),
         _ => of_context(&turn.turn.context, slot),
     }
 }

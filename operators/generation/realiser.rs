@@ -293,16 +293,10 @@ impl<'a> Turn<'a> {
         Some(format!("Earlier you asked about {topic}."))
     }
 
-    /// The weightiest entry that was recalled for its relevance and is out of sight by now.
+    /// The entry with the most attention that was recalled for its relevance and is out of sight by now.
     pub(super) fn relevant_recall(&self) -> Option<&'a Recalled> {
-        let context = &self.grounded.turn.context;
-        context.recalled.iter().find(|recalled| {
-            let in_sight = context
-                .dialogue
-                .iter()
-                .any(|utterance| utterance.turn_id == recalled.entry.turn_id);
-            recalled.via != RecalledVia::Recent && !in_sight
-        })
+        let earlier = self.grounded.earlier_exchanges();
+        earlier.into_iter().find(|recalled| recalled.via != RecalledVia::Recent)
     }
 
     /// The topic of an earlier query: a concept of the demand or the turn that it names too.

@@ -38,6 +38,7 @@ fn evidence(fact: &str, relevance: f64) -> Evidence {
         document: None,
         persona: None,
         consistency: None,
+        attention: None,
         selected: true,
     }
 }
@@ -48,6 +49,7 @@ fn grounded(context: crate::flow::TurnContext, facts: &[&str]) -> (Grounded, Arc
         turn: gated(context, &graph),
         demand: Demand::default(),
         plan: Plan::default(),
+        history: Vec::new(),
         evidence: facts.iter().map(|fact| evidence(fact, 0.5)).collect(),
     };
     (grounded, graph)

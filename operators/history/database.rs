@@ -16,6 +16,7 @@ use super::cache::{CacheChange, Cached};
 use super::chains::Chains;
 use super::clusters::Clusters;
 use super::eviction::{Weighted, evict};
+use super::hierarchy::best_passage;
 use super::importance::importance;
 use super::likeness::Signature;
 use super::recall::{Found, Searched, find};
@@ -238,7 +239,8 @@ impl Database {
 
     /// Recalls entries for a query: those of the window as recent, the latest first, then of the
     /// older ones those that the configured method finds, by falling relevance.
-    pub fn recall(&self, query: &Signature, config: &HistoryConfig) -> Vec<Recalled> {
+    pub fn recall(&self, query: &Signature, rules: &Remembering<'_>) -> Vec<Recalled> {
+        let config = rules.config;
         let relevance = self.relevance(query, config);
         let recalled = |held: &Held, via, found: Option<Found>| {
             let weighted = self.weigh(held, &relevance, config);
@@ -247,6 +249,7 @@ impl Database {
                 via,
                 relevance: Score::new(found.map_or(weighted.relevance, |found| found.score)),
                 weight: Score::new(weighted.weight),
+                passage: best_passage(&held.entry, query, rules.similarity),
             }
         };
         let window = config.window_utterances.div_ceil(2);

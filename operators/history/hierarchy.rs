@@ -1,5 +1,5 @@
-//! Hierarchical matching: category → summary → entry, by a beam per level (DH-RAG eq 18–21 and
-//! Algorithm 1; the equations write argmax, the algorithm keeps sets).
+//! Hierarchical matching: category → summary → entry → its best passage, by a beam per level (DH-RAG
+//! eq 18–21 and Algorithm 1; the equations write argmax, the algorithm keeps sets).
 //!
 //! A category is matched by the sum of its entries. A group is matched by its summary: the entry
 //! that is most like all the others, and the concepts that they share. Only the entries below the
@@ -11,6 +11,7 @@ use turnstream_schemas::HistoryEntry;
 
 use super::clusters::{Clusters, Group};
 use super::likeness::{Signature, hash_of};
+use super::similarity::Similarity;
 use crate::language::Lexicon;
 use crate::terms::terms;
 
@@ -74,6 +75,23 @@ pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>
     let likenesses = members.map(|(at, text)| (at, group.centroid().likeness(text)));
     let central = likenesses.reduce(|best, next| if next.1 > best.1 { next } else { best });
     central.map(|(at, _)| at)
+}
+
+/// The last level: which of an entry's passages is most like the query (eq 21); of equals the
+/// first, and `None` where it has none.
+pub fn best_passage(
+    entry: &HistoryEntry,
+    query: &Signature,
+    similarity: &Similarity,
+) -> Option<usize> {
+    let last = entry.passages.len().checked_sub(1)?;
+    if last == 0 {
+        return Some(0);
+    }
+    let likeness = |text: &str| similarity.of_query(text).likeness(query);
+    let likenesses = entry.passages.iter().map(|passage| likeness(&passage.text)).enumerate();
+    let best = likenesses.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map(|(place, _)| place)
 }
 
 /// What stands for the entries of a group: an extract, no words but theirs.

@@ -85,6 +85,11 @@ impl Terms {
         })
     }
 
+    /// The cosine of two texts' terms, 0..=1; 0 where one has none.
+    pub fn likeness(&self, other: &Self) -> f64 {
+        cosine(self.dot(other), self.squared, other.squared)
+    }
+
     fn dot(&self, other: &Self) -> i64 {
         let products = self.shared(other).map(|(a, b)| i64::from(a.weight) * i64::from(b.weight));
         products.sum()
@@ -157,10 +162,7 @@ impl Signature {
     /// How alike two texts are, 0..=1: the cosine of their vectors where both have one of the same
     /// encoder (0 where it is below), of their terms otherwise; 0 where one says nothing.
     pub fn likeness(&self, other: &Self) -> f64 {
-        self.likeness_in_meaning(other).unwrap_or_else(|| {
-            let (ours, theirs) = (&self.terms, &other.terms);
-            cosine(ours.dot(theirs), ours.squared, theirs.squared)
-        })
+        self.likeness_in_meaning(other).unwrap_or_else(|| self.terms.likeness(&other.terms))
     }
 
     /// The cosine of the vectors of two texts, 0 where it is below; `None` unless both have one of

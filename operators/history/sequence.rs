@@ -244,7 +244,7 @@ impl Sequence {
             event_time: turn.event_time,
             dialogue,
             reconstructed: self.database.reconstruct(&turn.turn.text, &rules.config),
-            recalled: self.database.recall(&query, &rules.config),
+            recalled: self.database.recall(&query, &rules.remembering()),
         }
     }
 
@@ -372,12 +372,19 @@ fn recorded(turn: &ArrivedTurn, reason: RecordedReason, evicted: Vec<Evicted>) -
 fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Response {
     let Drafted { grounded, draft } = drafted;
     let recalled = grounded.turn.context.recalled.iter();
-    let history = recalled.map(|recalled| RecalledTurn {
-        turn_id: recalled.entry.turn_id.clone(),
-        via: recalled.via,
-        relevance: Some(recalled.relevance),
-        weight: recalled.weight,
+    let history = recalled.enumerate().map(|(place, recalled)| {
+        let attended = grounded.history.iter().find(|attended| attended.place == place);
+        RecalledTurn {
+            turn_id: recalled.entry.turn_id.clone(),
+            via: recalled.via,
+            relevance: Some(recalled.relevance),
+            weight: recalled.weight,
+            passage: recalled.best_passage().map(|passage| passage.id.clone()),
+            attention: attended.map(|attended| attended.attention),
+            left_out: attended.is_some_and(|attended| attended.left_out),
+        }
     });
+    let history = history.collect();
     Response {
         schema_version: SCHEMA_VERSION,
         response_id: turn.input.response_id(),
@@ -387,7 +394,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         user_id: turn.turn.user_id.clone(),
         turn_id: turn.turn_id.clone(),
         text: draft.text,
-        history: history.collect(),
+        history,
         gate: grounded.turn.gate,
         demand: grounded.demand,
         plan: grounded.plan,

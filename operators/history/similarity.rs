@@ -1,5 +1,6 @@
-//! What the texts of a history are compared by: an encoder where one is configured that can be
-//! called in place, and their words.
+//! What the texts of a history are compared by: what an encoder makes of them, where one is
+//! configured, and their words. One that has to be waited for is not asked here: its vectors come from
+//! [`preparation`](super::preparation).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ pub struct Similarity(Option<Meaning>);
 
 #[derive(Clone)]
 struct Meaning {
-    encoder: Arc<dyn Encoder>,
+    /// `None` where it has to be waited for.
+    encoder: Option<Arc<dyn Encoder>>,
     /// Name and fingerprint, as entries keep them.
     identity: Arc<str>,
 }
@@ -29,11 +31,22 @@ impl Similarity {
     /// By what an encoder makes of texts that takes microseconds; by words where it knows nothing
     /// in them, or fails.
     pub fn by_meaning(encoder: Arc<dyn Encoder>) -> Self {
-        let identity = format!("{}/{:016x}", encoder.name(), encoder.fingerprint()).into();
-        Self(Some(Meaning { encoder, identity }))
+        let identity = identity(encoder.name(), encoder.fingerprint());
+        Self(Some(Meaning { encoder: Some(encoder), identity }))
     }
 
-    /// What a query is compared by.
+    /// By the vectors of an encoder that has to be waited for, named by its name and fingerprint; by
+    /// words while a text has none.
+    pub fn by_awaited_meaning(name: &str, fingerprint: u64) -> Self {
+        Self(Some(Meaning { encoder: None, identity: identity(name, fingerprint) }))
+    }
+
+    /// Whether vectors come from elsewhere.
+    pub fn is_awaited(&self) -> bool {
+        self.0.as_ref().is_some_and(|meaning| meaning.encoder.is_none())
+    }
+
+    /// What a query, or a passage, is compared by.
     pub fn of_query(&self, text: &str) -> Signature {
         Signature::of([text]).with(self.vector(text))
     }
@@ -41,31 +54,49 @@ impl Similarity {
     /// What an entry is compared by: query and response as one text. Its vector is the one that it
     /// keeps where it has one of this encoder.
     pub fn of_entry(&self, entry: &HistoryEntry) -> Signature {
-        let vector = self.0.as_ref().and_then(|Meaning { identity, .. }| {
-            let kept = entry.vector.as_ref().filter(|kept| *kept.encoder == **identity);
-            kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)))
-        });
+        let kept = entry.vector.as_ref().filter(|_| self.has_vector(entry));
+        let vector = kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)));
         let said = [entry.query.as_deref(), entry.response.as_deref()];
         Signature::of(said.into_iter().flatten()).with(vector)
     }
 
-    /// The vector that an entry is to keep.
+    /// Whether an entry keeps a vector of this encoder.
+    pub fn has_vector(&self, entry: &HistoryEntry) -> bool {
+        let vectors = self.0.as_ref().zip(entry.vector.as_ref());
+        vectors.is_some_and(|(meaning, kept)| *kept.encoder == *meaning.identity)
+    }
+
+    /// The vector that an entry is to keep; `None` where it comes later, or nothing is known.
     pub fn vector_of(&self, entry: &HistoryEntry) -> Option<EntryVector> {
+        self.kept(&self.vector(&text_of(entry)?)?)
+    }
+
+    /// A vector of this encoder as entries keep it.
+    pub fn kept(&self, vector: &Vector) -> Option<EntryVector> {
         let Meaning { identity, .. } = self.0.as_ref()?;
-        let vector = match (&entry.query, &entry.response) {
-            (Some(query), Some(response)) => self.vector(&format!("{query}\n{response}")),
-            (Some(said), None) | (None, Some(said)) => self.vector(said),
-            (None, None) => None,
-        }?;
         let numbers = RoundedVector(Arc::clone(vector.numbers()));
         Some(EntryVector { encoder: identity.to_string(), numbers })
     }
 
     fn vector(&self, text: &str) -> Option<Vector> {
-        let Meaning { encoder, .. } = self.0.as_ref()?;
+        let encoder = self.0.as_ref()?.encoder.as_ref()?;
         let mut numbers = Vec::with_capacity(encoder.dimensions());
         encoder.encode(&[text], &mut numbers).ok()?;
         Vector::of(&numbers)
+    }
+}
+
+/// An encoder's name and fingerprint, as entries keep them.
+fn identity(name: &str, fingerprint: u64) -> Arc<str> {
+    format!("{name}/{fingerprint:016x}").into()
+}
+
+/// What an entry's vector is made from: query and response as one text.
+pub fn text_of(entry: &HistoryEntry) -> Option<String> {
+    match (&entry.query, &entry.response) {
+        (Some(query), Some(response)) => Some(format!("{query}\n{response}")),
+        (Some(said), None) | (None, Some(said)) => Some(said.clone()),
+        (None, None) => None,
     }
 }
 

@@ -1,12 +1,12 @@
 //! What a turn brings into prompts, each slot behind its fence; and, the other way, concepts of the
 //! graph for the names that a model answers.
 
-use turnstream_schemas::{Evidence, Queries, Speaker, Topics};
+use turnstream_schemas::{Evidence, Queries, Score, Speaker, Topics};
 
 use super::fence::fenced;
 use super::one_line;
 use super::template::Slot;
-use crate::flow::TurnContext;
+use crate::flow::{Recalled, TurnContext};
 use crate::knowledge::{ConceptId, View};
 use crate::language::Lexicon;
 use crate::linking::{LinkingConfig, link};
@@ -14,7 +14,7 @@ use crate::linking::{LinkingConfig, link};
 /// The dialogue and what was recalled: the slots that every stage fills. Nothing for the others.
 pub fn of_context(context: &TurnContext, slot: Slot) -> String {
     let name = slot.name();
-    let (user, you) = speakers(context);
+    let [user, you, _] = names(context);
     match slot {
         Slot::Dialogue => fenced(
             name,
@@ -23,30 +23,34 @@ pub fn of_context(context: &TurnContext, slot: Slot) -> String {
                 format!("{who}: {}", said.text)
             }),
         ),
-        Slot::Recalled => {
-            let in_window = |turn_id| context.dialogue.iter().any(|said| &said.turn_id == turn_id);
-            let earlier = context.recalled.iter().map(|recalled| &recalled.entry);
-            let earlier = earlier.filter(|entry| !in_window(&entry.turn_id));
-            fenced(
-                name,
-                earlier.map(|entry| {
-                    let said = [(user, &entry.query), (you, &entry.response)].into_iter();
-                    let said =
-                        said.filter_map(|(who, text)| Some(format!("{who}: {}", text.as_ref()?)));
-                    said.collect::<Vec<_>>().join(" / ")
-                }),
-            )
-        }
+        Slot::Recalled => of_recalled(context, context.out_of_sight().map(|(_, it)| it)),
         _ => String::new(),
     }
 }
 
-/// How the two who speak are called.
-fn speakers(context: &TurnContext) -> (&'static str, &'static str) {
+/// Earlier exchanges, in this order: what was said, and the passage that the answer was made with.
+pub fn of_recalled<'r>(
+    context: &TurnContext,
+    recalled: impl IntoIterator<Item = &'r Recalled>,
+) -> String {
+    let [user, you, known] = names(context);
+    let lines = recalled.into_iter().map(|recalled| {
+        let entry = &recalled.entry;
+        let said = [(user, entry.query.as_deref()), (you, entry.response.as_deref())];
+        let passage = recalled.best_passage().map(|passage| &*passage.text);
+        let said = said.into_iter().chain([(known, passage)]);
+        let said = said.filter_map(|(who, text)| Some(format!("{who}: {}", text?)));
+        said.collect::<Vec<_>>().join(" / ")
+    });
+    fenced(Slot::Recalled.name(), lines)
+}
+
+/// How the two who speak are called, and what was known.
+fn names(context: &TurnContext) -> [&'static str; 3] {
     if context.lexicon().language() == Lexicon::chinese().language() {
-        ("用户", "你")
+        ["用户", "你", "依据"]
     } else {
-        ("user", "you")
+        ["user", "you", "known"]
     }
 }
 
@@ -91,10 +95,9 @@ pub fn numbered<'e>(
 
 /// Selected facts, or selected passages with their titles.
 pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
-    let selected =
-        evidence.iter().filter(|evidence| evidence.selected && evidence.persona.is_none());
-    let wanted =
-        selected.filter(|evidence| evidence.document.is_some() == (slot == Slot::Passages));
+    let wanted = selected(evidence).into_iter().filter(|evidence| {
+        evidence.persona.is_none() && evidence.document.is_some() == (slot == Slot::Passages)
+    });
     let line = |evidence: &Evidence| {
         let title = evidence.document.as_ref().map_or("", |passage| &*passage.title);
         let titled = if title.is_empty() { String::new() } else { format!("{title}: ") };
@@ -106,9 +109,8 @@ pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
 
 /// Selected sentences of the persona, each with whom it describes.
 pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
-    let (user, you) = speakers(context);
-    let selected = evidence.iter().filter(|evidence| evidence.selected);
-    let lines = selected.filter_map(|evidence| {
+    let [user, you, _] = names(context);
+    let lines = selected(evidence).into_iter().filter_map(|evidence| {
         let who = match evidence.persona.as_ref()?.describes {
             Speaker::User => user,
             Speaker::System => you,
@@ -116,6 +118,15 @@ pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
         Some(format!("{who}: {}", evidence.text))
     });
     fenced(Slot::Persona.name(), lines)
+}
+
+/// What is selected, by falling attention where it was weighed, else in its order.
+fn selected(evidence: &[Evidence]) -> Vec<&Evidence> {
+    let attention = |evidence: &Evidence| evidence.attention.map_or(0.0, Score::get);
+    let mut selected: Vec<&Evidence> =
+        evidence.iter().filter(|evidence| evidence.selected).collect();
+    selected.sort_by(|a, b| attention(b).total_cmp(&attention(a)));
+    selected
 }
 
 /// Whether it states what does not hold.

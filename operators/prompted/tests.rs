@@ -252,6 +252,7 @@ fn fact(head: &str, set: EvidenceSet) -> Evidence {
         persona: None,
         relevance: Score::new(0.5),
         consistency: None,
+        attention: None,
         selected: false,
     }
 }

@@ -35,6 +35,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
         document: None,
         persona: None,
         consistency: None,
+        attention: None,
         selected,
     }
 }

@@ -14,7 +14,7 @@ mod gate;
 mod gates;
 mod generation;
 mod histories;
-mod history;
+pub(super) mod history;
 mod ranking;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};

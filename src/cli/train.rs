@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::{Exit, InputRefused, Usage, print_json};
 
 mod gate;
+mod integration;
 
 /// `turnstream train`
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +23,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             TrainCommand::Gate(args) => args.json,
+            TrainCommand::Integration(args) => args.json,
         }
     }
 }
@@ -32,6 +34,9 @@ pub enum TrainCommand {
     /// The gate: does a turn need knowledge? (RAGate-MHA)
     #[command(after_help = gate::EXAMPLES)]
     Gate(Box<gate::GateArgs>),
+    /// Attention over evidence and history: what is the response made from? (DH-RAG)
+    #[command(after_help = integration::EXAMPLES)]
+    Integration(integration::IntegrationArgs),
 }
 
 /// Runs a command; results go to `out`.
@@ -41,5 +46,6 @@ pub enum TrainCommand {
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         TrainCommand::Gate(args) => gate::execute(args, out),
+        TrainCommand::Integration(args) => integration::execute(args, out),
     }
 }

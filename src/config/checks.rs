@@ -45,6 +45,7 @@ impl Validate for Config {
             stage(checks, &self.document_retrieval.check());
         });
         checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
+        checks.within("integration", |checks| stage(checks, &self.integration.check()));
         checks.within("generation", |checks| stage(checks, &self.generation.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         for (name, model) in &self.language_models {

@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+pub mod attending;
 pub mod evidence;
 pub mod held;
 pub mod material;

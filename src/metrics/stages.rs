@@ -10,7 +10,7 @@ use turnstream_operators::stage::{Passage, StageObserver};
 use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest and history count inputs instead.
-pub(super) const DECIDING: [Stage; 9] = [
+pub(super) const DECIDING: [Stage; 10] = [
     Stage::Gate,
     Stage::QueryProduction,
     Stage::TopicPlanning,
@@ -19,6 +19,7 @@ pub(super) const DECIDING: [Stage; 9] = [
     Stage::PersonaRetrieval,
     Stage::DocumentRetrieval,
     Stage::FactSelection,
+    Stage::Integration,
     Stage::Generation,
 ];
 

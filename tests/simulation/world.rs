@@ -427,6 +427,7 @@ pub(crate) fn parts(config: Config) -> Parts {
         listener: None,
         embed: None,
         gate: None,
+        attention: None,
         score: None,
         metrics: turnstream::metrics::Metrics::default(),
         cache: Arc::<MemoryCache>::default(),

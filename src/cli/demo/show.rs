@@ -249,9 +249,12 @@ fn short(stage: Stage) -> &'static str {
         Stage::PersonaRetrieval => "persona",
         Stage::DocumentRetrieval => "documents",
         Stage::FactSelection => "selection",
-        Stage::Ingest | Stage::History | Stage::Gate | Stage::Embedding | Stage::Generation => {
-            stage.name()
-        }
+        Stage::Ingest
+        | Stage::History
+        | Stage::Gate
+        | Stage::Embedding
+        | Stage::Integration
+        | Stage::Generation => stage.name(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde_json::json;
 use turnstream_operators::history::similarity::Similarity;
 
-use super::history::{read, refused, similarity};
+use super::history::{attending, read, refused, similarity};
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, load_config, print_json};
 use crate::config::Config;
@@ -141,6 +141,10 @@ fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
     variants.push(changed("questions completed".to_owned(), Shown::Recalled, &|variant| {
         variant.reconstruct = true;
     }));
+    let attending = attending(&config, config.integration.identity())?;
+    variants.push(changed("ordered by attention".to_owned(), Shown::Recalled, &|variant| {
+        variant.attending = Some(attending.clone());
+    }));
     for alpha in [0.25, 0.75, 1.0] {
         variants.push(changed(format!("α {alpha}"), Shown::Kept, &|variant| {
             variant.config.alpha = alpha;
@@ -164,6 +168,7 @@ fn variant(name: &str, config: &Config, shown: Shown) -> anyhow::Result<Variant>
         config: config.history.clone(),
         similarity: similarity(&config.models)?,
         reconstruct: false,
+        attending: None,
         shown,
     })
 }

@@ -1,21 +1,25 @@
 //! `turnstream eval history`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Serialize;
 use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::integration::Attention;
+use turnstream_operators::model::encoder::Encoder;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
 use crate::config::Config;
+use crate::eval::history::attending::Attending;
 use crate::eval::history::evidence::{self, Measure};
 use crate::eval::history::held::{Eviction, Method};
 use crate::eval::history::material::{self, Conversation};
 use crate::eval::history::{Capacity, HistoryEvalError, topics};
 use crate::formats::Format;
+use crate::model::attention::{self, AttentionError};
 use crate::model::{ModelsConfig, encoder};
 
 pub(super) const EXAMPLES: &str = "\
@@ -58,6 +62,10 @@ pub struct HistoryArgs {
     /// file of a static table, or none; as configured where it is not given
     #[arg(long, value_name = "ENCODER")]
     encoder: Option<String>,
+    /// Order what is recalled first by its attention once more, as integration weighs it: `identity`, or
+    /// a file of trained weights
+    #[arg(long, value_name = "WEIGHTS")]
+    attention: Option<PathBuf>,
     /// What random eviction draws from
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
@@ -184,27 +192,59 @@ fn measure(args: &HistoryArgs, capacity: Capacity) -> anyhow::Result<Measure> {
         return Err(Usage::new("--k asks for no utterance", "write numbers from 1").into());
     }
     let eviction = if capacity == Capacity::All { Eviction::None } else { args.eviction };
-    let Config { history: config, mut models, .. } = load_config(args.config.as_deref())?.value;
+    let mut config = load_config(args.config.as_deref())?.value;
     if let Some(encoder) = &args.encoder {
-        models.embedder = encoder.clone().into();
+        config.models.embedder = encoder.clone().into();
     }
-    let similarity = similarity(&models)?;
-    let (reconstruct, method, seed) = (args.complete, args.recall, args.seed);
-    Ok(Measure { config, similarity, reconstruct, k, capacity, eviction, method, seed })
+    Ok(Measure {
+        similarity: similarity(&config.models)?,
+        reconstruct: args.complete,
+        attending: args.attention.as_deref().map(|by| weighing(by, &config)).transpose()?,
+        config: config.history,
+        k,
+        capacity,
+        eviction,
+        method: args.recall,
+        seed: args.seed,
+    })
+}
+
+/// `--attention`
+fn weighing(by: &Path, config: &Config) -> anyhow::Result<Attending> {
+    if by == Path::new("identity") {
+        return attending(config, config.integration.identity());
+    }
+    let unused =
+        |error: AttentionError| Usage::new(error.to_string(), "or write --attention identity");
+    let (card, attention) = attention::read(by).map_err(unused)?;
+    let attending = attending(config, attention)?;
+    let encoder = attending.encoder.as_ref();
+    card.check(by, encoder.map(|it| (it.name().to_owned(), it.fingerprint())).as_ref())
+        .map_err(unused)?;
+    Ok(attending)
+}
+
+/// What orders by attention, with the configured encoder.
+pub(in crate::cli) fn attending(
+    config: &Config,
+    attention: Attention,
+) -> anyhow::Result<Attending> {
+    let encoder = encoder(&config.models)?.map(|encoder| encoder as Arc<dyn Encoder>);
+    Ok(Attending { attention, encoder })
 }
 
 /// What the engine compares texts by. One that takes its time is waited for here.
-pub(super) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
+pub(in crate::cli) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
     let encoder = encoder(models)?;
     Ok(encoder.map_or_else(Similarity::by_words, |encoder| {
-        Similarity::by_meaning(encoder as Arc<dyn turnstream_operators::model::encoder::Encoder>)
+        Similarity::by_meaning(encoder as Arc<dyn Encoder>)
     }))
 }
 
 /// The conversations of a file that are measured on.
-pub(super) fn read(
+pub(in crate::cli) fn read(
     format: Format,
-    data: &std::path::Path,
+    data: &Path,
     (skip, take): (usize, Option<usize>),
 ) -> anyhow::Result<Vec<Conversation>> {
     let conversations = material::read(format, data).map_err(refused)?;
@@ -218,7 +258,7 @@ pub(super) fn read(
 }
 
 /// What of an evaluation's errors is the command line's, and what the input's.
-pub(super) fn refused(error: HistoryEvalError) -> anyhow::Error {
+pub(in crate::cli) fn refused(error: HistoryEvalError) -> anyhow::Error {
     match error {
         HistoryEvalError::Format { .. } => {
             Usage::new(error.to_string(), "name one of them with --format").into()

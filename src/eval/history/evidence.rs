@@ -13,6 +13,7 @@ use turnstream_operators::history::similarity::Similarity;
 use turnstream_schemas::TurnId;
 
 use super::Capacity;
+use super::attending::Attending;
 use super::held::{Eviction, Held, Keeping, Method, Ranked, utterances};
 use super::material::{Conversation, Gold, Question, Step};
 use crate::eval::bootstrap::{Conversations, Mean};
@@ -29,6 +30,8 @@ pub struct Measure {
     pub similarity: Similarity,
     /// Whether questions are completed before they are searched with.
     pub reconstruct: bool,
+    /// What orders that which is recalled first, where it is ordered once more.
+    pub attending: Option<Attending>,
     /// Utterances that are recalled, each from 1, rising.
     pub k: Vec<usize>,
     /// How much is held.
@@ -39,6 +42,23 @@ pub struct Measure {
     pub method: Method,
     /// What random eviction draws from.
     pub seed: u64,
+}
+
+impl Measure {
+    /// How the history of a conversation is kept.
+    pub fn keeping(&self, conversation: &Conversation) -> Keeping {
+        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
+        Keeping {
+            config: self.config.clone(),
+            similarity: self.similarity.clone(),
+            reconstruct: self.reconstruct,
+            attending: self.attending.clone(),
+            eviction: self.eviction,
+            method: self.method,
+            capacity: self.capacity.entries(said),
+            seed: self.seed,
+        }
+    }
 }
 
 /// What became of one question.
@@ -111,16 +131,7 @@ pub struct Measured {
 pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for conversation in conversations {
-        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
-        let keeping = Keeping {
-            config: measure.config.clone(),
-            similarity: measure.similarity.clone(),
-            reconstruct: measure.reconstruct,
-            eviction: measure.eviction,
-            method: measure.method,
-            capacity: measure.capacity.entries(said),
-            seed: measure.seed,
-        };
+        let keeping = measure.keeping(conversation);
         let mut held = Held::new(&keeping);
         let mut heard = BTreeSet::new();
         let mut steps = conversation.steps.iter().peekable();
@@ -149,6 +160,13 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
 }
 
 impl Outcomes {
+    /// Takes in what became of further questions.
+    pub fn append(&mut self, further: Self) {
+        self.questions.extend(further.questions);
+        self.skipped += further.skipped;
+        self.malformed += further.malformed;
+    }
+
     fn add(
         &mut self,
         question: &Question,

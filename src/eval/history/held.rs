@@ -12,6 +12,7 @@ use turnstream_operators::history::{Database, HistoryConfig, Remembering};
 use turnstream_operators::terms::terms;
 use turnstream_schemas::{EntryId, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, TurnId};
 
+use super::attending::Attending;
 use super::material::Utterance;
 
 /// What leaves where more is held than fits.
@@ -96,6 +97,8 @@ pub struct Keeping {
     /// Whether a question is completed from what was said before it, as the engine reconstructs
     /// queries.
     pub reconstruct: bool,
+    /// What orders that which is recalled first, where it is ordered once more.
+    pub attending: Option<Attending>,
     /// What leaves.
     pub eviction: Eviction,
     /// What ranks.
@@ -252,6 +255,14 @@ impl Ranked<'_> {
     /// The places in [`Self::entries`] of those that are recalled for a question, best first; of
     /// equal ones the later.
     pub fn recall(&self, question: &str) -> Vec<usize> {
+        let mut places = self.found(question);
+        if let Some(attending) = &self.keeping.attending {
+            attending.order(question, &self.entries, &mut places);
+        }
+        places
+    }
+
+    fn found(&self, question: &str) -> Vec<usize> {
         match &self.ranker {
             Ranker::Recency => (0..self.entries.len()).rev().collect(),
             Ranker::Bm25(statistics, bags) => {

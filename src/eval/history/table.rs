@@ -7,6 +7,7 @@ use serde::Serialize;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::history::similarity::Similarity;
 
+use super::attending::Attending;
 use super::evidence::{self, Measure, Outcomes};
 use super::held::{Eviction, Method};
 use super::material::Conversation;
@@ -31,6 +32,8 @@ pub struct Variant {
     pub similarity: Similarity,
     /// Whether questions are completed before they are searched with.
     pub reconstruct: bool,
+    /// What orders that which is recalled first, where it is ordered once more.
+    pub attending: Option<Attending>,
     /// Which tables it stands in.
     pub shown: Shown,
 }
@@ -65,6 +68,7 @@ impl Variant {
             config: self.config.clone(),
             similarity: self.similarity.clone(),
             reconstruct: self.reconstruct,
+            attending: self.attending.clone(),
             k: K.to_vec(),
             capacity,
             eviction,

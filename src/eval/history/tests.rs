@@ -66,6 +66,7 @@ fn measure(method: Method, capacity: Capacity, eviction: Eviction) -> Measure {
         config: HistoryConfig::default(),
         similarity: Similarity::by_words(),
         reconstruct: false,
+        attending: None,
         k: vec![1, 2, 4, 6],
         capacity,
         eviction,
@@ -161,6 +162,7 @@ fn recall_after_random_eviction_finds_nothing_that_left() {
             config: HistoryConfig::default(),
             similarity: Similarity::by_words(),
             reconstruct: false,
+            attending: None,
             eviction: Eviction::Random,
             method: Method::Flat,
             capacity: Some(2),
@@ -185,6 +187,7 @@ fn entries_are_those_of_a_replay() {
         config: HistoryConfig::default(),
         similarity: Similarity::by_words(),
         reconstruct: false,
+        attending: None,
         eviction: Eviction::None,
         method: Method::Recency,
         capacity: None,
@@ -292,6 +295,7 @@ fn the_table_has_every_way_and_what_it_gives_over_its_control() {
         config: HistoryConfig::default(),
         similarity: Similarity::by_words(),
         reconstruct: false,
+        attending: None,
         shown,
     };
     let variants = [

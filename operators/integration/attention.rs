@@ -1,0 +1,200 @@
+//! Attention: w_i = softmax(q_t^T W d_i) (DH-RAG eq 6).
+//!
+//! A text is two vectors side by side: its terms, as a direction, and what an encoder makes of it. W
+//! is one number for the terms, and for the encoder's vectors a number (the identity, scaled) or a
+//! matrix that was trained.
+
+use std::sync::Arc;
+
+use crate::history::likeness::Terms;
+use crate::model::encoder::Encoder;
+
+/// What a query or a text is compared by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    terms: Terms,
+    /// Of length 1; empty where nothing is known.
+    vector: Vec<f32>,
+}
+
+impl Compared {
+    /// A text, with what an encoder made of it; a vector of zeros says nothing.
+    pub fn new(text: &str, vector: Option<&[f32]>) -> Self {
+        let known = vector.filter(|vector| vector.iter().any(|number| *number != 0.0));
+        Self { terms: Terms::of([text]), vector: known.unwrap_or_default().to_vec() }
+    }
+
+    /// A text, with what an encoder makes of it that is called in place; by its words alone where it
+    /// fails.
+    pub fn by(text: &str, encoder: Option<&dyn Encoder>) -> Self {
+        let mut vector = Vec::new();
+        let encoded = encoder.map(|encoder| encoder.encode(&[text], &mut vector));
+        Self::new(text, encoded.and_then(Result::ok).map(|_| &*vector))
+    }
+
+    /// The cosine of the terms of two texts, 0..=1.
+    pub fn likeness_of_words(&self, other: &Self) -> f64 {
+        self.terms.likeness(&other.terms)
+    }
+
+    /// What the encoder made of it; empty where nothing is known.
+    pub fn vector(&self) -> &[f32] {
+        &self.vector
+    }
+}
+
+/// A square matrix, row by row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    dimensions: usize,
+    numbers: Arc<[f32]>,
+}
+
+impl Matrix {
+    /// A matrix of so many rows; `None` unless there are as many numbers as that asks for.
+    pub fn new(dimensions: usize, numbers: impl Into<Arc<[f32]>>) -> Option<Self> {
+        let numbers = numbers.into();
+        (numbers.len() == dimensions * dimensions).then_some(Self { dimensions, numbers })
+    }
+
+    /// Rows, and numbers in each.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Its numbers, row by row.
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
+    /// q^T W.
+    fn through(&self, query: &[f32]) -> Vec<f32> {
+        let mut product = vec![0.0; self.dimensions];
+        for (weight, row) in query.iter().zip(self.numbers.chunks_exact(self.dimensions)) {
+            product.iter_mut().zip(row).for_each(|(sum, number)| *sum += weight * number);
+        }
+        product
+    }
+}
+
+/// W.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// What the likeness of words counts.
+    words: f64,
+    /// What it counts where the query has no vector.
+    words_alone: f64,
+    meaning: Meaning,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Meaning {
+    /// The identity, times a number.
+    Scaled(f64),
+    Trained(Matrix),
+}
+
+impl Attention {
+    /// The identity: the likeness of words and of vectors, these with a share of 0..=1, divided by a
+    /// temperature above 0.
+    pub fn identity(temperature: f64, meaning_share: f64) -> Self {
+        let words = (1.0 - meaning_share) / temperature;
+        let meaning = Meaning::Scaled(meaning_share / temperature);
+        Self { words, words_alone: 1.0 / temperature, meaning }
+    }
+
+    /// Trained weights: what the likeness of words counts beside the vectors and without them, and
+    /// the matrix for the vectors.
+    pub fn trained(words: f64, words_alone: f64, matrix: Matrix) -> Self {
+        Self { words, words_alone, meaning: Meaning::Trained(matrix) }
+    }
+
+    /// q^T W d of each text.
+    pub fn logits(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
+        let asked = match &self.meaning {
+            Meaning::Scaled(by) => query.vector.iter().map(|number| *by as f32 * number).collect(),
+            Meaning::Trained(matrix) if query.vector.len() == matrix.dimensions => {
+                matrix.through(&query.vector)
+            }
+            Meaning::Trained(_) => Vec::new(),
+        };
+        let words = if asked.is_empty() { self.words_alone } else { self.words };
+        let logit = |text: &Compared| {
+            let products = asked.iter().zip(&text.vector);
+            let meaning = products.map(|(a, b)| f64::from(a * b)).sum::<f64>();
+            words * text.likeness_of_words(query) + meaning
+        };
+        texts.iter().map(logit).collect()
+    }
+
+    /// The share of the attention that each text has: 0..=1, together 1.
+    pub fn shares(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
+        softmax(self.logits(query, texts))
+    }
+}
+
+fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    logits.iter_mut().for_each(|logit| *logit = (*logit - most).exp());
+    let sum: f64 = logits.iter().sum();
+    logits.iter_mut().for_each(|share| *share /= sum);
+    logits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str, vector: [f32; 2]) -> Compared {
+        Compared::new(text, Some(&vector))
+    }
+
+    fn near(found: &[f64], by_hand: &[f64]) {
+        assert_eq!(found.len(), by_hand.len());
+        let close = found.iter().zip(by_hand).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(close, "{found:?} is not {by_hand:?}");
+    }
+
+    #[test]
+    fn the_identity_weighs_words_and_vectors() {
+        let query = text("lake", [1.0, 0.0]);
+        let texts = [text("lake", [0.0, 1.0]), text("violin", [0.6, 0.8])];
+        let attention = Attention::identity(0.5, 0.25);
+        near(&attention.logits(&query, &texts), &[1.5, 0.25 * 0.6 / 0.5]);
+        let (first, second) = (1.5_f64.exp(), 0.3_f64.exp());
+        let sum = first + second;
+        near(&attention.shares(&query, &texts), &[first / sum, second / sum]);
+        let by_words = Compared::new("lake", None);
+        near(&attention.logits(&by_words, &texts), &[2.0, 0.0]);
+        assert!(attention.shares(&query, &[]).is_empty());
+    }
+
+    #[test]
+    fn a_vector_of_zeros_says_nothing() {
+        let attention = Attention::identity(1.0, 0.5);
+        let silent = text("lake", [0.0, 0.0]);
+        near(&attention.logits(&silent, &[text("lake", [1.0, 0.0])]), &[1.0]);
+        near(&attention.logits(&text("lake", [1.0, 0.0]), &[silent]), &[0.5]);
+    }
+
+    #[test]
+    fn a_matrix_stands_between_query_and_text() {
+        // Row by row: the first of the query asks for the second of the text.
+        let matrix = Matrix::new(2, vec![0.0, 3.0, 0.0, 0.0]).unwrap();
+        let attention = Attention::trained(2.0, 5.0, matrix);
+        let texts = [text("lake", [0.0, 1.0]), text("violin", [1.0, 0.0])];
+        near(&attention.logits(&text("lake", [1.0, 0.0]), &texts), &[2.0 + 3.0, 0.0]);
+        near(&attention.logits(&text("violin", [0.0, 1.0]), &texts), &[0.0, 2.0]);
+        let other_encoder = Compared::new("lake", Some(&[1.0, 0.0, 0.0]));
+        near(&attention.logits(&other_encoder, &texts), &[5.0, 0.0]);
+        assert_eq!(Matrix::new(2, vec![1.0; 3]), None);
+    }
+
+    #[test]
+    fn large_logits_make_finite_shares() {
+        let attention = Attention::identity(0.001, 0.0);
+        let query = Compared::new("lake", None);
+        let shares = attention.shares(&query, &[query.clone(), Compared::new("violin", None)]);
+        near(&shares, &[1.0, 0.0]);
+    }
+}

@@ -1,7 +1,7 @@
-//! Ingest: bytes of the log become turns, or dead letters with the reason.
+//! Ingest: bytes of the log become turns and demands to forget, or dead letters with the reason.
 //!
-//! Stands first in the flow. Key: none; state: none. It decides only whether an input is a turn
-//! that the engine can serve; it never repairs one, and it never looks at what was said.
+//! Stands first in the flow. Key: none; state: none. It decides only whether an input is one that
+//! the engine can serve; it never repairs one, and it never looks at what was said.
 
 use std::sync::Arc;
 
@@ -14,12 +14,16 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
-    DeadLetter, EventTime, Fault, FaultKind, Header, InputId, Outcome, SCHEMA_VERSION, Scope,
-    ScopeKind, Stage, Turn, TurnId, TurnKind,
+    DeadLetter, EventTime, Fault, FaultKind, Forget, Header, InputId, Outcome, SCHEMA_VERSION,
+    Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
 };
 
 use crate::flow::{Epoch, Finished, RequestId};
 use crate::partitioner::Partitioner;
+
+mod reading;
+
+use reading::{check_partition, parsed};
 
 /// What an agent's words do to an answer that is still being made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -151,11 +155,32 @@ pub struct ArrivedTurn {
     pub last_of_scope: bool,
 }
 
+/// A demand to forget that can be served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ArrivedForget {
+    /// Which attempt this is.
+    pub request: RequestId,
+    /// The input.
+    pub input: InputId,
+    /// What is to be forgotten.
+    pub scope: Scope,
+    /// The demand as it came.
+    pub forget: Forget,
+    /// Its id, never absent.
+    pub turn_id: TurnId,
+    /// What it was when it came.
+    pub original: Arc<Original>,
+    /// The last of its scope.
+    pub last_of_scope: bool,
+}
+
 /// What `history` receives. Exchanged once, by scope.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Arrived {
     /// A turn.
     Turn(Box<ArrivedTurn>),
+    /// A demand to forget, which takes its turn in the scope like any other input.
+    Forget(Box<ArrivedForget>),
     /// The last turn of a scope was refused: the scope may go once it is idle.
     Ended {
         /// The scope's partition.
@@ -186,6 +211,7 @@ impl Arrived {
     pub fn route(&self) -> u64 {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
+            Self::Forget(forget) => route(forget.request.partition, &forget.scope),
             Self::Ended { partition, scope } => route(*partition, scope),
             Self::Assigned { worker, .. } | Self::Revoked { worker, .. } => *worker,
         }
@@ -244,7 +270,7 @@ pub fn ingest<'scope>(
                         Input::Record(record) => {
                             let ended = ended_scope(&record, &config);
                             match read(record, &config, &topic) {
-                                Ok(turn) => arrived.give(Arrived::Turn(Box::new(turn))),
+                                Ok(record) => arrived.give(record),
                                 Err(finished) => {
                                     refused.give(*finished);
                                     ended.into_iter().for_each(|ended| arrived.give(ended));
@@ -269,39 +295,44 @@ pub fn ingest<'scope>(
     (arrived_stream, refused_stream)
 }
 
-/// One record: a turn, or its dead letter.
+/// One record: what `history` receives of it, or its dead letter.
 fn read(
     record: InputRecord,
     config: &TurnsConfig,
     topic: &InputTopic,
-) -> Result<ArrivedTurn, Box<Finished>> {
+) -> Result<Arrived, Box<Finished>> {
     let InputRecord { partition, generation, offset, original, last_of_scope } = record;
     let input = InputId { topic: topic.name.as_ref().to_owned(), partition, offset };
     let request = RequestId { partition, generation, offset };
     let original = Arc::new(original);
-    let read = turn_of(&original, config).and_then(|read| {
+    let read = parsed(&original, config).and_then(|read| {
         check_partition(partition, &original, config.partitioner, topic.partitions)?;
         Ok(read)
     });
+    let turn_id = |own: &Option<TurnId>| own.clone().unwrap_or_else(|| input.turn_id());
     match read {
-        Ok((turn, scope)) => {
-            let turn_id = turn.turn_id.clone().unwrap_or_else(|| input.turn_id());
-            let event_time = turn
+        Ok((TurnsRecord::Turn(turn), scope)) => Ok(Arrived::Turn(Box::new(ArrivedTurn {
+            request,
+            scope,
+            turn_id: turn_id(&turn.turn_id),
+            event_time: turn
                 .timestamp
                 .or(original.time_ms.map(EventTime))
-                .unwrap_or(EventTime(offset.saturating_mul(1_000)));
-            let turn = ArrivedTurn {
-                request,
-                input,
-                scope,
-                turn,
-                turn_id,
-                event_time,
-                original,
-                last_of_scope,
-            };
-            Ok(turn)
-        }
+                .unwrap_or(EventTime(offset.saturating_mul(1_000))),
+            turn,
+            input,
+            original,
+            last_of_scope,
+        }))),
+        Ok((TurnsRecord::Forget(forget), scope)) => Ok(Arrived::Forget(Box::new(ArrivedForget {
+            request,
+            scope,
+            turn_id: turn_id(&forget.turn_id),
+            forget,
+            input,
+            original,
+            last_of_scope,
+        }))),
         Err(reason) => {
             let fault = Fault::new(Stage::Ingest, FaultKind::Invalid, reason.to_string());
             let letter = dead_letter(input, &original, fault);
@@ -316,8 +347,8 @@ fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
     if !record.last_of_scope {
         return None;
     }
-    let turn: Turn = serde_json::from_slice(record.original.value.as_deref()?).ok()?;
-    let scope = turn.scope(config.scope)?;
+    let text = std::str::from_utf8(record.original.value.as_deref()?).ok()?;
+    let scope = TurnsRecord::parse(text).ok()?.scope(config.scope)?;
     Some(Arrived::Ended { partition: record.partition, scope })
 }
 
@@ -332,134 +363,6 @@ pub fn dead_letter(input: InputId, original: &Original, fault: Fault) -> Outcome
         fault,
         time: original.time_ms.unwrap_or_default(),
     }))
-}
-
-/// Why an input is not a turn that can be served.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("the record has no value; a turn is a JSON object")]
-    NoValue,
-    #[error("the record has {bytes} bytes, more than turns.max_record_bytes = {limit}")]
-    TooLarge { bytes: usize, limit: usize },
-    #[error("not UTF-8 from byte {0} on; send JSON in UTF-8")]
-    NotUtf8(usize),
-    #[error("not a turn: {0}")]
-    NotATurn(serde_json::Error),
-    #[error("schema_version {0} is newer than {SCHEMA_VERSION}; upgrade the engine first")]
-    TooNew(u32),
-    #[error("schema_version 0 never was; the first version is 1")]
-    NoVersion,
-    #[error("kind `forget` is reserved and not served yet")]
-    Reserved,
-    #[error("`{0}` is empty; leave it out or give it a value")]
-    Empty(&'static str),
-    #[error("`{field}` has {bytes} bytes, more than {limit} (turns.{key})")]
-    TooLong { field: &'static str, bytes: usize, limit: usize, key: &'static str },
-    #[error("`{field}` has the control character U+{character:04X} at byte {byte}; remove it")]
-    ControlCharacter { field: &'static str, character: u32, byte: usize },
-    #[error("`user_id` is missing; turns.scope = \"user\" needs it")]
-    NoUser,
-    #[error(
-        "`timestamp` is {seconds} s from the log's time, more than \
-         turns.max_timestamp_skew_seconds = {limit}"
-    )]
-    Skewed { seconds: u64, limit: u64 },
-    #[error(
-        "the turn lies on partition {found}, and its key belongs on partition {expected} of \
-         {partitions} by turns.partitioner = \"{}\"; have every client that writes turns place \
-         keys in the same way, or set turns.partitioner to how they do it", partitioner.name()
-    )]
-    Misplaced { found: i32, expected: i32, partitions: i32, partitioner: Partitioner },
-}
-
-/// Parses and checks a record's value.
-fn turn_of(original: &Original, config: &TurnsConfig) -> Result<(Turn, Scope), Refusal> {
-    let bytes = original.value.as_deref().ok_or(Refusal::NoValue)?;
-    if bytes.len() > config.max_record_bytes {
-        return Err(Refusal::TooLarge { bytes: bytes.len(), limit: config.max_record_bytes });
-    }
-    let text = std::str::from_utf8(bytes).map_err(|error| Refusal::NotUtf8(error.valid_up_to()))?;
-    let turn: Turn = serde_json::from_str(text).map_err(Refusal::NotATurn)?;
-    match turn.schema_version {
-        0 => return Err(Refusal::NoVersion),
-        version if version > SCHEMA_VERSION => return Err(Refusal::TooNew(version)),
-        _ => {}
-    }
-    if turn.kind == TurnKind::Forget {
-        return Err(Refusal::Reserved);
-    }
-    let ids = [
-        ("conversation_id", Some(turn.conversation_id.as_str())),
-        ("tenant_id", turn.tenant_id.as_ref().map(|id| id.as_str())),
-        ("user_id", turn.user_id.as_ref().map(|id| id.as_str())),
-        ("turn_id", turn.turn_id.as_ref().map(|id| id.as_str())),
-        ("response_id", turn.response_id.as_ref().map(|id| id.as_str())),
-    ];
-    for (field, id) in ids {
-        if let Some(id) = id {
-            check_text(field, id, config.max_id_bytes, "max_id_bytes")?;
-            check_characters(field, id, |_| false)?;
-        }
-    }
-    check_text("text", &turn.text, config.max_text_bytes, "max_text_bytes")?;
-    check_characters("text", &turn.text, |character| matches!(character, '\n' | '\r' | '\t'))?;
-    check_skew(&turn, original, config.max_timestamp_skew_seconds)?;
-    let scope = turn.scope(config.scope).ok_or(Refusal::NoUser)?;
-    Ok((turn, scope))
-}
-
-fn check_text(
-    field: &'static str,
-    text: &str,
-    limit: usize,
-    key: &'static str,
-) -> Result<(), Refusal> {
-    if text.trim().is_empty() {
-        return Err(Refusal::Empty(field));
-    }
-    if text.len() > limit {
-        return Err(Refusal::TooLong { field, bytes: text.len(), limit, key });
-    }
-    Ok(())
-}
-
-fn check_characters(
-    field: &'static str,
-    text: &str,
-    allowed: impl Fn(char) -> bool,
-) -> Result<(), Refusal> {
-    match text.char_indices().find(|(_, character)| character.is_control() && !allowed(*character))
-    {
-        Some((byte, character)) => {
-            Err(Refusal::ControlCharacter { field, character: character.into(), byte })
-        }
-        None => Ok(()),
-    }
-}
-
-fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusal> {
-    let (Some(said), Some(logged)) = (turn.timestamp, original.time_ms) else { return Ok(()) };
-    let seconds = said.millis().abs_diff(logged) / 1_000;
-    if limit > 0 && seconds > limit {
-        return Err(Refusal::Skewed { seconds, limit });
-    }
-    Ok(())
-}
-
-/// A record without a key may lie anywhere.
-fn check_partition(
-    found: i32,
-    original: &Original,
-    partitioner: Partitioner,
-    partitions: Option<i32>,
-) -> Result<(), Refusal> {
-    let (Some(key), Some(partitions)) = (&original.key, partitions) else { return Ok(()) };
-    match partitioner.partition(key, partitions) {
-        Some(expected) if expected != found => {
-            Err(Refusal::Misplaced { found, expected, partitions, partitioner })
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,7 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
             input,
             query: Some(query.to_owned()),
             turn_id: turn_id.into(),
+            user_id: None,
             passages: Vec::new(),
             response: response.map(str::to_owned),
             response_turn_id: None,

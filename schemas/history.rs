@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId};
+use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
 use crate::turn::Extra;
 
 /// A piece of evidence as a history entry keeps it: p_i of the triple (q_i, p_i, r_i).
@@ -33,6 +33,10 @@ pub struct HistoryEntry {
     pub query: Option<String>,
     /// The turn of the query, or of the agent's words where there is no query.
     pub turn_id: TurnId,
+    /// The person that turn named, where it named one: who asks to forget a person finds by it which
+    /// histories hold anything of theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<UserId>,
     /// p_i: the evidence the response was made with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passages: Vec<Passage>,
@@ -155,7 +159,7 @@ pub enum EvictionReason {
     Capacity,
     /// Older than the history keeps.
     Age,
-    /// Somebody asked to forget.
+    /// Somebody asked to forget, which compares with nothing: relevance is 0.
     Forget,
 }
 
@@ -175,7 +179,7 @@ pub struct Evicted {
     /// β·importance.
     pub weight: Score,
     /// Its place among all entries, from 1: the one just added first, the others by falling
-    /// weight. It left because rank > N.
+    /// weight. It left because rank > N, unless the reason is another one.
     pub rank: u32,
     /// Why it left.
     pub reason: EvictionReason,

@@ -159,6 +159,12 @@ impl Scope {
         }
     }
 
+    /// The tenant as turns name it, and the id of the conversation or the user.
+    pub fn parts(&self) -> (TenantId, &str) {
+        let (tenant, id) = self.0.split_once('/').unwrap_or((Self::DEFAULT_TENANT, &self.0));
+        (TenantId(tenant.replace("%2F", "/").replace("%25", "%")), id)
+    }
+
     /// The scope as text, `tenant/id`.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -269,6 +275,17 @@ mod tests {
             Scope::new(Some(&"a/b".into()), "c"),
             "the escape itself is escaped"
         );
+    }
+
+    #[test]
+    fn the_parts_of_a_scope_are_what_it_was_made_of() {
+        for tenant in ["acme", "a/b", "a%2Fb", "a%b", "%25", "/%", "%252F"] {
+            for id in ["c", "b/c", "a%2Fb", ""] {
+                let tenant = TenantId::from(tenant);
+                assert_eq!(Scope::new(Some(&tenant), id).parts(), (tenant, id));
+            }
+        }
+        assert_eq!(Scope::new(None, "c").parts(), (Scope::DEFAULT_TENANT.into(), "c"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Reading order is data order:
 //!
-//! 1. [`turn`]: what arrives on the `turns` topic;
+//! 1. [`turn`] and [`forget`]: what arrives on the `turns` topic;
 //! 2. [`history`]: the entries a conversation keeps, and the changes published about them;
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
@@ -26,6 +26,7 @@ pub mod answers;
 pub mod demand;
 pub mod evidence;
 pub mod fault;
+pub mod forget;
 pub mod history;
 pub mod ids;
 pub mod knowledge;
@@ -43,6 +44,7 @@ pub use demand::{
 };
 pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence};
 pub use fault::{Fault, FaultKind, Stage};
+pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionReason, GroupRecord,
     HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector, ScopeRecord,

@@ -25,7 +25,7 @@ pub enum RecordedReason {
     SupersededBy(TurnId),
     /// This turn of the scope had ended before under the same id. History did not change.
     DuplicateOf(TurnId),
-    /// It asked to forget, and was obeyed.
+    /// It asked to forget, and was obeyed: all entries of the scope are gone.
     Forgotten,
 }
 
@@ -56,8 +56,9 @@ pub struct Recorded {
     /// The organisation, where the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation.
-    pub conversation_id: ConversationId,
+    /// The conversation; absent only where a user was to be forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
     /// The person, where the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
@@ -66,7 +67,8 @@ pub struct Recorded {
     /// Why it was not answered.
     #[serde(flatten)]
     pub reason: RecordedReason,
-    /// Which entries it pushed out of the history.
+    /// Which entries it pushed out of the history. Of those that a demand to forget took, the first
+    /// 256 by weight; each stands beside its tombstone, however many they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Evicted>,
     /// The turn's metadata.

@@ -36,7 +36,7 @@ macro_rules! published {
 }
 
 published! {
-    "turn", crate::Turn, "an input on the `turns` topic";
+    "turn", crate::TurnsRecord, "an input on the `turns` topic";
     "response", crate::Response, "an answer on the `responses` topic";
     "recorded", crate::Recorded, "an input that was recorded and not answered";
     "dead-letter", crate::DeadLetter, "an input that could not be served, as JSON lines hold it";

@@ -21,15 +21,13 @@ pub enum Speaker {
     System,
 }
 
-/// What an input record asks for.
+/// What the record of an utterance says it is; of another kind is [`Forget`](crate::Forget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
     /// An utterance.
     #[default]
     Turn,
-    /// Reserved: forget a scope. Refused as a dead letter until it is served.
-    Forget,
 }
 
 /// One utterance of one speaker, as a client writes it.
@@ -38,7 +36,7 @@ pub struct Turn {
     /// Version of this record; 1 where absent. A version above ours is a dead letter.
     #[serde(default = "first_version")]
     pub schema_version: u32,
-    /// What the record asks for; an utterance where absent.
+    /// That it is an utterance, also where absent.
     #[serde(default)]
     pub kind: TurnKind,
     /// The organisation; `default` where absent.
@@ -80,7 +78,7 @@ pub struct Turn {
     pub extra: Extra,
 }
 
-fn first_version() -> u32 {
+pub(crate) fn first_version() -> u32 {
     1
 }
 
@@ -130,10 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_does_not_parse() {
-        let json = r#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"la"}"#;
-        let error = serde_json::from_str::<Turn>(json).unwrap_err().to_string();
-        assert!(error.contains("sing") && error.contains("forget"), "{error}");
+    fn what_is_of_another_kind_is_no_turn() {
+        for kind in ["sing", "forget"] {
+            let json = format!(
+                r#"{{"kind":"{kind}","conversation_id":"c","speaker":"user","text":"la"}}"#
+            );
+            let error = serde_json::from_str::<Turn>(&json).unwrap_err().to_string();
+            assert!(error.contains(kind), "{error}");
+        }
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn entry(turn: &Turn, at: usize) -> HistoryEntry {
         input: InputId { topic: "turns".to_owned(), partition: 0, offset: at as i64 },
         query: Some(turn.text.clone()),
         turn_id: format!("{at}").into(),
+        user_id: None,
         passages: Vec::new(),
         response: Some(RESPONSE.to_owned()),
         response_turn_id: None,

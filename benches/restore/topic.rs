@@ -54,6 +54,7 @@ fn record(number: usize, entry: Option<usize>) -> Output {
             input: InputId { topic: "turns".to_owned(), partition, offset: offset(round) },
             query: Some(format!("And what about the parcel that I sent on day {round} of May?")),
             turn_id: turn_id(round),
+            user_id: None,
             passages: vec![Passage {
                 id: "conceptnet/UsedFor/parcel/send".into(),
                 text: "A parcel is used for sending things.".to_owned(),

@@ -191,7 +191,9 @@ proptest! {
                     prop_assert!(degraded != response.gate.retrieve);
                     response.conversation_id.to_string()
                 }
-                Outcome::Recorded(recorded) => recorded.conversation_id.to_string(),
+                Outcome::Recorded(recorded) => {
+                    recorded.conversation_id.as_ref().expect("named by every turn").to_string()
+                }
                 Outcome::DeadLetter(letter) if letter.fault.stage == Stage::Ingest => continue,
                 Outcome::DeadLetter(letter) => {
                     prop_assert_eq!(letter.fault.stage, Stage::Generation);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 use turnstream_schemas::{
-    EntryId, EntryKey, EventTime, Evicted, HistoryChange, HistoryEntry, RecalledVia,
-    SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
+    EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
+    RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
 };
 
 use super::HistoryConfig;
@@ -26,6 +26,10 @@ use super::relevance::{Relevance, Statistics};
 use super::similarity::Similarity;
 use crate::flow::{Recalled, Utterance};
 use crate::language::Lexicon;
+
+mod forget;
+
+pub use forget::Update;
 
 /// How many turn ids a scope remembers; they survive eviction.
 pub const REMEMBERED_TURN_IDS: usize = 256;
@@ -308,13 +312,9 @@ impl Database {
         self.hold(entry, cached, rules.similarity);
         self.join(id.offset, config);
         self.changed = true;
-        let evicted = self.shrink(id, query, config);
-        let gone = |(id, evicted): &(EntryId, Evicted)| HistoryChange::Gone {
-            key: EntryKey { scope: scope.clone(), entry: Some(*id) },
-            evicted: Some(Box::new(evicted.clone())),
-        };
-        changes.extend(evicted.iter().map(gone));
-        Update { changes, evicted: evicted.into_iter().map(|(_, evicted)| evicted).collect() }
+        let mut update = Update::of(scope, self.shrink(id, query, config));
+        changes.append(&mut update.changes);
+        Update { changes, ..update }
     }
 
     /// Lets entries go that are too old or beyond the top N (eq 13 and 14), with their ids.
@@ -331,6 +331,14 @@ impl Database {
         let leaving = evict(self.weighted(query, config), config.max_entries, newest, |id| {
             old.contains(&id.offset)
         });
+        self.part_with(leaving)
+    }
+
+    /// Lets these entries go, each with its rank and why.
+    fn part_with(
+        &mut self,
+        leaving: Vec<(Weighted, u32, EvictionReason)>,
+    ) -> Vec<(EntryId, Evicted)> {
         let mut evicted = Vec::new();
         for (Weighted { id, relevance, recency, weight, .. }, rank, reason) in leaving {
             self.leave(id.offset);
@@ -469,15 +477,6 @@ pub struct Remembering<'r> {
     pub config: &'r HistoryConfig,
     /// What texts are compared by.
     pub similarity: &'r Similarity,
-}
-
-/// What an insertion did.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Update {
-    /// Changes to publish, in order.
-    pub changes: Vec<HistoryChange>,
-    /// Entries that left.
-    pub evicted: Vec<Evicted>,
 }
 
 /// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.

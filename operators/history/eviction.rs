@@ -1,4 +1,4 @@
-//! Eviction: keep the top N entries by weight (DH-RAG eq 12–14).
+//! Eviction: keep the top N entries by weight (DH-RAG eq 12–14), or forget all of them.
 
 use turnstream_schemas::{EntryId, EvictionReason};
 
@@ -40,10 +40,7 @@ pub fn evict(
     newest: EntryId,
     too_old: impl Fn(EntryId) -> bool,
 ) -> Vec<(Weighted, u32, EvictionReason)> {
-    entries.sort_unstable_by(|a, b| {
-        let newest_first = (b.id == newest).cmp(&(a.id == newest));
-        newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
-    });
+    rank(&mut entries, Some(newest));
     // What is too old takes nobody's place.
     let mut kept = 0;
     let ranked = entries.into_iter().zip(1_u32..).filter_map(|(entry, rank)| {
@@ -54,6 +51,20 @@ pub fn evict(
         (kept > keep).then_some((entry, rank, EvictionReason::Capacity))
     });
     ranked.collect()
+}
+
+/// All entries, each with its rank from 1, since somebody asked to forget them.
+pub fn forget(mut entries: Vec<Weighted>) -> Vec<(Weighted, u32, EvictionReason)> {
+    rank(&mut entries, None);
+    entries.into_iter().zip(1..).map(|(entry, at)| (entry, at, EvictionReason::Forget)).collect()
+}
+
+/// The newest first, then by falling weight; of two that are equal the later one.
+fn rank(entries: &mut [Weighted], newest: Option<EntryId>) {
+    entries.sort_unstable_by(|a, b| {
+        let newest_first = (Some(b.id) == newest).cmp(&(Some(a.id) == newest));
+        newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
+    });
 }
 
 #[cfg(test)]
@@ -97,6 +108,18 @@ mod tests {
         assert_eq!(left(9, 3), [(1, 2, age), (0, 4, age)]);
         assert_eq!(left(1, 3), [(1, 2, age), (2, 3, capacity), (0, 4, age)]);
         assert_eq!(left(9, 1), [(0, 4, age)], "the newest stays however old it is");
+    }
+
+    #[test]
+    fn all_that_is_forgotten_has_its_rank() {
+        let entries = (0_i64..).zip([0.1, 0.9, 0.9]);
+        let entries = entries.map(|(offset, weight)| Weighted::new(id(offset), 0.0, weight, 0.5));
+        let left: Vec<_> = forget(entries.collect())
+            .into_iter()
+            .map(|(entry, rank, why)| (entry.id.offset, rank, why))
+            .collect();
+        let why = EvictionReason::Forget;
+        assert_eq!(left, [(2, 1, why), (1, 2, why), (0, 3, why)]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod tests {
             input: InputId { topic: "turns".to_owned(), partition: 0, offset: 0 },
             query: Some(query.to_owned()),
             turn_id: "t".into(),
+            user_id: None,
             passages: Vec::new(),
             response: Some(response.to_owned()),
             response_turn_id: None,

@@ -13,9 +13,10 @@ use rustc_hash::FxHashMap;
 use turnstream_schemas::Scope;
 
 use super::cache::CacheError;
-use super::sequence::{Sequence, Step};
+use super::sequence::{Sequence, Step, Waiting};
 use super::{Answer, Keeping, Rules};
-use crate::ingest::{Arrived, ArrivedTurn};
+use crate::flow::RequestId;
+use crate::ingest::Arrived;
 
 /// Scopes that leave together at most: one write of the cache, and what a worker spends on it
 /// before it looks at turns again.
@@ -91,7 +92,8 @@ impl Scopes {
     /// Takes in what `history` receives from ingest.
     pub(super) fn arrived(&mut self, arrived: Arrived) -> Vec<Step> {
         match arrived {
-            Arrived::Turn(turn) => return self.turn(turn),
+            Arrived::Turn(turn) => return self.input(Waiting::Turn(turn)),
+            Arrived::Forget(forget) => return self.input(Waiting::Forget(forget)),
             Arrived::Ended { partition, scope } => self.ended(&(partition, scope)),
             Arrived::Assigned { partition, generation, .. } => {
                 self.drop_partition(partition);
@@ -122,13 +124,13 @@ impl Scopes {
         Some(steps)
     }
 
-    fn turn(&mut self, turn: Box<ArrivedTurn>) -> Vec<Step> {
-        let (partition, generation) = (turn.request.partition, turn.request.generation);
-        // A turn read under an older assignment will be read again under the new one.
+    fn input(&mut self, input: Waiting) -> Vec<Step> {
+        let RequestId { partition, generation, .. } = input.request();
+        // An input read under an older assignment will be read again under the new one.
         if self.generations.get(&partition).is_some_and(|current| *current != generation) {
             return Vec::new();
         }
-        let key = (partition, turn.scope.clone());
+        let key = (partition, input.scope().clone());
         if !self.open.contains_key(&key) {
             let Some(sequence) = self.load(&key, generation) else { return Vec::new() };
             self.open.insert(key.clone(), Open { sequence, idle: None });
@@ -138,7 +140,7 @@ impl Scopes {
             self.idle.remove(&place);
         }
         let before = open.sequence.asked();
-        let steps = open.sequence.arrive(turn, &self.rules);
+        let steps = open.sequence.arrive(input, &self.rules);
         let now = open.sequence.asked();
         if now != before {
             // An agent overtook the one before.
@@ -150,7 +152,7 @@ impl Scopes {
     }
 
     /// A scope as it stands in the cache; `None` where the partition was assigned anew or revoked
-    /// meanwhile, so that the turn will be read again.
+    /// meanwhile, so that the input will be read again.
     fn load(&self, key: &Key, generation: u32) -> Option<Sequence> {
         let (partition, scope) = key;
         let mut sequence = Sequence::new(scope.clone(), *partition, generation);
@@ -172,7 +174,7 @@ impl Scopes {
         Some(sequence)
     }
 
-    /// Looks at a scope that a turn or an answer came to: it may be over, or idle.
+    /// Looks at a scope that an input or an answer came to: it may be over, or idle.
     fn settle(&mut self, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         if open.sequence.is_retired() {

@@ -1,20 +1,29 @@
 //! The sequence of one scope: turn t + 1 waits until turn t's outcome came back. Decides which
-//! turn is asked next and how turns end that are not asked: duplicates, echoes, agents' words,
-//! superseded turns.
+//! turn is asked next and how inputs end that are not asked: duplicates, echoes, agents' words,
+//! superseded turns, demands to forget.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use turnstream_schemas::{
-    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, Recorded, RecordedReason,
-    Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
+    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, RecordedReason, Response,
+    ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
 };
 
 use super::Rules;
-use super::database::Database;
+use super::database::{Database, Update};
 use crate::broken::Broken;
 use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
-use crate::ingest::{ArrivedTurn, OnAgentReply, dead_letter};
+use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
+
+mod waiting;
+
+pub use waiting::Waiting;
+use waiting::recorded;
+
+/// Evictions that the outcome of a demand to forget tells of at most; all stand in the changes. Like
+/// any outcome it must fit into a record of the log, however long the history was.
+pub const TOLD_EVICTIONS: usize = 256;
 
 /// What `history` does next.
 #[derive(Debug)]
@@ -25,7 +34,7 @@ pub enum Step {
     Finish(Finished),
 }
 
-/// The turns of one scope and its history.
+/// The inputs of one scope and its history.
 #[derive(Debug)]
 pub struct Sequence {
     scope: Scope,
@@ -34,8 +43,8 @@ pub struct Sequence {
     database: Database,
     /// The turn whose answer is being made.
     asked: Option<Box<ArrivedTurn>>,
-    /// Turns behind it, in log order.
-    waiting: VecDeque<Box<ArrivedTurn>>,
+    /// Inputs behind it, in log order.
+    waiting: VecDeque<Waiting>,
     retired: bool,
 }
 
@@ -83,15 +92,18 @@ impl Sequence {
         self.asked.as_ref().map(|turn| turn.request)
     }
 
-    /// Takes a turn in.
-    pub fn arrive(&mut self, turn: Box<ArrivedTurn>, rules: &Rules) -> Vec<Step> {
+    /// Takes an input in.
+    pub fn arrive(&mut self, input: Waiting, rules: &Rules) -> Vec<Step> {
         let mut steps = Vec::new();
-        if self.supersedes(&turn, rules) {
-            let finished = self.supersede(&turn, rules);
-            steps.extend(broken_apart(finished).map(Step::Finish));
-        } else {
-            self.waiting.push_back(turn);
-            self.advance(rules, &mut steps);
+        match input {
+            Waiting::Turn(turn) if self.supersedes(&turn, rules) => {
+                let finished = self.supersede(turn, rules);
+                steps.extend(broken_apart(finished).map(Step::Finish));
+            }
+            input => {
+                self.waiting.push_back(input);
+                self.advance(rules, &mut steps);
+            }
         }
         steps
     }
@@ -112,47 +124,69 @@ impl Sequence {
             Ok(drafted) => self.respond(&turn, *drafted, rules),
             Err(failed) => self.fail(&turn, *failed, rules),
         };
-        let mut steps = vec![self.finish(&turn, outcome, changes, rules)];
+        let mut steps = vec![self.finish(&Waiting::Turn(turn), outcome, changes, rules)];
         self.advance(rules, &mut steps);
         Some(steps)
     }
 
-    /// Serves waiting turns until one must be asked.
+    /// Serves waiting inputs until a turn must be asked.
     fn advance(&mut self, rules: &Rules, steps: &mut Vec<Step>) {
         while self.asked.is_none()
-            && let Some(turn) = self.waiting.pop_front()
+            && let Some(input) = self.waiting.pop_front()
         {
-            match self.take_note(&turn, rules) {
-                Some((outcome, changes)) => {
-                    steps.push(self.finish(&turn, outcome, changes, rules));
+            match self.take_note(&input, rules) {
+                Ok((outcome, changes)) => {
+                    steps.push(self.finish(&input, outcome, changes, rules));
                 }
-                None => {
-                    steps.push(Step::Ask(Arc::new(self.context(&turn, rules))));
-                    self.asked = Some(turn);
+                Err(turn) => {
+                    steps.push(Step::Ask(Arc::new(self.context(turn, rules))));
+                    if let Waiting::Turn(turn) = input {
+                        self.asked = Some(turn);
+                    }
                 }
             }
         }
     }
 
-    /// How a turn ends that need not be asked; `None` for a user turn that must.
-    fn take_note(
+    /// How an input ends that need not be asked; else the user turn that must.
+    fn take_note<'i>(
         &mut self,
-        turn: &ArrivedTurn,
+        input: &'i Waiting,
         rules: &Rules,
-    ) -> Option<(Outcome, Vec<HistoryChange>)> {
-        if self.database.remembers(&turn.turn_id) {
-            let reason = RecordedReason::DuplicateOf(turn.turn_id.clone());
-            return Some((recorded(turn, reason, Vec::new()), Vec::new()));
+    ) -> Result<(Outcome, Vec<HistoryChange>), &'i ArrivedTurn> {
+        if self.database.remembers(input.turn_id()) {
+            let reason = RecordedReason::DuplicateOf(input.turn_id().clone());
+            return Ok((input.recorded(reason, Vec::new()), Vec::new()));
         }
+        let turn = match input {
+            Waiting::Turn(turn) => turn,
+            Waiting::Forget(forget) => {
+                let (evicted, changes) = self.forget(forget, rules);
+                return Ok((input.recorded(RecordedReason::Forgotten, evicted), changes));
+            }
+        };
         match (turn.turn.speaker, echo_of(turn, rules)) {
-            (Speaker::User, _) => None,
+            (Speaker::User, _) => Err(turn),
             (Speaker::System, Some(response)) => {
                 self.database.see_time(turn.event_time);
                 self.database.remember(turn.turn_id.clone());
-                Some((recorded(turn, RecordedReason::Echo(response), Vec::new()), Vec::new()))
+                Ok((recorded(turn, RecordedReason::Echo(response), Vec::new()), Vec::new()))
             }
-            (Speaker::System, None) => Some(self.record_agent(turn, rules)),
+            (Speaker::System, None) => Ok(self.record_agent(turn, rules)),
         }
+    }
+
+    /// Everything that was said before leaves the history: what is told of it, and the changes.
+    fn forget(
+        &mut self,
+        forget: &ArrivedForget,
+        rules: &Rules,
+    ) -> (Vec<Evicted>, Vec<HistoryChange>) {
+        self.database.remember(forget.turn_id.clone());
+        let Update { changes, mut evicted } =
+            self.database.forget(&self.scope, &rules.remembering());
+        evicted.truncate(TOLD_EVICTIONS);
+        (evicted, changes)
     }
 
     /// An agent's words complete the latest entry that lacks a response, else make their own.
@@ -185,26 +219,33 @@ impl Sequence {
             && echo_of(turn, rules).is_none()
             && self.asked.is_some()
             && !self.database.remembers(&turn.turn_id)
-            && !self.asked.iter().chain(&self.waiting).any(|of| of.turn_id == turn.turn_id)
+            && !self.in_flight().any(|turn_id| *turn_id == turn.turn_id)
     }
 
-    /// Ends every earlier turn of the scope and then the agent's own, as one group: they are
+    /// The ids of the inputs that have not ended.
+    fn in_flight(&self) -> impl Iterator<Item = &TurnId> {
+        let asked = self.asked.iter().map(|turn| &turn.turn_id);
+        asked.chain(self.waiting.iter().map(Waiting::turn_id))
+    }
+
+    /// Ends every earlier input of the scope and then the agent's own, as one group: they are
     /// committed in one transaction, in log order. The answer that is still being made will be
     /// late.
-    fn supersede(&mut self, agent: &ArrivedTurn, rules: &Rules) -> Finished {
+    fn supersede(&mut self, agent: Box<ArrivedTurn>, rules: &Rules) -> Finished {
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
-        let earlier = self.asked.take().into_iter().chain(std::mem::take(&mut self.waiting));
-        for turn in earlier {
+        let asked = self.asked.take().map(Waiting::Turn);
+        for input in asked.into_iter().chain(std::mem::take(&mut self.waiting)) {
             let (outcome, changed) = self
-                .take_note(&turn, rules)
-                .unwrap_or_else(|| self.superseded(&turn, &agent.turn_id, rules));
-            self.database.applied(&self.scope, turn.request.offset);
-            outcomes.push((outcome, Arc::clone(&turn.original)));
+                .take_note(&input, rules)
+                .unwrap_or_else(|turn| self.superseded(turn, &agent.turn_id, rules));
+            self.database.applied(&self.scope, input.request().offset);
+            outcomes.push((outcome, Arc::clone(input.original())));
             changes.extend(changed);
         }
-        let (outcome, changed) = self.record_agent(agent, rules);
+        let (outcome, changed) = self.record_agent(&agent, rules);
         changes.extend(changed);
-        let Step::Finish(mut finished) = self.finish(agent, outcome, changes, rules) else {
+        let agent = Waiting::Turn(agent);
+        let Step::Finish(mut finished) = self.finish(&agent, outcome, changes, rules) else {
             unreachable!("finishing a turn finishes it");
         };
         outcomes.append(&mut finished.outcomes);
@@ -297,19 +338,19 @@ impl Sequence {
 
     fn finish(
         &mut self,
-        turn: &ArrivedTurn,
+        input: &Waiting,
         outcome: Outcome,
         mut changes: Vec<HistoryChange>,
         rules: &Rules,
     ) -> Step {
-        self.database.applied(&self.scope, turn.request.offset);
-        self.retired |= turn.last_of_scope;
+        self.database.applied(&self.scope, input.request().offset);
+        self.retired |= input.is_last_of_scope();
         if rules.publish_changes {
             changes.push(self.database.record(&self.scope));
         } else {
             changes.clear();
         }
-        let outcomes = vec![(outcome, Arc::clone(&turn.original))];
+        let outcomes = vec![(outcome, Arc::clone(input.original()))];
         let (partition, generation) = (self.partition, self.generation);
         Step::Finish(Finished { partition, generation, outcomes, changes })
     }
@@ -344,6 +385,7 @@ fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
         input: turn.input.clone(),
         query: query.map(str::to_owned),
         turn_id: turn.turn_id.clone(),
+        user_id: turn.turn.user_id.clone(),
         passages: Vec::new(),
         response: None,
         response_turn_id: None,
@@ -352,21 +394,6 @@ fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
         importance: None,
         extra: serde_json::Map::new(),
     }
-}
-
-fn recorded(turn: &ArrivedTurn, reason: RecordedReason, evicted: Vec<Evicted>) -> Outcome {
-    Outcome::Recorded(Box::new(Recorded {
-        schema_version: SCHEMA_VERSION,
-        input: turn.input.clone(),
-        tenant_id: turn.turn.tenant_id.clone(),
-        conversation_id: turn.turn.conversation_id.clone(),
-        user_id: turn.turn.user_id.clone(),
-        turn_id: turn.turn_id.clone(),
-        reason,
-        evicted,
-        metadata: turn.turn.metadata.clone(),
-        extra: turn.turn.extra.clone(),
-    }))
 }
 
 fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Response {

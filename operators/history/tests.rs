@@ -13,6 +13,8 @@ use crate::flow::{Draft, Gated, Grounded, RequestId};
 use crate::ingest::{ArrivedTurn, Original};
 use crate::knowledge::Moment;
 
+mod forgetting;
+
 fn rules() -> Rules {
     Rules {
         similarity: Similarity::by_words(),

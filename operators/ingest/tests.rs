@@ -7,7 +7,7 @@ fn refusal(bytes: &[u8], change: impl Fn(&mut TurnsConfig)) -> String {
     change(&mut config);
     let original =
         Original { value: Some(bytes.to_vec()), time_ms: Some(0), ..Original::default() };
-    turn_of(&original, &config).map(|_| ()).unwrap_err().to_string()
+    parsed(&original, &config).map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
@@ -41,10 +41,17 @@ fn bad_input_is_refused_with_its_reason() {
             br#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
             "unknown variant `sing`",
         ),
+        (br#"{"kind":"forget"}"#.to_vec(), "names nothing to forget"),
         (
-            br#"{"kind":"forget","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
-            "reserved",
+            br#"{"kind":"forget","user_id":"u"}"#.to_vec(),
+            "send one such record for each of them, with its `conversation_id`",
         ),
+        (br#"{"kind":"forget","conversation_id":" "}"#.to_vec(), "`conversation_id` is empty"),
+        (
+            br#"{"kind":"forget","conversation_id":"c","turn_id":"a\u0007"}"#.to_vec(),
+            "`turn_id` has the control character U+0007",
+        ),
+        (br#"{"kind":"forget","schema_version":2,"conversation_id":"c"}"#.to_vec(), "newer than 1"),
         (
             br#"{"schema_version":2,"conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
             "newer than 1",
@@ -64,6 +71,11 @@ fn bad_input_is_refused_with_its_reason() {
     }
     let no_user = refusal(&said("x"), |config| config.scope = ScopeKind::User);
     assert!(no_user.contains("user_id"), "{no_user}");
+    for ids in [r#""conversation_id":"c""#, r#""conversation_id":"c","user_id":"u""#] {
+        let forget = format!(r#"{{"kind":"forget",{ids}}}"#).into_bytes();
+        let part = refusal(&forget, |config| config.scope = ScopeKind::User);
+        assert!(part.contains("send `user_id` without `conversation_id`"), "{part}");
+    }
     let large = refusal(&said("x"), |config| config.max_record_bytes = 10);
     assert!(large.contains("max_record_bytes = 10"), "{large}");
 }
@@ -78,11 +90,50 @@ fn a_turn_without_time_takes_the_logs_and_without_that_a_synthetic_one() {
     };
     let config = TurnsConfig::default();
     let topic = InputTopic::from("turns");
-    let logged = read(record(Some(42)), &config, &topic).unwrap();
-    assert_eq!(logged.event_time, EventTime(42));
-    assert_eq!(logged.turn_id.as_str(), "0-7");
-    let synthetic = read(record(None), &config, &topic).unwrap();
-    assert_eq!(synthetic.event_time, EventTime(7_000));
+    let turn = |time_ms| match read(record(time_ms), &config, &topic) {
+        Ok(Arrived::Turn(turn)) => turn,
+        other => panic!("no turn: {other:?}"),
+    };
+    assert_eq!(turn(Some(42)).event_time, EventTime(42));
+    assert_eq!(turn(Some(42)).turn_id.as_str(), "0-7");
+    assert_eq!(turn(None).event_time, EventTime(7_000));
+}
+
+#[test]
+fn a_demand_to_forget_is_for_the_scope_that_it_names() {
+    let of = |json: &str, scope| {
+        let original = Original { value: Some(json.as_bytes().to_vec()), ..Original::default() };
+        let record = InputRecord { offset: 7, original, ..InputRecord::default() };
+        let config = TurnsConfig { scope, ..TurnsConfig::default() };
+        match read(record, &config, &InputTopic::from("turns")) {
+            Ok(Arrived::Forget(forget)) => forget,
+            other => panic!("no demand to forget: {other:?}"),
+        }
+    };
+    let conversation =
+        of(r#"{"kind":"forget","conversation_id":"c","user_id":"u"}"#, ScopeKind::Conversation);
+    assert_eq!(conversation.scope, Scope::new(None, "c"));
+    assert_eq!(conversation.turn_id.as_str(), "0-7");
+    let user =
+        of(r#"{"kind":"forget","tenant_id":"t","user_id":"u","turn_id":"f"}"#, ScopeKind::User);
+    assert_eq!(user.scope, Scope::new(Some(&"t".into()), "u"));
+    assert_eq!(user.turn_id.as_str(), "f");
+}
+
+#[test]
+fn a_refused_record_that_ends_its_scope_says_which() {
+    let ended = |json: &str| {
+        let original = Original { value: Some(json.as_bytes().to_vec()), ..Original::default() };
+        let record = InputRecord { original, last_of_scope: true, ..InputRecord::default() };
+        match ended_scope(&record, &TurnsConfig::default()) {
+            Some(Arrived::Ended { scope, .. }) => Some(scope),
+            other => other.map(|other| panic!("{other:?}")),
+        }
+    };
+    let of = Some(Scope::new(None, "c"));
+    assert_eq!(ended(r#"{"conversation_id":"c","speaker":"user","text":""}"#), of);
+    assert_eq!(ended(r#"{"kind":"forget","conversation_id":"c","turn_id":""}"#), of);
+    assert_eq!(ended(r#"{"kind":"forget","user_id":"u"}"#), None);
 }
 
 #[test]
@@ -91,7 +142,7 @@ fn line_breaks_and_tabs_are_text() {
         value: Some(br#"{"conversation_id":"c","speaker":"user","text":"a\n\tb"}"#.to_vec()),
         ..Original::default()
     };
-    assert!(turn_of(&original, &TurnsConfig::default()).is_ok());
+    assert!(parsed(&original, &TurnsConfig::default()).is_ok());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `turnstream history`: what the histories hold, and why entries left them.
+//! `turnstream history`: what the histories hold, why entries left them, and that some are to be
+//! forgotten.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -17,17 +18,20 @@ use crate::log::embedded::EmbeddedLog;
 use crate::log::{Follower, LogError, Topic, jsonl, kafka};
 use crate::model;
 
+mod forget;
+
 /// How long one look at a topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
-/// weights, and which entries left and why.
+/// weights, and which entries left and why; and ask the engine to forget some.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream history show --changes history.jsonl
   turnstream history show c-17 --changes history.jsonl
-  turnstream history export --data conversations --out histories.jsonl")]
+  turnstream history export --data conversations --out histories.jsonl
+  turnstream history forget c-17 --data conversations")]
 pub struct Args {
     /// What is done with them.
     #[command(subcommand)]
@@ -54,6 +58,19 @@ Examples:
   turnstream history export --data conversations --out histories.jsonl
   turnstream history export --config turnstream.toml --scope c-17")]
     Export(Export),
+    /// Ask the engine to forget a history, or every history that holds a turn of a user.
+    ///
+    /// One record of kind `forget` goes to the topic of turns for each, which the engine obeys when it
+    /// comes to it: every entry leaves, and the next turn is answered as if nothing had been said.
+    /// What is in flight and has not ended yet is not seen here: have the user's turns stopped first,
+    /// or ask again. Answers that were given stay on their topic, and the turns on theirs.
+    #[command(after_help = "\
+Examples:
+  turnstream history forget c-17 --data conversations
+  turnstream history forget acme/c-17 --config turnstream.toml --json
+  turnstream history forget --user mara --config turnstream.toml --dry-run
+  turnstream history forget --user mara --tenant acme --config turnstream.toml")]
+    Forget(forget::Args),
 }
 
 /// Where the histories are.
@@ -123,18 +140,23 @@ struct Size<'a> {
 impl Args {
     /// Whether the last line is one JSON object.
     pub fn json(&self) -> bool {
-        matches!(&self.command, Command::Show(Show { json: true, .. }))
+        match &self.command {
+            Command::Show(args) => args.json,
+            Command::Export(_) => false,
+            Command::Forget(args) => args.json,
+        }
     }
 }
 
-/// Reads histories and shows them.
+/// Reads histories and shows them, or asks to forget them.
 ///
 /// # Errors
-/// Where they cannot be read, or the scope is not there.
+/// Where they cannot be read, or the scope is not there; or the log cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         Command::Show(args) => show(args, out),
         Command::Export(args) => export(args, out),
+        Command::Forget(args) => forget::execute(args, out),
     }
 }
 
@@ -220,25 +242,31 @@ fn read(from: &From, config: &Config, only: Option<&str>) -> anyhow::Result<Hist
         lines(path, &mut take)?;
         return Ok(histories);
     }
-    let directory = match (&from.data, config.log.kind) {
-        (Some(data), _) => Some(data),
-        (None, LogKind::Embedded) => config.log.directory.as_ref(),
-        (None, LogKind::Kafka) => None,
-    };
-    match directory {
+    match directory(from.data.as_deref(), config) {
         None => follow(&mut kafka::follow(&config.log.kafka, Topic::History)?, &mut take)?,
-        Some(directory) if directory.is_dir() => {
-            let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
-            follow(&mut log.follower(Topic::History), &mut take)?;
-        }
         Some(directory) => {
-            // Opening it would make it.
-            let path = directory.display().to_string();
-            let source = std::io::ErrorKind::NotFound.into();
-            return Err(LogError::File { path, source }.into());
+            follow(&mut opened(directory, config)?.follower(Topic::History), &mut take)?;
         }
     }
     Ok(histories)
+}
+
+/// Where an embedded log lies; `None` for one on Kafka.
+fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path> {
+    match (data, config.log.kind) {
+        (Some(data), _) => Some(data),
+        (None, LogKind::Embedded) => config.log.directory.as_deref(),
+        (None, LogKind::Kafka) => None,
+    }
+}
+
+fn opened(directory: &Path, config: &Config) -> Result<EmbeddedLog, LogError> {
+    if !directory.is_dir() {
+        // Opening it would make it.
+        let path = directory.display().to_string();
+        return Err(LogError::File { path, source: std::io::ErrorKind::NotFound.into() });
+    }
+    EmbeddedLog::in_directory(directory, &config.log.embedded)
 }
 
 fn lines(path: &Path, take: &mut dyn FnMut(HistoryChange)) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde::Deserialize;
 use turnstream_operators::ingest::InputTopic;
+use turnstream_schemas::ScopeKind;
 
 use super::{Usage, load_config, signals};
 use crate::cache::DiskCache;
@@ -191,6 +192,7 @@ fn serve_embedded(
     let topic =
         InputTopic { partitions: Some(partitions), ..InputTopic::from(Topic::Turns.name()) };
     let workers = config.run.workers as usize;
+    let scope = config.turns.scope;
     let cache = Arc::new(DiskCache::open(&config.run)?);
     let (parts, recording) = parts(config, metrics, files)?;
     let parts = Parts { topic, cache, ..parts };
@@ -199,7 +201,7 @@ fn serve_embedded(
     let feeding = log.clone();
     // Not joined: it may wait for a line that never comes after a signal asked to stop.
     std::thread::Builder::new().name("standard-input".to_owned()).spawn(move || {
-        if let Err(error) = feed(&feeding) {
+        if let Err(error) = feed(&feeding, scope) {
             tracing::error!(error = %error, "standard input ends here");
         }
         feeding.seal(Topic::Turns);
@@ -225,12 +227,14 @@ fn serve_embedded(
     })
 }
 
-/// Appends every line of standard input to the log. The key is the conversation, where the line
-/// names one; a line that is no turn goes in as it is and becomes a dead letter.
-fn feed(log: &EmbeddedLog) -> anyhow::Result<()> {
+/// Appends every line of standard input to the log. The key is what has a history of its own, the
+/// conversation or the user, where the line names it; a line that is neither a turn nor a demand to
+/// forget goes in as it is and becomes a dead letter.
+fn feed(log: &EmbeddedLog, scope: ScopeKind) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Keyed {
-        conversation_id: String,
+        conversation_id: Option<String>,
+        user_id: Option<String>,
     }
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line.context("standard input")?;
@@ -238,9 +242,13 @@ fn feed(log: &EmbeddedLog) -> anyhow::Result<()> {
             continue;
         }
         let keyed = serde_json::from_slice::<Keyed>(&line).ok();
+        let key = keyed.and_then(|of| match scope {
+            ScopeKind::Conversation => of.conversation_id,
+            ScopeKind::User => of.user_id,
+        });
         let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).ok();
         let message = Message {
-            key: keyed.map(|keyed| keyed.conversation_id.into_bytes()),
+            key: key.map(String::into_bytes),
             value: Some(line),
             headers: Vec::new(),
             time_ms: time_ms.and_then(|since| i64::try_from(since.as_millis()).ok()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnstream_operators::flow::Finished;
 use turnstream_operators::ingest::Original;
-use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome};
+use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome, UserId};
 
 use crate::log::{Output, Topic, evictions, letters};
 use crate::tally::Tally;
@@ -58,12 +58,14 @@ fn outcome_output(
 ) -> Option<Output> {
     match outcome {
         Outcome::Response(response) => {
-            let (input, conversation) = (&response.input, &response.conversation_id);
-            Some(answer_output(Topic::Responses, (input, conversation), response, original))
+            let (input, conversation) = (&response.input, response.conversation_id.as_str());
+            Some(answer_output(Topic::Responses, (input, Some(conversation)), response, original))
         }
         Outcome::Recorded(recorded) => publish_recorded.then(|| {
-            let (input, conversation) = (&recorded.input, &recorded.conversation_id);
-            answer_output(Topic::Recorded, (input, conversation), recorded, original)
+            let conversation = recorded.conversation_id.as_ref().map(ConversationId::as_str);
+            // A user that was to be forgotten is named alone.
+            let id = conversation.or(recorded.user_id.as_ref().map(UserId::as_str));
+            answer_output(Topic::Recorded, (&recorded.input, id), recorded, original)
         }),
         Outcome::DeadLetter(letter) => Some(letters::encode(letter)),
     }
@@ -72,7 +74,7 @@ fn outcome_output(
 /// A record about an input, on the input's partition and with its key and headers.
 fn answer_output(
     topic: Topic,
-    (input, conversation): (&InputId, &ConversationId),
+    (input, id): (&InputId, Option<&str>),
     record: &impl Serialize,
     original: &Original,
 ) -> Output {
@@ -80,7 +82,7 @@ fn answer_output(
         topic,
         partition: input.partition,
         input_offset: input.offset,
-        key: key_or(original, conversation.as_str()),
+        key: original.key.clone().or_else(|| id.map(|id| id.as_bytes().to_vec())),
         value: Some(json(record)),
         headers: original.headers.clone(),
     }
@@ -97,10 +99,6 @@ fn change_output(change: &HistoryChange, caused: Output) -> Output {
         }
     };
     Output { key: Some(json(change.key())), value, headers, ..caused }
-}
-
-fn key_or(original: &Original, conversation: &str) -> Option<Vec<u8>> {
-    Some(original.key.clone().unwrap_or_else(|| conversation.as_bytes().to_vec()))
 }
 
 /// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
@@ -133,7 +131,7 @@ mod tests {
             schema_version: 1,
             input: input(8),
             tenant_id: None,
-            conversation_id: "c".into(),
+            conversation_id: Some("c".into()),
             user_id: None,
             turn_id: "t".into(),
             reason: RecordedReason::System,

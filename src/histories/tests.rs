@@ -12,6 +12,7 @@ fn entry(offset: i64, query: &str) -> HistoryEntry {
         input: InputId { topic: "turns".to_owned(), partition: 0, offset },
         query: Some(query.to_owned()),
         turn_id: TurnId(format!("t{offset}")),
+        user_id: None,
         passages: Vec::new(),
         response: Some("So it is.".to_owned()),
         response_turn_id: None,

@@ -1,26 +1,45 @@
-//! Writing to a compacted topic from outside of the engine: changes to the knowledge, say.
+//! Writing to a topic from outside of the engine: changes to the knowledge, say.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use turnstream_operators::partitioner::Partitioner;
 
 use super::LogError;
 
-/// Writes keyed records, each certain on its own. Records of one key go to one partition, in the
-/// order in which they were written.
+/// Writes records, each certain on its own. Those of a partition lie there in the order in which
+/// they were written.
 pub trait Writer {
-    /// Writes a record, or takes it on to be written; no value is a tombstone.
+    /// How many partitions the topic has.
+    fn partitions(&self) -> i32;
+
+    /// Writes a record to a partition, or takes it on to be written; no value is a tombstone.
     ///
     /// # Errors
     ///
     /// This one or an earlier one cannot be written.
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError>;
+    fn write_to(
+        &mut self,
+        partition: i32,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<(), LogError>;
+
+    /// Writes a record to the partition of its key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write_to`].
+    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError> {
+        let partition = Partitioner::Murmur2.partition(key, self.partitions()).unwrap_or(0);
+        self.write_to(partition, Some(key), value)
+    }
 
     /// Returns once every record is certain, and says where they lie.
     ///
     /// # Errors
     ///
-    /// Some record is not there. Others may be: written again, they change nothing.
+    /// Some record is not there. Others may be.
     fn finish(&mut self) -> Result<Written, LogError>;
 }
 

@@ -25,12 +25,21 @@ struct Killed {
 }
 
 impl Writer for Killed {
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError> {
+    fn partitions(&self) -> i32 {
+        self.inner.partitions()
+    }
+
+    fn write_to(
+        &mut self,
+        partition: i32,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<(), LogError> {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
             None => return Err(LogError::Refused("killed".to_owned())),
         }
-        self.inner.write(key, value)
+        self.inner.write_to(partition, key, value)
     }
 
     fn finish(&mut self) -> Result<Written, LogError> {

@@ -3,7 +3,7 @@
 //!
 //! An answer makes an entry with it; a superseded or failed turn one without. An agent's words
 //! complete the latest entry without an answer, else make their own. A repeat changes nothing. An
-//! echo is only remembered. More entries than the history holds: the one with the earliest event
+//! echo is only remembered. A demand to forget takes every entry. More entries than the history holds: the one with the earliest event
 //! time leaves, the lower offset where two are equal, never the one just added (recency alone
 //! decides: the simulation weighs relevance with 0).
 //!
@@ -20,8 +20,8 @@ use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
-    EntryId, EventTime, HistoryEntry, InputId, Outcome, Passage, RecordedReason, Response,
-    ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId,
+    EntryId, EventTime, Evicted, EvictionReason, HistoryEntry, InputId, Outcome, Passage,
+    RecordedReason, Response, ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId, UserId,
 };
 
 use crate::instance::mark;
@@ -68,7 +68,10 @@ impl History {
             }
             return;
         }
-        self.record.latest_event_time = self.record.latest_event_time.max(EventTime(said.time_ms));
+        if said.speaker != By::Forget {
+            let now = self.record.latest_event_time.max(EventTime(said.time_ms));
+            self.record.latest_event_time = now;
+        }
         let before = self.record.evictions;
         match (&said.speaker, outcome, reason) {
             (By::User, Outcome::Response(response), _) => {
@@ -96,6 +99,11 @@ impl History {
                 if reason != &RecordedReason::Echo(ResponseId(response.clone())) {
                     wrong();
                 }
+            }
+            (By::Forget, Outcome::Recorded(recorded), Some(RecordedReason::Forgotten)) => {
+                let by_demand = |gone: &Evicted| gone.reason == EvictionReason::Forget;
+                assert!(recorded.evicted.iter().all(by_demand), "{recorded:?}");
+                self.forget();
             }
             _ => wrong(),
         }
@@ -161,6 +169,16 @@ impl History {
         self.note_structure();
     }
 
+    fn forget(&mut self) {
+        self.record.evictions += self.entries.len() as u64;
+        self.entries.clear();
+        for (at, text) in std::mem::take(&mut self.texts) {
+            self.clusters.remove(at, &text);
+            self.chains.remove(at);
+        }
+        self.note_structure();
+    }
+
     fn join(&mut self, entry: &HistoryEntry) {
         let config = HistoryConfig::default();
         let (at, text) = (entry.input.offset, Similarity::by_words().of_entry(entry));
@@ -213,6 +231,8 @@ fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
         },
         query: query.cloned(),
         turn_id: TurnId(said.turn_id.clone()),
+        // Every turn of the workload names its scope so.
+        user_id: said.scope.strip_prefix("default/").map(UserId::from),
         passages: Vec::new(),
         response: None,
         response_turn_id: None,

@@ -12,6 +12,8 @@ pub(crate) struct Lived {
     pub(crate) responses: u64,
     pub(crate) recorded: u64,
     pub(crate) dead_letters: u64,
+    /// Entries that were to be forgotten.
+    pub(crate) forgotten: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
     /// Crashes by step of the commit protocol.
@@ -31,6 +33,7 @@ impl Lived {
         self.responses += other.responses;
         self.recorded += other.recorded;
         self.dead_letters += other.dead_letters;
+        self.forgotten += other.forgotten;
         self.commits += other.commits;
         self.aborts += other.aborts;
         self.other_crashes += other.other_crashes;
@@ -47,10 +50,11 @@ impl Lived {
 
 impl fmt::Display for Lived {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inputs, responses, recorded, dead_letters, .. } = self;
+        let Self { inputs, responses, recorded, dead_letters, forgotten, .. } = self;
         writeln!(
             out,
-            "{inputs} inputs: {responses} responses, {recorded} recorded, {dead_letters} dead letters"
+            "{inputs} inputs: {responses} responses, {recorded} recorded, {dead_letters} dead \
+             letters; {forgotten} entries forgotten"
         )?;
         let Self { commits, aborts, expulsions, clean_stops, .. } = self;
         writeln!(

@@ -3,8 +3,8 @@
 //!
 //! One run has a world of its own ([`world`]): a log in memory, up to three instances of the
 //! engine in one consumer group ([`instance`]), a scripted model with latency, errors, panics and
-//! silence, and a workload ([`workload`]) of users, agents who talk over the bot, echoes, repeats
-//! and unfit records. Instances are killed at every step of the commit protocol ([`protocol`])
+//! silence, and a workload ([`workload`]) of users, agents who talk over the bot, echoes, repeats,
+//! demands to forget and unfit records. Instances are killed at every step of the commit protocol ([`protocol`])
 //! and anywhere else, restarted, expelled from the group, joined and left; transactions abort.
 //! Then the faults stop, everything owed must arrive, and the oracle ([`oracle`]) compares what
 //! is on the log with the plain rules.
@@ -66,6 +66,7 @@ fn no_fault_loses_doubles_or_reorders_an_outcome() {
         for step in Step::ALL {
             assert!(lived.crashes.get(&step).is_some_and(|n| *n > 0), "no crash at {step:?}");
         }
+        assert!(lived.forgotten > 0, "nothing was ever forgotten");
     }
 }
 

@@ -180,7 +180,7 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
             let id = format!("turns-{}-{}", sent.partition, sent.offset);
             assert_eq!(response.response_id.as_str(), id);
             assert_eq!(response.turn_id.as_str(), said.turn_id);
-            assert_eq!(response.conversation_id.as_str(), said.conversation);
+            assert_eq!(Some(response.conversation_id.as_str()), said.conversation.as_deref());
             let degraded = response.degraded.contains(&Stage::Generation);
             let answers = response.text.starts_with(&format!("{}? ", said.text));
             let may_degrade = config.generation.on_failure == OnFailure::Degrade;
@@ -188,7 +188,8 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
         }
         Outcome::Recorded(recorded) => {
             assert_eq!(recorded.turn_id.as_str(), said.turn_id);
-            assert_eq!(recorded.conversation_id.as_str(), said.conversation);
+            let conversation = recorded.conversation_id.as_ref().map(|id| id.as_str());
+            assert_eq!(conversation, said.conversation.as_deref());
         }
         Outcome::DeadLetter(letter) => {
             let degrades = config.generation.on_failure == OnFailure::Degrade;

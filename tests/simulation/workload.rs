@@ -20,7 +20,7 @@ pub(crate) struct Sent {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) header: Option<Header>,
-    /// `None` where it is no turn: then its dead letter is owed.
+    /// `None` where it is neither a turn nor a demand to forget: then its dead letter is owed.
     pub(crate) turn: Option<Said>,
 }
 
@@ -30,12 +30,13 @@ impl fmt::Debug for Sent {
     }
 }
 
-/// A turn that can be served.
+/// A turn that can be served, or a demand to forget.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     /// Whose sequence it belongs to, as the changelog names it.
     pub(crate) scope: String,
-    pub(crate) conversation: String,
+    /// Where none is named, a user is to be forgotten.
+    pub(crate) conversation: Option<String>,
     pub(crate) turn_id: String,
     pub(crate) text: String,
     pub(crate) time_ms: i64,
@@ -49,6 +50,8 @@ pub(crate) enum By {
     Agent,
     /// An earlier answer of ours, said to the user by somebody else; the response's id.
     Echo(String),
+    /// Nobody: the history of the scope is to be forgotten.
+    Forget,
 }
 
 /// Makes inputs.
@@ -58,8 +61,9 @@ pub(crate) struct Workload {
     scopes: i32,
     /// Whether a user's conversations are one scope.
     by_user: bool,
-    /// How often, in 100, an agent speaks, and how often a record is unfit.
+    /// How often, in 100, an agent speaks, a history is to be forgotten, and a record is unfit.
     agents: u32,
+    forgets: u32,
     unfit: u32,
     sent: Vec<Sent>,
     /// Where in `sent` each input is.
@@ -82,6 +86,7 @@ impl Workload {
             scopes: rng.i32(1..=3),
             by_user,
             agents: rng.u32(0..40),
+            forgets: rng.u32(0..8),
             unfit: rng.u32(0..20),
             sent: Vec::new(),
             places: BTreeMap::new(),
@@ -137,7 +142,7 @@ impl Workload {
         });
         let said = Said {
             scope: format!("default/{conversation}"),
-            conversation: conversation.to_owned(),
+            conversation: Some(conversation.to_owned()),
             turn_id,
             text: text.to_owned(),
             time_ms,
@@ -183,6 +188,9 @@ impl Workload {
             1 => self.earlier_id(rng, &scope).unwrap_or_default(),
             _ => format!("turn-{number}"),
         };
+        if rng.u32(0..100) < self.forgets {
+            return self.forget(scope, turn_id, time_ms);
+        }
         let speaker = match rng.u32(0..100) {
             at if at >= self.agents => By::User,
             at if at % 4 == 0 => self.echo(rng, partition),
@@ -213,11 +221,29 @@ impl Workload {
         turn_id.shrink_to_fit();
         let said = Said {
             scope: format!("default/{scope}"),
-            conversation,
+            conversation: Some(conversation),
             turn_id,
             text,
             time_ms: said_ms.unwrap_or(time_ms),
             speaker,
+        };
+        (said, value)
+    }
+
+    /// Everything that was said in the scope is to be forgotten.
+    fn forget(&self, scope: String, turn_id: String, time_ms: i64) -> (Said, Value) {
+        let named = if self.by_user { "user_id" } else { "conversation_id" };
+        let mut value = json!({ "kind": "forget", named: scope });
+        if !turn_id.is_empty() {
+            value["turn_id"] = turn_id.clone().into();
+        }
+        let said = Said {
+            scope: format!("default/{scope}"),
+            conversation: (!self.by_user).then_some(scope),
+            turn_id,
+            text: String::new(),
+            time_ms,
+            speaker: By::Forget,
         };
         (said, value)
     }
@@ -260,6 +286,7 @@ fn unfit_value(rng: &mut Rng) -> Option<Vec<u8>> {
         Some(br#"{"conversation_id":"c","user_id":"u","speaker":"nobody","text":"x"}"#.to_vec()),
         Some(br#"{"conversation_id":"c","user_id":"u","speaker":"user","text":""}"#.to_vec()),
         Some(br#"{"speaker":"user","user_id":"u","text":"whose?"}"#.to_vec()),
+        Some(br#"{"kind":"forget","tenant_id":"t"}"#.to_vec()),
         Some(far.to_string().into_bytes()),
     ];
     rng.choice(values).expect("some")

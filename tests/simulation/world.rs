@@ -15,7 +15,7 @@ use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_operators::stage::OnFailure;
-use turnstream_schemas::{Outcome, ScopeKind};
+use turnstream_schemas::{Outcome, RecordedReason, ScopeKind};
 
 use crate::instance::{GROUP, Instance, Moved};
 use crate::lived::Lived;
@@ -375,7 +375,12 @@ impl World {
             self.lived.inputs += 1;
             match self.oracle.outcome((sent.partition, sent.offset)) {
                 Some(Outcome::Response(_)) => self.lived.responses += 1,
-                Some(Outcome::Recorded(_)) => self.lived.recorded += 1,
+                Some(Outcome::Recorded(recorded)) => {
+                    self.lived.recorded += 1;
+                    if recorded.reason == RecordedReason::Forgotten {
+                        self.lived.forgotten += recorded.evicted.len() as u64;
+                    }
+                }
                 _ => self.lived.dead_letters += 1,
             }
         }

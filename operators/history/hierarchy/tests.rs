@@ -47,6 +47,7 @@ fn a_summary_is_the_central_entry_and_what_all_share() {
         input: InputId { topic: "turns".to_owned(), partition: 0, offset: 0 },
         query: Some(query.to_owned()),
         turn_id: "t".into(),
+        user_id: None,
         passages: Vec::new(),
         response: None,
         response_turn_id: None,

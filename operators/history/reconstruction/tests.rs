@@ -9,6 +9,7 @@ fn entries(exchanges: &[(&str, &str)]) -> Vec<HistoryEntry> {
         input: InputId { topic: "turns".to_owned(), partition: 0, offset: number as i64 },
         query: Some((*query).to_owned()),
         turn_id: TurnId(format!("t{}", exchanges.len() - number)),
+        user_id: None,
         passages: Vec::new(),
         response: Some((*response).to_owned()),
         response_turn_id: None,

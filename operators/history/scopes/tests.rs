@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use turnstream_schemas::{
-    EntryKey, EventTime, Fault, FaultKind, HistoryChange, InputId, ResponseId, Speaker, Stage,
-    Turn, TurnId,
+    EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, ResponseId, ScopeKind,
+    Speaker, Stage, Turn, TurnId,
 };
 
 use super::super::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
@@ -14,7 +14,7 @@ use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
-use crate::ingest::Original;
+use crate::ingest::{ArrivedForget, ArrivedTurn, Original};
 use crate::knowledge::Moment;
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -165,6 +165,24 @@ impl Worker {
         self.say(scope, Speaker::User, |_| {});
     }
 
+    fn forget(&mut self, scope: u8) {
+        let offset = self.next_offset;
+        self.next_offset += 1;
+        let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
+        let conversation = format!("c{scope}");
+        let arrived = ArrivedForget {
+            request: RequestId { partition: 0, generation: self.generation, offset },
+            scope: Scope::new(None, &conversation),
+            forget: Forget::of(ScopeKind::Conversation, None, &conversation),
+            turn_id: input.turn_id(),
+            input,
+            original: Arc::new(Original::default()),
+            last_of_scope: false,
+        };
+        let steps = self.scopes.arrived(Arrived::Forget(Box::new(arrived)));
+        self.take(steps);
+    }
+
     /// Answers the oldest turn that was asked, or fails on it.
     fn answer(&mut self, well: bool) {
         if self.asked.is_empty() {
@@ -235,6 +253,7 @@ fn on_the_changelog(change: &HistoryChange) -> CacheChange {
 enum Act {
     User(u8),
     Agent(u8),
+    Forget(u8),
     /// A turn that has the id of an earlier one.
     Repeat(u8, u8),
     /// A system turn that echoes an earlier response.
@@ -251,6 +270,7 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => scope.clone().prop_map(Act::User),
         2 => scope.clone().prop_map(Act::Agent),
+        1 => scope.clone().prop_map(Act::Forget),
         1 => (scope.clone(), any::<u8>()).prop_map(|(scope, of)| Act::Repeat(scope, of)),
         1 => (scope, any::<u8>()).prop_map(|(scope, of)| Act::Echo(scope, of)),
         6 => prop::bool::weighted(0.8).prop_map(Act::Answer),
@@ -264,6 +284,7 @@ fn perform(worker: &mut Worker, act: &Act) {
     match *act {
         Act::User(scope) => worker.user(scope),
         Act::Agent(scope) => worker.say(scope, Speaker::System, |_| {}),
+        Act::Forget(scope) => worker.forget(scope),
         Act::Repeat(scope, of) => {
             let id = TurnId(format!("0-{}", earlier(of)));
             worker.say(scope, Speaker::User, |turn| turn.turn_id = id);
@@ -329,6 +350,20 @@ fn scopes_leave_after_their_time_and_whoever_is_busy_stays() {
     assert_eq!(worker.scopes.in_memory(), 0);
     worker.user(0);
     assert_eq!(worker.asked[0].recalled.len(), 1, "and comes back");
+}
+
+#[test]
+fn a_scope_that_left_memory_is_forgotten_where_it_lies() {
+    let mut worker = Worker::new(config(0, 100));
+    worker.exchange(0);
+    worker.exchange(0);
+    worker.pass(0);
+    assert_eq!((worker.scopes.in_memory(), worker.cache.cache.len(0)), (0, 3));
+    worker.forget(0);
+    assert!(worker.outcomes[2].contains("forgotten"), "{:?}", worker.outcomes);
+    worker.pass(1_000);
+    assert_eq!(worker.cache.cache.len(0), 1, "its own record is left");
+    assert_eq!(worker.cached(1), worker.folded());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
-    Confidence, ConversationId, InputId, Response, Speaker, TenantId, Turn, TurnId, TurnKind,
+    Confidence, ConversationId, InputId, Response, Speaker, TenantId, Turn, TurnId,
 };
 
 use super::GenerationError;
@@ -138,9 +138,6 @@ impl Log {
 
     /// The next turn; `offset` is its place among the inputs of a replay.
     fn add(&mut self, turn: Turn, offset: i64) {
-        if turn.kind != TurnKind::Turn {
-            return;
-        }
         let lexicon = Lexicon::of_turn(&turn);
         let input = InputId { topic: String::new(), partition: 0, offset };
         let said = Said {

@@ -321,6 +321,7 @@ fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
         input,
         query: asks.then(|| said.text.clone()),
         turn_id: said.id.clone(),
+        user_id: None,
         passages: Vec::new(),
         response: (!asks).then(|| said.text.clone()),
         response_turn_id: (!asks).then(|| said.id.clone()),

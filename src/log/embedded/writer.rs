@@ -1,12 +1,10 @@
-//! A writer to a compacted topic of the embedded log.
-
-use turnstream_operators::partitioner::Partitioner;
+//! A writer to a topic of the embedded log.
 
 use super::super::write::{Stretch, Writer, Written};
 use super::super::{LogError, Topic};
 use super::{EmbeddedLog, Message};
 
-/// Writes keyed records; each is on disk when the call returns, where the log is in a directory.
+/// Writes records; each is on disk when the call returns, where the log is in a directory.
 pub struct EmbeddedWriter {
     log: EmbeddedLog,
     topic: Topic,
@@ -20,9 +18,17 @@ impl EmbeddedWriter {
 }
 
 impl Writer for EmbeddedWriter {
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError> {
-        let partition = Partitioner::Murmur2.partition(key, self.log.partitions()).unwrap_or(0);
-        let (key, value) = (Some(key.to_vec()), value.map(<[u8]>::to_vec));
+    fn partitions(&self) -> i32 {
+        self.log.partitions()
+    }
+
+    fn write_to(
+        &mut self,
+        partition: i32,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<(), LogError> {
+        let (key, value) = (key.map(<[u8]>::to_vec), value.map(<[u8]>::to_vec));
         let message = Message { key, value, ..Message::default() };
         let offset = self.log.append(self.topic, partition, message)?;
         Stretch::note(&mut self.written, partition, offset);

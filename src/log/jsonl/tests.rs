@@ -124,6 +124,7 @@ fn each_topic_is_written_in_its_own_form() {
         input: input.clone(),
         query: Some("who is\nthere?".to_owned()),
         turn_id: "t".into(),
+        user_id: None,
         passages: Vec::new(),
         response: None,
         response_turn_id: None,

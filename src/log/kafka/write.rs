@@ -1,4 +1,4 @@
-//! A writer to a compacted topic: idempotent, and certain on all copies.
+//! A writer to a topic: idempotent, and certain on all copies.
 //!
 //! Several processes may [`write()`] to the topic of knowledge, each record for itself. One process
 //! [`publish`]es views: it writes in transactions, whose id fences the process before it, so that
@@ -13,7 +13,6 @@ use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext};
-use turnstream_operators::partitioner::Partitioner;
 
 use super::super::write::{Stretch, Writer, Written};
 use super::super::{LogError, Topic};
@@ -25,7 +24,7 @@ use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings, topics};
 /// How long one wait for deliveries takes.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// Writes keyed records to a topic.
+/// Writes records to a topic.
 pub struct KafkaWriter {
     client: BaseProducer<Deliveries>,
     topic: String,
@@ -208,15 +207,20 @@ impl KafkaWriter {
 }
 
 impl Writer for KafkaWriter {
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LogError> {
+    fn partitions(&self) -> i32 {
+        self.partitions
+    }
+
+    fn write_to(
+        &mut self,
+        partition: i32,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<(), LogError> {
         self.check()?;
         self.begin()?;
-        let partition = Partitioner::Murmur2.partition(key, self.partitions).unwrap_or(0);
-        let record = BaseRecord::<[u8], [u8]>::to(&self.topic).partition(partition).key(key);
-        let mut record = match value {
-            Some(value) => record.payload(value),
-            None => record,
-        };
+        let mut record = BaseRecord::<[u8], [u8]>::to(&self.topic).partition(partition);
+        (record.key, record.payload) = (key, value);
         loop {
             record = match self.client.send(record) {
                 Ok(()) => break,

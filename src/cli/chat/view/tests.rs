@@ -94,7 +94,7 @@ fn a_turn_without_a_response_says_why() {
         schema_version: 1,
         input: input(),
         tenant_id: None,
-        conversation_id: ConversationId("c".to_owned()),
+        conversation_id: Some(ConversationId("c".to_owned())),
         user_id: None,
         turn_id: "0-3".into(),
         reason: RecordedReason::DuplicateOf("t1".into()),

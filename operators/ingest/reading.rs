@@ -1,0 +1,180 @@
+//! What a record is: a turn or a demand to forget, with its scope, or why it is refused.
+
+use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
+
+use super::{Original, TurnsConfig};
+use crate::partitioner::Partitioner;
+
+/// Why an input can not be served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the record has no value; a turn is a JSON object")]
+    NoValue,
+    #[error("the record has {bytes} bytes, more than turns.max_record_bytes = {limit}")]
+    TooLarge { bytes: usize, limit: usize },
+    #[error("not UTF-8 from byte {0} on; send JSON in UTF-8")]
+    NotUtf8(usize),
+    #[error("not a turn: {0}")]
+    NotATurn(serde_json::Error),
+    #[error("schema_version {0} is newer than {SCHEMA_VERSION}; upgrade the engine first")]
+    TooNew(u32),
+    #[error("schema_version 0 never was; the first version is 1")]
+    NoVersion,
+    #[error(
+        "it names nothing to forget; give it a `conversation_id`, or a `user_id` where turns.scope \
+         is \"user\""
+    )]
+    NothingToForget,
+    #[error(
+        "turns.scope = \"conversation\": what a user said lies in the histories of many \
+         conversations; send one such record for each of them, with its `conversation_id`, as \
+         `turnstream history forget --user` does"
+    )]
+    UserOfConversations,
+    #[error(
+        "turns.scope = \"user\": a user has one history of all conversations, in which none can \
+         be told apart; to forget all of it, send `user_id` without `conversation_id`"
+    )]
+    ConversationOfUser,
+    #[error("`{0}` is empty; leave it out or give it a value")]
+    Empty(&'static str),
+    #[error("`{field}` has {bytes} bytes, more than {limit} (turns.{key})")]
+    TooLong { field: &'static str, bytes: usize, limit: usize, key: &'static str },
+    #[error("`{field}` has the control character U+{character:04X} at byte {byte}; remove it")]
+    ControlCharacter { field: &'static str, character: u32, byte: usize },
+    #[error("`user_id` is missing; turns.scope = \"user\" needs it")]
+    NoUser,
+    #[error(
+        "`timestamp` is {seconds} s from the log's time, more than \
+         turns.max_timestamp_skew_seconds = {limit}"
+    )]
+    Skewed { seconds: u64, limit: u64 },
+    #[error(
+        "the turn lies on partition {found}, and its key belongs on partition {expected} of \
+         {partitions} by turns.partitioner = \"{}\"; have every client that writes turns place \
+         keys in the same way, or set turns.partitioner to how they do it", partitioner.name()
+    )]
+    Misplaced { found: i32, expected: i32, partitions: i32, partitioner: Partitioner },
+}
+
+/// Parses and checks a record's value.
+pub(super) fn parsed(
+    original: &Original,
+    config: &TurnsConfig,
+) -> Result<(TurnsRecord, Scope), Refusal> {
+    let bytes = original.value.as_deref().ok_or(Refusal::NoValue)?;
+    if bytes.len() > config.max_record_bytes {
+        return Err(Refusal::TooLarge { bytes: bytes.len(), limit: config.max_record_bytes });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| Refusal::NotUtf8(error.valid_up_to()))?;
+    let record = TurnsRecord::parse(text).map_err(Refusal::NotATurn)?;
+    let scope = match &record {
+        TurnsRecord::Turn(turn) => scope_of_turn(turn, original, config)?,
+        TurnsRecord::Forget(forget) => scope_of_forget(forget, config)?,
+    };
+    Ok((record, scope))
+}
+
+fn scope_of_turn(turn: &Turn, original: &Original, config: &TurnsConfig) -> Result<Scope, Refusal> {
+    check_version(turn.schema_version)?;
+    let ids = [
+        ("conversation_id", Some(turn.conversation_id.as_str())),
+        ("tenant_id", turn.tenant_id.as_ref().map(|id| id.as_str())),
+        ("user_id", turn.user_id.as_ref().map(|id| id.as_str())),
+        ("turn_id", turn.turn_id.as_ref().map(|id| id.as_str())),
+        ("response_id", turn.response_id.as_ref().map(|id| id.as_str())),
+    ];
+    check_ids(&ids, config)?;
+    check_text("text", &turn.text, config.max_text_bytes, "max_text_bytes")?;
+    check_characters("text", &turn.text, |character| matches!(character, '\n' | '\r' | '\t'))?;
+    check_skew(turn, original, config.max_timestamp_skew_seconds)?;
+    turn.scope(config.scope).ok_or(Refusal::NoUser)
+}
+
+fn scope_of_forget(forget: &Forget, config: &TurnsConfig) -> Result<Scope, Refusal> {
+    check_version(forget.schema_version)?;
+    let ids = [
+        ("conversation_id", forget.conversation_id.as_ref().map(|id| id.as_str())),
+        ("tenant_id", forget.tenant_id.as_ref().map(|id| id.as_str())),
+        ("user_id", forget.user_id.as_ref().map(|id| id.as_str())),
+        ("turn_id", forget.turn_id.as_ref().map(|id| id.as_str())),
+    ];
+    check_ids(&ids, config)?;
+    forget.scope(config.scope).map_err(|named| match named {
+        NoScope::Nothing => Refusal::NothingToForget,
+        NoScope::UserOfConversations => Refusal::UserOfConversations,
+        NoScope::ConversationOfUser => Refusal::ConversationOfUser,
+    })
+}
+
+fn check_version(version: u32) -> Result<(), Refusal> {
+    match version {
+        0 => Err(Refusal::NoVersion),
+        version if version > SCHEMA_VERSION => Err(Refusal::TooNew(version)),
+        _ => Ok(()),
+    }
+}
+
+fn check_ids(ids: &[(&'static str, Option<&str>)], config: &TurnsConfig) -> Result<(), Refusal> {
+    for (field, id) in ids {
+        if let Some(id) = id {
+            check_text(field, id, config.max_id_bytes, "max_id_bytes")?;
+            check_characters(field, id, |_| false)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_text(
+    field: &'static str,
+    text: &str,
+    limit: usize,
+    key: &'static str,
+) -> Result<(), Refusal> {
+    if text.trim().is_empty() {
+        return Err(Refusal::Empty(field));
+    }
+    if text.len() > limit {
+        return Err(Refusal::TooLong { field, bytes: text.len(), limit, key });
+    }
+    Ok(())
+}
+
+fn check_characters(
+    field: &'static str,
+    text: &str,
+    allowed: impl Fn(char) -> bool,
+) -> Result<(), Refusal> {
+    match text.char_indices().find(|(_, character)| character.is_control() && !allowed(*character))
+    {
+        Some((byte, character)) => {
+            Err(Refusal::ControlCharacter { field, character: character.into(), byte })
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusal> {
+    let (Some(said), Some(logged)) = (turn.timestamp, original.time_ms) else { return Ok(()) };
+    let seconds = said.millis().abs_diff(logged) / 1_000;
+    if limit > 0 && seconds > limit {
+        return Err(Refusal::Skewed { seconds, limit });
+    }
+    Ok(())
+}
+
+/// A record without a key may lie anywhere.
+pub(super) fn check_partition(
+    found: i32,
+    original: &Original,
+    partitioner: Partitioner,
+    partitions: Option<i32>,
+) -> Result<(), Refusal> {
+    let (Some(key), Some(partitions)) = (&original.key, partitions) else { return Ok(()) };
+    match partitioner.partition(key, partitions) {
+        Some(expected) if expected != found => {
+            Err(Refusal::Misplaced { found, expected, partitions, partitioner })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,166 @@
+//! `turnstream history forget`: asks the engine to forget histories, by one record on the topic of
+//! turns for each. The engine obeys when it comes to them; nothing is taken away here.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use turnstream_schemas::{Forget, Scope, ScopeKind, TenantId, UserId};
+
+use super::{directory, follow, missing, opened, print_json, whole};
+use crate::cli::load_config;
+use crate::config::{Config, LogKind};
+use crate::histories::{Histories, Kept};
+use crate::log::write::{Stretch, Writer};
+use crate::log::{Topic, kafka};
+
+/// `turnstream history forget`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Whose history: `tenant/conversation`, or the conversation alone under the default tenant.
+    #[arg(value_name = "SCOPE", required_unless_present = "user", conflicts_with = "user")]
+    pub scope: Option<String>,
+    /// Every history that holds a turn of this user.
+    #[arg(long, value_name = "ID")]
+    pub user: Option<String>,
+    /// The organisation of the user; `default` where it is not given.
+    #[arg(long, value_name = "ID", requires = "user")]
+    pub tenant: Option<String>,
+    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    pub data: Option<PathBuf>,
+    /// The configuration that the engine runs with. It says what has a history of its own, and
+    /// which log it is where --data is not given.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only say which histories it would be, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    topic: &'a str,
+    histories: Vec<Chosen<'a>>,
+    written: u64,
+    partitions: Vec<InPartition>,
+}
+
+/// A history that is to be forgotten.
+#[derive(Debug, Serialize)]
+struct Chosen<'a> {
+    scope: &'a Scope,
+    partition: i32,
+    entries: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct InPartition {
+    partition: i32,
+    #[serde(flatten)]
+    stretch: Stretch,
+}
+
+/// Finds the histories that are meant, and asks to forget them.
+///
+/// # Errors
+/// Where the log cannot be read or written to, or there is no such history.
+pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.config.as_deref())?.value;
+    let mut histories = Histories::default();
+    let mut take = |change| histories.take(change);
+    let mut writer: Box<dyn Writer> = match directory(args.data.as_deref(), &config) {
+        None => {
+            follow(&mut kafka::follow(&config.log.kafka, Topic::History)?, &mut take)?;
+            Box::new(kafka::write(&config.log.kafka, Topic::Turns)?)
+        }
+        Some(directory) => {
+            let log = opened(directory, &config)?;
+            follow(&mut log.follower(Topic::History), &mut take)?;
+            Box::new(log.writer(Topic::Turns))
+        }
+    };
+    if let Some(scope) = &args.scope {
+        let scope = whole(scope);
+        histories.of(&scope).ok_or_else(|| missing(&scope))?;
+    }
+    let chosen = chosen(&histories, args, config.turns.scope);
+    if !args.dry_run {
+        chosen.iter().try_for_each(|history| ask(&mut *writer, history, &config))?;
+    }
+    let written = writer.finish()?;
+    let report = Report {
+        topic: topic_of(args, &config),
+        histories: chosen,
+        written: written.values().map(|stretch| stretch.records).sum(),
+        partitions: written
+            .into_iter()
+            .map(|(partition, stretch)| InPartition { partition, stretch })
+            .collect(),
+    };
+    if args.json {
+        return Ok(print_json(out, &report)?);
+    }
+    print(&report, out)
+}
+
+/// The histories that are meant and hold anything.
+fn chosen<'h>(histories: &'h Histories, args: &Args, kind: ScopeKind) -> Vec<Chosen<'h>> {
+    let tenant = args.tenant.as_deref().map(TenantId::from);
+    let user = args.user.as_deref().map(UserId::from);
+    let is_meant = |scope: &Scope, kept: &Kept| match (&args.scope, &user, kind) {
+        (Some(name), ..) => *scope == whole(name),
+        (None, Some(user), ScopeKind::User) => *scope == Scope::new(tenant.as_ref(), user.as_str()),
+        (None, Some(user), ScopeKind::Conversation) => {
+            let (of, _) = scope.parts();
+            of.as_str() == tenant.as_ref().map_or(Scope::DEFAULT_TENANT, TenantId::as_str)
+                && kept.entries.values().any(|entry| entry.user_id.as_ref() == Some(user))
+        }
+        (None, None, _) => false,
+    };
+    let meant = histories.iter().filter(|(scope, kept)| is_meant(scope, kept));
+    let chosen = meant.filter_map(|(scope, kept)| {
+        let (first, _) = kept.entries.first_key_value()?;
+        Some(Chosen { scope, partition: first.partition, entries: kept.entries.len() })
+    });
+    chosen.collect()
+}
+
+/// Writes the demand to where the turns of the history lie. It has the key that turns have by
+/// default, unless by `turns.partitioner` such a key belongs elsewhere: a record without a key may
+/// lie anywhere.
+fn ask(writer: &mut dyn Writer, history: &Chosen<'_>, config: &Config) -> anyhow::Result<()> {
+    let (tenant, id) = history.scope.parts();
+    let tenant = Some(tenant).filter(|tenant| tenant.as_str() != Scope::DEFAULT_TENANT);
+    let value = serde_json::to_vec(&Forget::of(config.turns.scope, tenant, id))?;
+    let belongs = config.turns.partitioner.partition(id.as_bytes(), writer.partitions());
+    let is_at_home = belongs.is_none_or(|belongs| belongs == history.partition);
+    let key = is_at_home.then_some(id.as_bytes());
+    Ok(writer.write_to(history.partition, key, Some(&value))?)
+}
+
+fn topic_of<'a>(args: &Args, config: &'a Config) -> &'a str {
+    match config.log.kind {
+        LogKind::Kafka if args.data.is_none() => config.log.kafka.topics.name(Topic::Turns),
+        _ => Topic::Turns.name(),
+    }
+}
+
+fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    for Chosen { scope, partition, entries } in &report.histories {
+        writeln!(out, "{scope}  entries {entries}, partition {partition}")?;
+    }
+    for InPartition { partition, stretch } in &report.partitions {
+        let Stretch { records, first_offset, last_offset } = stretch;
+        let place = format!("{} partition {partition}", report.topic);
+        writeln!(out, "{place}: {records} written, offsets {first_offset} to {last_offset}")?;
+    }
+    if report.histories.is_empty() {
+        writeln!(out, "nothing to forget")?;
+    }
+    Ok(())
+}

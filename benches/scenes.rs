@@ -65,6 +65,7 @@ fn context(dialogue: &[Turn]) -> TurnContext {
         dialogue: utterances.collect(),
         recalled: Vec::new(),
         reconstructed: None,
+        recalled_by_words_alone: false,
     }
 }
 

@@ -93,6 +93,8 @@ pub struct TurnContext {
     pub recalled: Vec<Recalled>,
     /// q'_t: the query completed from what was recalled; `None` where it stands for itself.
     pub reconstructed: Option<Reconstructed>,
+    /// Whether the encoder that recall goes by failed.
+    pub recalled_by_words_alone: bool,
 }
 
 impl TurnContext {
@@ -174,14 +176,16 @@ pub struct Gated {
 impl Gated {
     /// A turn as it leaves `history`: nothing linked, nothing decided.
     pub fn undecided(context: Arc<TurnContext>, knowledge: Moment) -> Self {
+        let by_words = context.recalled_by_words_alone;
+        let degraded = by_words.then_some(Stage::History).into_iter().collect();
         Self {
+            progress: Progress { degraded, ..Progress::default() },
             context,
             knowledge,
             mentions: Arc::default(),
             missing: Arc::default(),
             gate: GateDecision::default(),
             embedding: None,
-            progress: Progress::default(),
         }
     }
 }

@@ -10,7 +10,8 @@
 //! nowhere else.
 //!
 //! It holds no capability: a turn waits only while another of its scope is in flight, and that
-//! one's return brings the capability to go on.
+//! one's return brings the capability to go on. Where recall goes by an encoder that has to be waited
+//! for, a turn takes a turn around a loop of its own first ([`preparation`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,11 +22,13 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::channels::pact::{Exchange, Pipeline};
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::operators::{ConnectLoop, Feedback};
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
+use crate::form::Form;
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -38,6 +41,7 @@ pub mod eviction;
 pub mod hierarchy;
 pub mod importance;
 pub mod likeness;
+pub mod preparation;
 pub mod recall;
 pub mod recency;
 pub mod reconstruction;
@@ -50,6 +54,7 @@ use cache::ScopeCache;
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
 pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
+use preparation::{PreparationConfig, Prepared, Preparing, SummariesConfig, preparation};
 use recall::RecallConfig;
 use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
@@ -96,10 +101,14 @@ pub struct HistoryConfig {
     pub recall: RecallConfig,
     /// How entries are grouped.
     pub clusters: ClustersConfig,
+    /// What stands for a group of entries.
+    pub summaries: SummariesConfig,
     /// How entries follow from each other.
     pub chains: ChainsConfig,
     /// How queries are completed.
     pub reconstruction: ReconstructionConfig,
+    /// How an encoder is asked that has to be waited for.
+    pub preparation: PreparationConfig,
 }
 
 impl Default for HistoryConfig {
@@ -116,8 +125,10 @@ impl Default for HistoryConfig {
             max_scopes_in_memory: 10_000,
             recall: RecallConfig::default(),
             clusters: ClustersConfig::default(),
+            summaries: SummariesConfig::default(),
             chains: ChainsConfig::default(),
             reconstruction: ReconstructionConfig::default(),
+            preparation: PreparationConfig::default(),
         }
     }
 }
@@ -135,6 +146,11 @@ pub enum ResponseSource {
 }
 
 impl Rules {
+    /// How groups are summarised, where a language model writes of them.
+    fn summaries(&self) -> Option<&SummariesConfig> {
+        Some(&self.config.summaries).filter(|summaries| summaries.form == Form::Prompted)
+    }
+
     fn remembering(&self) -> Remembering<'_> {
         Remembering { config: &self.config, similarity: &self.similarity }
     }
@@ -180,6 +196,8 @@ pub struct Keeping {
     pub timers: Timers,
     /// Told of every turn that goes down the flow, and when nobody waits for it any more.
     pub awaited: Awaited,
+    /// Who embeds texts and writes summaries, where a model has to be asked.
+    pub preparing: Option<Preparing>,
 }
 
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
@@ -199,16 +217,20 @@ pub fn history<'scope>(
     late: impl Fn() + 'static,
 ) -> (StreamVec<'scope, Epoch, Arc<TurnContext>>, StreamVec<'scope, Epoch, Finished>) {
     let scope = arrivals.scope();
+    let (feedback, prepared) = scope.feedback::<Vec<Prepared>>(1);
+    let preparing = keeping.preparing.clone();
     let mut builder = OperatorBuilder::new(Stage::History.name().to_owned(), scope);
     let activator = Rc::new(scope.activator_for(builder.operator_info().address));
     let workers = scope.peers();
     let mut arrivals = builder.new_input(arrivals, Exchange::new(Arrived::route));
     let mut answers = builder.new_input(answers, Pipeline);
-    builder.set_notify_for(0, FrontierInterest::Never);
-    builder.set_notify_for(1, FrontierInterest::Never);
+    let mut prepared = builder.new_input(prepared, Pipeline);
+    (0..3).for_each(|input| builder.set_notify_for(input, FrontierInterest::Never));
     let (asked, asked_stream) = builder.new_output();
     let (finished, finished_stream) = builder.new_output();
+    let (unprepared, unprepared_stream) = builder.new_output();
     let (mut asked, mut finished) = (OutputBuilder::from(asked), OutputBuilder::from(finished));
+    let mut unprepared = OutputBuilder::from(unprepared);
 
     builder.build(move |_| {
         let timers = keeping.timers.clone();
@@ -217,33 +239,34 @@ pub fn history<'scope>(
         let mut in_memory = 0;
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());
-            answers.for_each(|capability, answers| {
-                let mut asked = asked.session(&capability);
-                let mut finished = finished.session(&capability);
-                for answer in answers.drain(..) {
-                    for step in scopes.answered(answer).unwrap_or_else(|| {
-                        late();
-                        Vec::new()
-                    }) {
-                        match step {
-                            Step::Ask(context) => asked.give(context),
-                            Step::Finish(inputs) => finished.give(inputs),
+            let mut unprepared = unprepared.activate();
+            let late = || {
+                late();
+                Vec::new()
+            };
+            macro_rules! take {
+                ($input:ident, $step:expr) => {
+                    $input.for_each(|capability, records| {
+                        let mut asked = asked.session(&capability);
+                        let mut finished = finished.session(&capability);
+                        let mut unprepared = unprepared.session(&capability);
+                        for record in records.drain(..) {
+                            for step in $step(&mut scopes, record) {
+                                match step {
+                                    Step::Ask(context) => asked.give(context),
+                                    Step::Finish(inputs) => finished.give(inputs),
+                                    Step::Prepare(turn) => unprepared.give(*turn),
+                                }
+                            }
                         }
-                    }
-                }
+                    });
+                };
+            }
+            take!(prepared, |scopes: &mut Scopes, turn| scopes.prepared(turn).unwrap_or_else(late));
+            take!(answers, |scopes: &mut Scopes, answer| {
+                scopes.answered(answer).unwrap_or_else(late)
             });
-            arrivals.for_each(|capability, arrivals| {
-                let mut asked = asked.session(&capability);
-                let mut finished = finished.session(&capability);
-                for arrived in arrivals.drain(..) {
-                    for step in scopes.arrived(arrived) {
-                        match step {
-                            Step::Ask(context) => asked.give(context),
-                            Step::Finish(inputs) => finished.give(inputs),
-                        }
-                    }
-                }
-            });
+            take!(arrivals, Scopes::arrived);
             match scopes.let_go() {
                 Next::Never => {}
                 Next::At(at_ms) => timers.wake_at(at_ms, Rc::clone(&activator)),
@@ -256,6 +279,7 @@ pub fn history<'scope>(
             }
         }
     });
+    preparation(unprepared_stream, preparing).connect_loop(feedback);
     (asked_stream, finished_stream)
 }
 

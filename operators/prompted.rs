@@ -103,10 +103,15 @@ impl PromptedConfig {
 }
 
 /// A stage's means to ask: its model, its prompts, and how it is run.
-pub(crate) struct Asking {
+#[derive(Clone)]
+pub struct Asking {
+    /// Who is asked.
     pub model: Arc<Generate>,
+    /// By which prompts.
     pub prompts: Arc<StagePrompts>,
+    /// How.
     pub config: PromptedConfig,
+    /// How the calls are run.
     pub shell: CallShell,
 }
 
@@ -175,6 +180,11 @@ pub(crate) struct Thinking<I> {
 }
 
 impl<I> Thinking<I> {
+    /// A turn that nothing was thought of.
+    pub(crate) fn without(turn: I) -> Self {
+        Self { turn, thought: String::new() }
+    }
+
     /// The thought behind its fence, where there is one.
     fn fenced(&self) -> Option<Cow<'static, str>> {
         let thought = Some(&self.thought).filter(|thought| !thought.is_empty())?;

@@ -63,7 +63,7 @@ impl Resources {
 
     /// How a stage asks its language model; nothing where it is not prompted, or there is no such
     /// model (which the configuration refuses).
-    pub(crate) fn asking(
+    pub fn asking(
         &self,
         stage: Stage,
         form: Form,

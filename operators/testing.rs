@@ -67,6 +67,7 @@ pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
         dialogue,
         recalled: Vec::new(),
         reconstructed: None,
+        recalled_by_words_alone: false,
     }
 }
 

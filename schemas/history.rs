@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
+use crate::response::ModelUsed;
 use crate::turn::Extra;
 
 /// A piece of evidence as a history entry keeps it: p_i of the triple (q_i, p_i, r_i).
@@ -214,6 +215,21 @@ pub struct GroupRecord {
     pub id: u32,
     /// Offsets of its entries, rising; never empty.
     pub entries: Vec<i64>,
+    /// What a language model wrote of them, where one is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<GroupSummary>,
+}
+
+/// What a language model wrote of a group's entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupSummary {
+    /// The summary; absent where the model failed. It is asked again once the group has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// How many entries the group had when it was asked.
+    pub entries: u32,
+    /// Which model, and by which prompt.
+    pub model: ModelUsed,
 }
 
 /// Entries that follow from each other: a chain of thought (DH-RAG eq 22).

@@ -47,7 +47,8 @@ pub use fault::{Fault, FaultKind, Stage};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionReason, GroupRecord,
-    HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector, ScopeRecord,
+    GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector,
+    ScopeRecord,
 };
 pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,

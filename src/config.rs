@@ -121,6 +121,7 @@ impl Config {
             (Stage::QueryProduction, self.query_production.form, &self.query_production.prompted),
             (Stage::TopicPlanning, self.topic_planning.form, &self.topic_planning.prompted),
             (Stage::CrossRevision, self.cross_revision.form, &self.cross_revision.prompted),
+            (Stage::History, self.history.summaries.form, &self.history.summaries.prompted),
             (Stage::FactSelection, self.fact_selection.form, &self.fact_selection.prompted),
             (Stage::Generation, self.generation.form, &self.generation.prompted),
         ];

@@ -8,6 +8,7 @@ use turnstream_operators::awaited::Awaited;
 use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
+use turnstream_operators::history::preparation::{Preparing, SummariesConfig};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
@@ -16,8 +17,9 @@ use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_operators::model::{Embed, Listener, Score};
 use turnstream_operators::prompted::{LanguageModels, PromptError, Prompts};
 use turnstream_operators::resources::Resources;
-use turnstream_operators::stage::Clock;
+use turnstream_operators::stage::{Clock, OnFailure};
 use turnstream_operators::timers::Timers;
+use turnstream_schemas::Stage;
 
 use crate::config::Config;
 use crate::documents::{Documents, DocumentsError};
@@ -203,10 +205,7 @@ impl Parts {
         };
         Rules {
             config: self.config.history.clone(),
-            similarity: {
-                let encoder = self.meaning.encoder.clone();
-                encoder.map_or_else(Similarity::by_words, Similarity::by_meaning)
-            },
+            similarity: self.similarity(),
             on_agent_reply,
             source: self.source,
             publish_changes: self.publish_changes,
@@ -214,10 +213,33 @@ impl Parts {
         }
     }
 
+    /// What histories are compared by: an encoder that is called in place, one that has to be waited
+    /// for, or words.
+    fn similarity(&self) -> Similarity {
+        let awaited = self.embed.as_ref().filter(|_| self.config.history.preparation.enabled);
+        match (&self.meaning.encoder, awaited.and(self.meaning.identity.as_ref())) {
+            (Some(encoder), _) => Similarity::by_meaning(Arc::clone(encoder)),
+            (None, Some((name, fingerprint))) => Similarity::by_awaited_meaning(name, *fingerprint),
+            (None, None) => Similarity::by_words(),
+        }
+    }
+
     /// Where scopes stay that are idle.
     pub fn keeping(&self, means: &Resources) -> Keeping {
         let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
-        Keeping { cache: Arc::clone(&self.cache), timers, awaited }
+        let config = &self.config.history.preparation;
+        let embed = self.embed.clone().filter(|_| config.enabled);
+        let SummariesConfig { form, prompted, .. } = &self.config.history.summaries;
+        let summaries = means.asking(Stage::History, *form, prompted, OnFailure::Degrade);
+        let preparing = (embed.is_some() || summaries.is_some()).then(|| Preparing {
+            embed,
+            summaries,
+            call: config.call.clone(),
+            shell: means.shell(OnFailure::Degrade),
+            timers: timers.clone(),
+            awaited: awaited.clone(),
+        });
+        Keeping { cache: Arc::clone(&self.cache), timers, awaited, preparing }
     }
 
     /// What the deciding stages of one worker share.

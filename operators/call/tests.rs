@@ -80,6 +80,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         cache: Arc::<MemoryCache>::default(),
         timers: timers.clone(),
         awaited: awaited.clone(),
+        preparing: None,
     };
 
     let (mut input, probe, captured) = worker.dataflow::<Epoch, _, _>(|scope| {

@@ -11,12 +11,13 @@
 //! Which entry is in which group depends on entries that are gone by now, and so it is kept in the
 //! scope's record; the sums are not, since they are those of the members.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{CategoryRecord, GroupRecord};
+use turnstream_schemas::{CategoryRecord, GroupRecord, GroupSummary};
 
 use super::likeness::{Centroid, Signature};
 
@@ -49,6 +50,21 @@ pub struct Group {
     centroid: Centroid,
     /// Offsets of the entries.
     members: BTreeSet<i64>,
+    summary: Option<Written>,
+}
+
+/// A summary that a language model wrote.
+#[derive(Clone, Debug, PartialEq)]
+struct Written {
+    record: GroupSummary,
+    /// What it is compared by; nothing where the model failed.
+    text: Signature,
+}
+
+impl Written {
+    fn new(record: GroupSummary) -> Self {
+        Self { text: Signature::of(record.text.as_deref()), record }
+    }
 }
 
 impl Group {
@@ -60,6 +76,27 @@ impl Group {
     /// The sum of its entries.
     pub fn centroid(&self) -> &Centroid {
         &self.centroid
+    }
+
+    /// What a language model wrote of it, where one was asked.
+    pub fn summary(&self) -> Option<&GroupSummary> {
+        self.summary.as_ref().map(|summary| &summary.record)
+    }
+
+    /// How alike a query and what a language model wrote are, 0..=1; 0 where it wrote nothing.
+    pub fn likeness_of_summary(&self, query: &Signature) -> f64 {
+        self.summary.as_ref().map_or(0.0, |summary| summary.text.terms.likeness(&query.terms))
+    }
+
+    /// Whether a language model should write of it (again): it has at least so many entries, and has
+    /// doubled or halved since it was asked.
+    fn is_to_be_summarised(&self, least: usize) -> bool {
+        let now = self.members.len();
+        let changed = self.summary().is_none_or(|summary| {
+            let then = summary.entries as usize;
+            now >= 2 * then || 2 * now <= then
+        });
+        now >= least && changed
     }
 
     /// The offsets of its entries, oldest first; never empty.
@@ -119,6 +156,21 @@ impl Clusters {
         self.group_of(entry).and_then(|group| self.groups.get(&group)).map(Group::category)
     }
 
+    /// The group that a language model should write of next, of those with at least so many entries:
+    /// the largest, of equals the oldest.
+    pub fn to_be_summarised(&self, least: usize) -> Option<u32> {
+        let groups = self.groups.iter().filter(|(_, group)| group.is_to_be_summarised(least));
+        let largest = groups.max_by_key(|(number, group)| (group.members.len(), Reverse(**number)));
+        largest.map(|(number, _)| *number)
+    }
+
+    /// What a language model wrote of a group; nothing where the group is gone.
+    pub fn summarise(&mut self, group: u32, summary: GroupSummary) {
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.summary = Some(Written::new(summary));
+        }
+    }
+
     /// Takes an entry in: it joins the group that it is most like, or founds one.
     pub fn insert(&mut self, entry: i64, text: &Signature, config: &ClustersConfig) {
         let nearest = nearest(self.groups.iter().map(|(number, of)| (*number, &of.centroid)), text);
@@ -172,8 +224,8 @@ impl Clusters {
             _ => self.number(),
         };
         let number = self.number();
-        let (centroid, members) = Default::default();
-        self.groups.insert(number, Group { category, centroid, members });
+        let (centroid, members, summary) = Default::default();
+        self.groups.insert(number, Group { category, centroid, members, summary });
         self.categories.entry(category).or_default().groups.insert(number);
         number
     }
@@ -224,6 +276,7 @@ impl Clusters {
             let record = |(id, group): (&u32, &Group)| GroupRecord {
                 id: *id,
                 entries: group.members().collect(),
+                summary: group.summary().cloned(),
             };
             groups.map(record).collect()
         };
@@ -242,7 +295,8 @@ impl Clusters {
         for category in records {
             for group in &category.groups {
                 let (centroid, members) = Default::default();
-                let empty = Group { category: category.id, centroid, members };
+                let summary = group.summary.clone().map(Written::new);
+                let empty = Group { category: category.id, centroid, members, summary };
                 let texts = group.entries.iter().filter_map(|at| Some((*at, text_of(*at)?)));
                 for (entry, text) in texts {
                     clusters.groups.entry(group.id).or_insert_with(|| empty.clone());

@@ -28,6 +28,7 @@ use crate::flow::{Recalled, Utterance};
 use crate::language::Lexicon;
 
 mod forget;
+mod later;
 
 pub use forget::Update;
 

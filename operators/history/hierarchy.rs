@@ -2,7 +2,8 @@
 //! eq 18–21 and Algorithm 1; the equations write argmax, the algorithm keeps sets).
 //!
 //! A category is matched by the sum of its entries. A group is matched by its summary: the entry
-//! that is most like all the others, and the concepts that they share. Only the entries below the
+//! that is most like all the others, the concepts that they share, and what a language model wrote
+//! of them where one is configured. Only the entries below the
 //! groups that are left are looked at one by one.
 
 use std::cmp::Reverse;
@@ -57,8 +58,8 @@ fn best(mut matched: Vec<(f64, u32)>, width: usize) -> Vec<u32> {
     matched.into_iter().map(|(_, number)| number).collect()
 }
 
-/// How alike a query and a group's summary are: its central entry or its shared concepts,
-/// whichever says more.
+/// How alike a query and a group's summary are: its central entry, its shared concepts or what a
+/// language model wrote, whichever says more.
 fn match_summary<'e>(
     group: &Group,
     query: &Signature,
@@ -66,7 +67,7 @@ fn match_summary<'e>(
 ) -> f64 {
     let central = central(group, &text_of).and_then(&text_of);
     let central = central.map_or(0.0, |text| text.likeness(query));
-    central.max(group.centroid().likeness(query))
+    central.max(group.centroid().likeness(query)).max(group.likeness_of_summary(query))
 }
 
 /// The entry of a group that is most like all of them; of equals the oldest.

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use turnstream_schemas::Scope;
 
 use super::cache::CacheError;
+use super::preparation::Prepared;
 use super::sequence::{Sequence, Step, Waiting};
 use super::{Answer, Keeping, Rules};
 use crate::flow::RequestId;
@@ -149,6 +150,13 @@ impl Scopes {
         }
         self.settle(key);
         steps
+    }
+
+    /// Takes back a turn that was prepared; `None` where nobody waits for it any more.
+    pub(super) fn prepared(&mut self, prepared: Prepared) -> Option<Vec<Step>> {
+        let context = prepared.context();
+        let open = self.open.get_mut(&(context.request.partition, context.scope.clone()))?;
+        open.sequence.prepared(prepared, &self.rules)
     }
 
     /// A scope as it stands in the cache; `None` where the partition was assigned anew or revoked

@@ -12,6 +12,8 @@ use turnstream_schemas::{
 
 use super::Rules;
 use super::database::{Database, Update};
+use super::likeness::Signature;
+use super::preparation::{EXCHANGES_AT_ONCE, Prepared, SummariesConfig, Unprepared, Vectors};
 use crate::broken::Broken;
 use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
 use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
@@ -30,6 +32,8 @@ pub const TOLD_EVICTIONS: usize = 256;
 pub enum Step {
     /// This turn goes down the flow.
     Ask(Arc<TurnContext>),
+    /// This turn asks an encoder before it is recalled for.
+    Prepare(Box<Unprepared>),
     /// These inputs ended.
     Finish(Finished),
 }
@@ -43,6 +47,10 @@ pub struct Sequence {
     database: Database,
     /// The turn whose answer is being made.
     asked: Option<Box<ArrivedTurn>>,
+    /// What it is compared by, where that came from elsewhere.
+    query: Option<Signature>,
+    /// What changed while it was prepared, to be published with its outcome.
+    changed: Vec<HistoryChange>,
     /// Inputs behind it, in log order.
     waiting: VecDeque<Waiting>,
     retired: bool,
@@ -53,7 +61,8 @@ impl Sequence {
     pub fn new(scope: Scope, partition: i32, generation: u32) -> Self {
         let database = Database::default();
         let (asked, waiting, retired) = (None, VecDeque::new(), false);
-        Self { scope, partition, generation, database, asked, waiting, retired }
+        let (query, changed) = (None, Vec::new());
+        Self { scope, partition, generation, database, asked, query, changed, waiting, retired }
     }
 
     /// Whose sequence it is.
@@ -139,7 +148,7 @@ impl Sequence {
                     steps.push(self.finish(&input, outcome, changes, rules));
                 }
                 Err(turn) => {
-                    steps.push(Step::Ask(Arc::new(self.context(turn, rules))));
+                    steps.push(self.ask(turn, rules));
                     if let Waiting::Turn(turn) = input {
                         self.asked = Some(turn);
                     }
@@ -266,10 +275,50 @@ impl Sequence {
         (recorded(turn, reason, evicted), changes)
     }
 
-    /// The turn with what it is answered from: strictly earlier inputs only.
-    fn context(&mut self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
+    /// Recalls for a turn, or has it prepared for that.
+    fn ask(&mut self, turn: &ArrivedTurn, rules: &Rules) -> Step {
         self.database.see_time(turn.event_time);
+        let group =
+            rules.summaries().and_then(|SummariesConfig { min_entries, max_shown, .. }| {
+                self.database.to_be_summarised(*min_entries as usize, *max_shown as usize)
+            });
+        let awaited = rules.similarity.is_awaited();
+        if awaited || group.is_some() {
+            let most = if awaited { EXCHANGES_AT_ONCE } else { 0 };
+            let exchanges = self.database.without_vectors(&rules.similarity, most);
+            let context = self.context(turn, rules);
+            return Step::Prepare(Box::new(Unprepared::new(context, exchanges, group)));
+        }
         let query = rules.similarity.of_query(&turn.turn.text);
+        let recalled = self.database.recall(&query, &rules.remembering());
+        Step::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
+    }
+
+    /// Takes back the turn that was prepared, with its vectors. Another one is late, and `None`.
+    pub fn prepared(&mut self, prepared: Prepared, rules: &Rules) -> Option<Vec<Step>> {
+        let turn = self.asked.take_if(|asked| asked.request == prepared.request())?;
+        let (Vectors { query, exchanges, failed }, summary) = prepared.into_parts();
+        if let Some((group, summary)) = summary {
+            self.database.set_summary(group, summary);
+        }
+        for (at, vector) in exchanges {
+            let change = self.database.set_vector(&self.scope, at, &vector, &rules.remembering());
+            self.changed.extend(change);
+        }
+        let text = &*turn.turn.text;
+        let query = match rules.similarity.is_awaited() {
+            true => Signature::of([text]).with(query),
+            false => rules.similarity.of_query(text),
+        };
+        let recalled = self.database.recall(&query, &rules.remembering());
+        let context = self.context(&turn, rules);
+        let context = TurnContext { recalled, recalled_by_words_alone: failed, ..context };
+        (self.query, self.asked) = (Some(query), Some(turn));
+        Some(vec![Step::Ask(Arc::new(context))])
+    }
+
+    /// The turn with what was said before it, strictly earlier inputs only; nothing is recalled yet.
+    fn context(&self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
             turn_id: turn.turn_id.clone(),
@@ -285,7 +334,8 @@ impl Sequence {
             event_time: turn.event_time,
             dialogue,
             reconstructed: self.database.reconstruct(&turn.turn.text, &rules.config),
-            recalled: self.database.recall(&query, &rules.remembering()),
+            recalled: Vec::new(),
+            recalled_by_words_alone: false,
         }
     }
 
@@ -331,7 +381,7 @@ impl Sequence {
         query: &str,
         rules: &Rules,
     ) -> (Vec<HistoryChange>, Vec<Evicted>) {
-        let query = rules.similarity.of_query(query);
+        let query = self.query.take().unwrap_or_else(|| rules.similarity.of_query(query));
         let update = self.database.insert(&self.scope, entry, &query, &rules.remembering());
         (update.changes, update.evicted)
     }
@@ -340,9 +390,11 @@ impl Sequence {
         &mut self,
         input: &Waiting,
         outcome: Outcome,
-        mut changes: Vec<HistoryChange>,
+        further: Vec<HistoryChange>,
         rules: &Rules,
     ) -> Step {
+        let mut changes = std::mem::take(&mut self.changed);
+        changes.extend(further);
         self.database.applied(&self.scope, input.request().offset);
         self.retired |= input.is_last_of_scope();
         if rules.publish_changes {

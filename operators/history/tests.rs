@@ -8,6 +8,7 @@ use turnstream_schemas::{
 };
 
 use super::cache::{CacheChange, MemoryCache};
+use super::preparation::Unprepared;
 use super::*;
 use crate::flow::{Draft, Gated, Grounded, RequestId};
 use crate::ingest::{ArrivedTurn, Original};
@@ -15,7 +16,7 @@ use crate::knowledge::Moment;
 
 mod forgetting;
 
-fn rules() -> Rules {
+pub(super) fn rules() -> Rules {
     Rules {
         similarity: Similarity::by_words(),
         observer: Observer::none(),
@@ -27,28 +28,31 @@ fn rules() -> Rules {
 }
 
 /// One worker's scopes, spoken to in short.
-struct Talk {
-    scopes: Scopes,
+pub(super) struct Talk {
+    pub(super) scopes: Scopes,
     cache: Arc<MemoryCache>,
     next_offset: AtomicI64,
-    asked: Vec<Arc<TurnContext>>,
-    ended: Vec<Finished>,
+    pub(super) unprepared: Vec<Unprepared>,
+    pub(super) asked: Vec<Arc<TurnContext>>,
+    pub(super) ended: Vec<Finished>,
 }
 
 impl Talk {
-    fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: Rules) -> Self {
         let cache = Arc::new(MemoryCache::default());
         let keeping = Keeping {
             cache: cache.clone(),
             timers: Timers::default(),
             awaited: Awaited::default(),
+            preparing: None,
         };
         let scopes = Scopes::new(rules, keeping, 1);
-        Self { scopes, cache, next_offset: AtomicI64::new(1), asked: Vec::new(), ended: Vec::new() }
+        let (unprepared, asked, ended) = Default::default();
+        Self { scopes, cache, next_offset: AtomicI64::new(1), unprepared, asked, ended }
     }
 
     /// Partition 0 begins under this generation, with an empty cache.
-    fn assign(&mut self, generation: u32) {
+    pub(super) fn assign(&mut self, generation: u32) {
         self.cache.begin(0, generation).unwrap();
         self.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation });
     }
@@ -58,6 +62,7 @@ impl Talk {
             match step {
                 Step::Ask(context) => self.asked.push(context),
                 Step::Finish(finished) => self.ended.push(finished),
+                Step::Prepare(turn) => self.unprepared.push(*turn),
             }
         }
     }
@@ -81,16 +86,16 @@ impl Talk {
         self.take(steps);
     }
 
-    fn user(&mut self, text: &str) {
+    pub(super) fn user(&mut self, text: &str) {
         self.say(Speaker::User, text, |_| {});
     }
 
-    fn agent(&mut self, text: &str) {
+    pub(super) fn agent(&mut self, text: &str) {
         self.say(Speaker::System, text, |_| {});
     }
 
     /// Answers the turn that was asked `place`-th; `false` where the answer was late.
-    fn answer(&mut self, place: usize, text: &str) -> bool {
+    pub(super) fn answer(&mut self, place: usize, text: &str) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
         let grounded = Grounded::without_knowledge(Gated::undecided(context, Moment::default()));
@@ -111,8 +116,26 @@ impl Talk {
         in_time
     }
 
+    /// What came before lies in the cache of partition 0.
+    pub(super) fn put<'c>(&self, changes: impl Iterator<Item = &'c HistoryChange>) {
+        self.cache.put(0, 1, changes.map(on_the_changelog).collect()).unwrap();
+    }
+
+    /// A turn comes behind others that are not told of.
+    pub(super) fn say_at(&mut self, offset: i64, text: &str) {
+        self.next_offset.store(offset, Ordering::Relaxed);
+        self.user(text);
+    }
+
+    pub(super) fn give_prepared(&mut self, prepared: Prepared) -> bool {
+        let steps = self.scopes.prepared(prepared);
+        let in_time = steps.is_some();
+        self.take(steps.unwrap_or_default());
+        in_time
+    }
+
     /// Every outcome so far in short, groups in brackets.
-    fn outcomes(&self) -> String {
+    pub(super) fn outcomes(&self) -> String {
         let of = |outcome: &Outcome| {
             let at = outcome.input().offset;
             match outcome {
@@ -139,7 +162,7 @@ impl Talk {
         sequence.database().entries().map(entry).collect::<Vec<_>>().join(" ")
     }
 
-    fn last_response(&self) -> &Response {
+    pub(super) fn last_response(&self) -> &Response {
         let outcomes = self.ended.iter().flat_map(|finished| &finished.outcomes);
         let mut responses = outcomes.filter_map(|(outcome, _)| match outcome {
             Outcome::Response(response) => Some(&**response),

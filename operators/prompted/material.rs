@@ -54,6 +54,17 @@ fn names(context: &TurnContext) -> [&'static str; 3] {
     }
 }
 
+/// Exchanges that are to be summarised: query and response of each.
+pub fn of_exchanges(context: &TurnContext, exchanges: &[[Option<String>; 2]]) -> String {
+    let [user, you, _] = names(context);
+    let lines = exchanges.iter().map(|said| {
+        let said = [user, you].into_iter().zip(said);
+        let said = said.filter_map(|(who, text)| Some(format!("{who}: {}", text.as_ref()?)));
+        said.collect::<Vec<_>>().join(" / ")
+    });
+    fenced(Slot::Exchanges.name(), lines)
+}
+
 /// Queries and the thought behind them.
 pub fn of_queries(queries: &Queries, thought: &str) -> String {
     let explicit = queries.explicit.iter().map(|query| query.concept.as_str());

@@ -34,6 +34,7 @@ macro_rules! shipped {
 }
 
 shipped! {
+    "history", History, "history.txt", Some(include_str!("../prompts/zh/history.txt"));
     "gate", Gate, "gate.txt", Some(include_str!("../prompts/zh/gate.txt"));
     "gate_examples", Gate, "gate_examples.txt", None;
     "query_production", QueryProduction, "query_production.txt",
@@ -166,7 +167,7 @@ mod tests {
             assert_eq!(thinks, prompts.chinese.think().is_some(), "{}", shipped.name);
         }
         let own = SHIPPED.iter().filter(|shipped| shipped.name == shipped.stage.name()).count();
-        assert_eq!(own, 6, "each stage with a prompted form has its own");
+        assert_eq!(own, 7, "each stage with a prompted form has its own");
     }
 
     #[test]

@@ -47,11 +47,13 @@ pub enum Slot {
     Facts,
     /// Selected passages of documents.
     Passages,
+    /// Exchanges that are to be summarised, the most central first.
+    Exchanges,
 }
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Dialogue,
         Self::Recalled,
         Self::Queries,
@@ -61,6 +63,7 @@ impl Slot {
         Self::Persona,
         Self::Facts,
         Self::Passages,
+        Self::Exchanges,
     ];
 
     /// Its name in a file, and in the fence around what fills it.
@@ -75,6 +78,7 @@ impl Slot {
             Self::Persona => "persona",
             Self::Facts => "facts",
             Self::Passages => "passages",
+            Self::Exchanges => "exchanges",
         }
     }
 
@@ -99,6 +103,7 @@ impl Slot {
                 Self::Facts,
                 Self::Passages,
             ],
+            Stage::History => &[Self::Exchanges],
             _ => &[Self::Dialogue, Self::Recalled],
         }
     }
@@ -168,8 +173,9 @@ impl Template {
         let missing = |part| move || TemplateError::Missing { part };
         let material = material.ok_or_else(missing(MATERIAL))?;
         let material = pieces(&material, Slot::of(stage)).map_err(|slot| no_slot(slot, stage))?;
-        if !material.contains(&Piece::Slot(Slot::Dialogue)) {
-            return Err(TemplateError::NoSlot { slot: Slot::Dialogue.name(), stage });
+        let needed = Slot::of(stage).first();
+        if let Some(slot) = needed.filter(|slot| !material.contains(&Piece::Slot(**slot))) {
+            return Err(TemplateError::NoSlot { slot: slot.name(), stage });
         }
         let template = Self {
             task: task.ok_or_else(missing(TASK))?,

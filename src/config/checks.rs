@@ -10,6 +10,7 @@ use turnstream_operators::form::Refused;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::linking::LinkingConfig;
+use turnstream_schemas::Stage;
 
 use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
 use crate::commit::CommitConfig;
@@ -55,7 +56,7 @@ impl Validate for Config {
         }
         for (stage, prompted) in self.prompted() {
             let known = self.language_models.contains_key(&prompted.model);
-            checks.within(stage.name(), |checks| {
+            let ensure = |checks: &mut Checks| {
                 checks.within("prompted", |checks| {
                     checks.ensure(
                         known,
@@ -64,6 +65,10 @@ impl Validate for Config {
                         "add [language_models.NAME]; docs/language-models.md has examples",
                     );
                 });
+            };
+            checks.within(stage.name(), |checks| match stage {
+                Stage::History => checks.within("summaries", ensure),
+                _ => ensure(checks),
             });
         }
         checks.within("models", |checks| self.models.validate(checks));
@@ -158,6 +163,7 @@ impl Validate for HistoryConfig {
             ];
             at_least_one(checks, &bounds);
         });
+        checks.within("summaries", |checks| stage(checks, &self.summaries.check()));
         checks.within("chains", |checks| {
             fraction(checks, "min_likeness", self.chains.min_likeness);
             let bounds = [

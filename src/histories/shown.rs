@@ -134,7 +134,9 @@ fn categories(database: &Database, kept: &Kept, weighted: &[Weighted]) -> Vec<Sh
             let others = group.members().filter(|at| Some(*at) != first);
             let entries = first.into_iter().chain(others).filter_map(by_offset);
             let summary = summarise(group, entries);
-            let Summary { text: summary, concepts } = summary.unwrap_or_default();
+            let Summary { text: extract, concepts } = summary.unwrap_or_default();
+            let written = group.summary().and_then(|summary| summary.text.clone());
+            let summary = written.unwrap_or(extract);
             ShownGroup {
                 id,
                 summary,

@@ -100,6 +100,7 @@ impl Worker {
             cache: Arc::clone(&cache) as Arc<_>,
             timers: timers.clone(),
             awaited: Awaited::default(),
+            preparing: None,
         };
         let mut worker = Self {
             scopes: Scopes::new(rules, keeping, 1),
@@ -130,6 +131,7 @@ impl Worker {
         for step in steps {
             match step {
                 Step::Ask(context) => self.asked.push(context),
+                Step::Prepare(_) => unreachable!("histories are compared by words"),
                 Step::Finish(finished) => {
                     let outcomes = finished.outcomes.iter().map(|(outcome, _)| outcome);
                     self.outcomes.extend(outcomes.map(|it| serde_json::to_string(it).unwrap()));

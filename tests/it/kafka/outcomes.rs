@@ -63,7 +63,7 @@ impl Outcome {
     pub(crate) fn conversation(&self) -> Option<&str> {
         match self {
             Self::Response(response) => Some(response.conversation_id.as_str()),
-            Self::Recorded(recorded) => Some(recorded.conversation_id.as_str()),
+            Self::Recorded(recorded) => recorded.conversation_id.as_ref().map(|id| id.as_str()),
             Self::DeadLetter => None,
         }
     }

@@ -20,8 +20,8 @@ use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
-    EntryId, EventTime, HistoryEntry, InputId, Outcome, Passage, RecordedReason, Response,
-    ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId,
+    EntryId, EventTime, EvictionReason, HistoryEntry, InputId, Outcome, Passage, RecordedReason,
+    Response, ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId,
 };
 
 use crate::instance::mark;
@@ -153,6 +153,7 @@ impl History {
             let leaves = oldest.map_or(id, |(of, _)| *of);
             self.entries.remove(&leaves);
             self.record.evictions += 1;
+            self.record.evictions_by_reason.count(EvictionReason::Capacity);
             if let Some(text) = self.texts.remove(&leaves.offset) {
                 self.clusters.remove(leaves.offset, &text);
                 self.chains.remove(leaves.offset);

@@ -1,4 +1,5 @@
-//! Views: what committed responses and the knowledge amount to, maintained as they change.
+//! Views: what committed responses, histories and the knowledge amount to, maintained as they
+//! change.
 //!
 //! ```text
 //!  responses ──▶ facts used ──────┬─▶ count ─────────────────────▶ facts_used
@@ -10,6 +11,7 @@
 //!                                 ▼
 //!  responses ──▶ missing ──────▶ antijoin ──▶ count ─────────────▶ concepts_missing
 //!            └─▶ asked ─────────────────────▶ count ─────────────▶ concepts_asked
+//!  histories ──▶ views of histories: `views/histories.rs`
 //! ```
 //!
 //! A dataflow of its own beside the one that answers: it sees only what is committed, so nothing
@@ -25,10 +27,14 @@ use rustc_hash::FxHashMap;
 use timely::dataflow::ProbeHandle;
 use timely::dataflow::operators::Probe;
 use timely::worker::Worker;
-use turnstream_schemas::{FactKey, Response, ViewKey, ViewName};
+use turnstream_schemas::{FactKey, HistoryChange, Response, ViewKey, ViewName};
 
 use crate::fact_retrieval::evidence_id;
 use crate::knowledge::Change;
+
+use self::histories::Histories;
+
+mod histories;
 
 /// How many steps there were.
 type Step = u64;
@@ -50,6 +56,7 @@ pub struct Views {
     missing: InputSession<Step, Shown, isize>,
     taken_back: InputSession<Step, String, isize>,
     named: InputSession<Step, String, isize>,
+    histories: Histories,
     /// By key on the knowledge topic: whether the statement stands.
     standing: FxHashMap<FactKey, bool>,
     probe: ProbeHandle<Step>,
@@ -69,6 +76,7 @@ impl Views {
             missing: InputSession::new(),
             taken_back: InputSession::new(),
             named: InputSession::new(),
+            histories: Histories::default(),
             standing: FxHashMap::default(),
             probe: ProbeHandle::new(),
             differences: Differences::default(),
@@ -93,7 +101,8 @@ impl Views {
                 .concat(counted(relations, ViewName::RelationsUsed))
                 .concat(counted(withdrawn, ViewName::WithdrawnFactsUsed))
                 .concat(counted(asked, ViewName::ConceptsAsked))
-                .concat(counted(missing, ViewName::ConceptsMissing));
+                .concat(counted(missing, ViewName::ConceptsMissing))
+                .concat(views.histories.install(scope, &views.probe));
             let differences = Rc::clone(&views.differences);
             let noted = rows.consolidate().inspect(move |(row, _, difference)| {
                 differences.borrow_mut().push((row.clone(), *difference as i64));
@@ -152,6 +161,17 @@ impl Views {
         }
     }
 
+    /// A change came on a partition of the topic of histories, whose key and value have so many
+    /// bytes.
+    pub fn remember(&mut self, partition: i32, change: &HistoryChange, bytes: usize) {
+        self.histories.take(partition, change, bytes);
+    }
+
+    /// Entries of histories, and records of scopes, that are remembered.
+    pub fn remembered(&self) -> usize {
+        self.histories.keys()
+    }
+
     /// Statements of the topic of knowledge that are remembered, standing or taken back.
     pub fn statements(&self) -> usize {
         self.standing.len()
@@ -172,11 +192,13 @@ impl Views {
         }
         facts.advance_to(self.step);
         facts.flush();
+        self.histories.advance_to(self.step);
         while self.probe.less_than(&self.step) {
             worker.step();
         }
         let mut changed = BTreeMap::<ViewKey, Option<u64>>::new();
-        for ((key, count), difference) in self.differences.borrow_mut().drain(..) {
+        let clusters = self.histories.drain_clusters();
+        for ((key, count), difference) in self.differences.borrow_mut().drain(..).chain(clusters) {
             let row = changed.entry(key).or_default();
             // The row that goes and the one that comes may be told in any order.
             if difference > 0 {

@@ -164,6 +164,64 @@ pub enum EvictionReason {
     Forget,
 }
 
+impl EvictionReason {
+    /// All reasons.
+    pub const ALL: [Self; 3] = [Self::Capacity, Self::Age, Self::Forget];
+
+    /// The name as records have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Capacity => "capacity",
+            Self::Age => "age",
+            Self::Forget => "forget",
+        }
+    }
+}
+
+/// How many entries left a history, by reason. A reason that none left for is not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EvictionCounts {
+    /// Those beyond what the history holds.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub capacity: u64,
+    /// Those older than the history keeps.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub age: u64,
+    /// Those that somebody asked to forget.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub forget: u64,
+}
+
+impl EvictionCounts {
+    /// Whether none is counted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How many left for a reason.
+    pub fn of(&self, reason: EvictionReason) -> u64 {
+        match reason {
+            EvictionReason::Capacity => self.capacity,
+            EvictionReason::Age => self.age,
+            EvictionReason::Forget => self.forget,
+        }
+    }
+
+    /// One more left for a reason.
+    pub fn count(&mut self, reason: EvictionReason) {
+        let counted = match reason {
+            EvictionReason::Capacity => &mut self.capacity,
+            EvictionReason::Age => &mut self.age,
+            EvictionReason::Forget => &mut self.forget,
+        };
+        *counted += 1;
+    }
+}
+
+fn is_none_of(count: &u64) -> bool {
+    *count == 0
+}
+
 /// An entry that left the history, with the scores that decided it (DH-RAG eq 12–14).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evicted {
@@ -258,6 +316,10 @@ pub struct ScopeRecord {
     pub turns: u64,
     /// Entries evicted since the scope began.
     pub evictions: u64,
+    /// Those of them that are counted by reason; absent in records of versions that did not, whose
+    /// evictions count for no reason.
+    #[serde(default, skip_serializing_if = "EvictionCounts::is_empty")]
+    pub evictions_by_reason: EvictionCounts,
     /// Which entries are about the same. Every entry is in exactly one group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<CategoryRecord>,

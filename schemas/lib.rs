@@ -16,7 +16,7 @@
 //! 7. [`outcome`]: the three ways an input can end;
 //! 8. [`fault`]: why a stage could not do its work;
 //! 9. [`knowledge`]: what changes in the knowledge while turns flow;
-//! 10. [`views`]: what committed responses and knowledge amount to;
+//! 10. [`views`]: what committed responses, histories and knowledge amount to;
 //! 11. [`answers`]: what a language model answers in a prompted stage.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
@@ -46,9 +46,9 @@ pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, Person
 pub use fault::{Fault, FaultKind, Stage};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{
-    CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionReason, GroupRecord,
-    GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia, RoundedVector,
-    ScopeRecord,
+    CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,
+    GroupRecord, GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia,
+    RoundedVector, ScopeRecord,
 };
 pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,

@@ -1,5 +1,5 @@
-//! Views: what the committed responses and the knowledge amount to, as the records of the
-//! compacted `views` topic.
+//! Views: what the committed responses, the histories and the knowledge amount to, as the records
+//! of the compacted `views` topic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,16 +21,32 @@ pub enum ViewName {
     /// By concept, or word: the responses that asked for it and found no fact, as long as the
     /// `knowledge` topic names none either.
     ConceptsMissing,
+    /// By `scope#category`: the entries that a history holds in that category of its hierarchy.
+    EntriesByCluster,
+    /// By number of entries: the categories that hold so many.
+    ClusterSizes,
+    /// By reason (`capacity`, `age`, `forget`): the entries that left the histories that are there.
+    EvictionsByReason,
+    /// By evidence id: the entries held whose passages name it.
+    EvidenceRemembered,
+    /// `scopes`, `entries`, `categories`, `groups` and `chains` of histories, and the `bytes` of
+    /// keys and values of their entries.
+    HistorySizes,
 }
 
 impl ViewName {
     /// All views.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 10] = [
         Self::FactsUsed,
         Self::WithdrawnFactsUsed,
         Self::RelationsUsed,
         Self::ConceptsAsked,
         Self::ConceptsMissing,
+        Self::EntriesByCluster,
+        Self::ClusterSizes,
+        Self::EvictionsByReason,
+        Self::EvidenceRemembered,
+        Self::HistorySizes,
     ];
 
     /// The name as records have it.
@@ -41,6 +57,11 @@ impl ViewName {
             Self::RelationsUsed => "relations_used",
             Self::ConceptsAsked => "concepts_asked",
             Self::ConceptsMissing => "concepts_missing",
+            Self::EntriesByCluster => "entries_by_cluster",
+            Self::ClusterSizes => "cluster_sizes",
+            Self::EvictionsByReason => "evictions_by_reason",
+            Self::EvidenceRemembered => "evidence_remembered",
+            Self::HistorySizes => "history_sizes",
         }
     }
 }
@@ -54,7 +75,7 @@ impl ViewName {
 pub struct ViewKey {
     /// What is counted.
     pub view: ViewName,
-    /// Partition of the responses that it is counted in.
+    /// Partition of the responses, or of the histories, that it is counted in.
     pub partition: i32,
     /// Of what.
     pub key: String,

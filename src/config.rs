@@ -109,7 +109,7 @@ pub struct Config {
     pub run: RunConfig,
     /// Where metrics and health are served.
     pub metrics: MetricsConfig,
-    /// What is counted over responses and knowledge (`turnstream views`).
+    /// What is counted over responses, histories and knowledge (`turnstream views`).
     pub views: ViewsConfig,
 }
 

@@ -66,8 +66,8 @@ pub enum Topic {
     History,
     /// Changes to the knowledge, compacted by key. It has a number of partitions of its own.
     Knowledge,
-    /// What responses and knowledge amount to, compacted by key. Only `turnstream views` has to do
-    /// with it; its number of partitions is its own as well.
+    /// What responses, histories and knowledge amount to, compacted by key. Only `turnstream
+    /// views` has to do with it; its number of partitions is its own as well.
     Views,
 }
 

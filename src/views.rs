@@ -1,16 +1,16 @@
-//! Views on a log: follows responses and knowledge, and keeps the `views` topic equal to what they
-//! amount to.
+//! Views on a log: follows responses, histories and knowledge, and keeps the `views` topic equal to
+//! what they amount to.
 //!
 //! ```text
 //!  views (once) ─────────────────────┐
 //!  responses ──▶ ┌───────────────┐   ▼
 //!  knowledge ──▶ │ Views (timely)│─▶ rows ──▶ differences ──▶ views
-//!                └───────────────┘
+//!  history   ──▶ └───────────────┘
 //! ```
 //!
 //! Beside the engine, in a process of its own (`turnstream views`): what is counted are committed
 //! records only, so that nothing here can hold a turn back. No offsets are kept. Views are a
-//! function of the two logs, so a process that starts reads what the topic says, recounts
+//! function of the logs, so a process that starts reads what the topic says, recounts
 //! everything and writes what differs; what happened to the one before it is no matter. One process
 //! writes at a time: who starts fences the one before.
 
@@ -26,8 +26,9 @@ use timely::communication::allocator::thread::Thread;
 use timely::worker::Worker;
 use turnstream_operators::knowledge::Change;
 use turnstream_operators::views::Views;
-use turnstream_schemas::{Response, ViewKey, ViewValue};
+use turnstream_schemas::{EntryKey, HistoryChange, Response, ViewKey, ViewValue};
 
+use crate::histories;
 use crate::log::write::Writer;
 use crate::log::{Follower, LogError, Record, Topic};
 use crate::metrics::{Counted, ViewsMetrics};
@@ -46,7 +47,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Records that cannot be read, told one by one; after those they are only counted.
 const TOLD_REFUSALS: u64 = 10;
 
-/// Views: what is counted over responses and knowledge.
+/// Views: what is counted over responses, histories and knowledge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ViewsConfig {
@@ -56,11 +57,17 @@ pub struct ViewsConfig {
     /// Records that are published together at most, 1 or more.
     pub max_batch_records: usize,
     /// Rows of all views that may be held in memory, 1 or more; with more the process stops. A row
-    /// is a fact, a relation or a concept, for each partition of responses that it is in.
+    /// is a fact, a relation or a concept, for each partition of responses that it is in, or a
+    /// category of a history, or evidence that a partition of histories names.
     pub max_rows: usize,
     /// Statements of the topic of knowledge that may be remembered, standing or taken back, 1 or
     /// more; with more the process stops.
     pub max_statements: usize,
+    /// Whether histories are counted too. Where they are not, no row of theirs stays on the topic.
+    pub histories: bool,
+    /// Entries of histories that may be remembered, with one more for each scope's own record, 1
+    /// or more; with more the process stops.
+    pub max_entries: usize,
     /// Where `turnstream views` serves its metrics and health, as `metrics.address` says for
     /// `turnstream run`; another one, so that both may run on one machine from one file.
     pub metrics_address: Option<String>,
@@ -73,6 +80,8 @@ impl Default for ViewsConfig {
             max_batch_records: 5_000,
             max_rows: 1_000_000,
             max_statements: 1_000_000,
+            histories: true,
+            max_entries: 1_000_000,
             metrics_address: None,
         }
     }
@@ -89,6 +98,8 @@ pub struct Ends {
     pub responses: Box<dyn Follower>,
     /// Changes to the knowledge, where they are followed.
     pub knowledge: Option<Box<dyn Follower>>,
+    /// Histories, where they are counted.
+    pub histories: Option<Box<dyn Follower>>,
 }
 
 /// What a process did, and what the views hold.
@@ -98,6 +109,8 @@ pub struct Summary {
     pub responses: u64,
     /// Changes to the knowledge that were counted.
     pub changes: u64,
+    /// Changes to histories that were counted.
+    pub history_changes: u64,
     /// Records that could not be read, and were passed over.
     pub refused: u64,
     /// Rows that were written.
@@ -120,7 +133,8 @@ pub enum ViewsError {
     /// More than may be held in memory.
     #[error(
         "views hold {held} {what}, and views.{key} allows {limit}; raise it, or keep fewer \
-         responses or statements on the log"
+         responses, statements or histories on the log; views.histories = false leaves histories \
+         out"
     )]
     TooMany {
         /// What there is too much of.
@@ -178,9 +192,18 @@ impl Publishing {
         }
         self.publish()?;
         let rows = self.rows.len();
-        let Summary { responses, changes, written, removed, .. } = self.summary;
+        let Summary { responses, changes, history_changes, written, removed, .. } = self.summary;
         let milliseconds = begun.elapsed().as_millis() as u64;
-        tracing::info!(responses, changes, rows, written, removed, milliseconds, "caught up");
+        tracing::info!(
+            responses,
+            changes,
+            history_changes,
+            rows,
+            written,
+            removed,
+            milliseconds,
+            "caught up"
+        );
         self.summary.caught_up = true;
         self.tell();
         let every = Duration::from_millis(self.config.publish_every_ms);
@@ -223,14 +246,16 @@ impl Publishing {
     /// # Errors
     /// The log, and more than may be held.
     pub fn count(&mut self, wait: Duration) -> Result<bool, ViewsError> {
-        let learned = match &mut self.ends.knowledge {
-            Some(knowledge) => knowledge.poll(Duration::ZERO)?,
-            None => Vec::new(),
+        let at_once = |follower: &mut Option<Box<dyn Follower>>| match follower {
+            Some(follower) => follower.poll(Duration::ZERO),
+            None => Ok(Vec::new()),
         };
+        let learned = at_once(&mut self.ends.knowledge)?;
+        let remembered = at_once(&mut self.ends.histories)?;
         // Who has just learned looks at once whether there is more.
-        let wait = if learned.is_empty() { wait } else { Duration::ZERO };
-        let responses = self.ends.responses.poll(wait)?;
-        let came = !learned.is_empty() || !responses.is_empty();
+        let came = !learned.is_empty() || !remembered.is_empty();
+        let responses = self.ends.responses.poll(if came { Duration::ZERO } else { wait })?;
+        let came = came || !responses.is_empty();
         for record in learned {
             match Change::read(record.key.as_deref().unwrap_or_default(), record.value.as_deref()) {
                 Ok(change) => {
@@ -239,6 +264,9 @@ impl Publishing {
                 }
                 Err(error) => self.refuse(Topic::Knowledge, &record, &error),
             }
+        }
+        for record in remembered {
+            self.remember(&record);
         }
         for record in responses {
             let value = record.value.as_deref().unwrap_or_default();
@@ -257,8 +285,30 @@ impl Publishing {
             self.check_bounds()?;
         }
         self.tell();
-        let knows = self.ends.knowledge.as_ref().is_none_or(|it| it.has_caught_up());
-        Ok(knows && self.ends.responses.has_caught_up())
+        let Ends { responses, knowledge, histories, .. } = &self.ends;
+        let mut others = [knowledge, histories].into_iter().flatten();
+        Ok(others.all(|it| it.has_caught_up()) && responses.has_caught_up())
+    }
+
+    /// A change to a history. One that cannot be read takes what lay under its key with it, as
+    /// compaction will.
+    fn remember(&mut self, record: &Record) {
+        let bytes = |of: &Option<Vec<u8>>| of.as_ref().map_or(0, Vec::len);
+        match histories::change(record) {
+            Ok(change) => {
+                let bytes = bytes(&record.key) + bytes(&record.value);
+                self.views.remember(record.partition, &change, bytes);
+                self.summary.history_changes += 1;
+            }
+            Err(error) => {
+                let key = record.key.as_deref().unwrap_or_default();
+                if let Ok(key) = serde_json::from_slice::<EntryKey>(key) {
+                    let gone = HistoryChange::Gone { key, evicted: None };
+                    self.views.remember(record.partition, &gone, 0);
+                }
+                self.refuse(Topic::History, record, &error);
+            }
+        }
     }
 
     /// Writes what differs on the topic, in batches.
@@ -297,18 +347,22 @@ impl Publishing {
         &self.rows
     }
 
-    /// Per partition of responses and of knowledge: the next offset that was not counted.
-    pub fn offsets(&self) -> [BTreeMap<i32, i64>; 2] {
-        let knowledge = self.ends.knowledge.as_ref().map(|it| it.positions());
-        [self.ends.responses.positions(), knowledge.unwrap_or_default()]
+    /// Per partition of responses, of knowledge and of histories: the next offset that was not
+    /// counted.
+    pub fn offsets(&self) -> [BTreeMap<i32, i64>; 3] {
+        let Ends { responses, knowledge, histories, .. } = &self.ends;
+        let [knowledge, histories] = [knowledge, histories]
+            .map(|it| it.as_ref().map(|it| it.positions()).unwrap_or_default());
+        [responses.positions(), knowledge, histories]
     }
 
     fn check_bounds(&self) -> Result<(), ViewsError> {
-        let ViewsConfig { max_rows, max_statements, .. } = self.config;
-        let statements = self.views.statements();
+        let ViewsConfig { max_rows, max_statements, max_entries, .. } = self.config;
+        let (statements, remembered) = (self.views.statements(), self.views.remembered());
         for (what, key, held, limit) in [
             ("rows", "max_rows", self.rows.len(), max_rows),
             ("statements", "max_statements", statements, max_statements),
+            ("entries of histories", "max_entries", remembered, max_entries),
         ] {
             if held > limit {
                 return Err(ViewsError::TooMany { what, key, held, limit });
@@ -325,9 +379,11 @@ impl Publishing {
             sizes: self.rows.sizes(),
             top: self.rows.top_counts(),
             statements: self.views.statements() as u64,
+            entries: self.views.remembered() as u64,
             lag: [
                 lag(&*self.ends.responses),
                 self.ends.knowledge.as_ref().map_or(0, |knowledge| lag(&**knowledge)),
+                self.ends.histories.as_ref().map_or(0, |histories| lag(&**histories)),
             ],
         };
         self.metrics.tell(counted);

@@ -346,6 +346,7 @@ impl Database {
             let Some(held) = self.entries.remove(&id.offset) else { continue };
             self.statistics.remove(&held.text.terms);
             self.record.evictions += 1;
+            self.record.evictions_by_reason.count(reason);
             if held.cached != InCache::No {
                 self.gone.push(id);
             }

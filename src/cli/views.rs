@@ -1,5 +1,5 @@
-//! `turnstream views`: counts what responses and knowledge amount to, and keeps the topic of views
-//! equal to it.
+//! `turnstream views`: counts what responses, histories and knowledge amount to, and keeps the topic
+//! of views equal to it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,10 +16,10 @@ use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::{MetricsConfig, ViewsMetrics};
 use crate::views::{Ends, Publishing, Rows, Size, Summary};
 
-/// Count which facts and relations ground responses, and which concepts are asked for and missing,
-/// and publish it on the log's topic of views.
+/// Count which facts and relations ground responses, which concepts are asked for and missing, and
+/// what histories hold, and publish it on the log's topic of views.
 ///
-/// Reads responses and changes to the knowledge from their oldest record, writes where the topic of
+/// Reads responses, and changes to histories and to the knowledge, from their oldest record, writes where the topic of
 /// views differs, and goes on until SIGTERM or SIGINT. One process does this for a log: who starts
 /// fences the one before.
 ///
@@ -33,7 +33,7 @@ Exit codes:
   2  wrong usage or configuration: mend it first
   4  fenced: another process publishes the views of this log now
   5  the broker cannot be reached, or the Kafka client cannot go on: restart, nothing is lost
-  6  the log refuses us, or more is on it than views.max_rows and max_statements allow
+  6  the log refuses us, or more is on it than views.max_rows, max_statements and max_entries allow
 
 Examples:
   turnstream views --config turnstream.toml
@@ -68,6 +68,7 @@ struct Report<'a> {
 struct Offsets {
     responses: BTreeMap<i32, i64>,
     knowledge: BTreeMap<i32, i64>,
+    history: BTreeMap<i32, i64>,
 }
 
 /// A view, over all partitions.
@@ -103,10 +104,10 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let once = args.once || config.log.kind == LogKind::Embedded;
     let mut publishing = Publishing::new(ends, &config.views, &metrics);
     publishing.run(once, &stop)?;
-    let [responses, knowledge] = publishing.offsets();
+    let [responses, knowledge, history] = publishing.offsets();
     let report = Report {
         summary: publishing.summary(),
-        offsets: Offsets { responses, knowledge },
+        offsets: Offsets { responses, knowledge, history },
         views: shown(publishing.rows(), args.top),
     };
     if args.json {
@@ -125,12 +126,13 @@ fn open(config: &Config) -> anyhow::Result<Ends> {
             let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(
                 "the views of an embedded log are counted while no `turnstream run` has it",
             )?;
-            let knowledge = || Box::new(log.follower(Topic::Knowledge)) as Box<dyn Follower>;
+            let follow = |topic| Box::new(log.follower(topic)) as Box<dyn Follower>;
             Ok(Ends {
                 writer: Box::new(log.writer(Topic::Views)),
-                published: Some(Box::new(log.follower(Topic::Views))),
-                responses: Box::new(log.follower(Topic::Responses)),
-                knowledge: config.knowledge.live.then(knowledge),
+                published: Some(follow(Topic::Views)),
+                responses: follow(Topic::Responses),
+                knowledge: config.knowledge.live.then(|| follow(Topic::Knowledge)),
+                histories: config.views.histories.then(|| follow(Topic::History)),
             })
         }
     }
@@ -140,13 +142,17 @@ fn open_kafka(config: &Config) -> Result<Ends, LogError> {
     let kafka = &config.log.kafka;
     // First, so that from here on nobody else writes what we are about to read.
     let writer = Box::new(kafka::publish(kafka, Topic::Views)?);
-    let published = Some(Box::new(kafka::follow(kafka, Topic::Views)?) as Box<dyn Follower>);
-    let responses = Box::new(kafka::follow(kafka, Topic::Responses)?);
-    let mut knowledge: Option<Box<dyn Follower>> = None;
-    if config.knowledge.live {
-        knowledge = Some(Box::new(kafka::follow(kafka, Topic::Knowledge)?));
-    }
-    Ok(Ends { writer, published, responses, knowledge })
+    let follow = |topic| -> Result<Box<dyn Follower>, LogError> {
+        Ok(Box::new(kafka::follow(kafka, topic)?))
+    };
+    let where_so = |so: bool, topic| so.then(|| follow(topic)).transpose();
+    Ok(Ends {
+        writer,
+        published: Some(follow(Topic::Views)?),
+        responses: follow(Topic::Responses)?,
+        knowledge: where_so(config.knowledge.live, Topic::Knowledge)?,
+        histories: where_so(config.views.histories, Topic::History)?,
+    })
 }
 
 fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
@@ -160,11 +166,12 @@ fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
 }
 
 fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Summary { responses, changes, refused, written, removed, .. } = report.summary;
+    let Summary { responses, changes, history_changes, refused, written, removed, .. } =
+        report.summary;
     writeln!(
         out,
-        "{responses} responses and {changes} changes counted, {refused} records passed over; \
-         {written} rows written, {removed} removed"
+        "{responses} responses, {changes} changes to the knowledge and {history_changes} to \
+         histories counted, {refused} records passed over; {written} rows written, {removed} removed"
     )?;
     for Shown { view, size, top } in &report.views {
         writeln!(out, "\n{view}: {} keys, {} in all", size.keys, size.count)?;

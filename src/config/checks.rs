@@ -391,6 +391,7 @@ impl Validate for ViewsConfig {
                 ("max_batch_records", self.max_batch_records),
                 ("max_rows", self.max_rows),
                 ("max_statements", self.max_statements),
+                ("max_entries", self.max_entries),
             ],
         );
     }

@@ -35,8 +35,10 @@ pub struct Counted {
     pub top: BTreeMap<ViewName, Vec<u64>>,
     /// Statements of the topic of knowledge that are remembered.
     pub statements: u64,
-    /// Offsets that are left, of responses and of knowledge.
-    pub lag: [u64; 2],
+    /// Entries of histories, and records of scopes, that are remembered.
+    pub entries: u64,
+    /// Offsets that are left, of responses, of knowledge and of histories.
+    pub lag: [u64; 3],
 }
 
 /// The metrics of one process. Clones are handles on the same.
@@ -118,11 +120,14 @@ impl Observed for ViewsMetrics {
     }
 
     fn ready(&self) -> Vec<Check> {
-        let (caught_up, [responses, knowledge]) = {
+        let (caught_up, [responses, knowledge, histories]) = {
             let seen = self.seen();
             (seen.counted.summary.caught_up, seen.counted.lag)
         };
-        let left = format!("{responses} responses and {knowledge} changes are left to count");
+        let left = format!(
+            "{responses} responses, {knowledge} changes to the knowledge and {histories} to \
+             histories are left to count"
+        );
         vec![self.live(), Check::new("caught_up", caught_up, left)]
     }
 }
@@ -134,7 +139,7 @@ struct AtScrape(Arc<Mutex<Seen>>);
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counted = locked(&self.0).counted.clone();
-        let Counted { summary, sizes, top, statements, lag } = &counted;
+        let Counted { summary, sizes, top, statements, entries, lag } = &counted;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let of_views = |of: fn(&Size) -> u64| {
             sizes.iter().map(move |(view, size)| ([("view", view.name())], number(of(size))))
@@ -152,16 +157,22 @@ impl Collector for AtScrape {
         });
         gauges(&mut encoder, ("views_top_count", help), ranks)?;
         let help = "Offsets between what was counted of a topic and its end";
-        let lags = [("responses", lag[0]), ("knowledge", lag[1])];
+        let lags = [("responses", lag[0]), ("knowledge", lag[1]), ("history", lag[2])];
         let lags = lags.map(|(topic, lag)| ([("topic", topic)], number(lag)));
         gauges(&mut encoder, ("views_lag", help), lags.into_iter())?;
         let help = "Statements of the topic of knowledge that are remembered";
         gauge(&mut encoder, ("views_statements", help), number(*statements))?;
+        let help = "Entries of histories that are remembered, and records of scopes";
+        gauge(&mut encoder, ("views_entries", help), number(*entries))?;
         let help = "Whether everything was counted and published that was there at the start";
         gauge(&mut encoder, ("views_caught_up", help), i64::from(summary.caught_up))?;
 
         let help = "Records that were counted";
-        let counted = [("responses", summary.responses), ("knowledge", summary.changes)];
+        let counted = [
+            ("responses", summary.responses),
+            ("knowledge", summary.changes),
+            ("history", summary.history_changes),
+        ];
         let counted = counted.map(|(topic, count)| ([("topic", topic)], count));
         counters(&mut encoder, ("views_counted_records", help), counted)?;
         let help = "Records that were written to the topic of views";
@@ -188,10 +199,10 @@ fn gauges<L: prometheus_client::encoding::EncodeLabelSet>(
     Ok(())
 }
 
-fn counters(
+fn counters<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
-    values: [([(&str, &str); 1], u64); 2],
+    values: [([(&str, &str); 1], u64); N],
 ) -> fmt::Result {
     let help = format!("{help}.");
     let mut metric = encoder.encode_descriptor(name, &help, None, MetricType::Counter)?;
@@ -214,6 +225,7 @@ mod tests {
             summary: Summary {
                 responses: 9,
                 changes: 4,
+                history_changes: 6,
                 refused: 2,
                 written: 7,
                 removed: 1,
@@ -222,7 +234,8 @@ mod tests {
             sizes: [(view, Size { keys: 3, count: 12 })].into(),
             top: [(view, vec![8, 3])].into(),
             statements: 5,
-            lag: [6, 0],
+            entries: 11,
+            lag: [6, 0, 2],
         });
         let text = metrics.scrape().unwrap();
         for sample in [
@@ -231,10 +244,13 @@ mod tests {
             "turnstream_views_top_count{view=\"facts_used\",rank=\"1\"} 8",
             "turnstream_views_top_count{view=\"facts_used\",rank=\"2\"} 3",
             "turnstream_views_lag{topic=\"responses\"} 6",
+            "turnstream_views_lag{topic=\"history\"} 2",
             "turnstream_views_statements 5",
+            "turnstream_views_entries 11",
             "turnstream_views_caught_up 1",
             "turnstream_views_counted_records_total{topic=\"responses\"} 9",
             "turnstream_views_counted_records_total{topic=\"knowledge\"} 4",
+            "turnstream_views_counted_records_total{topic=\"history\"} 6",
             "turnstream_views_published_records_total{kind=\"row\"} 7",
             "turnstream_views_published_records_total{kind=\"tombstone\"} 1",
             "turnstream_views_refused_records_total 2",

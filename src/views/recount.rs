@@ -1,10 +1,13 @@
 //! The oracle of views: every row anew, from everything that is on the log. Written without
-//! `operators/views.rs`; also the oracle of `tests/it/views.rs`.
+//! `operators/views.rs`, in plain maps; also the oracle of `tests/it/views.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use turnstream_operators::knowledge::Change;
-use turnstream_schemas::{FactKey, Response, ViewKey, ViewName};
+use turnstream_schemas::{
+    CategoryRecord, EntryKey, EvictionCounts, FactKey, HistoryEntry, Response, Scope, ScopeRecord,
+    ViewKey, ViewName,
+};
 
 /// The rows over responses, each with its partition, and over changes, a later one of a key
 /// replacing an earlier one.
@@ -42,6 +45,65 @@ pub(crate) fn recount(responses: &[(i32, Response)], changes: &[Change]) -> BTre
         let missing: BTreeSet<&str> = response.demand.missing.iter().map(String::as_str).collect();
         for concept in missing.difference(&named) {
             count(ViewName::ConceptsMissing, concept);
+        }
+    }
+    rows
+}
+
+/// A record of the topic of histories: its partition, its key and its value.
+pub(crate) type Told = (i32, Vec<u8>, Option<Vec<u8>>);
+
+/// The rows over the topic of histories: the last record of each key counts.
+pub(crate) fn recount_histories(records: &[Told]) -> BTreeMap<ViewKey, u64> {
+    let mut last = BTreeMap::new();
+    for (partition, key, value) in records {
+        last.insert((*partition, key), value.as_deref());
+    }
+    // By partition and scope.
+    let mut entries = BTreeMap::<(i32, Scope), Vec<i64>>::new();
+    let mut categories = BTreeMap::<(i32, Scope), Vec<CategoryRecord>>::new();
+    let mut rows = BTreeMap::new();
+    for ((partition, key), value) in last {
+        let Some(value) = value else { continue };
+        let Ok(EntryKey { scope, entry: id }) = serde_json::from_slice(key) else { continue };
+        let mut add = |view, key: &str, many: u64| {
+            let key = ViewKey { view, partition, key: key.to_owned() };
+            if many > 0 {
+                *rows.entry(key).or_insert(0) += many;
+            }
+        };
+        let Some(id) = id else {
+            let Ok(record) = serde_json::from_slice::<ScopeRecord>(value) else { continue };
+            let groups: usize = record.categories.iter().map(|it| it.groups.len()).sum();
+            add(ViewName::HistorySizes, "scopes", 1);
+            add(ViewName::HistorySizes, "categories", record.categories.len() as u64);
+            add(ViewName::HistorySizes, "groups", groups as u64);
+            add(ViewName::HistorySizes, "chains", record.chains.len() as u64);
+            let EvictionCounts { capacity, age, forget } = record.evictions_by_reason;
+            add(ViewName::EvictionsByReason, "capacity", capacity);
+            add(ViewName::EvictionsByReason, "age", age);
+            add(ViewName::EvictionsByReason, "forget", forget);
+            categories.insert((partition, scope), record.categories);
+            continue;
+        };
+        let Ok(entry) = serde_json::from_slice::<HistoryEntry>(value) else { continue };
+        add(ViewName::HistorySizes, "entries", 1);
+        add(ViewName::HistorySizes, "bytes", (key.len() + value.len()) as u64);
+        let named: BTreeSet<&str> = entry.passages.iter().map(|it| it.id.as_str()).collect();
+        named.into_iter().for_each(|id| add(ViewName::EvidenceRemembered, id, 1));
+        entries.entry((partition, scope)).or_default().push(id.offset);
+    }
+    for ((partition, scope), categories) in &categories {
+        let Some(held) = entries.get(&(*partition, scope.clone())) else { continue };
+        for CategoryRecord { id, groups } in categories {
+            let is_in = |at: &&i64| groups.iter().any(|group| group.entries.contains(at));
+            let many = held.iter().filter(is_in).count() as u64;
+            if many == 0 {
+                continue;
+            }
+            let row = |view, key| ViewKey { view, partition: *partition, key };
+            rows.insert(row(ViewName::EntriesByCluster, format!("{scope}#{id}")), many);
+            *rows.entry(row(ViewName::ClusterSizes, many.to_string())).or_insert(0) += 1;
         }
     }
     rows

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 use turnstream_operators::knowledge::Upsert;
 use turnstream_schemas::FactKey;
 
-use super::recount::recount;
+use super::recount::{recount, recount_histories};
 use super::*;
 use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use crate::log::write::Written;
+
+mod histories;
 
 const PARTITIONS: i32 = 2;
 const CONCEPTS: [&str; 4] = ["dog", "cat", "rain", "town"];
@@ -58,6 +60,7 @@ fn process(log: &EmbeddedLog, config: &ViewsConfig, killed_at: Option<usize>) ->
         published: Some(Box::new(log.follower(Topic::Views))),
         responses: Box::new(log.follower(Topic::Responses)),
         knowledge: Some(Box::new(log.follower(Topic::Knowledge))),
+        histories: config.histories.then(|| Box::new(log.follower(Topic::History)) as _),
     };
     Publishing::new(ends, config, &ViewsMetrics::default())
 }
@@ -98,7 +101,11 @@ fn expected(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     });
     let changes = read(log, Topic::Knowledge)
         .filter_map(|record| Change::read(&record.key?, record.value.as_deref()).ok());
-    recount(&responses.collect::<Vec<_>>(), &changes.collect::<Vec<_>>())
+    let mut rows = recount(&responses.collect::<Vec<_>>(), &changes.collect::<Vec<_>>());
+    let histories = read(log, Topic::History)
+        .filter_map(|Record { partition, key, value, .. }| Some((partition, key?, value)));
+    rows.extend(recount_histories(&histories.collect::<Vec<_>>()));
+    rows
 }
 
 /// A response that was given one fact, asked for one concept and missed another.
@@ -139,6 +146,8 @@ fn append(
 enum Happening {
     Answered(i32, [usize; 3]),
     Changed([usize; 2], bool),
+    Talked(histories::Talk),
+    Repeated(i32, usize),
     /// A process starts, catches up, and is killed at its n-th record, or where it has fewer after
     /// it has seen `more`.
     Ran {
@@ -153,6 +162,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (0..PARTITIONS, [0..4_usize, 0..4, 0..4])
             .prop_map(|(partition, what)| Happening::Answered(partition, what)),
         2 => ([0..4_usize, 0..4], any::<bool>()).prop_map(|(what, it)| Happening::Changed(what, it)),
+        4 => histories::talk().prop_map(Happening::Talked),
+        1 => (0..PARTITIONS, 1..9_usize).prop_map(|(of, many)| Happening::Repeated(of, many)),
         1 => Just(Happening::Compacted),
     ];
     let more = prop::collection::vec(simple.clone(), 0..6);
@@ -166,8 +177,11 @@ fn happen(log: &EmbeddedLog, happening: &Happening) {
     match happening {
         Happening::Answered(partition, what) => answer(log, *partition, *what),
         Happening::Changed(what, stands) => change(log, *what, *stands),
+        Happening::Talked(talk) => histories::happen_to(log, talk),
+        Happening::Repeated(partition, records) => histories::repeat(log, *partition, *records),
         Happening::Compacted => {
             log.compact(Topic::Views).unwrap();
+            log.compact(Topic::History).unwrap();
             log.compact(Topic::Knowledge).unwrap();
         }
         Happening::Ran { killed_at, more } => {

@@ -331,6 +331,7 @@ fn views_served() -> ViewsMetrics {
         published: None,
         responses: Box::new(log.follower(Topic::Responses)),
         knowledge: Some(Box::new(log.follower(Topic::Knowledge))),
+        histories: Some(Box::new(log.follower(Topic::History))),
     };
     let mut views = Publishing::new(ends, &ViewsConfig::default(), &metrics);
     views.run(true, &AtomicBool::new(false)).expect("counted");

@@ -1,14 +1,15 @@
 //! Views on a real Kafka: `turnstream views` beside an engine, killed and followed by another, and
-//! what the compacted topic holds in the end.
+//! what the compacted topic holds in the end. And on an embedded log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use turnstream::log::Topic;
+use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream::log::kafka::{KafkaConfig, write};
 use turnstream::log::write::Writer;
+use turnstream::log::{Record, Topic};
 use turnstream_operators::knowledge::{Change, Upsert};
 use turnstream_schemas::{FactKey, ViewKey, ViewName, ViewValue};
 
@@ -18,6 +19,9 @@ use crate::kafka::kcat::{Read, read_all, send_lines};
 
 #[path = "../../src/views/recount.rs"]
 mod recount;
+
+/// Histories of two entries, so that some leave.
+const SMALL: &str = "[history]\nmax_entries = 2\n";
 
 /// How long nothing may happen before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -106,7 +110,7 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let text = format!(
-        "[gate]\nthreshold = 0.0\n[log]\nkind = \"embedded\"\ndirectory = {:?}\n",
+        "[gate]\nthreshold = 0.0\n{SMALL}[log]\nkind = \"embedded\"\ndirectory = {:?}\n",
         path("log")
     );
     std::fs::write(path("turnstream.toml"), text).expect("written");
@@ -143,15 +147,76 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     assert!(written > 0, "{more}");
     assert_eq!(count()["written"], 0, "and nothing is written that is there");
 
+    // A conversation goes on until its history is full, and then it is deleted.
+    let log = || {
+        EmbeddedLog::in_directory(Path::new(&path("log")), &EmbeddedConfig::default())
+            .expect("the log")
+    };
+    assert_eq!(serve(&turn(0).repeat(3)), 3);
+    let full = count();
+    assert_eq!(full["history_changes"], read(&log(), Topic::History).len(), "{full}");
+    assert_eq!(rows(&log()), recounted(&log()));
+    assert!(full["views"][7]["top"][0] == json!({"key": "capacity", "count": 2}), "{full}");
+    let sizes = BTreeMap::from_iter(rows(&log()).into_iter().filter_map(|(key, count)| {
+        (key.view == ViewName::HistorySizes).then_some((key.key, count))
+    }));
+    assert_eq!((sizes["scopes"], sizes["entries"]), (4, 5), "{sizes:?}");
+    let of_it = |record: &Record| {
+        let key = String::from_utf8_lossy(record.key.as_deref().expect("a key")).into_owned();
+        key.contains("c-0").then_some(record.key.clone())
+    };
+    let held = log();
+    for key in read(&held, Topic::History).iter().filter_map(of_it) {
+        let message = Message { key, ..Message::default() };
+        held.append(Topic::History, 0, message).expect("a tombstone");
+    }
+    drop(held);
+    let less = count();
+    assert!(less["removed"].as_u64() > Some(0), "{less}");
+    assert_eq!(rows(&log()), recounted(&log()));
+    assert_eq!((&less["views"][7]["keys"], &less["views"][7]["count"]), (&0.into(), &0.into()));
+
     // Somebody has the directory.
-    let embedded = turnstream::log::embedded::EmbeddedConfig::default();
-    let _held =
-        turnstream::log::embedded::EmbeddedLog::in_directory(Path::new(&path("log")), &embedded)
-            .expect("the log");
+    let _held = log();
     let refused = command(&["views"]).output().expect("the program runs");
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(6), "{errors}");
     assert!(errors.contains("while no `turnstream run` has it"), "{errors}");
+}
+
+/// The committed records of a topic of an embedded log of one partition.
+fn read(log: &EmbeddedLog, topic: Topic) -> Vec<Record> {
+    log.read(topic, 0, 0, usize::MAX, Isolation::ReadCommitted).expect("records")
+}
+
+/// The rows that a reader of an embedded log's topic of views knows in the end.
+fn rows(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
+    let mut rows = BTreeMap::new();
+    for Record { key, value, .. } in read(log, Topic::Views) {
+        let key = serde_json::from_slice(&key.expect("a key")).expect("a key of a view");
+        match value {
+            Some(value) => {
+                let value: ViewValue = serde_json::from_slice(&value).expect("a count");
+                rows.insert(key, value.count);
+            }
+            None => drop(rows.remove(&key)),
+        }
+    }
+    rows
+}
+
+/// What the oracle counts from an embedded log on which no knowledge was written.
+fn recounted(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
+    let response = |record: Record| {
+        let value = record.value.expect("a response");
+        (record.partition, serde_json::from_slice(&value).expect("a response"))
+    };
+    let responses: Vec<_> = read(log, Topic::Responses).into_iter().map(response).collect();
+    let mut rows = recount::recount(&responses, &[]);
+    let told = |record: Record| (record.partition, record.key.expect("a key"), record.value);
+    let histories: Vec<_> = read(log, Topic::History).into_iter().map(told).collect();
+    rows.extend(recount::recount_histories(&histories));
+    rows
 }
 
 /// A fact of ours.
@@ -190,7 +255,7 @@ impl Site<'_> {
         let path = self.folder.join(format!("{name}.toml"));
         let bootstrap = self.broker.bootstrap();
         let text = format!(
-            "[gate]\nthreshold = 0.0\n{more}[log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n{kafka}"
+            "[gate]\nthreshold = 0.0\n{SMALL}{more}[log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n{kafka}"
         );
         std::fs::write(&path, text).expect("written");
         path
@@ -225,12 +290,12 @@ impl Site<'_> {
         writer.finish().expect("delivered");
     }
 
-    /// Sends turns, each of a conversation of its own, that name two things.
+    /// Sends turns, three of each conversation, that name two things.
     fn turns(&self, name: &str, count: usize) {
         let turn = |at: usize| {
             let (one, other) = (NAMED[at % NAMED.len()], NAMED[(at * 2 + 1) % NAMED.len()]);
             let text = format!("What of {one} and {other}?");
-            let conversation = format!("{name}-{at}");
+            let conversation = format!("{name}-{}", at / 3);
             let turn = json!({"conversation_id": conversation, "speaker": "user", "text": text});
             format!("{conversation}\t{turn}").into_bytes()
         };
@@ -289,7 +354,11 @@ impl Site<'_> {
         };
         let changes: Vec<Change> =
             read_all(self.broker, "knowledge").into_iter().map(change).collect();
-        recount::recount(&self.responses(), &changes)
+        let mut rows = recount::recount(&self.responses(), &changes);
+        let told = |read: Read| (read.partition, read.key.expect("a key"), read.value);
+        let histories: Vec<_> = read_all(self.broker, "history").into_iter().map(told).collect();
+        rows.extend(recount::recount_histories(&histories));
+        rows
     }
 
     fn check(&self, when: &str) {

@@ -161,6 +161,7 @@ impl History {
             let leaves = oldest.map_or(id, |(of, _)| *of);
             self.entries.remove(&leaves);
             self.record.evictions += 1;
+            self.record.evictions_by_reason.count(EvictionReason::Capacity);
             if let Some(text) = self.texts.remove(&leaves.offset) {
                 self.clusters.remove(leaves.offset, &text);
                 self.chains.remove(leaves.offset);

@@ -125,7 +125,7 @@ pub struct KafkaTopics {
     /// Changes to the knowledge, for every process; compacted. Read where `knowledge.live` is
     /// set.
     pub knowledge: String,
-    /// What responses and knowledge amount to; compacted. Only `turnstream views` needs it.
+    /// What responses, histories and knowledge amount to; compacted. Only `turnstream views` needs it.
     pub views: String,
 }
 

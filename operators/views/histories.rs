@@ -1,0 +1,284 @@
+//! Views of histories: what the last record of each key of the topic of histories amounts to.
+//!
+//! ```text
+//!  entries ──┬─▶ passages ──▶ count ──────────────────────────────▶ evidence_remembered
+//!            ├─▶ measures ──┬─▶ count ────────────────────────────▶ history_sizes
+//!            └─▶ held       │
+//!                  ▼        │
+//!              semijoin ──▶ count ──┬─────────────────────────────▶ entries_by_cluster
+//!                  ▲        │       └─▶ by count, count ──────────▶ cluster_sizes
+//!            ┌─▶ members    │
+//!  records ──┼──────────────┘
+//!  of scopes └─▶ evictions ──▶ count ─────────────────────────────▶ evictions_by_reason
+//! ```
+//!
+//! A record replaces what lay under its key, and a tombstone takes it away. So what each key put in
+//! is remembered until then, and taken out again. An entry counts in the category that its scope's
+//! record places it in; one that no record places counts in none.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use differential_dataflow::input::InputSession;
+use rustc_hash::FxHashMap;
+use timely::dataflow::operators::Probe;
+use timely::dataflow::{ProbeHandle, Scope as Dataflow};
+use turnstream_schemas::{
+    EntryId, EntryKey, EvictionCounts, EvictionReason, HistoryChange, HistoryEntry, Scope,
+    ScopeRecord, ViewKey, ViewName,
+};
+
+use super::{Rows, Shown, Step, counted};
+
+/// A scope on a partition, by a number that is given once.
+type Place = (i32, u64);
+
+/// A category of a scope.
+type Cluster = (Place, u32);
+
+/// How many entries a category held or holds: −1 where it did and +1 where it does.
+type Differences = Rc<RefCell<Vec<((Cluster, i64), isize)>>>;
+
+/// The views of histories on one worker: their inputs, and what lies in them.
+#[derive(Default)]
+pub(super) struct Histories {
+    inputs: Inputs,
+    scopes: FxHashMap<(i32, Scope), OfScope>,
+    /// The scopes that a row may still be told of.
+    names: FxHashMap<u64, Scope>,
+    next_number: u64,
+    /// Keys of the topic that something lies under.
+    keys: usize,
+    /// Scopes that something went from since the last step.
+    left: Vec<(i32, Scope)>,
+    differences: Differences,
+}
+
+struct Inputs {
+    /// An entry that is held, by its offset as its scope's record names it.
+    held: InputSession<Step, (Place, i64), isize>,
+    /// The category of an entry.
+    members: InputSession<Step, ((Place, i64), u32), isize>,
+    evictions: InputSession<Step, Shown, isize>,
+    passages: InputSession<Step, Shown, isize>,
+    measures: InputSession<Step, Shown, isize>,
+}
+
+/// What was put in of a scope.
+struct OfScope {
+    number: u64,
+    entries: FxHashMap<EntryId, OfEntry>,
+    record: Option<OfRecord>,
+}
+
+/// What was put in of an entry.
+struct OfEntry {
+    bytes: usize,
+    /// The evidence that its passages name, each once.
+    evidence: Box<[Box<str>]>,
+}
+
+/// What was put in of a scope's own record.
+struct OfRecord {
+    /// Offsets of entries with their categories, rising, each pair once.
+    members: Box<[(i64, u32)]>,
+    categories: usize,
+    groups: usize,
+    chains: usize,
+    evictions: EvictionCounts,
+}
+
+impl Histories {
+    /// Builds their part of the dataflow. Gives the rows of all views but `entries_by_cluster`,
+    /// which are [drained](Self::drain_clusters).
+    pub(super) fn install<'scope>(
+        &mut self,
+        scope: Dataflow<'scope, Step>,
+        probe: &ProbeHandle<Step>,
+    ) -> Rows<'scope, (ViewKey, i64)> {
+        let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
+        let placed = members.to_collection(scope).semijoin(held.to_collection(scope));
+        let clusters = placed.map(|((place, _), category)| (place, category)).count();
+        let clusters = clusters.map(|(of, count)| (of, count as i64)).consolidate();
+        let sizes = clusters.clone();
+        let sizes = sizes.map(|(((partition, _), _), count)| (partition, count.to_string()));
+        let differences = Rc::clone(&self.differences);
+        let noted = clusters.inspect(move |(row, _, difference)| {
+            differences.borrow_mut().push((*row, *difference));
+        });
+        noted.inner.probe_with(probe);
+        counted(sizes, ViewName::ClusterSizes)
+            .concat(counted(evictions.to_collection(scope), ViewName::EvictionsByReason))
+            .concat(counted(passages.to_collection(scope), ViewName::EvidenceRemembered))
+            .concat(counted(measures.to_collection(scope), ViewName::HistorySizes))
+    }
+
+    /// A key of the topic holds this from now on, in so many bytes.
+    pub(super) fn take(&mut self, partition: i32, change: &HistoryChange, bytes: usize) {
+        let EntryKey { scope, entry: id } = change.key();
+        let name = (partition, scope.clone());
+        if let HistoryChange::Gone { .. } = change {
+            if !self.scopes.contains_key(&name) {
+                return;
+            }
+            self.left.push(name.clone());
+        }
+        let of = self.scopes.entry(name).or_insert_with(|| {
+            let number = self.next_number;
+            self.next_number += 1;
+            self.names.insert(number, scope.clone());
+            OfScope { number, entries: FxHashMap::default(), record: None }
+        });
+        let (inputs, place) = (&mut self.inputs, (partition, of.number));
+        let (came, went) = match (change, id) {
+            (HistoryChange::Entry { entry, .. }, id) => {
+                let id = id.unwrap_or_else(|| entry.input.entry_id());
+                let now = OfEntry::new(entry, bytes);
+                inputs.entry(place, id, &now, 1);
+                let before = of.entries.insert(id, now);
+                before.iter().for_each(|before| inputs.entry(place, id, before, -1));
+                (true, before.is_some())
+            }
+            (HistoryChange::Gone { .. }, Some(id)) => {
+                let before = of.entries.remove(id);
+                before.iter().for_each(|before| inputs.entry(place, *id, before, -1));
+                (false, before.is_some())
+            }
+            (HistoryChange::Scope { record, .. }, _) => {
+                let now = OfRecord::new(record);
+                inputs.record(place, of.record.as_ref(), Some(&now));
+                (true, of.record.replace(now).is_some())
+            }
+            (HistoryChange::Gone { .. }, None) => {
+                inputs.record(place, of.record.as_ref(), None);
+                (false, of.record.take().is_some())
+            }
+        };
+        self.keys = self.keys + usize::from(came) - usize::from(went);
+    }
+
+    /// Keys of the topic that something lies under: entries, and scopes' own records.
+    pub(super) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// What was put in so far belongs to the steps before this one.
+    pub(super) fn advance_to(&mut self, step: Step) {
+        let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
+        held.advance_to(step);
+        held.flush();
+        members.advance_to(step);
+        members.flush();
+        for shown in [evictions, passages, measures] {
+            shown.advance_to(step);
+            shown.flush();
+        }
+    }
+
+    /// The changes of `entries_by_cluster` since the last step, which is worked out by now.
+    pub(super) fn drain_clusters(&mut self) -> Vec<((ViewKey, i64), i64)> {
+        let mut changed = Vec::new();
+        for ((((partition, number), category), count), difference) in
+            self.differences.borrow_mut().drain(..)
+        {
+            let key = format!("{}#{category}", self.names[&number]);
+            let key = ViewKey { view: ViewName::EntriesByCluster, partition, key };
+            changed.push(((key, count), difference as i64));
+        }
+        // Nothing is left to tell of scopes that nothing is left of.
+        for name in self.left.drain(..) {
+            let is_empty = |of: &OfScope| of.entries.is_empty() && of.record.is_none();
+            if self.scopes.get(&name).is_some_and(is_empty)
+                && let Some(of) = self.scopes.remove(&name)
+            {
+                self.names.remove(&of.number);
+            }
+        }
+        changed
+    }
+}
+
+impl Default for Inputs {
+    fn default() -> Self {
+        Self {
+            held: InputSession::new(),
+            members: InputSession::new(),
+            evictions: InputSession::new(),
+            passages: InputSession::new(),
+            measures: InputSession::new(),
+        }
+    }
+}
+
+impl Inputs {
+    fn entry(&mut self, place: Place, id: EntryId, entry: &OfEntry, times: isize) {
+        let (partition, _) = place;
+        self.held.update((place, id.offset), times);
+        self.measure(partition, "entries", times);
+        self.measure(partition, "bytes", times * entry.bytes as isize);
+        for id in &entry.evidence {
+            self.passages.update((partition, String::from(&**id)), times);
+        }
+    }
+
+    /// A scope's own record, where there was and is one.
+    fn record(&mut self, place: Place, before: Option<&OfRecord>, now: Option<&OfRecord>) {
+        let (partition, _) = place;
+        let sides = [(before, -1), (now, 1)];
+        for (record, times) in sides.into_iter().filter_map(|(it, times)| Some((it?, times))) {
+            self.measure(partition, "scopes", times);
+            let OfRecord { categories, groups, chains, .. } = record;
+            for (what, many) in [("categories", categories), ("groups", groups), ("chains", chains)]
+            {
+                self.measure(partition, what, times * *many as isize);
+            }
+            for reason in EvictionReason::ALL {
+                let left = record.evictions.of(reason) as isize;
+                self.evictions.update((partition, reason.name().to_owned()), times * left);
+            }
+        }
+        // Most entries stay where they were: only those that do not are told.
+        let [before, now] = [before, now].map(|it| it.map_or(&[][..], |record| &record.members));
+        for (of, others, times) in [(before, now, -1), (now, before, 1)] {
+            for (at, category) in of.iter().filter(|it| others.binary_search(it).is_err()) {
+                self.members.update(((place, *at), *category), times);
+            }
+        }
+    }
+
+    fn measure(&mut self, partition: i32, what: &str, many: isize) {
+        self.measures.update((partition, what.to_owned()), many);
+    }
+}
+
+impl OfEntry {
+    fn new(entry: &HistoryEntry, bytes: usize) -> Self {
+        let passages = entry.passages.iter().map(|passage| passage.id.as_str().into());
+        let mut evidence: Vec<Box<str>> = passages.collect();
+        evidence.sort_unstable();
+        evidence.dedup();
+        Self { bytes, evidence: evidence.into() }
+    }
+}
+
+impl OfRecord {
+    fn new(record: &ScopeRecord) -> Self {
+        let categories = &record.categories;
+        let groups = || categories.iter().flat_map(|of| of.groups.iter().map(move |it| (of, it)));
+        let members = groups()
+            .flat_map(|(category, group)| group.entries.iter().map(|at| (*at, category.id)));
+        let mut members: Vec<(i64, u32)> = members.collect();
+        members.sort_unstable();
+        members.dedup();
+        Self {
+            members: members.into(),
+            categories: record.categories.len(),
+            groups: groups().count(),
+            chains: record.chains.len(),
+            evictions: record.evictions_by_reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

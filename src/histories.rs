@@ -14,8 +14,10 @@ use turnstream_schemas::{
 use crate::log::{Record, evictions};
 
 mod shown;
+mod statistics;
 
 pub use shown::{Shown, tree};
+pub use statistics::{Distribution, Statistics};
 
 /// What is known of one scope's history.
 #[derive(Clone, Debug, Default)]

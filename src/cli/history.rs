@@ -13,7 +13,7 @@ use turnstream_schemas::{HistoryChange, Scope};
 use super::{InputRefused, Usage, load_config, print_json};
 use crate::config::{Config, LogKind};
 use crate::explain::terminal_width;
-use crate::histories::{self, Histories, Shown, tree};
+use crate::histories::{self, Distribution, Histories, Shown, Statistics, tree};
 use crate::log::embedded::EmbeddedLog;
 use crate::log::{Follower, LogError, Topic, jsonl, kafka};
 use crate::model;
@@ -52,6 +52,13 @@ Examples:
   turnstream history show acme/c-17 --data conversations --json
   turnstream history show default/c-17 --config turnstream.toml")]
     Show(Show),
+    /// What the histories are like: how many entries, clusters and chains they have, and how large
+    /// their records are.
+    #[command(after_help = "\
+Examples:
+  turnstream history statistics --changes history.jsonl
+  turnstream history statistics --config turnstream.toml --json")]
+    Statistics(StatisticsArgs),
     /// Write the histories as they stand, one change a line: each scope's record, then its entries.
     #[command(after_help = "\
 Examples:
@@ -109,6 +116,17 @@ pub struct Show {
     pub json: bool,
 }
 
+/// `turnstream history statistics`
+#[derive(Debug, clap::Args)]
+pub struct StatisticsArgs {
+    /// Where the histories are.
+    #[command(flatten)]
+    pub from: From,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `turnstream history export`
 #[derive(Debug, clap::Args)]
 pub struct Export {
@@ -142,6 +160,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             Command::Show(args) => args.json,
+            Command::Statistics(args) => args.json,
             Command::Export(_) => false,
             Command::Forget(args) => args.json,
         }
@@ -155,6 +174,7 @@ impl Args {
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         Command::Show(args) => show(args, out),
+        Command::Statistics(args) => statistics(args, out),
         Command::Export(args) => export(args, out),
         Command::Forget(args) => forget::execute(args, out),
     }
@@ -189,6 +209,22 @@ fn list(histories: &Histories, json: bool, out: &mut dyn Write) -> anyhow::Resul
     }
     for Size { scope, entries, turns, evictions } in sizes {
         writeln!(out, "{scope}  entries {entries}, turns {turns}, evictions {evictions}")?;
+    }
+    Ok(())
+}
+
+fn statistics(args: &StatisticsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = load_config(args.from.config.as_deref())?.value;
+    let statistics = Statistics::of(&read(&args.from, &config, None)?)?;
+    if args.json {
+        return Ok(print_json(out, &statistics)?);
+    }
+    let Statistics { scopes, bytes_of_entry, bytes_of_scope, .. } = &statistics;
+    writeln!(out, "{scopes} histories; {bytes_of_entry:.0} bytes an entry, {bytes_of_scope:.0} a scope")?;
+    for (name, Distribution { mean, max, counts }) in statistics.distributions() {
+        let counts = counts.iter().map(|(number, times)| format!("{number}×{times}"));
+        let counts = counts.collect::<Vec<_>>().join(" ");
+        writeln!(out, "{name}: mean {mean:.2}, at most {max}: {counts}")?;
     }
     Ok(())
 }

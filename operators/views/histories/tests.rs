@@ -64,7 +64,7 @@ fn record(said: &Said, chains: usize, [capacity, age, forget]: [u64; 3]) -> Scop
         of.entry(*category).or_default().entry(*group).or_default().push(*at);
     }
     let groups = |groups: BTreeMap<u32, Vec<i64>>| {
-        groups.into_iter().map(|(id, entries)| GroupRecord { id, entries }).collect()
+        groups.into_iter().map(|(id, entries)| GroupRecord { id, entries, summary: None }).collect()
     };
     let category = |(id, of)| CategoryRecord { id, groups: groups(of) };
     ScopeRecord {

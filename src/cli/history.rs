@@ -220,7 +220,10 @@ fn statistics(args: &StatisticsArgs, out: &mut dyn Write) -> anyhow::Result<()> 
         return Ok(print_json(out, &statistics)?);
     }
     let Statistics { scopes, bytes_of_entry, bytes_of_scope, .. } = &statistics;
-    writeln!(out, "{scopes} histories; {bytes_of_entry:.0} bytes an entry, {bytes_of_scope:.0} a scope")?;
+    writeln!(
+        out,
+        "{scopes} histories; {bytes_of_entry:.0} bytes an entry, {bytes_of_scope:.0} a scope"
+    )?;
     for (name, Distribution { mean, max, counts }) in statistics.distributions() {
         let counts = counts.iter().map(|(number, times)| format!("{number}×{times}"));
         let counts = counts.collect::<Vec<_>>().join(" ");

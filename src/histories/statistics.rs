@@ -84,9 +84,10 @@ impl Statistics {
             groups: Distribution::of(kept.iter().map(|kept| {
                 kept.record.categories.iter().map(|category| category.groups.len()).sum()
             })),
-            entries_of_category: Distribution::of(categories().map(|category| {
-                category.groups.iter().map(|group| group.entries.len()).sum()
-            })),
+            entries_of_category: Distribution::of(
+                categories()
+                    .map(|category| category.groups.iter().map(|group| group.entries.len()).sum()),
+            ),
             entries_of_group: Distribution::of(groups().map(|group| group.entries.len())),
             entries_of_chain: Distribution::of(chains.map(|chain| chain.entries.len())),
             bytes_of_entry: mean(of_entries, entries),

@@ -112,6 +112,7 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
             let entry = HistoryEntry {
                 schema_version: SCHEMA_VERSION,
                 turn_id: input.turn_id(),
+                user_id: None,
                 query: Some(SAID[*said].to_owned()),
                 passages: evidence.iter().map(passage).collect(),
                 response: answered.then(|| "So it is.".to_owned()),

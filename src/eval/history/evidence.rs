@@ -41,6 +41,22 @@ pub struct Measure {
     pub seed: u64,
 }
 
+impl Measure {
+    /// How the history of a conversation is kept.
+    pub(super) fn keeping(&self, conversation: &Conversation) -> Keeping {
+        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
+        Keeping {
+            config: self.config.clone(),
+            similarity: self.similarity.clone(),
+            reconstruct: self.reconstruct,
+            eviction: self.eviction,
+            method: self.method,
+            capacity: self.capacity.entries(said),
+            seed: self.seed,
+        }
+    }
+}
+
 /// What became of one question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -111,16 +127,7 @@ pub struct Measured {
 pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for conversation in conversations {
-        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
-        let keeping = Keeping {
-            config: measure.config.clone(),
-            similarity: measure.similarity.clone(),
-            reconstruct: measure.reconstruct,
-            eviction: measure.eviction,
-            method: measure.method,
-            capacity: measure.capacity.entries(said),
-            seed: measure.seed,
-        };
+        let keeping = measure.keeping(conversation);
         let mut held = Held::new(&keeping);
         let mut heard = BTreeSet::new();
         let mut steps = conversation.steps.iter().peekable();

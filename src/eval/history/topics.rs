@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::evidence::Measure;
-use super::held::{Held, Keeping};
+use super::held::Held;
 use super::material::{Conversation, Gold, Step};
 use crate::eval::bootstrap::{Conversations, Mean};
 
@@ -59,16 +59,7 @@ pub struct Measured {
 pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for (number, conversation) in conversations.iter().enumerate() {
-        let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
-        let keeping = Keeping {
-            config: measure.config.clone(),
-            similarity: measure.similarity.clone(),
-            reconstruct: measure.reconstruct,
-            eviction: measure.eviction,
-            method: measure.method,
-            capacity: measure.capacity.entries(said),
-            seed: measure.seed,
-        };
+        let keeping = measure.keeping(conversation);
         let mut held = Held::new(&keeping);
         let (mut topics, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let mut latest: Option<&str> = None;

@@ -219,7 +219,7 @@ fn numbers_out_of_range_are_refused() {
         IntegrationConfig { temperature: 0.0, ..default.clone() },
         IntegrationConfig { temperature: f64::NAN, ..default.clone() },
         IntegrationConfig { meaning_share: 1.1, ..default.clone() },
-        IntegrationConfig { max_tokens: 0, ..default.clone() },
+        IntegrationConfig { max_tokens: 0, ..default },
     ] {
         assert!(config.check().is_err(), "{config:?}");
     }

@@ -168,7 +168,7 @@ pub fn to_bytes(card: &Card, matrix: &Matrix) -> Result<Vec<u8>, safetensors::Sa
     let shape = vec![matrix.dimensions(); 2];
     let view = TensorView::new(Dtype::F32, shape, &bytes)?;
     let card = serde_json::to_string(card)
-        .map_err(|error| safetensors::SafeTensorError::InvalidHeaderDeserialization(error))?;
+        .map_err(safetensors::SafeTensorError::InvalidHeaderDeserialization)?;
     let metadata = std::collections::HashMap::from([(CARD.to_owned(), card)]);
     safetensors::serialize([(MATRIX, view)], Some(metadata))
 }

@@ -241,7 +241,7 @@ fn models_are_asked_for_what_is_missing() {
                 on_failure: OnFailure::Degrade,
             },
             timers: means.timers.clone(),
-            awaited: means.awaited.clone(),
+            awaited: means.awaited,
         };
         let none = empty(turns.scope());
         (preparation(turns, Some(preparing)), none)

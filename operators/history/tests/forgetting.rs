@@ -112,7 +112,7 @@ fn the_scope_keeps_what_it_goes_on_by() {
         evictions: 1,
         categories: Vec::new(),
         chains: Vec::new(),
-        ..before.clone()
+        ..before
     };
     assert_eq!(*after, expected, "numbers of clusters and chains are not given again");
     assert!(after.next_cluster > 0 && after.next_chain > 0);

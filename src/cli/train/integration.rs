@@ -95,7 +95,7 @@ struct Orders {
 }
 
 pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    if args.k.iter().any(|k| *k == 0) {
+    if args.k.contains(&0) {
         return Err(Usage::new("--k asks for no utterance", "write numbers from 1").into());
     }
     if args.format == Format::Topiocqa {

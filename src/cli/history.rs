@@ -17,17 +17,22 @@ use crate::log::embedded::EmbeddedLog;
 use crate::log::{Follower, LogError, Topic, jsonl, kafka};
 use crate::model;
 
+mod import;
+
+pub use import::Import;
+
 /// How long one look at a topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
-/// weights, and which entries left and why.
+/// weights, and which entries left and why; or move them from one log to another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream history show --changes history.jsonl
   turnstream history show c-17 --changes history.jsonl
-  turnstream history export --data conversations --out histories.jsonl")]
+  turnstream history export --data conversations --out histories.jsonl
+  turnstream history import histories.jsonl --data elsewhere")]
 pub struct Args {
     /// What is done with them.
     #[command(subcommand)]
@@ -54,6 +59,20 @@ Examples:
   turnstream history export --data conversations --out histories.jsonl
   turnstream history export --config turnstream.toml --scope c-17")]
     Export(Export),
+    /// Put histories into a log that nobody serves: the next turn of each conversation is answered
+    /// out of its history.
+    ///
+    /// Their entries get offsets before the first of the log, in their order, and lie on the
+    /// partition that the turns of their scope come to: in Kafka that of their key by
+    /// turns.partitioner. Nothing is written where a line cannot be read, the log has a history of
+    /// a scope already, or an engine serves it. Each history goes in whole, in one transaction;
+    /// after an error the same import does the rest.
+    #[command(after_help = "\
+Examples:
+  turnstream history import histories.jsonl --data conversations
+  turnstream history import histories.jsonl --config turnstream.toml --json
+  turnstream history import histories.jsonl --data conversations --scope c-17 --replace")]
+    Import(Import),
 }
 
 /// Where the histories are.
@@ -123,7 +142,10 @@ struct Size<'a> {
 impl Args {
     /// Whether the last line is one JSON object.
     pub fn json(&self) -> bool {
-        matches!(&self.command, Command::Show(Show { json: true, .. }))
+        matches!(
+            &self.command,
+            Command::Show(Show { json: true, .. }) | Command::Import(Import { json: true, .. })
+        )
     }
 }
 
@@ -135,6 +157,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         Command::Show(args) => show(args, out),
         Command::Export(args) => export(args, out),
+        Command::Import(args) => import::execute(args, out),
     }
 }
 

@@ -118,6 +118,9 @@ struct Held {
     metadata: String,
 }
 
+/// The partitions, and what the log has of the wanted scopes.
+type Look = (BTreeMap<i32, Held>, BTreeMap<Scope, There>);
+
 /// A history and where it goes.
 struct Going {
     partition: i32,
@@ -281,7 +284,7 @@ impl Target {
         &mut self,
         generations: BTreeMap<i32, u32>,
         wanted: &Histories,
-    ) -> Result<(BTreeMap<i32, Held>, BTreeMap<Scope, There>), ImportError> {
+    ) -> Result<Look, ImportError> {
         let (begun, mut held, mut there) = (Instant::now(), BTreeMap::new(), BTreeMap::new());
         for (partition, generation) in generations {
             let restored = loop {

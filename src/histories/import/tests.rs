@@ -1,6 +1,7 @@
 use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};
 use turnstream_schemas::{EntryId, EventTime, HistoryEntry, InputId, SCHEMA_VERSION, TurnId};
@@ -69,22 +70,26 @@ fn only(histories: &Histories) -> (&Scope, &Kept) {
 }
 
 /// What there is to compare of a history on two logs: texts in place of offsets.
-fn texts(kept: &Kept) -> (Vec<String>, Vec<Vec<Vec<String>>>, Vec<Vec<String>>, [u64; 2]) {
+fn texts(kept: &Kept) -> Value {
     let text = |at: &i64| {
         let found = kept.entries.values().find(|entry| entry.input.offset == *at);
         let entry = found.expect("an entry that the record names");
         format!("{:?} {:?} {:?}", entry.query, entry.response, entry.event_time)
     };
-    let groups = |category: &turnstream_schemas::CategoryRecord| {
-        category.groups.iter().map(|group| group.entries.iter().map(text).collect()).collect()
-    };
+    let texts = |of: &[i64]| of.iter().map(text).collect::<Vec<_>>();
     let record = &kept.record;
-    (
-        kept.entries.keys().map(|id| text(&id.offset)).collect(),
-        record.categories.iter().map(groups).collect(),
-        record.chains.iter().map(|chain| chain.entries.iter().map(text).collect()).collect(),
-        [record.turns, record.evictions],
-    )
+    let categories = record.categories.iter().map(|category| {
+        let groups = category.groups.iter().map(|group| (group.id, texts(&group.entries)));
+        (category.id, groups.collect::<Vec<_>>())
+    });
+    let chains = record.chains.iter().map(|chain| (chain.id, texts(&chain.entries)));
+    json!({
+        "entries": kept.entries.keys().map(|id| text(&id.offset)).collect::<Vec<_>>(),
+        "categories": categories.collect::<Vec<_>>(),
+        "chains": chains.collect::<Vec<_>>(),
+        "next": [record.next_cluster, record.next_chain],
+        "counts": [record.turns, record.evictions],
+    })
 }
 
 proptest! {

@@ -1,4 +1,5 @@
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -311,8 +312,21 @@ fn a_log_that_is_served_is_left_alone() {
     let log = log(2);
     let mut other = log.consumer("turnstream", Topic::Turns).unwrap();
     while !matches!(other.poll(Duration::ZERO).unwrap(), Event::Assigned(_)) {}
-    let error = put(&log, &many(2), false).unwrap_err();
-    assert!(matches!(error, ImportError::Served { of: 2, .. }), "{error}");
+    let stopped = AtomicBool::new(false);
+    let error = std::thread::scope(|threads| {
+        // It gives one of its partitions on, as an engine does.
+        threads.spawn(|| {
+            while !stopped.load(Ordering::Relaxed) {
+                if let Event::Revoked(_) = other.poll(Duration::from_millis(1)).unwrap() {
+                    other.release().unwrap();
+                }
+            }
+        });
+        let error = put(&log, &many(2), false);
+        stopped.store(true, Ordering::Relaxed);
+        error.unwrap_err()
+    });
+    assert!(matches!(error, ImportError::Served { held: 1, of: 2, .. }), "{error}");
     assert!(on_log(&log).iter().next().is_none());
 
     // And who begins to serve it meanwhile finds whole histories.

@@ -169,7 +169,7 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
         site.export(&["--config", &one], "one.jsonl"),
         site.export(&["--data", &two], "two.jsonl"),
     ]
-    .map(|histories| anywhere(&unnamed(histories)));
+    .map(|histories| anywhere(&unnamed(&histories)));
     assert_eq!(stayed, moved);
 
     // It went on, so it does not give way by itself.
@@ -189,7 +189,7 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
 }
 
 /// Without the ids of responses, which are coordinates.
-fn unnamed(histories: Histories) -> Histories {
+fn unnamed(histories: &Histories) -> Histories {
     let mut unnamed = Histories::default();
     for mut change in histories.changes() {
         if let HistoryChange::Entry { entry, .. } = &mut change {

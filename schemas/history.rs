@@ -304,7 +304,8 @@ pub struct ChainRecord {
 pub struct ScopeRecord {
     /// Version of this record.
     pub schema_version: u32,
-    /// Offset of the last input of this scope that was applied. Kept as an assertion only.
+    /// Offset of the last input of this scope that was applied, -1 where none was since the
+    /// history was imported. Kept as an assertion only.
     pub last_applied_offset: i64,
     /// Latest event time seen in the scope: "now" of recency.
     pub latest_event_time: EventTime,

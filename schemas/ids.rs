@@ -114,7 +114,7 @@ impl fmt::Display for InputId {
 pub struct EntryId {
     /// Partition of the input.
     pub partition: i32,
-    /// Offset of the input.
+    /// Offset of the input; negative where the history was imported, and it lies on another log.
     pub offset: i64,
 }
 

@@ -13,6 +13,8 @@ use turnstream_schemas::{
 
 use crate::log::{Record, evictions};
 
+pub mod import;
+pub mod rebase;
 mod shown;
 mod statistics;
 

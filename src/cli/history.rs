@@ -19,18 +19,23 @@ use crate::log::{Follower, LogError, Topic, jsonl, kafka};
 use crate::model;
 
 mod forget;
+mod import;
+
+pub use import::Import;
 
 /// How long one look at a topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
-/// weights, and which entries left and why; and ask the engine to forget some.
+/// weights, and which entries left and why; ask the engine to forget some; or move them from one
+/// log to another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream history show --changes history.jsonl
   turnstream history show c-17 --changes history.jsonl
   turnstream history export --data conversations --out histories.jsonl
+  turnstream history import histories.jsonl --data elsewhere
   turnstream history forget c-17 --data conversations")]
 pub struct Args {
     /// What is done with them.
@@ -78,6 +83,20 @@ Examples:
   turnstream history forget --user mara --config turnstream.toml --dry-run
   turnstream history forget --user mara --tenant acme --config turnstream.toml")]
     Forget(forget::Args),
+    /// Put histories into a log that nobody serves: the next turn of each conversation is answered
+    /// out of its history.
+    ///
+    /// Their entries get offsets before the first of the log, in their order, and lie on the
+    /// partition that the turns of their scope come to: in Kafka that of their key by
+    /// turns.partitioner. Nothing is written where a line cannot be read, the log has a history of
+    /// a scope already, or an engine serves it. Each history goes in whole, in one transaction;
+    /// after an error the same import does the rest.
+    #[command(after_help = "\
+Examples:
+  turnstream history import histories.jsonl --data conversations
+  turnstream history import histories.jsonl --config turnstream.toml --json
+  turnstream history import histories.jsonl --data conversations --scope c-17 --replace")]
+    Import(Import),
 }
 
 /// Where the histories are.
@@ -162,6 +181,7 @@ impl Args {
             Command::Show(args) => args.json,
             Command::Statistics(args) => args.json,
             Command::Export(_) => false,
+            Command::Import(args) => args.json,
             Command::Forget(args) => args.json,
         }
     }
@@ -176,6 +196,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         Command::Show(args) => show(args, out),
         Command::Statistics(args) => statistics(args, out),
         Command::Export(args) => export(args, out),
+        Command::Import(args) => import::execute(args, out),
         Command::Forget(args) => forget::execute(args, out),
     }
 }

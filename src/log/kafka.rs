@@ -35,6 +35,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
 use super::{LogError, Topic};
 
+mod alone;
 mod config;
 mod consumer;
 mod ends;
@@ -52,6 +53,7 @@ mod topics;
 pub mod transactions;
 mod write;
 
+pub use alone::connect_alone;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use follow::{KafkaFollower, follow};

@@ -15,6 +15,7 @@ mod gates;
 mod generation;
 mod history;
 mod history_eval;
+mod history_import;
 mod invariants;
 mod kafka;
 mod knowledge_flow;

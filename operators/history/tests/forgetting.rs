@@ -1,6 +1,8 @@
 //! Demands to forget: what they take, what stays, and their place in the order of the scope.
 
-use turnstream_schemas::{Evicted, EvictionReason, Forget, Recorded, ScopeKind, ScopeRecord};
+use turnstream_schemas::{
+    Evicted, EvictionCounts, EvictionReason, Forget, Recorded, ScopeKind, ScopeRecord,
+};
 
 use super::*;
 use crate::ingest::ArrivedForget;
@@ -110,6 +112,7 @@ fn the_scope_keeps_what_it_goes_on_by() {
         recent_turn_ids: vec!["0-1".into(), "0-2".into()],
         turns: 2,
         evictions: 1,
+        evictions_by_reason: EvictionCounts { forget: 1, ..EvictionCounts::default() },
         categories: Vec::new(),
         chains: Vec::new(),
         ..before

@@ -139,7 +139,7 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
             for _ in 0..=usize::from(*twice) {
                 let held = kept.entries.keys().filter(|_| *entries);
                 held.for_each(|id| {
-                    put(&HistoryChange::Gone { key: key(Some(*id)), evicted: None })
+                    put(&HistoryChange::Gone { key: key(Some(*id)), evicted: None });
                 });
                 if *record {
                     put(&HistoryChange::Gone { key: key(None), evicted: None });

@@ -1,0 +1,126 @@
+//! A history as it goes into another log, where the offsets of its inputs are those of other turns.
+//!
+//! The engine knows an entry by partition and offset of its input, orders entries by offset, and
+//! takes no input that does not lie behind the last one applied. So the entries get the negative
+//! offsets, in their order: the latest −1, the one before it −2. Every turn to come lies behind
+//! them, and none is ever taken for one of theirs.
+
+use std::collections::BTreeMap;
+
+use turnstream_schemas::{
+    CategoryRecord, ChainRecord, EntryId, EntryKey, GroupRecord, HistoryChange, HistoryEntry,
+    SCHEMA_VERSION, Scope, ScopeRecord, TurnId,
+};
+
+use super::Kept;
+
+/// The entries of a history have no order: they lie on more than one partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the history of `{scope}` has entries of inputs of partitions {one} and {other}")]
+pub struct NoOrder {
+    /// Whose history.
+    pub scope: Scope,
+    /// A partition.
+    pub one: i32,
+    /// Another one.
+    pub other: i32,
+}
+
+/// The changes that make a history on a partition of a log, the entries first, oldest first, then
+/// the scope's own record: which says that the input at `applied` was the last.
+///
+/// # Errors
+/// The entries have no order.
+pub fn rebased(
+    scope: &Scope,
+    kept: &Kept,
+    (partition, applied): (i32, i64),
+) -> Result<Vec<HistoryChange>, NoOrder> {
+    let mut ids = kept.entries.keys();
+    if let (Some(first), Some(last)) = (ids.next(), ids.next_back())
+        && first.partition != last.partition
+    {
+        let (one, other) = (first.partition, last.partition);
+        return Err(NoOrder { scope: scope.clone(), one, other });
+    }
+    let many = kept.entries.len() as i64;
+    let to: BTreeMap<EntryId, i64> = kept.entries.keys().copied().zip(-many..0).collect();
+    let key = |entry| EntryKey { scope: scope.clone(), entry };
+    let entries = kept.entries.iter().zip(-many..0).map(|((id, entry), offset)| {
+        let now = EntryId { partition, offset };
+        HistoryChange::Entry { key: key(Some(now)), entry: Box::new(moved(entry, *id, now)) }
+    });
+    let record = Box::new(record(kept, &to, (partition, applied)));
+    Ok(entries.chain([HistoryChange::Scope { key: key(None), record }]).collect())
+}
+
+fn moved(entry: &HistoryEntry, from: EntryId, to: EntryId) -> HistoryEntry {
+    let mut entry = entry.clone();
+    // A turn that came without an id is called by its coordinates.
+    if entry.turn_id.as_str() == from.to_string() {
+        entry.turn_id = TurnId(to.to_string());
+    }
+    (entry.input.partition, entry.input.offset) = (to.partition, to.offset);
+    entry
+}
+
+fn record(
+    kept: &Kept,
+    to: &BTreeMap<EntryId, i64>,
+    (partition, applied): (i32, i64),
+) -> ScopeRecord {
+    let by_offset: BTreeMap<i64, i64> = to.iter().map(|(id, to)| (id.offset, *to)).collect();
+    // Entries that are not there have no place either.
+    let entries = |of: &[i64]| of.iter().filter_map(|at| by_offset.get(at).copied()).collect();
+    let group = |group: &GroupRecord| {
+        let entries: Vec<i64> = entries(&group.entries);
+        (!entries.is_empty()).then_some(GroupRecord {
+            id: group.id,
+            entries,
+            summary: group.summary.clone(),
+        })
+    };
+    let category = |category: &CategoryRecord| {
+        let groups: Vec<GroupRecord> = category.groups.iter().filter_map(group).collect();
+        (!groups.is_empty()).then_some(CategoryRecord { id: category.id, groups })
+    };
+    let chain = |chain: &ChainRecord| {
+        let entries: Vec<i64> = entries(&chain.entries);
+        (!entries.is_empty()).then_some(ChainRecord { id: chain.id, entries })
+    };
+    let record = &kept.record;
+    let seen = kept.entries.values().map(|entry| entry.event_time);
+    ScopeRecord {
+        schema_version: SCHEMA_VERSION,
+        last_applied_offset: applied,
+        latest_event_time: seen.fold(record.latest_event_time, Ord::max),
+        recent_turn_ids: recent_turn_ids(kept, to, partition),
+        categories: record.categories.iter().filter_map(category).collect(),
+        chains: record.chains.iter().filter_map(chain).collect(),
+        ..record.clone()
+    }
+}
+
+/// The turn ids that are remembered. Those that are coordinates of the old log would have turns of
+/// the new one taken for duplicates: they follow their entries, or are forgotten with them.
+fn recent_turn_ids(kept: &Kept, to: &BTreeMap<EntryId, i64>, partition: i32) -> Vec<TurnId> {
+    let of_log = kept.entries.keys().next().map(|id| id.partition);
+    let last = kept.record.last_applied_offset;
+    let now = |id: &TurnId| {
+        let coordinates = coordinates(id).filter(|at| {
+            of_log.is_none_or(|partition| at.partition == partition) && at.offset <= last
+        });
+        match coordinates {
+            None => Some(id.clone()),
+            Some(at) => Some(TurnId(EntryId { partition, offset: *to.get(&at)? }.to_string())),
+        }
+    };
+    kept.record.recent_turn_ids.iter().filter_map(now).collect()
+}
+
+/// The coordinates that a turn without an id is called by.
+fn coordinates(id: &TurnId) -> Option<EntryId> {
+    let (partition, offset) = id.as_str().split_once('-')?;
+    let at = EntryId { partition: partition.parse().ok()?, offset: offset.parse().ok()? };
+    (at.to_string() == id.as_str()).then_some(at)
+}

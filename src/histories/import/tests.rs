@@ -40,6 +40,7 @@ fn turn(
         schema_version: SCHEMA_VERSION,
         turn_id: turn_id.clone(),
         query: Some(SAID[said].to_owned()),
+        user_id: None,
         passages: Vec::new(),
         response: Some("So it is.".to_owned()),
         response_turn_id: None,
@@ -120,13 +121,14 @@ proptest! {
         prop_assert_eq!(new.record.last_applied_offset, -1);
 
         let (config, similarity) = (config(), Similarity::by_words());
+        let rules = Remembering { config: &config, similarity: &similarity };
         let mut one = old.database(&config, &similarity).unwrap();
         let mut other = new.database(&config, &similarity).unwrap();
         let (mut before, mut after) = (before, after);
         for (at, (said, named)) in (0..).zip(then) {
             let recalled = |database: &Database| -> Vec<_> {
                 let query = similarity.of_query(SAID[said]);
-                let recalled = database.recall(&query, &config).into_iter();
+                let recalled = database.recall(&query, &rules).into_iter();
                 recalled.map(|it| (it.entry.query.clone(), it.via, it.relevance, it.weight)).collect()
             };
             prop_assert_eq!(recalled(&one), recalled(&other));

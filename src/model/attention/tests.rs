@@ -24,7 +24,7 @@ fn card() -> Card {
 fn examples() -> Vec<Example> {
     let example = |at: usize| {
         let (east, north) = ([1.0, 0.0], [0.0, 1.0]);
-        let (asked, right) = if at % 2 == 0 { (east, north) } else { (north, east) };
+        let (asked, right) = if at.is_multiple_of(2) { (east, north) } else { (north, east) };
         Example {
             query: text("lake", asked),
             texts: vec![text("drum", asked), text("violin", right), text("harp", asked)],
@@ -87,7 +87,7 @@ fn weights_are_read_as_they_were_written() {
     let (read_card, attention) = read(&path).unwrap();
     assert_eq!((read_card, &attention), (card(), &Attention::trained(2.0, 5.0, matrix)));
 
-    let weights = Some(path.clone());
+    let weights = Some(path);
     let config = IntegrationConfig { form: Form::Learned, weights, ..Default::default() };
     let of = |encoder: Option<(String, u64)>| configured(&config, encoder.as_ref());
     assert_eq!(*of(Some(("water".to_owned(), 7))).unwrap().unwrap(), attention);

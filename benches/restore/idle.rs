@@ -105,33 +105,43 @@ impl Served {
     }
 }
 
+/// Bytes of the process's own memory for each scope.
 fn per(scopes: usize, after: Resident, before: Resident) -> f64 {
-    after.anon.saturating_sub(before.anon) as f64 / scopes as f64
+    after.anon.saturating_sub(before.anon) as f64 * 1024.0 / scopes as f64
 }
 
-/// What a scope takes while it is in memory.
+/// What a scope takes that is in memory with four entries, and what of that is not the entries': an entry
+/// takes what each of four more adds.
 pub(crate) fn stay() {
+    const ENTRIES: usize = 4;
+    let scopes = crate::number(crate::SCOPES, 1_000_000);
     let mut parts = parts();
     let config = Arc::make_mut(&mut parts.config);
     config.history.max_scopes_in_memory = usize::MAX;
     config.history.idle_after_seconds = u64::MAX;
-    for (scopes, turns) in [(100_000, 1), (2_000, 64)] {
-        let mut served = Served::start(&parts);
-        served.turn(0);
-        served.wait(0);
-        let before = Resident::now();
-        for scope in (0..turns).flat_map(|_| 1..=scopes) {
+    let mut served = Served::start(&parts);
+    served.turn(0);
+    served.wait(0);
+    let mut grown = [Resident::now(); 3];
+    for at in 1..grown.len() {
+        for scope in (0..ENTRIES).flat_map(|_| 1..=scopes) {
             served.turn(scope);
         }
         served.wait(0);
-        let after = Resident::now();
-        println!("in memory, {turns} entries each: {:.1} KiB a scope", per(scopes, after, before));
+        grown[at] = Resident::now();
     }
+    let [before, four, eight] = grown;
+    let (scope, entry) = (per(scopes, four, before), per(scopes, eight, four) / ENTRIES as f64);
+    let beyond = scope - ENTRIES as f64 * entry;
+    println!(
+        "in memory, {scopes} scopes of {ENTRIES} entries: {scope:.0} bytes each; an entry {entry:.0}, \
+         beyond its entries {beyond:.0}; {four}"
+    );
 }
 
 /// A turn of each scope, then another of some.
 pub(crate) fn come_and_go() {
-    let scopes = crate::number("RESTORE_SCOPES", 1_000_000);
+    let scopes = crate::number(crate::SCOPES, 1_000_000);
     let folder = crate::folder();
     let cache = Arc::new(DiskCache::open_in(folder.path(), 16 * 1024).expect("a cache"));
     let parts = Parts { cache, ..parts() };

@@ -13,7 +13,7 @@
 //! - `engine`: a member of the group, its intake and its workers, until all partitions are
 //!   restored into the cache;
 //! - `idle`: as many scopes as there are to be have one turn each, and some of them another;
-//! - `held`: what a scope takes while it is in memory.
+//! - `held`: what a scope of four entries takes while it is in memory, for a thousand scopes to a million.
 //!
 //! Asserts only that what was measured is what was meant. Numbers are in benches/README.md.
 
@@ -32,6 +32,8 @@ mod topic;
 const PHASE: &str = "RESTORE_PHASE";
 /// Tells it where the broker is.
 const BOOTSTRAP: &str = "RESTORE_BOOTSTRAP";
+/// How many scopes there are.
+const SCOPES: &str = "RESTORE_SCOPES";
 
 fn main() {
     if let Ok(phase) = std::env::var(PHASE) {
@@ -49,17 +51,19 @@ fn main() {
         broker.create_topics("", topic::PARTITIONS);
         topic::fill(broker.bootstrap());
         for phase in ["bare", "engine", "bare", "engine"] {
-            run(phase, broker.bootstrap());
+            run(phase, (BOOTSTRAP, broker.bootstrap()));
         }
     }
-    for phase in ["held", "idle"] {
-        run(phase, "");
+    let scopes = number(SCOPES, 1_000_000);
+    for scopes in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|few| *few <= scopes) {
+        run("held", (SCOPES, &scopes.to_string()));
     }
+    run("idle", (SCOPES, &scopes.to_string()));
 }
 
-fn run(phase: &str, bootstrap: &str) {
+fn run(phase: &str, (variable, value): (&str, &str)) {
     let program = std::env::current_exe().expect("this program");
-    let done = Command::new(program).env(PHASE, phase).env(BOOTSTRAP, bootstrap).status();
+    let done = Command::new(program).env(PHASE, phase).env(variable, value).status();
     assert!(done.expect("a process").success(), "{phase}");
 }
 

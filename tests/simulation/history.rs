@@ -171,7 +171,9 @@ impl History {
     }
 
     fn forget(&mut self) {
-        self.record.evictions += self.entries.len() as u64;
+        let entries = self.entries.len() as u64;
+        self.record.evictions += entries;
+        self.record.evictions_by_reason.forget += entries;
         self.entries.clear();
         for (at, text) in std::mem::take(&mut self.texts) {
             self.clusters.remove(at, &text);

@@ -77,7 +77,7 @@ impl Default for IntegrationConfig {
             on_failure: OnFailure::Degrade,
             weights: None,
             temperature: 0.1,
-            meaning_share: 0.5,
+            meaning_share: 0.2,
             max_tokens: 2_048,
             wait_for_encoder: false,
             call: CallConfig { timeout_ms: 2_000, ..CallConfig::default() },

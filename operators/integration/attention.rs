@@ -1,18 +1,19 @@
 //! Attention: w_i = softmax(q_t^T W d_i) (DH-RAG eq 6).
 //!
-//! A text is two vectors side by side: its terms, as a direction, and what an encoder makes of it. W
-//! is one number for the terms, and for the encoder's vectors a number (the identity, scaled) or a
-//! matrix that was trained.
+//! A text is two vectors side by side: its terms, each weighed by how rare it is among the texts that
+//! share the attention (BM25), and what an encoder makes of it. W is one number for the terms, and for the
+//! encoder's vectors a number (the identity, scaled) or a matrix that was trained.
 
 use std::sync::Arc;
 
-use crate::history::likeness::Terms;
+use crate::bm25::{Bag, Statistics};
 use crate::model::encoder::Encoder;
+use crate::terms::terms;
 
 /// What a query or a text is compared by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    terms: Terms,
+    terms: Bag<String>,
     /// Of length 1; empty where nothing is known.
     vector: Vec<f32>,
 }
@@ -21,7 +22,10 @@ impl Compared {
     /// A text, with what an encoder made of it; a vector of zeros says nothing.
     pub fn new(text: &str, vector: Option<&[f32]>) -> Self {
         let known = vector.filter(|vector| vector.iter().any(|number| *number != 0.0));
-        Self { terms: Terms::of([text]), vector: known.unwrap_or_default().to_vec() }
+        Self {
+            terms: terms(text).into_iter().collect(),
+            vector: known.unwrap_or_default().to_vec(),
+        }
     }
 
     /// A text, with what an encoder makes of it that is called in place; by its words alone where it
@@ -32,9 +36,10 @@ impl Compared {
         Self::new(text, encoded.and_then(Result::ok).map(|_| &*vector))
     }
 
-    /// The cosine of the terms of two texts, 0..=1.
-    pub fn likeness_of_words(&self, other: &Self) -> f64 {
-        self.terms.likeness(&other.terms)
+    /// How like each of these texts is to this query in words, 0..=1: by BM25 among them.
+    pub fn likeness_of_words(&self, texts: &[Self]) -> Vec<f64> {
+        let statistics = Statistics::of(texts.iter().map(|text| &text.terms));
+        texts.iter().map(|text| statistics.likeness(&self.terms, &text.terms)).collect()
     }
 
     /// What the encoder made of it; empty where nothing is known.
@@ -119,12 +124,12 @@ impl Attention {
             Meaning::Trained(_) => Vec::new(),
         };
         let words = if asked.is_empty() { self.words_alone } else { self.words };
-        let logit = |text: &Compared| {
+        let logit = |(text, likeness): (&Compared, f64)| {
             let products = asked.iter().zip(&text.vector);
             let meaning = products.map(|(a, b)| f64::from(a * b)).sum::<f64>();
-            words * text.likeness_of_words(query) + meaning
+            words * likeness + meaning
         };
-        texts.iter().map(logit).collect()
+        texts.iter().zip(query.likeness_of_words(texts)).map(logit).collect()
     }
 
     /// The share of the attention that each text has: 0..=1, together 1.
@@ -145,6 +150,11 @@ fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    /// The likeness in words of two texts of one and the same word.
+    fn alike() -> f64 {
+        1.0 / 2.2_f64.sqrt()
+    }
+
     fn text(text: &str, vector: [f32; 2]) -> Compared {
         Compared::new(text, Some(&vector))
     }
@@ -160,21 +170,29 @@ mod tests {
         let query = text("lake", [1.0, 0.0]);
         let texts = [text("lake", [0.0, 1.0]), text("violin", [0.6, 0.8])];
         let attention = Attention::identity(0.5, 0.25);
-        near(&attention.logits(&query, &texts), &[1.5, 0.25 * 0.6 / 0.5]);
-        let (first, second) = (1.5_f64.exp(), 0.3_f64.exp());
+        near(&attention.logits(&query, &texts), &[1.5 * alike(), 0.25 * 0.6 / 0.5]);
+        let (first, second) = ((1.5 * alike()).exp(), 0.3_f64.exp());
         let sum = first + second;
         near(&attention.shares(&query, &texts), &[first / sum, second / sum]);
         let by_words = Compared::new("lake", None);
-        near(&attention.logits(&by_words, &texts), &[2.0, 0.0]);
+        near(&attention.logits(&by_words, &texts), &[2.0 * alike(), 0.0]);
         assert!(attention.shares(&query, &[]).is_empty());
+    }
+
+    #[test]
+    fn rare_words_count_most() {
+        let texts = ["lake boat", "lake heron", "lake oar"].map(|text| Compared::new(text, None));
+        let likenesses = Compared::new("lake heron", None).likeness_of_words(&texts);
+        assert!(likenesses[1] > 2.0 * likenesses[0], "{likenesses:?}: all have the lake");
+        assert!((likenesses[0] - likenesses[2]).abs() < 1e-12);
     }
 
     #[test]
     fn a_vector_of_zeros_says_nothing() {
         let attention = Attention::identity(1.0, 0.5);
         let silent = text("lake", [0.0, 0.0]);
-        near(&attention.logits(&silent, &[text("lake", [1.0, 0.0])]), &[1.0]);
-        near(&attention.logits(&text("lake", [1.0, 0.0]), &[silent]), &[0.5]);
+        near(&attention.logits(&silent, &[text("lake", [1.0, 0.0])]), &[alike()]);
+        near(&attention.logits(&text("lake", [1.0, 0.0]), &[silent]), &[0.5 * alike()]);
     }
 
     #[test]
@@ -183,10 +201,10 @@ mod tests {
         let matrix = Matrix::new(2, vec![0.0, 3.0, 0.0, 0.0]).unwrap();
         let attention = Attention::trained(2.0, 5.0, matrix);
         let texts = [text("lake", [0.0, 1.0]), text("violin", [1.0, 0.0])];
-        near(&attention.logits(&text("lake", [1.0, 0.0]), &texts), &[2.0 + 3.0, 0.0]);
-        near(&attention.logits(&text("violin", [0.0, 1.0]), &texts), &[0.0, 2.0]);
+        near(&attention.logits(&text("lake", [1.0, 0.0]), &texts), &[2.0 * alike() + 3.0, 0.0]);
+        near(&attention.logits(&text("violin", [0.0, 1.0]), &texts), &[0.0, 2.0 * alike()]);
         let other_encoder = Compared::new("lake", Some(&[1.0, 0.0, 0.0]));
-        near(&attention.logits(&other_encoder, &texts), &[5.0, 0.0]);
+        near(&attention.logits(&other_encoder, &texts), &[5.0 * alike(), 0.0]);
         assert_eq!(Matrix::new(2, vec![1.0; 3]), None);
     }
 

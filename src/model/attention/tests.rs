@@ -34,9 +34,13 @@ fn examples() -> Vec<Example> {
     (0..8).map(example).collect()
 }
 
+fn evenly() -> Training {
+    Training { meaning_share: 0.5, ..Training::default() }
+}
+
 #[test]
 fn training_turns_attention_to_the_evidence() {
-    let training = Training { steps: 200, rate: 0.05, decay: 0.0, ..Training::default() };
+    let training = Training { steps: 200, rate: 0.05, decay: 0.0, ..evenly() };
     let trained = train(&examples(), 2, &training, &|| ()).unwrap();
     let [before, after] = trained.loss;
     // By hand: logits 5, 0, 5 for the gold one in the middle.
@@ -56,8 +60,8 @@ fn without_steps_or_with_much_decay_it_is_the_identity() {
     let example = &examples()[0];
     let by_identity = identity.logits(&example.query, &example.texts);
     for training in [
-        Training { steps: 0, ..Training::default() },
-        Training { steps: 300, rate: 1e-3, decay: 900.0, ..Training::default() },
+        Training { steps: 0, ..evenly() },
+        Training { steps: 300, rate: 1e-3, decay: 900.0, ..evenly() },
     ] {
         let trained = train(&examples(), 2, &training, &|| ()).unwrap().attention();
         let logits = trained.logits(&example.query, &example.texts);
@@ -71,8 +75,8 @@ fn questions_that_teach_nothing_are_left_out() {
     let mut some = examples();
     some[0].gold = vec![false; 3];
     some[1].gold = vec![true; 3];
-    assert_eq!(train(&some, 2, &Training::default(), &|| ()).unwrap().questions, 6);
-    let none = train(&some[..2], 2, &Training::default(), &|| ()).unwrap_err();
+    assert_eq!(train(&some, 2, &evenly(), &|| ()).unwrap().questions, 6);
+    let none = train(&some[..2], 2, &evenly(), &|| ()).unwrap_err();
     assert!(none.to_string().contains("gold evidence"), "{none}");
 }
 

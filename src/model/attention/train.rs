@@ -37,7 +37,7 @@ pub struct Training {
 
 impl Default for Training {
     fn default() -> Self {
-        Self { temperature: 0.1, meaning_share: 0.5, steps: 100, rate: 0.01, decay: 1.0 }
+        Self { temperature: 0.1, meaning_share: 0.2, steps: 100, rate: 0.01, decay: 10.0 }
     }
 }
 
@@ -139,9 +139,10 @@ impl Batch {
         for example in &examples {
             queries.extend(vector(&example.query, dimensions));
             let golds = example.gold.iter().filter(|gold| **gold).count() as f32;
+            let likenesses = example.query.likeness_of_words(&example.texts);
+            words.extend(likenesses.into_iter().map(|likeness| likeness as f32));
             for (text, is_gold) in example.texts.iter().zip(&example.gold) {
                 texts.extend(vector(text, dimensions));
-                words.push(text.likeness_of_words(&example.query) as f32);
                 padding.push(0.0);
                 gold.push(f32::from(u8::from(*is_gold)) / golds);
             }

@@ -92,7 +92,7 @@ pub struct HistoryConfig {
     /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it
     /// those leave whose last turn ended longest ago, however short that is. Scopes with a turn
     /// in flight stay, and `turns.max_in_flight` bounds those. Together they bound the memory that
-    /// histories take, however many scopes there are: about 2 KiB for a scope, 1 KiB for each of its
+    /// histories take, however many scopes there are: about 6 KiB for a scope, 1 KiB for each of its
     /// entries, and twice the text that they hold; with the static table, by the size of its
     /// vectors, ½ KiB more for an entry and about 5 KiB for each of its groups. What is mapped of the cache's files
     /// counts as the process's memory too; the system takes it back when it needs room.

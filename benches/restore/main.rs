@@ -12,7 +12,7 @@
 //!   their ends and looks at nothing;
 //! - `engine`: a member of the group, its intake and its workers, until all partitions are
 //!   restored into the cache;
-//! - `idle`: as many scopes as there are to be have one turn each, and some of them another;
+//! - `idle`: as many scopes as there are to be have four turns each, and some of them another;
 //! - `held`: what a scope of four entries takes while it is in memory, for a thousand scopes to a million.
 //!
 //! Asserts only that what was measured is what was meant. Numbers are in benches/README.md.

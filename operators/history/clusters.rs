@@ -47,10 +47,11 @@ impl Default for ClustersConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     category: u32,
-    centroid: Centroid,
+    // Boxed, as the category's: a map has room for eleven of each, and most scopes have few.
+    centroid: Box<Centroid>,
     /// Offsets of the entries.
     members: BTreeSet<i64>,
-    summary: Option<Written>,
+    summary: Option<Box<Written>>,
 }
 
 /// A summary that a language model wrote.
@@ -108,7 +109,7 @@ impl Group {
 /// Groups that are about the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Category {
-    centroid: Centroid,
+    centroid: Box<Centroid>,
     groups: BTreeSet<u32>,
 }
 
@@ -167,13 +168,14 @@ impl Clusters {
     /// What a language model wrote of a group; nothing where the group is gone.
     pub fn summarise(&mut self, group: u32, summary: GroupSummary) {
         if let Some(group) = self.groups.get_mut(&group) {
-            group.summary = Some(Written::new(summary));
+            group.summary = Some(Box::new(Written::new(summary)));
         }
     }
 
     /// Takes an entry in: it joins the group that it is most like, or founds one.
     pub fn insert(&mut self, entry: i64, text: &Signature, config: &ClustersConfig) {
-        let nearest = nearest(self.groups.iter().map(|(number, of)| (*number, &of.centroid)), text);
+        let nearest =
+            nearest(self.groups.iter().map(|(number, of)| (*number, of.centroid())), text);
         let full = self.groups.len() >= config.max_groups as usize;
         let group = match nearest {
             Some((group, likeness)) if full || likeness >= config.group_likeness => group,
@@ -218,7 +220,7 @@ impl Clusters {
 
     /// Founds an empty group in the category that the text is most like, or in one of its own.
     fn found(&mut self, text: &Signature, config: &ClustersConfig) -> u32 {
-        let categories = self.categories.iter().map(|(number, of)| (*number, &of.centroid));
+        let categories = self.categories.iter().map(|(number, of)| (*number, of.centroid()));
         let category = match nearest(categories, text) {
             Some((category, likeness)) if likeness >= config.category_likeness => category,
             _ => self.number(),
@@ -295,7 +297,7 @@ impl Clusters {
         for category in records {
             for group in &category.groups {
                 let (centroid, members) = Default::default();
-                let summary = group.summary.clone().map(Written::new);
+                let summary = group.summary.clone().map(|of| Box::new(Written::new(of)));
                 let empty = Group { category: category.id, centroid, members, summary };
                 let texts = group.entries.iter().filter_map(|at| Some((*at, text_of(*at)?)));
                 for (entry, text) in texts {

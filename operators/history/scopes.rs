@@ -62,7 +62,8 @@ pub(super) struct Scopes {
 
 /// A scope in memory.
 struct Open {
-    sequence: Sequence,
+    // Boxed: the map has up to twice the room that it needs.
+    sequence: Box<Sequence>,
     /// Its place among those that may leave.
     idle: Option<u64>,
 }
@@ -134,7 +135,7 @@ impl Scopes {
         let key = (partition, input.scope().clone());
         if !self.open.contains_key(&key) {
             let Some(sequence) = self.load(&key, generation) else { return Vec::new() };
-            self.open.insert(key.clone(), Open { sequence, idle: None });
+            self.open.insert(key.clone(), Open { sequence: Box::new(sequence), idle: None });
         }
         let Some(open) = self.open.get_mut(&key) else { return Vec::new() };
         if let Some(place) = open.idle.take() {
@@ -311,7 +312,7 @@ impl Scopes {
     /// The scopes in memory.
     #[cfg(test)]
     pub(super) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
-        self.open.values().map(|open| &open.sequence)
+        self.open.values().map(|open| &*open.sequence)
     }
 }
 

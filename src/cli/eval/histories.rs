@@ -74,7 +74,7 @@ const HEAD: &str = "\
 
 Written by `turnstream eval histories --data-folder DATA --out docs/history-table.md`;
 [history.md](history.md) says what the columns are. In brackets 95 % intervals, questions (TopiOCQA:
-whole conversations) being drawn; the last column is paired. Causal: a question sees what was said
+whole conversations) being drawn; the last columns are paired. Causal: a question sees what was said
 before it alone.
 ";
 

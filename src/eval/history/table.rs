@@ -87,8 +87,8 @@ pub struct Section {
     pub about: String,
     /// The heads of the figures.
     pub columns: Vec<String>,
-    /// What the differences are over, and of which figure.
-    pub over: String,
+    /// What each difference is over, and of which figure.
+    pub over: Vec<String>,
     /// A way each.
     pub rows: Vec<Row>,
 }
@@ -100,8 +100,8 @@ pub struct Row {
     pub name: String,
     /// By column.
     pub figures: Vec<Figure>,
-    /// Over the control; `None` for the control itself.
-    pub over: Option<Difference>,
+    /// Over each control; `None` for that control itself.
+    pub over: Vec<Option<Difference>>,
 }
 
 /// A figure with its 95 % interval.
@@ -116,7 +116,8 @@ pub struct Figure {
 /// One list of figures for each column, in the questions' order.
 type Columns = Vec<Vec<f64>>;
 
-/// Everything kept: each method, over BM25; then a quarter kept: each eviction, over random.
+/// Everything kept: each method, over BM25 and over the default; then a quarter kept: each eviction,
+/// over random.
 pub fn of_evidence(
     data: &str,
     conversations: &[Conversation],
@@ -138,28 +139,34 @@ pub fn of_evidence(
         control.skipped,
         control.malformed
     );
-    let section = |title: &str, columns: &[&str], over: &str, rows| Section {
+    let section = |title: &str, columns: &[&str], over: &[&str], rows| Section {
         title: title.to_owned(),
         about: about.clone(),
         columns: columns.iter().map(|it| (*it).to_owned()).collect(),
-        over: over.to_owned(),
+        over: over.iter().map(|it| (*it).to_owned()).collect(),
         rows,
     };
 
     let theirs = recalls(&control);
-    let mut rows = vec![row("BM25", &theirs, None, &drawn)];
+    let default = recalls(&all(first, Method::ENGINE[0]));
+    let over = |name: &str| {
+        let controls = [("BM25", &theirs), (Method::ENGINE[0].name(), &default)];
+        controls.map(|(control, of)| (control != name).then(|| of[1].clone()))
+    };
+    let mut rows = vec![row("BM25", &theirs, &over("BM25"), &drawn)];
     let latest = recalls(&all(first, Method::Recency));
-    rows.push(row("latest first", &latest, Some(&theirs[1]), &drawn));
+    rows.push(row("latest first", &latest, &over("latest first"), &drawn));
     for variant in variants {
         for method in variant.methods().iter().copied() {
             let ours = recalls(&all(variant, method));
             let name = named(variant, method.name());
-            rows.push(row(&name, &ours, Some(&theirs[1]), &drawn));
+            rows.push(row(&name, &ours, &over(&name), &drawn));
         }
     }
     let title = "Everything kept";
     let columns = ["recall@5", "recall@10", "recall@25"];
-    let kept = section(title, &columns, "recall@10 over BM25", rows);
+    let over = ["recall@10 over BM25", "recall@10 over the default"];
+    let kept = section(title, &columns, &over, rows);
 
     let held = |variant, eviction, seed| {
         let outcomes = ask(variant, Capacity::Share(KEPT), eviction, Method::ENGINE[0], seed);
@@ -168,19 +175,20 @@ pub fn of_evidence(
     };
     let draws: Vec<Columns> = (1..=DRAWS).map(|seed| held(first, Eviction::Random, seed)).collect();
     let random = mean_of(&draws);
-    let mut rows = vec![row("random eviction", &random, None, &drawn)];
-    rows.push(row("recency only", &held(first, Eviction::Recency, 1), Some(&random[0]), &drawn));
+    let mut rows = vec![row("random eviction", &random, &[None], &drawn)];
+    let over = [Some(random[0].clone())];
+    rows.push(row("recency only", &held(first, Eviction::Recency, 1), &over, &drawn));
     for variant in variants.iter().filter(|variant| variant.keeps()) {
         let ours = held(variant, Eviction::Rule, 1);
-        rows.push(row(&named(variant, "rule"), &ours, Some(&random[0]), &drawn));
+        rows.push(row(&named(variant, "rule"), &ours, &over, &drawn));
     }
     let columns = ["survival", "recall@5", "recall@10", "recall@25"];
     let quarter =
-        section("A quarter of the utterances kept", &columns, "survival over random", rows);
+        section("A quarter of the utterances kept", &columns, &["survival over random"], rows);
     vec![kept, quarter]
 }
 
-/// Each method on turns with topics, over latest first on returns.
+/// Each method on turns with topics, over the default, on returns and on all turns.
 pub fn of_topics(
     data: &str,
     conversations: &[Conversation],
@@ -192,7 +200,7 @@ pub fn of_topics(
         topics::ask(&measure, conversations, progress)
     };
     let Some(first) = variants.first() else { return Vec::new() };
-    let control = ask(first, Method::Recency);
+    let control = ask(first, Method::ENGINE[0]);
     let returning: Vec<_> = control.iter().filter(|it| it.returns).cloned().collect();
     let about = format!(
         "{} turns of {} conversations in `{data}`, from the fourth of each on; {} return to a topic",
@@ -200,7 +208,8 @@ pub fn of_topics(
         conversations.len(),
         returning.len()
     );
-    let row = |name: &str, outcomes: &[topics::Outcome], is_control: bool| {
+    let default = Method::ENGINE[0].name();
+    let row = |name: &str, outcomes: &[topics::Outcome]| {
         let measured = topics::measured(outcomes);
         let of = |figures: &topics::Figures| {
             let figure = |depth: &usize| Figure {
@@ -209,20 +218,26 @@ pub fn of_topics(
             };
             DEPTHS.iter().map(figure).collect::<Vec<_>>()
         };
-        let first = |outcomes: &[topics::Outcome]| -> Vec<f64> {
-            outcomes.iter().filter(|it| it.returns).map(|it| it.precision[0]).collect()
+        let first = |outcomes: &[topics::Outcome], returning: bool| -> Vec<f64> {
+            let asked = outcomes.iter().filter(|it| !returning || it.returns);
+            asked.map(|it| it.precision[0]).collect()
         };
-        let drawn = topics::drawn(&returning);
-        let over =
-            (!is_control).then(|| difference(&first(outcomes), &first(&control), &drawn)).flatten();
+        let over = |among: &[topics::Outcome], returning| {
+            let (ours, theirs) = (first(outcomes, returning), first(&control, returning));
+            difference(&ours, &theirs, &topics::drawn(among)).filter(|_| name != default)
+        };
         let figures = [of(&measured.topic_precision), of(&measured.on_return)].concat();
-        Row { name: name.to_owned(), figures, over }
+        Row {
+            name: name.to_owned(),
+            figures,
+            over: vec![over(&control, false), over(&returning, true)],
+        }
     };
-    let mut rows = vec![row("latest first", &control, true)];
-    rows.push(row("BM25", &ask(first, Method::Bm25), false));
+    let mut rows = vec![row("latest first", &ask(first, Method::Recency))];
+    rows.push(row("BM25", &ask(first, Method::Bm25)));
     for variant in variants {
         for method in variant.methods().iter().copied() {
-            rows.push(row(&named(variant, method.name()), &ask(variant, method), false));
+            rows.push(row(&named(variant, method.name()), &ask(variant, method)));
         }
     }
     let columns = ["all @1", "all @3", "returns @1", "returns @3"];
@@ -230,7 +245,9 @@ pub fn of_topics(
         title: "Share of recalled turns that have the turn's topic".to_owned(),
         about,
         columns: columns.map(str::to_owned).to_vec(),
-        over: "returns @1 over latest first".to_owned(),
+        over: ["all @1 over the default", "returns @1 over the default"]
+            .map(str::to_owned)
+            .to_vec(),
         rows,
     }]
 }
@@ -243,11 +260,11 @@ fn named(variant: &Variant, way: &str) -> String {
     if variant.name.is_empty() { way.to_owned() } else { format!("{way}, {}", variant.name) }
 }
 
-/// A row whose difference is of the column that the control's list is.
+/// A row whose differences are of the column that the controls' lists are.
 fn row(
     name: &str,
     columns: &[Vec<f64>],
-    control: Option<&Vec<f64>>,
+    controls: &[Option<Vec<f64>>],
     drawn: &crate::eval::bootstrap::Conversations,
 ) -> Row {
     // Survival comes first where it is there, else recall at the middle K is compared.
@@ -258,10 +275,13 @@ fn row(
         let (value, interval) = drawn.figure(&parts, crate::eval::bootstrap::Mean::value);
         Figure { value: value.unwrap_or(0.0), interval }
     };
+    let over = |control: &Option<Vec<f64>>| {
+        control.as_ref().and_then(|control| difference(&columns[compared], control, drawn))
+    };
     Row {
         name: name.to_owned(),
         figures: columns.iter().map(figure).collect(),
-        over: control.and_then(|control| difference(&columns[compared], control, drawn)),
+        over: controls.iter().map(over).collect(),
     }
 }
 
@@ -283,7 +303,8 @@ pub fn markdown(sections: &[Section]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(page, "\n## {title}\n\n{about}.\n\n| way |");
         columns.iter().for_each(|column| page.push_str(&format!(" {column} |")));
-        let _ = write!(page, " {over} |\n|---|{}---|\n", "---|".repeat(columns.len()));
+        over.iter().for_each(|over| page.push_str(&format!(" {over} |")));
+        let _ = writeln!(page, "\n|---|{}", "---|".repeat(columns.len() + over.len()));
         for Row { name, figures, over } in rows {
             let _ = write!(page, "| {} |", name.replace('|', "\\|"));
             for Figure { value, interval } in figures {
@@ -292,12 +313,15 @@ pub fn markdown(sections: &[Section]) -> String {
                     None => write!(page, " {value:.3} |"),
                 };
             }
-            let _ = match over {
-                Some(Difference { by, interval: [low, high] }) => {
-                    writeln!(page, " {by:+.3} [{low:+.3}, {high:+.3}] |")
-                }
-                None => writeln!(page, " – |"),
-            };
+            for over in over {
+                let _ = match over {
+                    Some(Difference { by, interval: [low, high] }) => {
+                        write!(page, " {by:+.3} [{low:+.3}, {high:+.3}] |")
+                    }
+                    None => write!(page, " – |"),
+                };
+            }
+            page.push('\n');
         }
     }
     page

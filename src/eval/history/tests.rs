@@ -310,9 +310,12 @@ fn the_table_has_every_way_and_what_it_gives_over_its_control() {
     let ways = ["BM25", "latest first", "all", "flat", "hierarchy", "chains", "all, other words"];
     assert_eq!(names(0), ways);
     assert_eq!(names(1), ["random eviction", "recency only", "rule", "rule, other rule"]);
-    let over = sections[0].rows[1].over.expect("two questions");
     // Within ten utterances BM25 has everything; so has the latest, there being eight.
-    assert_eq!(over.by, 0.0);
+    let over = |at: usize| sections[0].rows[at].over.clone();
+    let by: Vec<_> = over(1).iter().flatten().map(|difference| difference.by).collect();
+    assert_eq!(by, [0.0, 0.0], "over BM25 and over the default");
+    assert!(over(0)[0].is_none() && over(0)[1].is_some(), "{:?}", over(0));
+    assert!(over(2)[0].is_some() && over(2)[1].is_none(), "{:?}", over(2));
     let survival = sections[1].rows[1].figures[0].value;
     assert_eq!(survival, 0.25, "a quarter of eight utterances is the last exchange");
     let page = markdown(&sections);
@@ -322,6 +325,8 @@ fn the_table_has_every_way_and_what_it_gives_over_its_control() {
     let sections = of_topics("b.jsonl", &topical(), &variants[..2], &|| {});
     assert_eq!(sections[0].rows.len(), 7);
     assert!(markdown(&sections).contains("3 turns of 1 conversations"));
+    let told = sections[0].rows.iter().map(|row| row.over.iter().flatten().count());
+    assert_eq!(told.collect::<Vec<_>>()[2], 0, "the default over itself");
 }
 
 fn written(lines: &[serde_json::Value]) -> tempfile::NamedTempFile {

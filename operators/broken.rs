@@ -1,7 +1,7 @@
-//! Faults that the crash simulation must catch: the test of the test.
+//! Faults that the crash simulation, and the recount of views, must catch: the test of the test.
 //!
 //! Each breaks one promise on purpose, in the code that keeps it. Without the feature `broken`,
-//! which only the simulation turns on, nothing is broken and no code is left of it.
+//! which only those tests turn on, nothing is broken and no code is left of it.
 
 /// A promise that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,10 @@ pub enum Broken {
     LateAnswers,
     /// Superseded turns end after the agent's words that superseded them.
     SupersededAfterAgent,
+    /// A history that is restored clusters its entries anew.
+    ClusterAnew,
+    /// Views of histories go on counting an entry that left.
+    CountWhatLeft,
 }
 
 impl Broken {

@@ -24,6 +24,7 @@ use super::recency::recency;
 use super::reconstruction::{Reconstructed, reconstruct};
 use super::relevance::{Relevance, Statistics};
 use super::similarity::Similarity;
+use crate::broken::Broken;
 use crate::flow::{Recalled, Utterance};
 use crate::language::Lexicon;
 
@@ -101,7 +102,10 @@ impl Database {
     pub fn restored(&mut self, config: &HistoryConfig) {
         let record = &mut self.record;
         let text_of = |at| self.entries.get(&at).map(|held: &Held| &held.text);
-        let categories = std::mem::take(&mut record.categories);
+        let mut categories = std::mem::take(&mut record.categories);
+        if Broken::ClusterAnew.here() {
+            categories.clear();
+        }
         self.clusters = Clusters::restored(&categories, record.next_cluster, text_of);
         let chains = std::mem::take(&mut record.chains);
         let is_there = |at| self.entries.contains_key(&at);

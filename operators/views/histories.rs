@@ -29,6 +29,7 @@ use turnstream_schemas::{
 };
 
 use super::{Rows, Shown, Step, counted};
+use crate::broken::Broken;
 
 /// A scope on a partition, by a number that is given once.
 type Place = (i32, u64);
@@ -141,7 +142,8 @@ impl Histories {
             }
             (HistoryChange::Gone { .. }, Some(id)) => {
                 let before = of.entries.remove(id);
-                before.iter().for_each(|before| inputs.entry(place, *id, before, -1));
+                let uncounted = before.iter().filter(|_| !Broken::CountWhatLeft.here());
+                uncounted.for_each(|before| inputs.entry(place, *id, before, -1));
                 (false, before.is_some())
             }
             (HistoryChange::Scope { record, .. }, _) => {

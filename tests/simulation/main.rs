@@ -154,4 +154,9 @@ mod broken {
     fn a_superseded_outcome_after_the_agents_is_caught() {
         caught(Broken::SupersededAfterAgent);
     }
+
+    #[test]
+    fn a_restore_that_clusters_anew_is_caught() {
+        caught(Broken::ClusterAnew);
+    }
 }

@@ -123,9 +123,9 @@ fn check(clusters: &Clusters, there: &BTreeMap<i64, Signature>, config: &Cluster
                 sum.add(&there[&entry]);
                 seen.push(entry);
             }
-            assert_eq!(of_group, group.centroid);
+            assert_eq!(of_group, *group.centroid);
         }
-        assert_eq!(sum, category.centroid);
+        assert_eq!(sum, *category.centroid);
     }
     seen.sort_unstable();
     assert_eq!(seen, there.keys().copied().collect::<Vec<_>>());

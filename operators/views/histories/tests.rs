@@ -149,51 +149,77 @@ fn put(views: &mut Views, (partition, scope, put): (i32, usize, &Put)) -> Option
     change.key().entry
 }
 
+/// After every step the rows that were told are those that the oracle counts from nothing, and in the
+/// end nothing is kept of scopes that are gone.
+fn follow(happenings: Vec<Happening>) {
+    timely::execute_directly(move |worker| {
+        let mut views = Views::install(worker);
+        let (mut last, mut told) = (Last::new(), BTreeMap::<ViewKey, u64>::new());
+        let ids = || {
+            (0..2_i32).flat_map(|partition| {
+                (-1..4_i64).map(move |offset| Some(EntryId { partition, offset })).chain([None])
+            })
+        };
+        let everything = (0..2_i32).flat_map(|partition| {
+            (0..SCOPES.len()).flat_map(move |scope| {
+                ids().map(move |id| Happening::Put { partition, scope, put: Put::Gone(id) })
+            })
+        });
+        let happenings = happenings.into_iter().chain([Happening::Step]);
+        for happening in happenings.chain(everything).chain([Happening::Step]) {
+            match happening {
+                Happening::Put { partition, scope, put: it } => {
+                    let id = put(&mut views, (partition, scope, &it));
+                    match it {
+                        Put::Gone(_) => drop(last.remove(&(partition, scope, id))),
+                        it => drop(last.insert((partition, scope, id), it)),
+                    }
+                    assert_eq!(views.remembered(), last.len());
+                }
+                Happening::Step => {
+                    for (key, count) in views.step(worker) {
+                        let before = match count {
+                            Some(count) => told.insert(key.clone(), count),
+                            None => told.remove(&key),
+                        };
+                        assert_ne!(before, count, "{key:?} was told and had not changed");
+                    }
+                    assert_eq!(told, recompute(&last));
+                }
+            }
+        }
+        let Histories { scopes, names, left, .. } = &views.histories;
+        assert!(scopes.is_empty() && names.is_empty() && left.is_empty());
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// After every step the rows that were told are those that the oracle counts from nothing, and
-    /// in the end nothing is kept of scopes that are gone.
     #[test]
     fn views_of_histories_are_what_a_recount_gives(
         happenings in prop::collection::vec(happening(), 1..60),
     ) {
-        timely::execute_directly(move |worker| {
-            let mut views = Views::install(worker);
-            let (mut last, mut told) = (Last::new(), BTreeMap::<ViewKey, u64>::new());
-            let ids = || (0..2_i32).flat_map(|partition| {
-                (-1..4_i64).map(move |offset| Some(EntryId { partition, offset })).chain([None])
-            });
-            let everything = (0..2_i32).flat_map(|partition| {
-                (0..SCOPES.len()).flat_map(move |scope| ids().map(move |id| {
-                    Happening::Put { partition, scope, put: Put::Gone(id) }
-                }))
-            });
-            let happenings = happenings.into_iter().chain([Happening::Step]);
-            for happening in happenings.chain(everything).chain([Happening::Step]) {
-                match happening {
-                    Happening::Put { partition, scope, put: it } => {
-                        let id = put(&mut views, (partition, scope, &it));
-                        match it {
-                            Put::Gone(_) => drop(last.remove(&(partition, scope, id))),
-                            it => drop(last.insert((partition, scope, id), it)),
-                        }
-                        assert_eq!(views.remembered(), last.len());
-                    }
-                    Happening::Step => {
-                        for (key, count) in views.step(worker) {
-                            let before = match count {
-                                Some(count) => told.insert(key.clone(), count),
-                                None => told.remove(&key),
-                            };
-                            assert_ne!(before, count, "{key:?} was told and had not changed");
-                        }
-                        assert_eq!(told, recompute(&last));
-                    }
-                }
-            }
-            let Histories { scopes, names, left, .. } = &views.histories;
-            assert!(scopes.is_empty() && names.is_empty() && left.is_empty());
-        });
+        follow(happenings);
+    }
+}
+
+/// The test of the test: with the rule broken on purpose, the recount notices.
+#[cfg(feature = "broken")]
+mod broken {
+    use super::*;
+    use crate::broken::{Broken, choose};
+
+    #[test]
+    fn an_entry_that_left_and_is_still_counted_is_caught() {
+        let id = EntryId { partition: 0, offset: 1 };
+        let entry = Put::Entry { id, passages: vec![0], bytes: 9 };
+        let put = |put| Happening::Put { partition: 0, scope: 0, put };
+        let happenings = || vec![put(entry.clone()), Happening::Step, put(Put::Gone(Some(id)))];
+        follow(happenings());
+        choose(Some(Broken::CountWhatLeft));
+        let noticed = std::panic::catch_unwind(|| follow(happenings()));
+        choose(None);
+        assert!(noticed.is_err());
     }
 }

@@ -124,12 +124,12 @@ pub(crate) fn stay() {
     served.turn(0);
     served.wait(0);
     let mut grown = [Resident::now(); 3];
-    for at in 1..grown.len() {
+    for now in &mut grown[1..] {
         for scope in (0..ENTRIES).flat_map(|_| 1..=scopes) {
             served.turn(scope);
         }
         served.wait(0);
-        grown[at] = Resident::now();
+        *now = Resident::now();
     }
     let [before, four, eight] = grown;
     let (scope, entry) = (per(scopes, four, before), per(scopes, eight, four) / ENTRIES as f64);

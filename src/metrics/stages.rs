@@ -9,9 +9,12 @@ use prometheus_client::registry::{Registry, Unit};
 use turnstream_operators::stage::{Passage, StageObserver};
 use turnstream_schemas::{FaultKind, Stage};
 
-/// The stages that turns pass through one by one; ingest and history count inputs instead.
-pub(super) const DECIDING: [Stage; 10] = [
+/// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
+/// that a model prepares recall for.
+pub(super) const DECIDING: [Stage; 12] = [
+    Stage::History,
     Stage::Gate,
+    Stage::Embedding,
     Stage::QueryProduction,
     Stage::TopicPlanning,
     Stage::CrossRevision,

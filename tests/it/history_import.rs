@@ -78,6 +78,13 @@ impl Site<'_> {
     }
 }
 
+/// `turnstream history` with these words; what it reports.
+fn history(words: &[&str]) -> Value {
+    let words = [&["history"], words, &["--json"]].concat();
+    let text = said(&crate::turnstream(&words).output().expect("it runs"), "turnstream history");
+    serde_json::from_str(text.lines().last().expect("a report")).expect("JSON")
+}
+
 fn turn(conversation: &str, at: usize) -> Value {
     json!({
         "conversation_id": conversation,
@@ -294,4 +301,21 @@ fn histories_go_into_a_kafka_that_nobody_serves() {
     assert_eq!((code, &replaced["replaced"]), (0, &6.into()), "{replaced}");
     let again = site.export(&["--config", &crc32], "three.jsonl");
     assert_eq!(anywhere(&again), anywhere(&before));
+
+    // What is on the topic is shown, and forgotten by the engine that starts next.
+    let entries = || -> Vec<u64> {
+        let list = history(&["show", "--config", &crc32]);
+        let of = |scope: &Value| scope["entries"].as_u64().expect("a number");
+        list["scopes"].as_array().expect("scopes").iter().map(of).collect()
+    };
+    assert_eq!(entries(), [3; 6]);
+    let asked = history(&["forget", "c-0", "--config", &crc32]);
+    assert_eq!(asked["written"], 1, "{asked}");
+    let engine = Engine::start(Path::new(&crc32), &folder.path().join("again.log"));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(90);
+    while entries() != [0, 3, 3, 3, 3, 3] {
+        assert!(std::time::Instant::now() < deadline, "{:?}: {}", entries(), engine.log_end());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    engine.stop();
 }

@@ -221,7 +221,9 @@ fn what_is_counted_is_what_the_engine_says() {
     assert_eq!(passed("generation"), passed("gate"));
     let retrieving = passed("query_production");
     assert!((tally.gate.retrieve..=passed("gate")).contains(&retrieving));
-    for stage in ["topic_planning", "cross_revision", "fact_retrieval", "fact_selection"] {
+    for stage in
+        ["embedding", "topic_planning", "cross_revision", "fact_retrieval", "fact_selection"]
+    {
         assert_eq!(passed(stage), retrieving, "{stage}");
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! It holds no capability: a turn waits only while another of its scope is in flight, and that
 //! one's return brings the capability to go on. Where recall goes by an encoder that has to be waited
-//! for, a turn takes a turn around a loop of its own first ([`preparation`]).
+//! for, a turn takes a turn around a loop of its own first ([`mod@preparation`]).
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What the texts of a history are compared by: what an encoder makes of them, where one is
 //! configured, and their words. One that has to be waited for is not asked here: its vectors come from
-//! [`preparation`](super::preparation).
+//! [`preparation`](mod@super::preparation).
 
 use std::fmt;
 use std::sync::Arc;

@@ -40,6 +40,8 @@ use crate::resources::Resources;
 use crate::stage::{Observer, OnFailure, Work, instead, stage};
 use crate::terms::terms;
 
+pub mod pairs;
+
 const STAGE: Stage = Stage::PersonaRetrieval;
 
 /// The source's name in plans and evidence.

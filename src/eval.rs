@@ -5,5 +5,6 @@ pub mod bootstrap;
 pub mod gate;
 pub mod generation;
 pub mod history;
+pub mod persona;
 pub mod ranking;
 pub mod retrieval;

@@ -15,6 +15,7 @@ mod gates;
 mod generation;
 mod histories;
 pub(super) mod history;
+mod persona;
 mod ranking;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
@@ -44,6 +45,7 @@ impl Args {
             EvalCommand::Gates(args) => args.json,
             EvalCommand::History(args) => args.json,
             EvalCommand::Histories(args) => args.json,
+            EvalCommand::Persona(args) => args.json,
         }
     }
 }
@@ -72,6 +74,9 @@ pub enum EvalCommand {
     /// The table of all ways to keep and recall a history
     #[command(after_help = histories::EXAMPLES)]
     Histories(histories::HistoriesArgs),
+    /// Are persona and knowledge found together, and how hard are they to tell?
+    #[command(after_help = persona::EXAMPLES)]
+    Persona(persona::PersonaArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -206,6 +211,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::Gates(args) => gates::execute(args, out),
         EvalCommand::History(args) => history::execute(args, out),
         EvalCommand::Histories(args) => histories::execute(args, out),
+        EvalCommand::Persona(args) => persona::execute(args, out),
     }
 }
 

@@ -121,7 +121,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EvalError> {
 }
 
 /// The records of a file of JSON lines.
-fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EvalError> {
+pub(super) fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EvalError> {
     let mut records = Vec::new();
     for (at, line) in open(path)?.lines().enumerate() {
         let line = line.map_err(|source| EvalError::Read { path: path.to_owned(), source })?;

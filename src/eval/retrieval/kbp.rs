@@ -40,22 +40,30 @@ const GRAMS: usize = 2;
 const MEASURES: usize = 3;
 const MATCH: usize = PARTS * GRAMS * MEASURES;
 
+/// A dialogue.
 #[derive(Deserialize)]
-struct Record {
-    persona: BTreeMap<String, String>,
+pub(in crate::eval) struct Record {
+    /// The sentences of who answers, by id.
+    pub(in crate::eval) persona: BTreeMap<String, String>,
+    /// What is known behind each of them, by its own id.
     #[serde(default)]
-    persona_kg: BTreeMap<String, BTreeMap<String, String>>,
-    conversation: Vec<Exchange>,
+    pub(in crate::eval) persona_kg: BTreeMap<String, BTreeMap<String, String>>,
+    /// What is said.
+    pub(in crate::eval) conversation: Vec<Exchange>,
 }
 
+/// What the user says, and the reply.
 #[derive(Deserialize)]
-struct Exchange {
+pub(in crate::eval) struct Exchange {
+    /// The user's words.
     #[serde(rename = "U")]
-    user: String,
+    pub(in crate::eval) user: String,
+    /// The reply.
     #[serde(rename = "S")]
     system: String,
+    /// What the reply used: nothing, sentences, or sentences and knowledge.
     #[serde(rename = "P-K")]
-    used: Vec<Vec<String>>,
+    pub(in crate::eval) used: Vec<Vec<String>>,
 }
 
 /// Recall@1, fractions.

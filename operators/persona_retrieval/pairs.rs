@@ -1,0 +1,136 @@
+//! Persona and knowledge found together (PK-ICR): every sentence of a persona, joined with the
+//! dialogue, is put to every piece of knowledge as a question to an answer, {P_i + D, K_j} (eq 1).
+//!
+//! The knowledge of the best pair is the knowledge (eq 2 and 3); with that fixed, the sentence whose
+//! pair is best is the persona, where its score reaches a threshold (eq 4–7). Pairs are scored by words
+//! (BM25 among the knowledge, as a likeness), and by meaning where there are vectors.
+
+use crate::bm25::{Bag, Statistics};
+use crate::terms::terms;
+
+/// Scores of pairs, 0..=1: a row for each question, a place in it for each piece of knowledge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    scores: Vec<f64>,
+    knowledge: usize,
+}
+
+/// The vectors of questions and of knowledge, in their order, each of length 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Vectors<'v> {
+    /// Of questions.
+    pub questions: &'v [Vec<f32>],
+    /// Of knowledge.
+    pub knowledge: &'v [Vec<f32>],
+}
+
+/// The question that a sentence makes with a dialogue: P_i + D.
+pub fn question(sentence: &str, dialogue: &str) -> String {
+    format!("{sentence} {dialogue}")
+}
+
+impl Pairs {
+    /// Scores every question with every piece of knowledge. Where there are vectors, one for each of both, words
+    /// have this share (0..=1) in it and the cosine, 0 where it is below, the rest.
+    pub fn score(
+        questions: &[String],
+        knowledge: &[String],
+        vectors: Option<Vectors<'_>>,
+        word_share: f64,
+    ) -> Self {
+        let bag = |text: &String| -> Bag<String> { terms(text).into_iter().collect() };
+        let answers: Vec<Bag<String>> = knowledge.iter().map(bag).collect();
+        let statistics = Statistics::of(&answers);
+        let mut scores = Vec::with_capacity(questions.len() * answers.len());
+        for (i, question) in questions.iter().map(bag).enumerate() {
+            for (j, answer) in answers.iter().enumerate() {
+                let by_words = statistics.likeness(&question, answer);
+                scores.push(match vectors {
+                    None => by_words,
+                    Some(vectors) => {
+                        let (asked, answer) = (&vectors.questions[i], &vectors.knowledge[j]);
+                        let products = asked.iter().zip(answer).map(|(a, b)| f64::from(a * b));
+                        let cosine = products.sum::<f64>().clamp(0.0, 1.0);
+                        word_share * by_words + (1.0 - word_share) * cosine
+                    }
+                });
+            }
+        }
+        Self { scores, knowledge: answers.len() }
+    }
+
+    /// The knowledge of the best pair (eq 2 and 3); of equals the first, of no pairs none.
+    pub fn best_knowledge(&self) -> Option<usize> {
+        best(self.scores.iter().copied()).map(|at| at % self.knowledge)
+    }
+
+    /// The score of each question with a piece of knowledge (eq 6).
+    pub fn given(&self, knowledge: usize) -> Vec<f64> {
+        self.scores.chunks_exact(self.knowledge.max(1)).map(|of| of[knowledge]).collect()
+    }
+}
+
+/// The sentence whose score is highest, where that reaches the threshold (eq 7); of equals the first.
+pub fn accepted(scores: &[f64], threshold: f64) -> Option<usize> {
+    best(scores.iter().copied()).filter(|at| scores[*at] >= threshold)
+}
+
+fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
+    let scores = scores.enumerate();
+    scores.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    /// Neither the sentence nor what is asked tells alone which knowledge is meant.
+    #[test]
+    fn a_persona_says_what_a_dialogue_leaves_open() {
+        let personas = ["I keep a telescope.", "I collect stamps."];
+        let dialogue = "Where should I go this summer?";
+        let knowledge = texts(&[
+            "The summer fair has music.",
+            "In summer the hill is dark enough for a telescope.",
+            "Stamps show birds.",
+        ]);
+        let questions: Vec<String> =
+            personas.iter().map(|sentence| question(sentence, dialogue)).collect();
+        let pairs = Pairs::score(&questions, &knowledge, None, 0.0);
+        assert_eq!(pairs.best_knowledge(), Some(1));
+        let given = pairs.given(1);
+        assert!(given[0] > given[1], "{given:?}");
+        assert_eq!(accepted(&given, 0.0), Some(0));
+        assert_eq!(accepted(&given, given[0]), Some(0), "the threshold itself is enough");
+        assert_eq!(accepted(&given, given[0] + 1e-9), None);
+        let alone = Pairs::score(&texts(&[dialogue]), &knowledge, None, 0.0);
+        assert_eq!(alone.best_knowledge(), Some(0), "without a persona the fair is shorter");
+    }
+
+    #[test]
+    fn vectors_have_their_share() {
+        let vectors = Vectors {
+            questions: &[vec![1.0, 0.0]],
+            knowledge: &[vec![0.6, 0.8], vec![-1.0, 0.0], vec![1.0, 0.0]],
+        };
+        let (asked, knowledge) = (texts(&["lake"]), texts(&["lake", "lake", "hill"]));
+        let by_words = Pairs::score(&asked, &knowledge, None, 0.25).given(0)[0];
+        let pairs = Pairs::score(&asked, &knowledge, Some(vectors), 0.25);
+        let by_hand = [0.25 * by_words + 0.75 * 0.6, 0.25 * by_words, 0.75];
+        for (at, by_hand) in by_hand.into_iter().enumerate() {
+            assert!((pairs.given(at)[0] - by_hand).abs() < 1e-6, "{at}: {pairs:?}");
+        }
+        assert_eq!(pairs.best_knowledge(), Some(2));
+    }
+
+    #[test]
+    fn of_nothing_nothing_is_chosen() {
+        assert_eq!(Pairs::score(&[], &texts(&["lake"]), None, 0.0).best_knowledge(), None);
+        assert_eq!(Pairs::score(&texts(&["lake"]), &[], None, 0.0).best_knowledge(), None);
+        assert_eq!(accepted(&[], 0.0), None);
+    }
+}

@@ -9,7 +9,8 @@ use crate::history::likeness::Signature;
 use crate::history::similarity::Similarity;
 use crate::history::tests::{Talk, rules};
 use crate::history::{Database, Rules};
-use crate::model::{Busy, GenerateRequest, Model, Reply};
+use crate::model::{Busy, CallError, GenerateRequest, Model, Reply};
+use crate::resources::Resources;
 use crate::stage::{Clock, Observer, OnFailure};
 use crate::testing::{asking, context, graph, resources, run_dataflow};
 
@@ -195,6 +196,46 @@ fn a_group_is_summarised_when_it_has_grown_and_again_when_it_has_doubled() {
     assert_eq!(database(&restored).clusters(), clusters);
 }
 
+/// These are asked.
+fn asked_of(embed: Arc<Embed>, summaries: Option<Asking>, means: &Resources) -> Preparing {
+    let (clock, observer, on_failure) = (Clock::none(), Observer::none(), OnFailure::Degrade);
+    let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
+    let shell = Shell { clock, observer, on_failure };
+    let call = CallConfig { attempts: 1, ..CallConfig::default() };
+    Preparing { embed: Some(embed), summaries, call, shell, timers, awaited }
+}
+
+#[test]
+fn a_turn_whose_encoder_fails_goes_on_and_says_so() {
+    struct Dry;
+
+    impl Model<Vec<String>, Vec<Embedding>> for Dry {
+        fn name(&self) -> &str {
+            "dry"
+        }
+
+        fn ask(
+            &self,
+            _: Vec<String>,
+            reply: Reply<Vec<Embedding>>,
+        ) -> Result<(), Busy<Vec<String>, Vec<Embedding>>> {
+            reply.answer(Err(CallError::Model("out of water".to_owned())));
+            Ok(())
+        }
+    }
+
+    let exchanges = vec![(7, "How deep?".to_owned())];
+    let turn = Unprepared::new(context(&["u: Is the water cold?"]), exchanges, None);
+    let (prepared, _) = run_dataflow(vec![turn], |turns| {
+        let means = asking(resources(&graph("")), |_| unreachable!("no summary is asked for"));
+        let none = empty(turns.scope());
+        (preparation(turns, Some(asked_of(Arc::new(Dry), None, &means))), none)
+    });
+    let parts: Vec<_> = prepared.into_iter().map(Prepared::into_parts).collect();
+    let failed = Vectors { query: None, exchanges: Vec::new(), failed: true };
+    assert_eq!(parts, [(failed, None)]);
+}
+
 /// An encoder and a writer behind the ports, over the operator itself.
 #[test]
 fn models_are_asked_for_what_is_missing() {
@@ -231,18 +272,7 @@ fn models_are_asked_for_what_is_missing() {
         });
         let config = PromptedConfig::default();
         let summaries = means.asking(Stage::History, Form::Prompted, &config, OnFailure::Degrade);
-        let preparing = Preparing {
-            embed: Some(Arc::new(Water)),
-            summaries,
-            call: CallConfig::default(),
-            shell: Shell {
-                clock: Clock::none(),
-                observer: Observer::none(),
-                on_failure: OnFailure::Degrade,
-            },
-            timers: means.timers.clone(),
-            awaited: means.awaited,
-        };
+        let preparing = asked_of(Arc::new(Water), summaries, &means);
         let none = empty(turns.scope());
         (preparation(turns, Some(preparing)), none)
     });

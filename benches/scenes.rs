@@ -92,6 +92,7 @@ pub(crate) fn gated() -> Vec<Gated> {
             context: Arc::new(context),
             mentions: mentions.into(),
             gate,
+            plan: Plan::default(),
             embedding: None,
             progress: Progress::default(),
         }
@@ -127,7 +128,7 @@ pub(crate) fn retrieved() -> Vec<Retrieved> {
     let retrieved = |Demanded { turn, demand }: Demanded| {
         let candidates =
             retrieve(&demand, &Likeness::read(&turn, GRAPH.view(), None, &config.recency), &config);
-        Retrieved { turn, demand, candidates }
+        Retrieved { candidates, ..Retrieved::unasked(turn, demand) }
     };
     demanded().into_iter().map(retrieved).collect()
 }

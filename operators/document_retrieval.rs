@@ -4,17 +4,22 @@
 //! words (BM25), by meaning (the cosine of embeddings), or by both, fused. Where the dialogue
 //! names documents by their titles, only the chunks of those are searched: the titles named in the
 //! latest utterance that names any (entity tracking as in DSTC11 track 5, by look-up). Where
-//! nothing is named, all chunks are. `docs/documents.md` has what each choice measured.
+//! nothing is named, all chunks are. `docs/documents.md` has what each choice measured. Where the source
+//! depends on others, what they gave is searched for too (UniMS-RAG: documents for (c, p*)).
 //!
 //! Key: none. State: none; the documents are those that were there when the process started.
 //! Without documents the stage is not in the flow. Where it fails and may degrade, the turn goes
 //! on without passages. It never changes the facts, and never says what will be used.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
-use turnstream_schemas::{DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, Stage};
+use turnstream_schemas::{
+    DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
+};
 
 use crate::documents::{FoundChunk, SearchDocuments, SearchError};
 use crate::flow::{Epoch, Failed, Gated, Retrieved};
@@ -93,38 +98,49 @@ pub fn document_retrieval<'scope>(
         let none = empty(turns.scope());
         return (turns, none);
     };
-    let shell = resources.shell(config.on_failure);
+    let (shell, sources) = (resources.shell(config.on_failure), Arc::clone(&resources.sources));
     let work = Work {
         work: move |turn: &Retrieved| {
-            retrieve(&turn.turn, &*documents, &config).map_err(|error| {
+            let Some(source) = turn.source(&sources) else { return Ok(Vec::new()) };
+            let given = turn.given(source, &sources);
+            retrieve(&turn.turn, &source.name, &given, &*documents, &config).map_err(|error| {
                 Fault::new(Stage::DocumentRetrieval, FaultKind::Error, error.to_string())
             })
         },
         fallback: |_: &Retrieved| Vec::new(),
         join: |mut turn: Retrieved, passages| {
-            turn.candidates.passages = passages;
+            turn.candidates.passages.extend(passages);
             turn
         },
     };
     stage(turns, Stage::DocumentRetrieval, shell, work)
 }
 
-/// The passages for a turn, by falling relevance.
+/// The passages for a turn, by falling relevance. What other sources `given` have before is searched for
+/// as well, and where it names documents, among those alone.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.
 pub fn retrieve(
     turn: &Gated,
+    source: &SourceName,
+    given: &[&Evidence],
     documents: &dyn SearchDocuments,
     config: &DocumentRetrievalConfig,
 ) -> Result<Vec<Evidence>, SearchError> {
     let dialogue = turn.context.dialogue.iter().rev().map(|utterance| &*utterance.text);
     let within = match config.within {
         SearchWithin::All => None,
-        SearchWithin::Named => named_last(documents, dialogue),
+        SearchWithin::Named => {
+            let given = given.iter().map(|found| &*found.text);
+            named_last(documents, given.chain(dialogue))
+        }
     };
+    let asked = turn.context.completed_query();
+    let text: Vec<&str> =
+        given.iter().map(|found| &*found.text).chain(std::iter::once(asked)).collect();
     let query = Query {
-        text: turn.context.completed_query(),
+        text: &text.join(" "),
         embedding: turn.embedding.as_ref().and_then(|it| it.utterance.as_deref()),
         within: within.as_deref(),
     };
@@ -133,7 +149,7 @@ pub fn retrieve(
         if passages.len() == config.max_passages as usize {
             break;
         }
-        passages.extend(evidence(documents, found)?);
+        passages.extend(evidence(documents, source, found)?);
     }
     Ok(passages)
 }
@@ -198,14 +214,14 @@ pub fn search(
 /// A chunk as evidence; `None` where it is gone since it was indexed.
 fn evidence(
     documents: &dyn SearchDocuments,
+    source: &SourceName,
     found: Fused,
 ) -> Result<Option<Evidence>, SearchError> {
     let Some(chunk) = documents.chunk(found.at)? else { return Ok(None) };
-    let source = documents.source();
     let score = |score: Option<f64>| score.map(|score| Score::new(score.clamp(0.0, 1.0)));
     Ok(Some(Evidence {
-        id: EvidenceId(format!("{source}/{}", chunk.id)),
-        source: source.into(),
+        id: EvidenceId(format!("{}/{}", source.as_str(), chunk.id)),
+        source: source.clone(),
         text: chunk.text.to_string(),
         set: None,
         fact: None,
@@ -217,6 +233,7 @@ fn evidence(
             by_meaning: score(found.by_meaning),
         }),
         persona: None,
+        row: None,
         relevance: Score::new(found.score.clamp(0.0, 1.0)),
         consistency: None,
         attention: None,

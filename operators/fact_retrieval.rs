@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Score, Stage};
 
-use crate::flow::{Candidates, Demanded, Epoch, Failed, Gated, Retrieved};
+use crate::flow::{Candidates, Epoch, Failed, Gated, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
 use crate::meaning::Dialogue;
@@ -103,14 +103,14 @@ impl FactRetrievalConfig {
 
 /// Fact retrieval over a stream of turns: (turns with their candidates, faults).
 pub fn fact_retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Demanded>,
+    turns: StreamVec<'scope, Epoch, Retrieved>,
     config: FactRetrievalConfig,
     resources: &Resources,
 ) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
     let Resources { knowledge, meaning, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let work = Work {
-        work: move |turn: &Demanded| {
+        work: move |turn: &Retrieved| {
             if config.form == Form::Off {
                 return Ok((Candidates::default(), Vec::new()));
             }
@@ -121,14 +121,17 @@ pub fn fact_retrieval<'scope>(
                 (candidates, without_facts(&turn.demand, view))
             }))
         },
-        fallback: |_: &Demanded| (Candidates::default(), Vec::new()),
-        join: |Demanded { turn, mut demand }, (candidates, unknown): (_, Vec<String>)| {
+        fallback: |_: &Retrieved| (Candidates::default(), Vec::new()),
+        join: |mut turn: Retrieved, (found, unknown): (Candidates, Vec<String>)| {
+            let missing = &mut turn.demand.missing;
             for concept in unknown {
-                if !demand.missing.contains(&concept) {
-                    demand.missing.push(concept);
+                if !missing.contains(&concept) {
+                    missing.push(concept);
                 }
             }
-            Retrieved { turn, demand, candidates }
+            turn.candidates.foreseen.extend(found.foreseen);
+            turn.candidates.unforeseen.extend(found.unforeseen);
+            turn
         },
     };
     stage(turns, Stage::FactRetrieval, shell, work)
@@ -181,8 +184,7 @@ pub fn retrieve(
     Candidates {
         foreseen: rank(foreseen, EvidenceSet::Foreseen, config.max_foreseen),
         unforeseen: rank(unforeseen, EvidenceSet::Unforeseen, config.max_unforeseen),
-        persona: None,
-        passages: Vec::new(),
+        ..Candidates::default()
     }
 }
 
@@ -365,6 +367,7 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
         relevance: Score::new(relevance.clamp(0.0, 1.0)),
         document: None,
         persona: None,
+        row: None,
         consistency: None,
         attention: None,
         selected: false,

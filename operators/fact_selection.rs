@@ -7,8 +7,8 @@
 //! concept gives only so many facts of one relation, so that twenty facts are not twenty ways to
 //! say one thing. The order of a set's facts is the order of picking.
 //!
-//! Passages of documents are chosen beside the facts: the most relevant ones that do not say again
-//! what one above them says. They stand before the facts where the best of them is relevant enough
+//! Passages of documents and rows of tables are chosen beside the facts: the most relevant ones that do
+//! not say again what one above them says. They stand before the facts where the best of them is relevant enough
 //! to lead, else behind them. What stands first leads the response. The sentences of the turn's
 //! persona that were found are selected as they are, behind both; generation takes that back where
 //! what writes is not shown them.
@@ -20,7 +20,7 @@
 mod passages;
 mod prompted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -28,12 +28,11 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
-use turnstream_schemas::{Evidence, FactStatement, Plan, SelectionAnswer, SourceName, Stage};
+use turnstream_schemas::{Evidence, FactStatement, SelectionAnswer, Stage};
 
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
 use crate::form::{Form, Refused, check_bound, check_fraction};
-use crate::persona_retrieval;
 use crate::prompted::PromptedConfig;
 use crate::ranking::jaccard;
 use crate::resources::Resources;
@@ -60,13 +59,13 @@ pub struct FactSelectionConfig {
     pub max_per_relation_and_concept: u32,
     /// Likeness of words (Jaccard) from which on a fact says again what another says; 0..=1.
     pub repeat_likeness: f64,
-    /// Most passages of documents selected; 1..=1024.
+    /// Most passages of documents and rows of tables selected; 1..=1024.
     pub max_passages_selected: u32,
-    /// Least relevance of a passage that is selected; 0..=1.
+    /// Least relevance of a passage or row that is selected; 0..=1.
     pub min_passage_relevance: f64,
-    /// Relevance from which on a passage leads the evidence, before all facts; 0..=1.
+    /// Relevance from which on a passage or row leads the evidence, before all facts; 0..=1.
     pub min_leading_passage_relevance: f64,
-    /// Most facts, and most passages, that are kept in the record without being selected;
+    /// Most facts, and most passages and rows, that are kept in the record without being selected;
     /// 0..=1024.
     pub max_unselected_in_record: u32,
 }
@@ -163,26 +162,8 @@ fn without_facts<'scope>(
 }
 
 fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
-    let plan = sources(&turn.candidates);
+    let plan = turn.turn.plan.clone();
     Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history: Vec::new() }
-}
-
-/// The sources that gave candidates, and the persona where it was asked, in the order of asking:
-/// those of facts, the persona, those of documents; each kind in the order of their names.
-fn sources(candidates: &Candidates) -> Plan {
-    let facts = candidates.foreseen.iter().chain(&candidates.unforeseen);
-    let persona = candidates.persona.is_some().then(|| SourceName::from(persona_retrieval::SOURCE));
-    let mut plan: Vec<SourceName> = Vec::new();
-    for sources in [names(facts), persona.into_iter().collect(), names(&candidates.passages)] {
-        plan.extend(
-            sources.into_iter().filter(|source| !plan.contains(source)).collect::<Vec<_>>(),
-        );
-    }
-    Plan(plan)
-}
-
-fn names<'e>(evidence: impl IntoIterator<Item = &'e Evidence>) -> BTreeSet<SourceName> {
-    evidence.into_iter().map(|evidence| evidence.source.clone()).collect()
 }
 
 /// The most relevant facts as they stand, foreseen first; passages and persona as they are always
@@ -198,9 +179,10 @@ fn with_facts(
     candidates: &Candidates,
     config: &FactSelectionConfig,
 ) -> Vec<Evidence> {
-    let mut evidence = passages::join(facts, &candidates.passages, config);
+    let found = passages::merged(&candidates.rows, &candidates.passages);
+    let mut evidence = passages::join(facts, &found, config);
     let selected = evidence.iter().take_while(|evidence| evidence.selected).count();
-    let persona = candidates.persona.iter().flatten();
+    let persona = candidates.persona.iter();
     let persona = persona.map(|sentence| Evidence { selected: true, ..sentence.clone() });
     evidence.splice(selected..selected, persona);
     evidence

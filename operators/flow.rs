@@ -1,8 +1,8 @@
 //! What travels between two operators while a turn is in flight. Records that leave the engine
 //! are in `turnstream_schemas`; these live only inside one process.
 //!
-//! A turn is recalled ([`TurnContext`]), gated ([`Gated`]), its demand is worked out
-//! ([`Queried`], [`Planned`], [`Demanded`]), evidence is found ([`Retrieved`]) and chosen
+//! A turn is recalled ([`TurnContext`]), gated and its sources planned ([`Gated`]), its demand is worked
+//! out ([`Queried`], [`Planned`], [`Demanded`]), evidence is found ([`Retrieved`]) and chosen
 //! ([`Grounded`]), and a response is drafted ([`Drafted`]), which goes back to `history`.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::linking::Mention;
 use crate::model::Embedding;
+use crate::sources::{Source, SourceKind, Sources};
 
 /// The time of the dataflow: coarse epochs.
 pub type Epoch = u64;
@@ -166,6 +167,8 @@ pub struct Gated {
     pub missing: Arc<[String]>,
     /// Does the turn need knowledge?
     pub gate: GateDecision,
+    /// The sources that are asked, in this order; NULL before they are planned.
+    pub plan: Plan,
     /// What is said, as vectors of the configured encoder; `None` where there is none, where it
     /// failed, or where it knows no word of it.
     pub embedding: Option<Embedded>,
@@ -185,6 +188,7 @@ impl Gated {
             mentions: Arc::default(),
             missing: Arc::default(),
             gate: GateDecision::default(),
+            plan: Plan::default(),
             embedding: None,
         }
     }
@@ -228,10 +232,30 @@ pub struct Candidates {
     pub foreseen: Vec<Evidence>,
     /// Facts that touch a query or a topic, by falling relevance; none is foreseen.
     pub unforeseen: Vec<Evidence>,
-    /// Sentences of the turn's persona, by falling relevance; `None` where it was not asked.
-    pub persona: Option<Vec<Evidence>>,
+    /// Sentences of personas, each persona's by falling relevance, in the order of asking.
+    pub persona: Vec<Evidence>,
     /// Passages of documents, by falling relevance.
     pub passages: Vec<Evidence>,
+    /// Rows of tables, each table's by falling relevance, in the order of asking.
+    pub rows: Vec<Evidence>,
+}
+
+impl Candidates {
+    /// All of them: facts, sentences, passages, rows.
+    pub fn iter(&self) -> impl Iterator<Item = &Evidence> {
+        let facts = self.foreseen.iter().chain(&self.unforeseen);
+        facts.chain(&self.persona).chain(&self.passages).chain(&self.rows)
+    }
+
+    /// What a source gave, the most relevant first.
+    pub fn of<'c>(&'c self, source: &'c Source) -> impl Iterator<Item = &'c Evidence> {
+        let is_graph = source.config.kind == SourceKind::Graph;
+        // Facts bear the name of the collection that they are from.
+        self.iter().filter(move |found| match &found.fact {
+            Some(_) => is_graph,
+            None => found.source == source.name,
+        })
+    }
 }
 
 /// A turn with the evidence found for it.
@@ -243,6 +267,32 @@ pub struct Retrieved {
     pub demand: Demand,
     /// The evidence.
     pub candidates: Candidates,
+    /// How many sources of the plan were asked.
+    pub asked: usize,
+}
+
+impl Retrieved {
+    /// A turn whose sources are still to be asked.
+    pub fn unasked(turn: Gated, demand: Demand) -> Self {
+        Self { turn, demand, candidates: Candidates::default(), asked: 0 }
+    }
+
+    /// The source that is asked now; `None` where all were.
+    pub fn source<'s>(&self, sources: &'s Sources) -> Option<&'s Source> {
+        sources.of_name(self.turn.plan.0.get(self.asked)?.as_str())
+    }
+
+    /// What the sources gave that the one being asked depends on: of each the most relevant.
+    pub fn given<'t>(&'t self, source: &'t Source, sources: &'t Sources) -> Vec<&'t Evidence> {
+        let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
+        before.filter_map(|before| self.candidates.of(before).next()).collect()
+    }
+}
+
+impl From<Demanded> for Retrieved {
+    fn from(Demanded { turn, demand }: Demanded) -> Self {
+        Self::unasked(turn, demand)
+    }
 }
 
 /// A turn with everything its response is made from. A turn that the gate sends past retrieval

@@ -21,6 +21,7 @@ mod grammar;
 mod passage;
 mod prompted;
 mod realiser;
+mod row;
 mod templates;
 
 use schemars::JsonSchema;

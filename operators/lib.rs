@@ -44,12 +44,17 @@ pub mod gate;
 
 pub mod embedding;
 
+pub mod source_planning;
+pub mod sources;
+
 pub mod query_production;
 pub mod topic_planning;
 
 pub mod join;
 
 pub mod cross_revision;
+
+pub mod retrieval;
 
 pub mod fact_retrieval;
 pub mod meaning;
@@ -59,6 +64,9 @@ pub mod persona_retrieval;
 
 pub mod document_retrieval;
 pub mod documents;
+
+pub mod table_retrieval;
+pub mod tables;
 
 pub mod fact_selection;
 

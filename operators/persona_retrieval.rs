@@ -1,12 +1,13 @@
 //! Persona retrieval: which sentences of the turn's persona have to do with what is said?
 //!
-//! A turn may bring sentences that describe who is spoken with (`persona`). They are searched for
-//! the current utterance by words (BM25 over the sentences themselves), by meaning (the cosine of
+//! A turn may bring sentences that describe who is spoken with (`persona`), and a source may have its
+//! own. They are searched for the current utterance by words (BM25 over the sentences themselves), by meaning (the cosine of
 //! embeddings, with what the dialogue is about as a second view: "and you?" says nothing by
 //! itself), or by both, fused. They are few, so each is looked at. `docs/personas.md` has what that
 //! measured. UniMS-RAG asks the persona before the documents, hence the place in the flow.
-//! PK-ICR scores a sentence together with knowledge and dialogue; here a sentence is scored by
-//! itself ([`search`]).
+//! By itself a sentence is scored against the dialogue ([`search`]); where the source depends on others
+//! that gave something, as PK-ICR has it, each is joined with the dialogue and scored against what they
+//! gave ([`pairs`]), and the best is the persona where it reaches the threshold.
 //!
 //! Key: none. State: none; the same sentences come again with each turn. An encoder that takes
 //! microseconds embeds them in place, any other is asked for them through
@@ -23,10 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Branch;
 use turnstream_schemas::{
-    Evidence, EvidenceId, Fault, FaultKind, PersonaSentence, Score, Speaker, Stage,
+    Evidence, EvidenceId, Fault, FaultKind, PersonaSentence, Score, SourceName, Speaker, Stage,
 };
 
 use crate::bm25::{Bag, Statistics};
@@ -37,28 +37,22 @@ use crate::fusion::{Fused, SearchForm, fuse};
 use crate::model::encoder::Encoder;
 use crate::model::{Embed, Embedding};
 use crate::resources::Resources;
-use crate::stage::{Observer, OnFailure, Work, instead, stage};
+use crate::sources::Sources;
+use crate::stage::{OnFailure, Work, instead, stage};
 use crate::terms::terms;
 
 pub mod pairs;
 
 const STAGE: Stage = Stage::PersonaRetrieval;
 
-/// The source's name in plans and evidence.
-pub const SOURCE: &str = "persona";
-
 /// How the persona of a turn is searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PersonaRetrievalConfig {
-    /// Whether it is searched at all.
-    pub enabled: bool,
     /// By words, by meaning, or both.
     pub form: SearchForm,
     /// What becomes of a turn that the stage fails on; `lexical`: words alone find what there is.
     pub on_failure: OnFailure,
-    /// Whom the sentences describe: `user`, or `system`, who answers.
-    pub describes: Speaker,
     /// Sentences of a turn's persona that are looked at, from the first on; 1..=1024. Further ones
     /// are passed over, and counted.
     pub max_persona_sentences: u32,
@@ -76,6 +70,9 @@ pub struct PersonaRetrievalConfig {
     /// The share of what the dialogue is about in a score by meaning, against the current utterance;
     /// 0..=1.
     pub dialogue_share: f64,
+    /// Least score of a sentence joined with the dialogue, with what the source depends on as its
+    /// answer (PK-ICR's threshold); 0..=1.
+    pub min_pair_score: f64,
     /// How long to wait for the encoder where it is not called in place.
     pub call: CallConfig,
 }
@@ -83,10 +80,8 @@ pub struct PersonaRetrievalConfig {
 impl Default for PersonaRetrievalConfig {
     fn default() -> Self {
         Self {
-            enabled: true,
             form: SearchForm::Fusion,
             on_failure: OnFailure::Lexical,
-            describes: Speaker::User,
             max_persona_sentences: 64,
             max_sentence_bytes: 1_024,
             max_found: 64,
@@ -94,6 +89,7 @@ impl Default for PersonaRetrievalConfig {
             min_score: 0.05,
             word_share: 0.3,
             dialogue_share: 0.2,
+            min_pair_score: 0.5,
             call: CallConfig { timeout_ms: 2_000, ..CallConfig::default() },
         }
     }
@@ -111,7 +107,8 @@ impl PersonaRetrievalConfig {
         check_bound(STAGE, "max_sentences", self.max_sentences, 1024)?;
         check_fraction(STAGE, "min_score", self.min_score)?;
         check_fraction(STAGE, "word_share", self.word_share)?;
-        check_fraction(STAGE, "dialogue_share", self.dialogue_share)
+        check_fraction(STAGE, "dialogue_share", self.dialogue_share)?;
+        check_fraction(STAGE, "min_pair_score", self.min_pair_score)
     }
 }
 
@@ -124,24 +121,15 @@ pub fn persona_retrieval<'scope>(
     config: PersonaRetrievalConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
-    if !config.enabled {
-        let none = empty(turns.scope());
-        return (turns, none);
-    }
-    let (without, turns) = turns.branch(|_, turn| has_persona(&turn.turn));
     let config = Rc::new(config);
-    let encoder = resources.embed.clone().filter(|_| config.form != SearchForm::Bm25);
-    let (found, faults) = match encoder {
-        None => in_place(turns, config, resources),
-        Some(encoder) => {
-            // Without a vector of what is said there is nothing to compare others with.
-            let (unembedded, embedded) = turns.branch(|_, turn| turn.turn.embedding.is_some());
-            let (here, here_faults) = in_place(unembedded, Rc::clone(&config), resources);
-            let (asked, asked_faults) = asking(embedded, encoder, config, resources);
-            (here.concat(asked), here_faults.concat(asked_faults))
-        }
+    let Some(encoder) = resources.embed.clone().filter(|_| config.form != SearchForm::Bm25) else {
+        return in_place(turns, config, resources);
     };
-    (without.concat(found), faults)
+    // Without a vector of what is said there is nothing to compare others with.
+    let (unembedded, embedded) = turns.branch(|_, turn| turn.turn.embedding.is_some());
+    let (here, here_faults) = in_place(unembedded, Rc::clone(&config), resources);
+    let (asked, asked_faults) = asking(embedded, encoder, config, resources);
+    (here.concat(asked), here_faults.concat(asked_faults))
 }
 
 /// By words, and by vectors of an encoder that is called in place, where there is one.
@@ -151,9 +139,13 @@ fn in_place<'scope>(
     resources: &Resources,
 ) -> Streams<'scope> {
     let shell = resources.shell(config.on_failure);
-    let (encoder, fallback) = (resources.encoder.clone(), by_words_alone(&config));
-    let join = joined(&config, &resources.observer);
-    let work = move |turn: &Retrieved| retrieve(&turn.turn, encoder.as_deref(), &config);
+    let sources = Arc::clone(&resources.sources);
+    let (encoder, fallback) = (resources.encoder.clone(), by_words_alone(&config, resources));
+    let join = joined(&config, resources);
+    let work = move |turn: &Retrieved| {
+        let Some(persona) = Persona::asked(turn, &sources) else { return Ok(Found::default()) };
+        retrieve(&turn.turn, &persona, encoder.as_deref(), &config)
+    };
     stage(turns, STAGE, shell, Work { work, fallback, join })
 }
 
@@ -164,20 +156,20 @@ fn asking<'scope>(
     config: Rc<PersonaRetrievalConfig>,
     resources: &Resources,
 ) -> Streams<'scope> {
-    let Resources { timers, awaited, .. } = resources.clone();
+    let Resources { timers, awaited, sources, .. } = resources.clone();
     let shell = resources.shell(config.on_failure);
     let shell = CallShell { shell, call: config.call.clone(), timers, awaited };
-    let (fallback, join) = (by_words_alone(&config), joined(&config, &resources.observer));
-    let asks = Rc::clone(&config);
+    let (fallback, join) = (by_words_alone(&config, resources), joined(&config, resources));
+    let (asks, asked) = (Rc::clone(&config), Arc::clone(&sources));
     let question = Question {
         ask: move |turn: &Retrieved| {
-            let Looked { sentences, .. } = looked_at(&turn.turn, &asks);
-            sentences.iter().map(|sentence| sentence.text.to_owned()).collect()
+            let persona = Persona::asked(turn, &asked);
+            persona.map_or_else(Vec::new, |persona| persona.compared(&turn.turn, &asks))
         },
         read: move |turn: &Retrieved, vectors: Vec<Embedding>| {
-            let Looked { sentences, .. } = looked_at(&turn.turn, &config);
+            let Some(persona) = Persona::asked(turn, &sources) else { return Ok(Found::default()) };
             let vectors: Vec<&[f32]> = vectors.iter().map(AsRef::as_ref).collect();
-            found(&turn.turn, &sentences, Some(&vectors), &config)
+            found(&turn.turn, &persona, Some(&vectors), &config)
         },
         fallback,
         join,
@@ -186,37 +178,107 @@ fn asking<'scope>(
 }
 
 /// What a turn goes on with that the stage failed on: what words find, where the policy says so.
-fn by_words_alone(config: &PersonaRetrievalConfig) -> impl Fn(&Retrieved) -> Vec<Evidence> + use<> {
+fn by_words_alone(
+    config: &PersonaRetrievalConfig,
+    resources: &Resources,
+) -> impl Fn(&Retrieved) -> Found + use<> {
     let words = PersonaRetrievalConfig { form: SearchForm::Bm25, ..config.clone() };
+    let sources = Arc::clone(&resources.sources);
     move |turn| {
-        let by_words = || retrieve(&turn.turn, None, &words).unwrap_or_default();
-        instead(words.on_failure, by_words)
+        let by_words = || {
+            let persona = Persona::asked(turn, &sources)?;
+            retrieve(&turn.turn, &persona, None, &words).ok()
+        };
+        instead(words.on_failure, || by_words().unwrap_or_default())
     }
 }
 
 /// Puts a turn and what was found for it together, and counts what was passed over.
 fn joined(
     config: &Rc<PersonaRetrievalConfig>,
-    observer: &Observer,
-) -> impl Fn(Retrieved, Vec<Evidence>) -> Retrieved + use<> {
-    let (config, observer) = (Rc::clone(config), observer.clone());
-    move |mut turn, sentences| {
-        let passed_over = looked_at(&turn.turn, &config).passed_over;
+    resources: &Resources,
+) -> impl Fn(Retrieved, Found) -> Retrieved + use<> {
+    let (config, observer) = (Rc::clone(config), resources.observer.clone());
+    let sources = Arc::clone(&resources.sources);
+    move |mut turn, found| {
+        let looked = Persona::asked(&turn, &sources).map(|persona| persona.looked_at(&config));
+        let passed_over = looked.map_or(0, |looked| looked.passed_over);
         if passed_over > 0 {
             observer.tell(|observer| observer.persona_sentences_passed_over(passed_over));
         }
-        turn.candidates.persona = Some(sentences);
+        if let Some(knowledge) = found.knowledge {
+            let passages = &mut turn.candidates.passages;
+            // Ahead of what is more relevant to the dialogue alone.
+            passages.sort_by_key(|passage| passage.id != knowledge);
+        }
+        turn.candidates.persona.extend(found.sentences);
         turn
     }
 }
 
-fn has_persona(turn: &Gated) -> bool {
-    turn.context.turn.persona.iter().any(|sentence| !sentence.trim().is_empty())
+/// The persona that a turn asks.
+#[derive(Clone, Debug)]
+pub struct Persona<'t> {
+    /// The source's name.
+    pub source: &'t SourceName,
+    /// Whom the sentences describe.
+    pub describes: Speaker,
+    /// Its sentences.
+    pub sentences: &'t [String],
+    /// What the source depends on gave: the knowledge that a sentence has to fit. Nothing where the source
+    /// depends on none.
+    pub knowledge: Vec<&'t Evidence>,
+}
+
+impl<'t> Persona<'t> {
+    /// The one that the turn asks now.
+    fn asked(turn: &'t Retrieved, sources: &'t Sources) -> Option<Self> {
+        let source = turn.source(sources)?;
+        let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
+        Some(Self {
+            source: &source.name,
+            describes: source.config.kind.describes()?,
+            sentences: source.sentences(&turn.turn),
+            knowledge: before.flat_map(|before| turn.candidates.of(before)).collect(),
+        })
+    }
+
+    /// The sentences within the bounds, each once. Empty ones are none.
+    fn looked_at(&self, config: &PersonaRetrievalConfig) -> Looked<'t> {
+        let mut looked = Looked { sentences: Vec::new(), passed_over: 0 };
+        let mut known = FxHashSet::default();
+        for (at, text) in self.sentences.iter().map(|text| text.trim()).enumerate() {
+            if text.is_empty() || known.contains(text) {
+                continue;
+            }
+            if looked.sentences.len() == config.max_persona_sentences as usize
+                || text.len() > config.max_sentence_bytes as usize
+            {
+                looked.passed_over += 1;
+                continue;
+            }
+            known.insert(text);
+            looked.sentences.push(Sentence { place: at as u32 + 1, text });
+        }
+        looked
+    }
+
+    /// The texts whose meaning is compared: the sentences; or the questions that they make, and then what
+    /// could answer those.
+    fn compared(&self, turn: &Gated, config: &PersonaRetrievalConfig) -> Vec<String> {
+        let looked = self.looked_at(config);
+        let sentences = looked.sentences.iter().map(|sentence| sentence.text);
+        if self.knowledge.is_empty() {
+            return sentences.map(str::to_owned).collect();
+        }
+        let asked = sentences.map(|text| pairs::question(text, turn.context.query()));
+        asked.chain(self.knowledge.iter().map(|evidence| evidence.text.clone())).collect()
+    }
 }
 
 /// A sentence that is looked at.
 struct Sentence<'t> {
-    /// Its place in the turn's list, from 1.
+    /// Its place in its list, from 1.
     place: u32,
     text: &'t str,
 }
@@ -227,60 +289,89 @@ struct Looked<'t> {
     passed_over: u64,
 }
 
-/// The sentences within the bounds, each once. Empty ones are none.
-fn looked_at<'t>(turn: &'t Gated, config: &PersonaRetrievalConfig) -> Looked<'t> {
-    let mut looked = Looked { sentences: Vec::new(), passed_over: 0 };
-    let mut known = FxHashSet::default();
-    let persona = &turn.context.turn.persona;
-    for (at, text) in persona.iter().map(|text| text.trim()).enumerate() {
-        if text.is_empty() || known.contains(text) {
-            continue;
-        }
-        if looked.sentences.len() == config.max_persona_sentences as usize
-            || text.len() > config.max_sentence_bytes as usize
-        {
-            looked.passed_over += 1;
-            continue;
-        }
-        known.insert(text);
-        looked.sentences.push(Sentence { place: at as u32 + 1, text });
-    }
-    looked
+/// What a persona gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Its sentences, by falling relevance.
+    pub sentences: Vec<Evidence>,
+    /// The knowledge of the best pair, where sentences were paired with knowledge.
+    pub knowledge: Option<EvidenceId>,
 }
 
-/// The sentences of a turn's persona that have to do with what is said, by falling relevance, by an
-/// encoder that is called in place, where there is one and the turn has an embedding.
+/// The sentences of a persona that have to do with what is said, by an encoder that is called in
+/// place, where there is one and the turn has an embedding.
 ///
 /// # Errors
 /// The encoder failed, or meaning alone is to find them and there is none.
 pub fn retrieve(
     turn: &Gated,
+    persona: &Persona<'_>,
     encoder: Option<&dyn Encoder>,
     config: &PersonaRetrievalConfig,
-) -> Result<Vec<Evidence>, Fault> {
-    let Looked { sentences, .. } = looked_at(turn, config);
+) -> Result<Found, Fault> {
     let encoder = encoder.filter(|_| config.form != SearchForm::Bm25 && turn.embedding.is_some());
-    let Some(encoder) = encoder else { return found(turn, &sentences, None, config) };
-    let texts: Vec<&str> = sentences.iter().map(|sentence| sentence.text).collect();
+    let Some(encoder) = encoder else { return found(turn, persona, None, config) };
+    let texts = persona.compared(turn, config);
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mut numbers = Vec::with_capacity(texts.len() * encoder.dimensions());
     let encoded = encoder.encode(&texts, &mut numbers);
     encoded.map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))?;
     let vectors: Vec<&[f32]> = numbers.chunks_exact(encoder.dimensions()).collect();
-    found(turn, &sentences, Some(&vectors), config)
+    found(turn, persona, Some(&vectors), config)
 }
 
-/// The evidence among sentences, with a vector each where they have any.
+/// What is found, with a vector for each text that is compared where there are any.
 fn found(
     turn: &Gated,
-    sentences: &[Sentence<'_>],
+    persona: &Persona<'_>,
     vectors: Option<&[&[f32]]>,
     config: &PersonaRetrievalConfig,
-) -> Result<Vec<Evidence>, Fault> {
+) -> Result<Found, Fault> {
+    let Looked { sentences, .. } = persona.looked_at(config);
+    if !persona.knowledge.is_empty() {
+        return paired(turn, persona, &sentences, vectors, config);
+    }
     let texts: Vec<&str> = sentences.iter().map(|sentence| sentence.text).collect();
     let query = Query { text: turn.context.query(), embedding: turn.embedding.as_ref() };
     let mut ranked = search(&texts, vectors, &query, config)?;
     ranked.truncate(config.max_sentences as usize);
-    Ok(ranked.into_iter().map(|it| evidence(&sentences[it.at as usize], &it, config)).collect())
+    let sentences =
+        ranked.into_iter().map(|it| evidence(persona, &sentences[it.at as usize], &it)).collect();
+    Ok(Found { sentences, knowledge: None })
+}
+
+/// The knowledge of the best pair, and the sentence that fits it best (PK-ICR eq 1–7).
+fn paired(
+    turn: &Gated,
+    persona: &Persona<'_>,
+    sentences: &[Sentence<'_>],
+    vectors: Option<&[&[f32]]>,
+    config: &PersonaRetrievalConfig,
+) -> Result<Found, Fault> {
+    let (asked, query) = (sentences.len(), turn.context.query());
+    let questions: Vec<String> =
+        sentences.iter().map(|sentence| pairs::question(sentence.text, query)).collect();
+    let knowledge: Vec<String> =
+        persona.knowledge.iter().map(|evidence| evidence.text.clone()).collect();
+    if vectors.is_some_and(|vectors| vectors.len() != asked + knowledge.len()) {
+        let reason = "the encoder gave another number of vectors than of texts";
+        return Err(Fault::new(STAGE, FaultKind::Error, reason));
+    }
+    let vectors = vectors.map(|vectors| vectors.split_at(asked));
+    let vectors = vectors.map(|(questions, knowledge)| pairs::Vectors { questions, knowledge });
+    let scores = pairs::Pairs::score(&questions, &knowledge, vectors, config.word_share);
+    let Some(best) = scores.best_knowledge() else { return Ok(Found::default()) };
+    let given = scores.given(best);
+    let knowledge = &persona.knowledge[best].id;
+    let accepted = pairs::accepted(&given, config.min_pair_score).map(|at| {
+        let score = Fused { at: at as u32, score: given[at], by_words: None, by_meaning: None };
+        let mut found = evidence(persona, &sentences[at], &score);
+        if let Some(sentence) = &mut found.persona {
+            sentence.given = Some(knowledge.clone());
+        }
+        found
+    });
+    Ok(Found { sentences: accepted.into_iter().collect(), knowledge: Some(knowledge.clone()) })
 }
 
 /// What sentences are searched for.
@@ -370,21 +461,23 @@ fn best(scores: impl Iterator<Item = f64>, most: u32) -> Vec<(u32, f64)> {
 }
 
 /// A sentence as evidence.
-fn evidence(sentence: &Sentence<'_>, found: &Fused, config: &PersonaRetrievalConfig) -> Evidence {
+fn evidence(persona: &Persona<'_>, sentence: &Sentence<'_>, found: &Fused) -> Evidence {
     let score = |score: f64| Score::new(score.clamp(0.0, 1.0));
     Evidence {
-        id: EvidenceId(format!("{SOURCE}/{}", sentence.place)),
-        source: SOURCE.into(),
+        id: EvidenceId(format!("{}/{}", persona.source.as_str(), sentence.place)),
+        source: persona.source.clone(),
         text: sentence.text.to_owned(),
         set: None,
         fact: None,
         document: None,
         persona: Some(PersonaSentence {
-            describes: config.describes,
+            describes: persona.describes,
             place: sentence.place,
             by_words: found.by_words.map(score),
             by_meaning: found.by_meaning.map(score),
+            given: None,
         }),
+        row: None,
         relevance: score(found.score),
         consistency: None,
         attention: None,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
+use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::KnowledgeState;
 
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, fact_selection};
-use crate::flow::{Drafted, Gated};
+use crate::flow::{Drafted, Gated, Retrieved};
 use crate::gate::{GateConfig, gate};
 use crate::generation::{GenerationConfig, generation};
 use crate::language::Lexicon;
@@ -78,7 +79,7 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<Drafted> {
         let (demanded, revision_faults) =
             cross_revision(queried, planned, CrossRevisionConfig::default(), &means);
         let (retrieved, retrieval_faults) =
-            fact_retrieval(demanded, FactRetrievalConfig::default(), &means);
+            fact_retrieval(demanded.map(Retrieved::from), FactRetrievalConfig::default(), &means);
         let (grounded, selection_faults) =
             fact_selection(retrieved, FactSelectionConfig::default(), &means);
         let (drafted, faults) = generation(grounded, GenerationConfig::default(), &means);

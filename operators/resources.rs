@@ -16,7 +16,9 @@ use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
 use crate::model::{Embed, Listener, Score};
 use crate::prompted::{Asking, LanguageModels, PromptedConfig, Prompts};
+use crate::sources::Sources;
 use crate::stage::{Clock, Observer, OnFailure, Shell};
+use crate::tables::Tables;
 use crate::timers::Timers;
 
 /// The read-only means of the deciding stages of one worker. Cheap to clone.
@@ -24,6 +26,10 @@ use crate::timers::Timers;
 pub struct Resources {
     /// The facts.
     pub knowledge: Knowledge,
+    /// The sources that turns can ask.
+    pub sources: Arc<Sources>,
+    /// The rows of those that are tables.
+    pub tables: Arc<Tables>,
     /// The documents, where there are any.
     pub documents: Option<Arc<dyn SearchDocuments>>,
     /// Measures the stages, where they are measured.

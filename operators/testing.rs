@@ -6,10 +6,15 @@ use std::sync::mpsc::Receiver;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
-use turnstream_schemas::{EventTime, HistoryEntry, InputId, Scope, Score, Speaker, Turn, TurnId};
+use turnstream_schemas::{
+    DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, Scope, Score,
+    Speaker, Turn, TurnId,
+};
 
 use crate::awaited::Awaited;
-use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, RequestId, TurnContext, Utterance};
+use crate::flow::{
+    Embedded, Epoch, Failed, Gated, Recalled, RequestId, Retrieved, TurnContext, Utterance,
+};
 use crate::gate::{GateConfig, decide, find};
 use crate::knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
@@ -19,6 +24,7 @@ use crate::meaning::FactMeaning;
 use crate::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use crate::prompted::{LanguageModels, Prompts};
 use crate::resources::Resources;
+use crate::sources::{SourceConfig, SourceKind, Sources};
 use crate::stage::{Clock, Observer};
 use crate::timers::Timers;
 
@@ -128,10 +134,54 @@ pub(crate) fn directed(turn: Gated, direction: [f32; 2]) -> Gated {
     Gated { embedding: Some(Embedded { dialogue: direction.into(), utterance: None }), ..turn }
 }
 
+/// A graph, a persona of turns and documents, by the names that they have where nothing is configured.
+pub(crate) fn test_sources() -> Sources {
+    let of = |name: &str, kind| (name.to_owned(), SourceConfig::of(kind));
+    let config = [
+        of("graph", SourceKind::Graph),
+        of("persona", SourceKind::UserPersona),
+        of("documents", SourceKind::Documents),
+    ];
+    Sources::new(&config.into()).expect("sources")
+}
+
+/// A passage of a document.
+pub(crate) fn document(source: &str, id: &str, text: &str, relevance: f64) -> Evidence {
+    let passage = DocumentPassage {
+        document: id.to_owned(),
+        title: String::new(),
+        chunk: 0,
+        by_words: None,
+        by_meaning: None,
+    };
+    Evidence {
+        id: EvidenceId(id.to_owned()),
+        source: source.into(),
+        text: text.to_owned(),
+        set: None,
+        fact: None,
+        document: Some(passage),
+        persona: None,
+        row: None,
+        relevance: Score::new(relevance),
+        consistency: None,
+        attention: None,
+        selected: false,
+    }
+}
+
+/// The turn as it comes to the operator that asks one source.
+pub(crate) fn asking_source(mut turn: Retrieved, name: &str) -> Retrieved {
+    (turn.turn.plan, turn.asked) = (Plan(vec![name.into()]), 0);
+    turn
+}
+
 /// The means of the stages.
 pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
     Resources {
         knowledge: Knowledge::new(Arc::clone(graph)),
+        sources: Arc::new(test_sources()),
+        tables: Arc::default(),
         documents: None,
         clock: Clock::none(),
         observer: Observer::none(),

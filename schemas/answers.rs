@@ -15,6 +15,16 @@ pub struct GateAnswer {
     pub needs_knowledge: bool,
 }
 
+/// Source planning's answer (UniMS-RAG).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanAnswer {
+    /// Names of sources as the prompt lists them, in the order of asking; none where the reply needs
+    /// nothing.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    pub sources: Vec<String>,
+}
+
 /// Query production's answer (DCRAG eq 1, 2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! What the sources gave: one record for facts, documents and personas alike.
+//! What the sources gave: one record for facts, documents, personas and rows alike.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,6 +64,30 @@ pub struct PersonaSentence {
     /// The cosine of the sentence and the query, 0..=1, where meaning found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_meaning: Option<Score>,
+    /// The knowledge that it was scored with, as the answer to sentence and query joined; where it was
+    /// (PK-ICR). `relevance` then is the score of that pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<EvidenceId>,
+}
+
+/// A column of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Column {
+    /// The column's name, in words.
+    pub name: String,
+    /// The row's value, as people write it.
+    pub value: String,
+}
+
+/// A row of a table, and what found it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TableRow {
+    /// Its place in the table, from 1.
+    pub place: u32,
+    /// What it says, in the table's order.
+    pub columns: Vec<Column>,
+    /// The likeness of its words and the query's by BM25, 0..=1.
+    pub by_words: Score,
 }
 
 /// One piece of evidence, with everything the engine found out about it.
@@ -87,6 +111,9 @@ pub struct Evidence {
     /// The sentence, for personas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persona: Option<PersonaSentence>,
+    /// The row, for tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<TableRow>,
     /// Relevance to the dialogue, 0..=1.
     pub relevance: Score,
     /// Consistency with the response, 0..=1, where it was judged.

@@ -20,6 +20,8 @@ pub enum Stage {
     Gate,
     /// The dialogue as a vector.
     Embedding,
+    /// Which sources are asked, in which order.
+    SourcePlanning,
     /// Explicit and implicit queries.
     QueryProduction,
     /// Maintained and extended topics.
@@ -32,6 +34,8 @@ pub enum Stage {
     PersonaRetrieval,
     /// Passages of documents.
     DocumentRetrieval,
+    /// Rows of tables.
+    TableRetrieval,
     /// Up to twenty facts in order.
     FactSelection,
     /// Evidence and history weighed together, and cut to what there is room for.
@@ -42,17 +46,19 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
         Self::Embedding,
+        Self::SourcePlanning,
         Self::QueryProduction,
         Self::TopicPlanning,
         Self::CrossRevision,
         Self::FactRetrieval,
         Self::PersonaRetrieval,
         Self::DocumentRetrieval,
+        Self::TableRetrieval,
         Self::FactSelection,
         Self::Integration,
         Self::Generation,
@@ -65,12 +71,14 @@ impl Stage {
             Self::History => "history",
             Self::Gate => "gate",
             Self::Embedding => "embedding",
+            Self::SourcePlanning => "source_planning",
             Self::QueryProduction => "query_production",
             Self::TopicPlanning => "topic_planning",
             Self::CrossRevision => "cross_revision",
             Self::FactRetrieval => "fact_retrieval",
             Self::PersonaRetrieval => "persona_retrieval",
             Self::DocumentRetrieval => "document_retrieval",
+            Self::TableRetrieval => "table_retrieval",
             Self::FactSelection => "fact_selection",
             Self::Integration => "integration",
             Self::Generation => "generation",

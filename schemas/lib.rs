@@ -37,12 +37,16 @@ pub mod response;
 pub mod turn;
 pub mod views;
 
-pub use answers::{GateAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer};
+pub use answers::{
+    GateAnswer, PlanAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
+};
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
     Topics, Via,
 };
-pub use evidence::{DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence};
+pub use evidence::{
+    Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, TableRow,
+};
 pub use fault::{Fault, FaultKind, Stage};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{

@@ -53,6 +53,7 @@ published! {
     "demand", crate::Demand, "what cross revision gives";
     "evidence", crate::Evidence, "one piece of evidence";
     "answer-gate", crate::GateAnswer, "what a language model answers the gate";
+    "answer-plan", crate::PlanAnswer, "what a language model answers source planning";
     "answer-queries", crate::QueriesAnswer, "what a language model answers query production";
     "answer-topics", crate::TopicsAnswer, "what a language model answers topic planning";
     "answer-revision", crate::RevisionAnswer, "what a language model answers cross revision";

@@ -28,6 +28,9 @@ use turnstream_operators::integration::IntegrationConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
+use turnstream_operators::source_planning::SourcePlanningConfig;
+use turnstream_operators::sources::SourcesConfig;
+use turnstream_operators::table_retrieval::TableRetrievalConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
 use turnstream_schemas::Stage;
 
@@ -74,6 +77,8 @@ pub struct Config {
     pub gate: GateConfig,
     /// What the dialogue is about, as a vector.
     pub embedding: EmbeddingConfig,
+    /// Which sources a turn asks.
+    pub source_planning: SourcePlanningConfig,
     /// Which concepts are asked for.
     pub query_production: QueryProductionConfig,
     /// What the conversation stays with, and where it could go.
@@ -82,7 +87,9 @@ pub struct Config {
     pub cross_revision: CrossRevisionConfig,
     /// Which facts of the graph are candidates.
     pub fact_retrieval: FactRetrievalConfig,
-    /// Which sentences of a turn's persona are candidates.
+    /// Which rows of tables are candidates.
+    pub table_retrieval: TableRetrievalConfig,
+    /// Which sentences of personas are candidates.
     pub persona_retrieval: PersonaRetrievalConfig,
     /// Which passages of the documents are candidates.
     pub document_retrieval: DocumentRetrievalConfig,
@@ -92,6 +99,8 @@ pub struct Config {
     pub integration: IntegrationConfig,
     /// How a response is put into words.
     pub generation: GenerationConfig,
+    /// The sources that turns can ask, by name; `docs/sources.md` has examples.
+    pub sources: SourcesConfig,
     /// Which graph of facts is asked.
     pub knowledge: KnowledgeConfig,
     /// Which models there are, and how much they may take.
@@ -118,6 +127,7 @@ impl Config {
     pub fn prompted(&self) -> impl Iterator<Item = (Stage, &PromptedConfig)> {
         let stages = [
             (Stage::Gate, self.gate.form, &self.gate.prompted),
+            (Stage::SourcePlanning, self.source_planning.form, &self.source_planning.prompted),
             (Stage::QueryProduction, self.query_production.form, &self.query_production.prompted),
             (Stage::TopicPlanning, self.topic_planning.form, &self.topic_planning.prompted),
             (Stage::CrossRevision, self.cross_revision.form, &self.cross_revision.prompted),

@@ -2,40 +2,48 @@
 //! flow.
 //!
 //! ```text
-//!  turns ──▶ ingest ──▶ history: recall ──▶ gate ──┬── no ─────────────────────────────────────────────────┐
-//!  (log)      │            ▲                      └── yes ─▶ embedding ─┬─▶ query production ─┐           │
-//!             │            │                                            └─▶ topic planning ───┴─▶ cross revision
-//!             │            │                            ┌────────────────────────────────────────────────┘
-//!             │            │                            ▼
-//!             │            │  fact retrieval ──▶ persona retrieval ──▶ document retrieval
-//!             │            │                            ┌────────────────────┘
-//!             │            │                            ▼
-//!             │            │            fact selection ──▶ integration ──▶ generation
-//!             │            │                                            │
-//!             │            └──── feedback: history update, eviction ◀───┤
-//!             ▼                                                         ▼
-//!        dead letters           responses + history changes + offsets, one transaction
+//!  turns ──▶ ingest ──▶ history: recall ──▶ gate ──┬── no ──────────────────────────────────────────┐
+//!  (log)      │            ▲                      └── yes ─▶ embedding ─▶ source planning ─┬─ NULL ─┤
+//!             │            │                 ┌─────────────────────────────────────────────┘        │
+//!             │            │                 ├── facts ─┬─▶ query production ─┐                     │
+//!             │            │                 │          └─▶ topic planning ───┴─▶ cross revision    │
+//!             │            │                 │                                          │           │
+//!             │            │                 └── no facts ─┐   ┌────────────────────────┘           │
+//!             │            │                               ▼   ▼                                    │
+//!             │            │                 retrieval, in the order of the plan:                   │
+//!             │            │                 facts, tables, personas, documents                     │
+//!             │            │                                 │                                      │
+//!             │            │                                 ▼                                      │
+//!             │            │                          fact selection ──▶ integration ◀──────────────┘
+//!             │            │                                                  │
+//!             │            │                                             generation
+//!             │            │                                                  │
+//!             │            └──── feedback: history update, eviction ◀─────────┤
+//!             ▼                                                               ▼
+//!        dead letters                 responses + history changes + offsets, one transaction
 //! ```
+
+use std::sync::Arc;
 
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::cross_revision::cross_revision;
-use turnstream_operators::document_retrieval::document_retrieval;
 use turnstream_operators::embedding::embedding;
-use turnstream_operators::fact_retrieval::fact_retrieval;
 use turnstream_operators::fact_selection::fact_selection;
-use turnstream_operators::flow::{Epoch, Finished, Grounded};
+use turnstream_operators::flow::{Epoch, Finished, Grounded, Retrieved};
 use turnstream_operators::gate::gate;
 use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
 use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
 use turnstream_operators::integration::integration;
-use turnstream_operators::persona_retrieval::persona_retrieval;
 use turnstream_operators::query_production::query_production;
 use turnstream_operators::resources::Resources;
+use turnstream_operators::retrieval::{RetrievalConfig, retrieval};
+use turnstream_operators::source_planning::source_planning;
 use turnstream_operators::topic_planning::topic_planning;
+use turnstream_schemas::Demand;
 
 use crate::parts::Parts;
 
@@ -46,6 +54,12 @@ pub fn dialogue<'scope>(
     means: &Resources,
 ) -> StreamVec<'scope, Epoch, Finished> {
     let config = parts.config.as_ref().clone();
+    let of_sources = RetrievalConfig {
+        facts: config.fact_retrieval,
+        tables: config.table_retrieval,
+        personas: config.persona_retrieval,
+        documents: config.document_retrieval,
+    };
     let (rules, late) = (parts.rules(), parts.count_late_answers());
     let keeping = parts.keeping(means);
     let scope = inputs.scope();
@@ -59,16 +73,20 @@ pub fn dialogue<'scope>(
         after_draft(gated, config.gate.clone(), config.generation.clone(), means);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let (embedded, embedding_faults) = embedding(yes, config.embedding, means);
-    let queried = query_production(embedded.clone(), config.query_production, means);
-    let planned = topic_planning(embedded, config.topic_planning, means);
+    let (planned, planning_faults) = source_planning(embedded, config.source_planning, means);
+    let (asking, null) = planned.branch(|_, turn| turn.plan.0.is_empty());
+    // What is demanded is asked of the graph alone.
+    let sources = Arc::clone(&means.sources);
+    let (elsewhere, of_facts) = asking.branch(move |_, turn| sources.have_facts(&turn.plan));
+    let queried = query_production(of_facts.clone(), config.query_production, means);
+    let planned = topic_planning(of_facts, config.topic_planning, means);
     let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
-    let (retrieved, retrieval_faults) = fact_retrieval(demanded, config.fact_retrieval, means);
-    let (retrieved, persona_faults) = persona_retrieval(retrieved, config.persona_retrieval, means);
-    let (retrieved, document_faults) =
-        document_retrieval(retrieved, config.document_retrieval, means);
+    let undemanded = elsewhere.map(|turn| Retrieved::unasked(turn, Demand::default()));
+    let demanded = demanded.map(Retrieved::from).concat(undemanded);
+    let (retrieved, retrieval_faults) = retrieval(demanded, of_sources, means);
     let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, means);
     let (unneeded, needed) = retrieved.branch(|_, turn| turn.turn.gate.retrieve);
-    let no = no.concat(unneeded.map(|turn| turn.turn));
+    let no = no.concat(null).concat(unneeded.map(|turn| turn.turn));
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, means);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (integrated, integration_faults) = integration(grounded, config.integration, means);
@@ -79,10 +97,9 @@ pub fn dialogue<'scope>(
         gate_faults,
         draft_faults,
         embedding_faults,
+        planning_faults,
         demand_faults,
         retrieval_faults,
-        persona_faults,
-        document_faults,
         later_faults,
         selection_faults,
         integration_faults,

@@ -51,6 +51,7 @@ pub mod meaning;
 pub mod metrics;
 pub mod model;
 pub mod parts;
+pub mod tables;
 pub mod tally;
 pub mod views;
 pub mod worker;

@@ -17,12 +17,14 @@ use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_operators::model::{Embed, Listener, Score};
 use turnstream_operators::prompted::{LanguageModels, PromptError, Prompts};
 use turnstream_operators::resources::Resources;
+use turnstream_operators::sources::{SourceConfig, SourceKind, Sources, SourcesError};
 use turnstream_operators::stage::{Clock, OnFailure};
+use turnstream_operators::tables::Tables;
 use turnstream_operators::timers::Timers;
 use turnstream_schemas::Stage;
 
 use crate::config::Config;
-use crate::documents::{Documents, DocumentsError};
+use crate::documents::{self, Documents, DocumentsError};
 use crate::knowledge::{self, KnowledgeError};
 use crate::log::Topic;
 use crate::meaning::{Meaning, MeaningError};
@@ -32,6 +34,7 @@ use crate::model::attention::AttentionError;
 use crate::model::gate::GateError;
 use crate::model::language::{self, AnswerFiles, LanguageModelError};
 use crate::model::{self, ModelError, Started};
+use crate::tables::{self, TableError};
 
 /// What a dataflow is built from: shared by all workers of a process.
 #[derive(Clone)]
@@ -40,6 +43,10 @@ pub struct Parts {
     pub config: Arc<Config>,
     /// The graph.
     pub graph: Arc<Graph>,
+    /// The sources that turns can ask.
+    pub sources: Arc<Sources>,
+    /// The rows of those that are tables.
+    pub tables: Arc<Tables>,
     /// The documents, where there are any.
     pub documents: Option<Arc<dyn SearchDocuments>>,
     /// How far the live knowledge differs from the graph; counted by the first worker.
@@ -99,6 +106,30 @@ pub enum PartsError {
     Meaning(#[from] MeaningError),
 }
 
+/// Why the sources that are configured cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SourcesUnusable {
+    /// They have no order.
+    #[error(transparent)]
+    Sources(#[from] SourcesError),
+    /// The documents.
+    #[error(transparent)]
+    Documents(#[from] DocumentsError),
+    /// The rows of a table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// The sources where none are configured: the graph, the sentences that turns bring about their users,
+/// and the documents, where there are any.
+fn implied(documents: bool) -> Sources {
+    let mut kinds = vec![("graph", SourceKind::Graph), ("persona", SourceKind::UserPersona)];
+    kinds.extend(documents.then_some((documents::SOURCE, SourceKind::Documents)));
+    let config = kinds.into_iter().map(|(name, kind)| (name.to_owned(), SourceConfig::of(kind)));
+    // They depend on nothing, and are one of each kind.
+    Sources::new(&config.collect()).unwrap_or_default()
+}
+
 impl Parts {
     /// The parts of a live engine: the graph and the models that the configuration names, the
     /// English words, the cache of histories in memory, and everything published.
@@ -141,6 +172,8 @@ impl Parts {
         Self {
             config: Arc::new(config),
             graph,
+            sources: Arc::new(implied(false)),
+            tables: Arc::default(),
             documents: None,
             live: Arc::default(),
             language_models: LanguageModels::new(),
@@ -175,11 +208,24 @@ impl Parts {
         Ok((self, recording))
     }
 
-    /// The same with the documents that the configuration names, where it names any.
+    /// The same with the sources that the configuration names: the rows of its tables, and the documents,
+    /// where it names any.
     ///
     /// # Errors
     /// They cannot be opened.
-    pub fn with_documents(mut self) -> Result<Self, DocumentsError> {
+    pub fn with_sources(mut self) -> Result<Self, SourcesUnusable> {
+        self = self.with_documents()?;
+        let config = &self.config.sources;
+        let sources = match config.is_empty() {
+            true => implied(self.documents.is_some()),
+            false => Sources::new(config)?,
+        };
+        self.tables = Arc::new(tables::open(config)?);
+        self.sources = Arc::new(sources);
+        Ok(self)
+    }
+
+    fn with_documents(mut self) -> Result<Self, DocumentsError> {
         let config = &self.config.documents;
         if let Some(folder) = &config.directory {
             let documents = Documents::open(folder, config)?;
@@ -246,6 +292,8 @@ impl Parts {
     pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
         Resources {
             knowledge,
+            sources: Arc::clone(&self.sources),
+            tables: Arc::clone(&self.tables),
             documents: self.documents.clone(),
             clock,
             observer: self.metrics.stage_observer(),

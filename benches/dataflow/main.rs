@@ -28,12 +28,9 @@ use turnstream::config::Config;
 use turnstream::engine::{Ends, serve};
 use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
-use turnstream::metrics::Metrics;
 use turnstream::parts::Parts;
 use turnstream::worker::{Inlets, Workers};
 use turnstream_operators::generation::Generator;
-use turnstream_operators::history::ResponseSource;
-use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Speaker;
@@ -104,27 +101,7 @@ fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
     config.gate.threshold = threshold;
-    Parts {
-        config: Arc::new(config),
-        graph: Arc::clone(graph),
-        documents: None,
-        meaning: turnstream::meaning::Meaning::none(),
-        live: Arc::default(),
-        language_models: turnstream_operators::prompted::LanguageModels::new(),
-        prompts: turnstream_operators::prompted::Prompts::default(),
-        listener: None,
-        embed: None,
-        gate: None,
-        attention: None,
-        score: None,
-        cache: Arc::<MemoryCache>::default(),
-        metrics: Metrics::default(),
-        source: ResponseSource::Live,
-        publish_changes: true,
-        timings: false,
-        topic: Topic::Turns.name().into(),
-        late_answers: Arc::default(),
-    }
+    Parts { timings: false, ..Parts::with_graph(config, Arc::clone(graph)) }
 }
 
 /// One pass of the workers over the batches.

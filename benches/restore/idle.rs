@@ -8,12 +8,9 @@ use turnstream::cache::DiskCache;
 use turnstream::commit::Report;
 use turnstream::config::Config;
 use turnstream::log::Topic;
-use turnstream::metrics::Metrics;
 use turnstream::parts::Parts;
 use turnstream::worker::{Inlets, Workers};
 use turnstream_operators::generation::Generator;
-use turnstream_operators::history::ResponseSource;
-use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::{Input, InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Response;
@@ -31,27 +28,8 @@ pub(crate) fn parts() -> Parts {
     config.generation.generator = Generator::None;
     config.gate.threshold = 1.0;
     let nothing = [ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)];
-    Parts {
-        config: Arc::new(config),
-        graph: Arc::new(Graph::from_facts(nothing)),
-        documents: None,
-        meaning: turnstream::meaning::Meaning::none(),
-        live: Arc::default(),
-        language_models: turnstream_operators::prompted::LanguageModels::new(),
-        prompts: turnstream_operators::prompted::Prompts::default(),
-        listener: None,
-        embed: None,
-        gate: None,
-        attention: None,
-        score: None,
-        metrics: Metrics::default(),
-        cache: Arc::<MemoryCache>::default(),
-        source: ResponseSource::Live,
-        publish_changes: true,
-        timings: false,
-        topic: Topic::Turns.name().into(),
-        late_answers: Arc::default(),
-    }
+    let graph = Arc::new(Graph::from_facts(nothing));
+    Parts { timings: false, ..Parts::with_graph(config, graph) }
 }
 
 /// Workers with a client.

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
 use timely::dataflow::operators::Concat;
+use timely::dataflow::operators::vec::Map;
 
 use super::*;
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, fact_selection};
-use crate::flow::Grounded;
+use crate::flow::{Grounded, Retrieved};
 use crate::query_production::{QueryProductionConfig, query_production};
 use crate::testing::{graph, resources, run_dataflow, scene};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
@@ -36,7 +37,8 @@ fn grounded(forms: [Form; 5]) -> Grounded {
         let config = CrossRevisionConfig { form: revision, ..Default::default() };
         let (demanded, demand_faults) = cross_revision(queried, planned, config, &means);
         let config = FactRetrievalConfig { form: retrieval, ..Default::default() };
-        let (retrieved, retrieval_faults) = fact_retrieval(demanded, config, &means);
+        let (retrieved, retrieval_faults) =
+            fact_retrieval(demanded.map(Retrieved::from), config, &means);
         let config = FactSelectionConfig { form: selection, ..Default::default() };
         let (selected, selection_faults) = fact_selection(retrieved, config, &means);
         (selected, demand_faults.concat(retrieval_faults).concat(selection_faults))

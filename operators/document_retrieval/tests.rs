@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::documents::Chunk;
 use crate::flow::Embedded;
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{asking_source, graph, resources, run_dataflow, scene};
 
 /// Documents that answer from a table; the engine's own are tested where they are, in `src`.
 struct Table {
@@ -83,7 +83,7 @@ fn found(lines: &[&str], embedding: bool, config: &DocumentRetrievalConfig) -> V
         dialogue: Arc::from([0.0_f32, 1.0]),
         utterance: Some(Arc::from([1.0_f32, 0.0])),
     });
-    let passages = retrieve(&turn, &table(), config).unwrap();
+    let passages = retrieve(&turn, &"documents".into(), &[], &table(), config).unwrap();
     passages.into_iter().map(|passage| (passage.id.0, passage.relevance.get())).collect()
 }
 
@@ -113,7 +113,8 @@ fn words_and_meaning_are_weighed() {
 #[test]
 fn dense_without_an_embedding_says_what_to_do() {
     let config = DocumentRetrievalConfig { form: SearchForm::Dense, ..Default::default() };
-    let error = retrieve(&scene(&["u: parking?"], &graph("")), &table(), &config).unwrap_err();
+    let turn = scene(&["u: parking?"], &graph(""));
+    let error = retrieve(&turn, &"documents".into(), &[], &table(), &config).unwrap_err();
     assert!(error.to_string().contains("document_retrieval.form"), "{error}");
 }
 
@@ -142,7 +143,7 @@ fn bounds_hold() {
 
 fn retrieved(line: &str) -> Retrieved {
     let (turn, demand) = (scene(&[line], &graph("")), turnstream_schemas::Demand::default());
-    Retrieved { turn, demand, candidates: crate::flow::Candidates::default() }
+    asking_source(Retrieved::unasked(turn, demand), "documents")
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Passages of documents among the evidence: which are selected, and where they stand.
+//! Passages of documents and rows of tables among the evidence: which are selected, and where they
+//! stand.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +7,21 @@ use turnstream_schemas::Evidence;
 
 use super::FactSelectionConfig;
 use crate::terms::terms;
+
+/// Rows and passages as one list: each in its own order, of two the more relevant first, a row before
+/// a passage that is no more relevant.
+pub(super) fn merged(rows: &[Evidence], passages: &[Evidence]) -> Vec<Evidence> {
+    let (mut rows, mut passages) = (rows.iter().peekable(), passages.iter().peekable());
+    std::iter::from_fn(|| match (rows.peek(), passages.peek()) {
+        (Some(row), Some(passage)) if passage.relevance.get() > row.relevance.get() => {
+            passages.next()
+        }
+        (Some(_), _) => rows.next(),
+        (None, _) => passages.next(),
+    })
+    .cloned()
+    .collect()
+}
 
 /// Joins the facts of a turn (selected ones first) and its passages (by falling relevance):
 /// selected evidence first, and among it passages before facts where the best of them is relevant
@@ -74,6 +90,7 @@ mod tests {
                 by_meaning: None,
             }),
             persona: None,
+            row: None,
             relevance: Score::new(relevance),
             consistency: None,
             attention: None,

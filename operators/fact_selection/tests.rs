@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use turnstream_schemas::{EvidenceId, EvidenceSet, Score};
 
 use super::*;
+use crate::testing::document;
 
 fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
     let parts: Vec<String> = fact.split_whitespace().map(|part| part.replace('_', " ")).collect();
@@ -21,6 +22,7 @@ fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
         relevance: Score::new(relevance),
         document: None,
         persona: None,
+        row: None,
         consistency: None,
         attention: None,
         selected: false,
@@ -38,7 +40,7 @@ fn sentence(id: &str) -> Evidence {
 fn a_persona_stands_behind_what_else_is_selected() {
     let unlikely = ("tea IsA drink", 0.1);
     let mut found = candidates(&[("coffee Causes insomnia", 0.5)], &[unlikely]);
-    found.persona = Some(vec![sentence("one"), sentence("two")]);
+    found.persona = vec![sentence("one"), sentence("two")];
     let config = FactSelectionConfig::default();
     for evidence in [select(&found, &config), most_relevant(&found, &config)] {
         let told: Vec<_> = evidence.iter().map(|it| (&*it.id.0, it.selected)).collect();
@@ -51,16 +53,18 @@ fn a_persona_stands_behind_what_else_is_selected() {
 }
 
 #[test]
-fn the_plan_names_a_persona_that_was_asked_between_facts_and_documents() {
-    let names = |candidates: &Candidates| {
-        sources(candidates).0.into_iter().map(|source| source.0).collect::<Vec<_>>()
+fn rows_stand_among_passages_by_relevance() {
+    let passage = |id: &str, relevance| document("documents", id, id, relevance);
+    let row = |id: &str, relevance| document("goods", id, id, relevance);
+    let found = Candidates {
+        rows: vec![row("lamp", 0.5), row("chair", 0.3)],
+        // Not by relevance: the first one fits a sentence of a persona.
+        passages: vec![passage("boat", 0.4), passage("sail", 0.9), passage("rope", 0.3)],
+        ..Candidates::default()
     };
-    let mut found = candidates(&[("coffee Causes insomnia", 0.5)], &[("tea IsA drink", 0.1)]);
-    found.passages = vec![Evidence { source: "documents".into(), ..sentence("passage") }];
-    assert_eq!(names(&found), ["test", "documents"]);
-    found.persona = Some(vec![]);
-    assert_eq!(names(&found), ["test", "persona", "documents"], "asked, and found nothing");
-    assert_eq!(names(&Candidates::default()), [""; 0]);
+    let config = FactSelectionConfig { max_passages_selected: 4, ..Default::default() };
+    let told: Vec<String> = select(&found, &config).into_iter().map(|it| it.id.0).collect();
+    assert_eq!(told, ["lamp", "boat", "sail", "chair", "rope"]);
 }
 
 fn candidates(foreseen: &[(&str, f64)], unforeseen: &[(&str, f64)]) -> Candidates {
@@ -70,8 +74,7 @@ fn candidates(foreseen: &[(&str, f64)], unforeseen: &[(&str, f64)]) -> Candidate
     Candidates {
         foreseen: all(EvidenceSet::Foreseen, foreseen),
         unforeseen: all(EvidenceSet::Unforeseen, unforeseen),
-        persona: None,
-        passages: Vec::new(),
+        ..Candidates::default()
     }
 }
 
@@ -179,8 +182,6 @@ fn a_failed_selection_takes_the_most_relevant_as_they_stand() {
     let kept = most_relevant(&found, &config);
     let told: Vec<(&str, bool)> = kept.iter().map(|e| (e.id.as_str(), e.selected)).collect();
     assert_eq!(told, [("tea IsA drink", true), ("tea HasA leaf", true), ("tea HasA milk", false)]);
-    assert_eq!(sources(&found), Plan(vec!["test".into()]));
-    assert_eq!(sources(&Candidates::default()), Plan::default());
 }
 
 /// Facts over a few words, so that repeats are frequent.
@@ -203,8 +204,7 @@ proptest! {
         let found = Candidates {
             foreseen: all(EvidenceSet::Foreseen, &foreseen),
             unforeseen: all(EvidenceSet::Unforeseen, &unforeseen),
-            persona: None,
-            passages: Vec::new(),
+            ..Candidates::default()
         };
         let config = FactSelectionConfig::default();
         let kept = select(&found, &config);

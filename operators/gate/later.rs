@@ -82,14 +82,7 @@ struct Read {
 /// The texts of the most relevant evidence, whichever source it is of; ties in the order of the
 /// sources.
 fn most_relevant(turn: &Retrieved) -> Vec<Arc<str>> {
-    let candidates = &turn.candidates;
-    let mut all: Vec<&Evidence> = candidates
-        .foreseen
-        .iter()
-        .chain(&candidates.unforeseen)
-        .chain(candidates.persona.iter().flatten())
-        .chain(&candidates.passages)
-        .collect();
+    let mut all: Vec<&Evidence> = turn.candidates.iter().collect();
     all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
     all.into_iter().take(MAX_READ).map(|evidence| Arc::from(evidence.text.as_str())).collect()
 }

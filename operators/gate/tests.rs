@@ -265,13 +265,14 @@ fn after_retrieval_the_model_reads_what_was_found() {
             fact: None,
             document: None,
             persona: None,
+            row: None,
             relevance: Score::new(0.5),
             consistency: None,
             attention: None,
             selected: false,
         };
         let candidates = Candidates { passages: vec![evidence], ..Candidates::default() };
-        Retrieved { turn: passed[0].clone(), demand: Demand::default(), candidates }
+        Retrieved { candidates, ..Retrieved::unasked(passed[0].clone(), Demand::default()) }
     };
     let turns = vec![found("coffee is bitter"), found("coffee is black")];
     let (weighed, failed) = run_dataflow(turns, move |turns| {

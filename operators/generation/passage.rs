@@ -1,5 +1,5 @@
-//! What the realiser says of documents: the sentence of a passage that answers best, in the
-//! document's own words, with the title as its source.
+//! What the realiser says of documents and tables: the sentence of a passage that answers best, in the
+//! document's own words, with the title as its source; or the columns of a row that are asked for.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,19 @@ use turnstream_schemas::{Evidence, Speaker};
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::realiser::Realised;
+use super::row;
 use crate::flow::Grounded;
 use crate::language::{Lexicon, has_han};
 use crate::terms::terms;
 
-/// Quotes the first selected passage that has something new to say, where a passage leads the
+/// Quotes the first selected passage or row that has something new to say, where one leads the
 /// selected evidence; `None` where a fact leads, or nothing fits the bound of `most_bytes`.
 pub(super) fn quote(turn: &Grounded, most_bytes: u32) -> Option<Realised> {
     let selected: Vec<&Evidence> =
         turn.evidence.iter().take_while(|evidence| evidence.selected).collect();
-    selected.first()?.document.as_ref()?;
+    if selected.first().is_none_or(|first| first.document.is_none() && first.row.is_none()) {
+        return None;
+    }
     let asked: BTreeSet<String> = terms(turn.turn.context.query()).into_iter().collect();
     let told: Vec<&str> = turn
         .turn
@@ -27,6 +30,11 @@ pub(super) fn quote(turn: &Grounded, most_bytes: u32) -> Option<Realised> {
         .map(|utterance| &*utterance.text)
         .collect();
     selected.into_iter().find_map(|evidence| {
+        if let Some(row) = &evidence.row {
+            let text = row::said(row, &asked, turn.turn.context.lexicon())
+                .filter(|text| text.len() <= most_bytes as usize)?;
+            return Some(Realised { text, mean_relevance: Some(evidence.relevance.get()) });
+        }
         let passage = evidence.document.as_ref()?;
         let fits = |sentence: &&str| {
             sentence.len() <= most_bytes as usize

@@ -37,6 +37,7 @@ fn evidence(fact: &str, relevance: f64) -> Evidence {
         relevance: Score::new(relevance),
         document: None,
         persona: None,
+        row: None,
         consistency: None,
         attention: None,
         selected: true,
@@ -178,7 +179,8 @@ fn the_no_op_generator_says_nothing() {
 }
 
 fn sentence(describes: Speaker, text: &str) -> Evidence {
-    let persona = PersonaSentence { describes, place: 1, by_words: None, by_meaning: None };
+    let persona =
+        PersonaSentence { describes, place: 1, by_words: None, by_meaning: None, given: None };
     let (set, fact) = (None, None);
     Evidence { set, fact, persona: Some(persona), text: text.to_owned(), ..evidence("a B c", 0.9) }
 }

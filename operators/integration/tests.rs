@@ -70,6 +70,7 @@ fn evidence(text: &str, selected: bool) -> Evidence {
             by_meaning: None,
         }),
         persona: None,
+        row: None,
         relevance: Score::new(0.5),
         consistency: None,
         attention: None,

@@ -19,9 +19,9 @@ pub struct Pairs {
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors<'v> {
     /// Of questions.
-    pub questions: &'v [Vec<f32>],
+    pub questions: &'v [&'v [f32]],
     /// Of knowledge.
-    pub knowledge: &'v [Vec<f32>],
+    pub knowledge: &'v [&'v [f32]],
 }
 
 /// The question that a sentence makes with a dialogue: P_i + D.
@@ -48,7 +48,7 @@ impl Pairs {
                 scores.push(match vectors {
                     None => by_words,
                     Some(vectors) => {
-                        let (asked, answer) = (&vectors.questions[i], &vectors.knowledge[j]);
+                        let (asked, answer) = (vectors.questions[i], vectors.knowledge[j]);
                         let products = asked.iter().zip(answer).map(|(a, b)| f64::from(a * b));
                         let cosine = products.sum::<f64>().clamp(0.0, 1.0);
                         word_share * by_words + (1.0 - word_share) * cosine
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn vectors_have_their_share() {
         let vectors = Vectors {
-            questions: &[vec![1.0, 0.0]],
-            knowledge: &[vec![0.6, 0.8], vec![-1.0, 0.0], vec![1.0, 0.0]],
+            questions: &[&[1.0, 0.0]],
+            knowledge: &[&[0.6, 0.8], &[-1.0, 0.0], &[1.0, 0.0]],
         };
         let (asked, knowledge) = (texts(&["lake"]), texts(&["lake", "lake", "hill"]));
         let by_words = Pairs::score(&asked, &knowledge, None, 0.25).given(0)[0];

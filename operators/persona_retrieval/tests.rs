@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use turnstream_schemas::{Demand, Turn};
 
 use super::*;
-use crate::flow::{Candidates, RequestId};
+use crate::flow::RequestId;
 use crate::model::encoder::{EncodeError, Encoded};
 use crate::model::{Busy, CallError, Model, Reply};
-use crate::stage::{Passage, StageObserver};
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::sources::{SourceConfig, SourceKind};
+use crate::stage::{Observer, Passage, StageObserver};
+use crate::testing::{
+    asking_source, document, graph, resources, run_dataflow, scene, test_sources,
+};
 
 /// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
 struct Counting;
@@ -94,7 +97,18 @@ fn said(
         dialogue: dialogue.into(),
         utterance: utterance.map(Into::into),
     });
-    Retrieved { turn, demand: Demand::default(), candidates: Candidates::default() }
+    asking_source(Retrieved::unasked(turn, Demand::default()), "persona")
+}
+
+/// What the stage finds for the turn that asks it.
+fn sought(
+    turn: &Retrieved,
+    encoder: Option<&dyn Encoder>,
+    config: &PersonaRetrievalConfig,
+) -> Result<Vec<Evidence>, Fault> {
+    let sources = test_sources();
+    let persona = Persona::asked(turn, &sources).expect("it asks a persona");
+    retrieve(&turn.turn, &persona, encoder, config).map(|found| found.sentences)
 }
 
 const SEA: [f32; 2] = [1.0, 0.0];
@@ -105,7 +119,7 @@ fn places(found: &[Evidence]) -> Vec<u32> {
 }
 
 fn by_words(text: &str, persona: &[&str], config: &PersonaRetrievalConfig) -> Vec<u32> {
-    places(&retrieve(&said(text, persona, None).turn, None, config).expect("found"))
+    places(&sought(&said(text, persona, None), None, config).expect("found"))
 }
 
 #[test]
@@ -124,7 +138,7 @@ fn words_are_looked_for_in_both_languages() {
 #[test]
 fn equal_sentences_stand_as_in_the_turn_and_are_found_once() {
     let persona = ["I like tea.", "You like tea.", "", "I like tea. "];
-    let found = retrieve(&said("Tea?", &persona, None).turn, None, &bm25()).expect("found");
+    let found = sought(&said("Tea?", &persona, None), None, &bm25()).expect("found");
     assert_eq!(places(&found), [1, 2]);
     assert_eq!(found[0].relevance, found[1].relevance);
     let told: Vec<(&str, &str)> = found.iter().map(|it| (&*it.id.0, &*it.text)).collect();
@@ -138,9 +152,9 @@ fn equal_sentences_stand_as_in_the_turn_and_are_found_once() {
 #[test]
 fn words_and_meaning_are_weighed() {
     let persona = ["I sail.", "I bake. I sail.", "I know bread."];
-    let turn = said("Do you know the ocean?", &persona, Some((BREAD, Some(SEA)))).turn;
+    let turn = said("Do you know the ocean?", &persona, Some((BREAD, Some(SEA))));
     let found =
-        |config: &PersonaRetrievalConfig| retrieve(&turn, Some(&Counting), config).expect("found");
+        |config: &PersonaRetrievalConfig| sought(&turn, Some(&Counting), config).expect("found");
     let half = 0.5_f64.sqrt();
     let dense =
         PersonaRetrievalConfig { form: SearchForm::Dense, dialogue_share: 0.25, ..config() };
@@ -163,8 +177,8 @@ fn words_and_meaning_are_weighed() {
 #[test]
 fn an_utterance_that_says_nothing_is_searched_by_the_dialogue() {
     let persona = ["I sail.", "I bake bread."];
-    let turn = said("And you?", &persona, Some((BREAD, None))).turn;
-    let found = retrieve(&turn, Some(&Counting), &config()).expect("found");
+    let turn = said("And you?", &persona, Some((BREAD, None)));
+    let found = sought(&turn, Some(&Counting), &config()).expect("found");
     assert_eq!(places(&found), [2]);
 }
 
@@ -180,8 +194,9 @@ fn bounds_hold() {
     assert_eq!(by_words("tea?", &persona, &first).iter().max(), Some(&2));
     let short = PersonaRetrievalConfig { max_sentence_bytes: 12, max_sentences: 9, ..bm25() };
     assert!(!by_words("tea?", &persona, &short).contains(&4));
-    let turn = said("tea?", &persona, None).turn;
-    let passed_over = |config| looked_at(&turn, config).passed_over;
+    let (turn, sources) = (said("tea?", &persona, None), test_sources());
+    let asked = Persona::asked(&turn, &sources).expect("it asks a persona");
+    let passed_over = |config| asked.looked_at(config).passed_over;
     assert_eq!([&bm25(), &first, &short].map(passed_over), [0, 2, 1]);
     for wrong in [
         PersonaRetrievalConfig { word_share: 1.5, ..config() },
@@ -236,6 +251,16 @@ fn run(
     config: &PersonaRetrievalConfig,
     reached: Reached,
 ) -> (Vec<Retrieved>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
+    run_with(turns, config, reached, test_sources())
+}
+
+/// The same with these sources.
+fn run_with(
+    turns: Vec<Retrieved>,
+    config: &PersonaRetrievalConfig,
+    reached: Reached,
+    sources: Sources,
+) -> (Vec<Retrieved>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
     let (model, counts) = (Arc::new(Elsewhere::default()), Arc::new(Counts::default()));
     let (asked, counted, config) = (Arc::clone(&model), Arc::clone(&counts), config.clone());
     let (mut out, faults) = run_dataflow(turns, move |turns| {
@@ -243,7 +268,8 @@ fn run(
             (reached == Reached::InPlace).then(|| Arc::new(Counting) as _);
         let embed = (reached == Reached::Elsewhere).then(|| Arc::clone(&model) as _);
         let observer = Observer::new(Arc::clone(&counts) as _);
-        let resources = Resources { embed, encoder, observer, ..resources(&graph("")) };
+        let sources = Arc::new(sources.clone());
+        let resources = Resources { sources, embed, encoder, observer, ..resources(&graph("")) };
         // As `history` does when it hands a turn down.
         resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
         persona_retrieval(turns, config.clone(), &resources)
@@ -267,25 +293,11 @@ fn in_place_and_asked_the_same_is_found() {
             assert_eq!(asked, vec![PERSONA.map(str::to_owned).to_vec(); usize::from(is_asked)]);
             let turn = out.pop().expect("a turn");
             assert!(turn.turn.progress.degraded.is_empty());
-            turn.candidates.persona.expect("it was asked")
+            turn.candidates.persona
         });
         assert_eq!(places(&here)[0], 2, "{form:?}");
         assert_eq!(here, there, "{form:?}");
     }
-}
-
-#[test]
-fn turns_without_a_persona_pass_by() {
-    for reached in [Reached::Nowhere, Reached::InPlace, Reached::Elsewhere] {
-        let turns = vec![said("a", &[], Some((SEA, None))), said("b", &[" "], Some((SEA, None)))];
-        let (out, faults, asked, counts) = run(turns, &config(), reached);
-        assert_eq!((out.len(), faults.len(), asked.len()), (2, 0, 0));
-        assert!(out.iter().all(|turn| turn.candidates.persona.is_none()));
-        assert_eq!(counts.entered.load(Ordering::Relaxed), 0, "the stage did not see them");
-    }
-    let off = PersonaRetrievalConfig { enabled: false, ..config() };
-    let (out, _, _, _) = run(vec![said("bread", &PERSONA, None)], &off, Reached::InPlace);
-    assert!(out[0].candidates.persona.is_none());
 }
 
 #[test]
@@ -303,7 +315,7 @@ fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
             assert_eq!(faults.len(), dead, "{reached:?}, {on_failure:?}");
             let found = out.first().map(|turn| {
                 assert_eq!(turn.turn.progress.degraded, [STAGE]);
-                places(turn.candidates.persona.as_ref().expect("it was asked"))
+                places(&turn.candidates.persona)
             });
             assert_eq!(found, left, "{reached:?}, {on_failure:?}");
         }
@@ -315,13 +327,13 @@ fn without_vectors_words_decide_unless_meaning_is_to() {
     for reached in [Reached::Nowhere, Reached::InPlace, Reached::Elsewhere] {
         let turn = said("bread", &PERSONA, None);
         let (out, _, asked, _) = run(vec![turn.clone()], &config(), reached);
-        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [2]);
+        assert_eq!(places(&out[0].candidates.persona), [2]);
         assert!(out[0].turn.progress.degraded.is_empty() && asked.is_empty());
         let dense = PersonaRetrievalConfig { form: SearchForm::Dense, ..config() };
         let (out, _, _, _) = run(vec![turn.clone()], &dense, reached);
         assert_eq!(out[0].turn.progress.degraded, [STAGE]);
-        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [2]);
-        let error = retrieve(&turn.turn, None, &dense).unwrap_err().to_string();
+        assert_eq!(places(&out[0].candidates.persona), [2]);
+        let error = sought(&turn, None, &dense).unwrap_err().to_string();
         assert!(error.contains("persona_retrieval.form"), "{error}");
     }
 }
@@ -332,7 +344,81 @@ fn what_exceeds_the_bounds_is_counted() {
     for reached in [Reached::InPlace, Reached::Elsewhere] {
         let turn = said("bread", &PERSONA, Some((BREAD, Some(BREAD))));
         let (out, _, _, counts) = run(vec![turn], &few, reached);
-        assert_eq!(places(out[0].candidates.persona.as_ref().expect("asked")), [0; 0]);
+        assert_eq!(places(&out[0].candidates.persona), [0; 0]);
         assert_eq!(counts.passed_over.load(Ordering::Relaxed), 1, "{reached:?}");
     }
+}
+
+/// A turn that asks a persona of who answers, behind documents that gave these passages.
+fn behind(
+    text: &str,
+    persona: &[&str],
+    passages: &[(&str, f64)],
+    directions: Option<([f32; 2], Option<[f32; 2]>)>,
+) -> (Retrieved, Sources) {
+    let mut turn = said(text, persona, directions);
+    let passage = |(text, relevance): &(&str, f64)| document("documents", text, text, *relevance);
+    turn.candidates.passages = passages.iter().map(passage).collect();
+    let depends_on = vec!["documents".to_owned()];
+    let about = SourceConfig { depends_on, ..SourceConfig::of(SourceKind::BotPersona) };
+    let documents = SourceConfig::of(SourceKind::Documents);
+    let config = [("persona".to_owned(), about), ("documents".to_owned(), documents)];
+    (turn, Sources::new(&config.into()).expect("sources"))
+}
+
+/// PK-ICR by hand: each question joins a sentence with the utterance, and the vectors of a question and of a
+/// passage are (sea, bread) as counted.
+#[test]
+fn behind_documents_a_sentence_is_paired_with_what_they_gave() {
+    let persona = ["I sail.", "I bake."];
+    let passages = [("Flour is dear.", 0.9), ("The sea is calm, sail.", 0.2), ("bread", 0.1)];
+    for reached in [Reached::InPlace, Reached::Elsewhere] {
+        let (turn, sources) = behind("What now, sail?", &persona, &passages, Some((SEA, None)));
+        let config = PersonaRetrievalConfig { word_share: 0.0, ..config() };
+        let (mut out, faults, asked, _) = run_with(vec![turn], &config, reached, sources);
+        assert!(faults.is_empty(), "{faults:?}");
+        let expected = ["I sail. What now, sail?", "I bake. What now, sail?"];
+        let expected: Vec<&str> =
+            expected.into_iter().chain(passages.map(|(text, _)| text)).collect();
+        assert_eq!(asked, vec![expected; usize::from(reached == Reached::Elsewhere)]);
+        let candidates = out.pop().expect("a turn").candidates;
+        // sail and sail against sea and sail: 1. bake and sail against bread: 0.71.
+        assert_eq!(places(&candidates.persona), [1]);
+        let sentence = candidates.persona[0].persona.as_ref().expect("a sentence");
+        let knowledge = EvidenceId("The sea is calm, sail.".to_owned());
+        assert_eq!((sentence.describes, &sentence.given), (Speaker::System, &Some(knowledge)));
+        assert!((candidates.persona[0].relevance.get() - 1.0).abs() < 1e-6);
+        let order: Vec<&str> = candidates.passages.iter().map(|it| &*it.text).collect();
+        assert_eq!(order, ["The sea is calm, sail.", "Flour is dear.", "bread"], "its own first");
+    }
+}
+
+#[test]
+fn a_sentence_that_fits_no_knowledge_is_not_accepted() {
+    let passages = [("Stamps show birds.", 0.9)];
+    for (min_pair_score, found) in [(0.5, 0), (0.0, 1)] {
+        let (turn, sources) = behind("And now?", &["I sail."], &passages, None);
+        let config = PersonaRetrievalConfig { min_pair_score, ..bm25() };
+        let (out, _, _, _) = run_with(vec![turn], &config, Reached::Nowhere, sources);
+        assert_eq!(out[0].candidates.persona.len(), found, "at {min_pair_score}");
+        assert_eq!(out[0].candidates.passages.len(), 1);
+    }
+    // Where the documents gave nothing, the sentence stands for itself.
+    let (turn, sources) = behind("Do you sail?", &["I sail."], &[], None);
+    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reached::Nowhere, sources);
+    let sentence = out[0].candidates.persona[0].persona.as_ref().expect("a sentence");
+    assert_eq!(sentence.given, None);
+}
+
+#[test]
+fn a_source_has_sentences_of_its_own() {
+    let turn = said("Do you bake bread?", &["I bake bread."], None);
+    let sentences = vec!["I sail.".to_owned(), "We sell bread.".to_owned()];
+    let about = SourceConfig { sentences, ..SourceConfig::of(SourceKind::BotPersona) };
+    let sources = Sources::new(&[("assistant".to_owned(), about)].into()).expect("sources");
+    let turn = asking_source(turn, "assistant");
+    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reached::Nowhere, sources);
+    let [found] = &out[0].candidates.persona[..] else { panic!("one sentence") };
+    let told = (&*found.id.0, found.source.as_str(), &*found.text);
+    assert_eq!(told, ("assistant/2", "assistant", "We sell bread."));
 }

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
-    GateAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
+    GateAnswer, PlanAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
 };
 
 /// Longest piece of an answer that a message repeats, in characters.
@@ -63,6 +63,10 @@ impl Answer for GateAnswer {
             }
         }
     }
+}
+
+impl Answer for PlanAnswer {
+    const THOUGHT: Option<&'static str> = None;
 }
 
 impl Answer for QueriesAnswer {

@@ -37,6 +37,8 @@ shipped! {
     "history", History, "history.txt", Some(include_str!("../prompts/zh/history.txt"));
     "gate", Gate, "gate.txt", Some(include_str!("../prompts/zh/gate.txt"));
     "gate_examples", Gate, "gate_examples.txt", None;
+    "source_planning", SourcePlanning, "source_planning.txt",
+        Some(include_str!("../prompts/zh/source_planning.txt"));
     "query_production", QueryProduction, "query_production.txt",
         Some(include_str!("../prompts/zh/query_production.txt"));
     "query_production_continuation", QueryProduction, "query_production_continuation.txt", None;
@@ -167,7 +169,7 @@ mod tests {
             assert_eq!(thinks, prompts.chinese.think().is_some(), "{}", shipped.name);
         }
         let own = SHIPPED.iter().filter(|shipped| shipped.name == shipped.stage.name()).count();
-        assert_eq!(own, 7, "each stage with a prompted form has its own");
+        assert_eq!(own, 8, "each stage with a prompted form has its own");
     }
 
     #[test]

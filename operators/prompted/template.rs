@@ -33,6 +33,8 @@ pub enum Slot {
     Dialogue,
     /// Earlier exchanges that were recalled.
     Recalled,
+    /// Sources that can be asked, each with what it knows.
+    Sources,
     /// Queries, and the thought behind them.
     Queries,
     /// Topics, and the thought behind them.
@@ -53,9 +55,10 @@ pub enum Slot {
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Dialogue,
         Self::Recalled,
+        Self::Sources,
         Self::Queries,
         Self::Topics,
         Self::Foreseen,
@@ -71,6 +74,7 @@ impl Slot {
         match self {
             Self::Dialogue => "dialogue",
             Self::Recalled => "recalled",
+            Self::Sources => "sources",
             Self::Queries => "queries",
             Self::Topics => "topics",
             Self::Foreseen => "foreseen",
@@ -85,6 +89,7 @@ impl Slot {
     /// The slots that a stage fills; a prompt may have these and must have the first one.
     pub fn of(stage: Stage) -> &'static [Self] {
         match stage {
+            Stage::SourcePlanning => &[Self::Dialogue, Self::Recalled, Self::Sources],
             Stage::CrossRevision => &[Self::Dialogue, Self::Recalled, Self::Queries, Self::Topics],
             Stage::FactSelection => &[
                 Self::Dialogue,

@@ -250,6 +250,7 @@ fn fact(head: &str, set: EvidenceSet) -> Evidence {
         fact: Some(FactStatement { head: head.to_owned(), relation, tail, weight, negated }),
         document: None,
         persona: None,
+        row: None,
         relevance: Score::new(0.5),
         consistency: None,
         attention: None,
@@ -262,7 +263,7 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
     let run = |candidates: Candidates, answer: &'static str| {
         let graph: Arc<Graph> = graph(FACTS);
         let demand = turnstream_schemas::Demand::default();
-        let turn = Retrieved { turn: scene(&LINES, &graph), demand, candidates };
+        let turn = Retrieved { candidates, ..Retrieved::unasked(scene(&LINES, &graph), demand) };
         let config = FactSelectionConfig { form: Form::Prompted, ..Default::default() };
         let (grounded, failed): (Vec<Grounded>, _) = run_dataflow(vec![turn], move |turns| {
             let means = asking(resources(&graph), move |request| {
@@ -278,8 +279,7 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
     let candidates = Candidates {
         foreseen: vec![fact("tea", EvidenceSet::Foreseen), fact("milk", EvidenceSet::Foreseen)],
         unforeseen: vec![fact("gin", EvidenceSet::Unforeseen)],
-        persona: None,
-        passages: Vec::new(),
+        ..Candidates::default()
     };
     let grounded = run(candidates, r#"{"selected": [3, 2, 2, 9, 0]}"#);
     let told: Vec<_> = grounded.evidence.iter().map(|fact| (&*fact.id.0, fact.selected)).collect();

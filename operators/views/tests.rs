@@ -34,6 +34,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
         relevance: Score::new(0.5),
         document: None,
         persona: None,
+        row: None,
         consistency: None,
         attention: None,
         selected,

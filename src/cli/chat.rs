@@ -144,7 +144,7 @@ fn open(args: &Args, config: Config) -> anyhow::Result<(Session, Option<Recordin
         Some(directory) => EmbeddedLog::in_directory(directory, &config.log.embedded)?,
         None => EmbeddedLog::in_memory(&config.log.embedded)?,
     };
-    let parts = Parts::new(config)?.with_documents()?;
+    let parts = Parts::new(config)?.with_sources()?;
     let (mut parts, recording) = parts.with_language_models(&args.answer_files)?;
     let (attention, pieces) = Attention::new();
     for (name, model) in &mut parts.language_models {

@@ -97,7 +97,7 @@ fn config() -> Config {
 /// An engine on an empty log.
 fn served() -> anyhow::Result<Served> {
     let config = config();
-    let parts = Parts::new(config)?.with_documents()?;
+    let parts = Parts::new(config)?.with_sources()?;
     let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
     let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
     Served::start(EmbeddedLog::in_memory(&log)?, parts)

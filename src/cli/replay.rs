@@ -144,7 +144,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (consumer, producer) = jsonl::open(records, &sinks, resume.as_ref())?;
     let ends = Ends::new(consumer, producer);
 
-    let parts = Parts::new(config)?.with_documents()?;
+    let parts = Parts::new(config)?.with_sources()?;
     let (parts, recording) = parts.with_language_models(&args.answer_files)?;
     let parts = Parts {
         source: args.history.into(),

@@ -115,7 +115,7 @@ fn parts(
     metrics: Metrics,
     files: &AnswerFiles,
 ) -> anyhow::Result<(Parts, Option<Recording>)> {
-    Ok(Parts::counted(config, metrics)?.with_documents()?.with_language_models(files)?)
+    Ok(Parts::counted(config, metrics)?.with_sources()?.with_language_models(files)?)
 }
 
 /// Follows the topic of knowledge, where that is configured.

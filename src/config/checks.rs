@@ -10,6 +10,7 @@ use turnstream_operators::form::Refused;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::linking::LinkingConfig;
+use turnstream_operators::sources::{SourceKind, Sources, SourcesError};
 use turnstream_schemas::Stage;
 
 use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
@@ -35,10 +36,13 @@ impl Validate for Config {
             checks.within("linking", |checks| self.gate.linking.validate(checks));
         });
         checks.within("embedding", |checks| stage(checks, &self.embedding.check()));
+        checks.within("source_planning", |checks| stage(checks, &self.source_planning.check()));
+        checks.within("sources", |checks| sources(checks, self));
         checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
         checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
         checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
         checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
+        checks.within("table_retrieval", |checks| stage(checks, &self.table_retrieval.check()));
         checks.within("persona_retrieval", |checks| {
             stage(checks, &self.persona_retrieval.check());
         });
@@ -94,6 +98,24 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
         Err(Refused::Range { key, range, .. }) => {
             checks.problem(key, format!("expected {range}"), "");
         }
+    }
+}
+
+/// Reports what keeps the sources from an order, and documents that are nowhere.
+fn sources(checks: &mut Checks, config: &Config) {
+    if let Err(SourcesError { name, key, reason, remedy }) = Sources::new(&config.sources) {
+        checks.within(&name, |checks| checks.problem(key, reason, remedy));
+    }
+    for (name, source) in &config.sources {
+        let is_there = source.kind != SourceKind::Documents || config.documents.directory.is_some();
+        checks.within(name, |checks| {
+            checks.ensure(
+                is_there,
+                "kind",
+                "there are no documents",
+                "name their folder as documents.directory",
+            );
+        });
     }
 }
 

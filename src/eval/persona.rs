@@ -164,8 +164,13 @@ fn scored(case: &Case, asked: Asked, scoring: &Scoring<'_>) -> Result<Pairs, Enc
         Ok(numbers.chunks_exact(encoder.dimensions()).map(<[f32]>::to_vec).collect())
     };
     let (asked, known) = (encode(&questions)?, encode(&case.knowledge)?);
+    let (asked, known) = (slices(&asked), slices(&known));
     let vectors = Vectors { questions: &asked, knowledge: &known };
     Ok(Pairs::score(&questions, &case.knowledge, Some(vectors), scoring.word_share))
+}
+
+fn slices(vectors: &[Vec<f32>]) -> Vec<&[f32]> {
+    vectors.iter().map(Vec::as_slice).collect()
 }
 
 #[cfg(test)]

@@ -11,16 +11,18 @@ use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
 /// that a model prepares recall for.
-pub(super) const DECIDING: [Stage; 12] = [
+pub(super) const DECIDING: [Stage; 14] = [
     Stage::History,
     Stage::Gate,
     Stage::Embedding,
+    Stage::SourcePlanning,
     Stage::QueryProduction,
     Stage::TopicPlanning,
     Stage::CrossRevision,
     Stage::FactRetrieval,
     Stage::PersonaRetrieval,
     Stage::DocumentRetrieval,
+    Stage::TableRetrieval,
     Stage::FactSelection,
     Stage::Integration,
     Stage::Generation,

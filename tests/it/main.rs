@@ -32,6 +32,7 @@ mod prompted;
 mod replay;
 mod schemas;
 mod scripted_server;
+mod sources;
 mod stalled_encoder;
 mod static_members;
 mod views;

@@ -206,12 +206,13 @@ fn real_dialogues_through_every_prompted_stage_and_every_way_to_fail() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(dialogues) = replay::dialogues(folder.path(), DIALOGUES) else { return };
     let server = ScriptedServer::start(Script::Faulty);
-    let config = with_server("dcrag", &server, "", folder.path());
+    let config =
+        with_server("dcrag", &server, "[source_planning]\nform = \"prompted\"\n", folder.path());
     let text = std::fs::read_to_string(&config).expect("written above");
     let text = text.replace("[gate]\nform = \"always\"", "[gate]\nform = \"prompted\"");
     let mut table: toml::Table = text.parse().expect("TOML");
-    for stage in ["gate", "query_production", "topic_planning", "cross_revision", "fact_selection"]
-    {
+    let planning = ["gate", "source_planning", "query_production", "topic_planning"];
+    for stage in planning.into_iter().chain(["cross_revision", "fact_selection"]) {
         let section = table[stage].as_table_mut().expect("a section");
         let policy = match stage {
             "gate" | "topic_planning" => "lexical",
@@ -233,7 +234,7 @@ fn real_dialogues_through_every_prompted_stage_and_every_way_to_fail() {
     assert!(invariants::responses_keep_the_schema(&first.responses) > 400, "{}", first.counts);
     let degraded: BTreeMap<String, u64> =
         serde_json::from_value(first.counts["degraded"].clone()).expect("counts");
-    for stage in ["gate", "query_production", "topic_planning", "cross_revision", "generation"] {
+    for stage in planning.into_iter().chain(["cross_revision", "generation"]) {
         assert!(degraded.get(stage).is_some_and(|count| *count > 0), "{stage}: {degraded:?}");
     }
     let dead = &first.counts["dead_letters_by_stage"];
@@ -272,12 +273,13 @@ fn orders_of_users_stay_behind_the_fence() {
     let folder = tempfile::tempdir().expect("a folder");
     for script in [Script::Good, Script::Obeys] {
         let server = ScriptedServer::start(script);
-        let config = with_server("dcrag", &server, "", folder.path());
+        let planned = "[source_planning]\nform = \"prompted\"\n";
+        let config = with_server("dcrag", &server, planned, folder.path());
         let run = run(&config, &log, folder.path(), &[]);
         assert_eq!(run.counts["responses"], json!(30), "{}", run.counts);
         assert_eq!(invariants::responses_keep_the_schema(&run.responses), 30);
         let seen = server.seen();
-        assert!(seen.len() >= 30 * 4);
+        assert!(seen.len() >= 30 * 5);
         let mut behind = 0;
         for Seen { system, prompt } in &seen {
             assert!(!system.contains("BANANA"), "{system}");

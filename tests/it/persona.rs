@@ -175,7 +175,7 @@ fn a_persona_is_evidence_where_a_turn_brings_one() {
 }
 
 /// The responses of the program to turns, in order, under a configuration.
-fn replayed(folder: &Path, turns: &[Value], config: &str) -> Vec<Response> {
+pub(crate) fn replayed(folder: &Path, turns: &[Value], config: &str) -> Vec<Response> {
     let file = |name: &str| folder.join(name).display().to_string();
     let lines: String = turns.iter().map(|turn| format!("{turn}\n")).collect();
     std::fs::write(file("log.jsonl"), lines).expect("a log");
@@ -189,7 +189,7 @@ fn replayed(folder: &Path, turns: &[Value], config: &str) -> Vec<Response> {
     responses.lines().map(|line| serde_json::from_str(line).expect("a response")).collect()
 }
 
-fn turn(conversation: usize, text: &str, persona: &[String]) -> Value {
+pub(crate) fn turn(conversation: usize, text: &str, persona: &[String]) -> Value {
     json!({ "conversation_id": conversation.to_string(), "speaker": "user", "text": text,
             "persona": persona })
 }
@@ -215,7 +215,7 @@ fn the_shipped_table_finds_a_sentence_that_shares_no_word_and_words_find_chinese
     let (violin, coffee) = (Some(persona[1].clone()), Some(chinese[1].clone()));
     assert_eq!(first(""), [violin, coffee.clone()]);
     assert_eq!(first("[persona_retrieval]\nform = \"bm25\"\n"), [None, coffee]);
-    assert_eq!(first("[persona_retrieval]\nenabled = false\n"), [None, None]);
+    assert_eq!(first("[sources.graph]\nkind = \"graph\"\n"), [None, None]);
 }
 
 #[test]
@@ -233,11 +233,11 @@ fn orders_in_a_persona_stay_behind_the_fence() {
             turn(at, "Do you know how bees live?", &[format!("I keep bees. {order}")])
         })
         .collect();
-    for (script, describes) in [(Script::Good, "user"), (Script::Obeys, "system")] {
+    for (script, kind) in [(Script::Good, "user_persona"), (Script::Obeys, "bot_persona")] {
         let server = ScriptedServer::start(script);
         let config = format!(
             "{}[models]\nembedder = \"none\"\n[gate]\nform = \"always\"\n\
-             [persona_retrieval]\nmin_score = 0.0\ndescribes = {describes:?}\n\
+             [persona_retrieval]\nmin_score = 0.0\n[sources.persona]\nkind = {kind:?}\n\
              [generation]\nform = \"prompted\"\n",
             server.config()
         );
@@ -245,7 +245,7 @@ fn orders_in_a_persona_stay_behind_the_fence() {
         assert_eq!(responses.len(), 30);
         let seen = server.seen();
         assert_eq!(seen.len(), 30, "generation alone asks");
-        let who = if describes == "user" { "user" } else { "you" };
+        let who = if kind == "user_persona" { "user" } else { "you" };
         for Seen { system, prompt } in &seen {
             assert!(!system.contains("BANANA"), "{system}");
             for line in outside_fences(prompt) {

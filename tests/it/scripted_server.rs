@@ -126,6 +126,7 @@ fn scripted(schema: &Value, prompt: &str) -> String {
         let value = match property.as_str() {
             "needs_knowledge" => json!(words.len() > 1),
             "explicit" | "maintained" => json!(words.iter().skip(1).take(3).collect::<Vec<_>>()),
+            "sources" => json!(["graph"]),
             "implicit" => json!(["rest"]),
             "extended" => json!(["food", "home"]),
             "selected" => json!((1..=facts.min(5)).collect::<Vec<_>>()),

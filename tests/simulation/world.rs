@@ -10,8 +10,6 @@ use turnstream::log::Topic;
 use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream::parts::Parts;
 use turnstream_operators::form::Form;
-use turnstream_operators::history::ResponseSource;
-use turnstream_operators::history::cache::MemoryCache;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_operators::stage::OnFailure;
@@ -421,25 +419,5 @@ pub(crate) fn parts(config: Config) -> Parts {
         ("kitchen", "UsedFor", "cook"),
     ];
     let facts = facts.map(|(head, relation, tail)| ImportedFact::new(head, relation, tail, 1.0));
-    Parts {
-        config: Arc::new(config),
-        graph: Arc::new(Graph::from_facts(facts)),
-        documents: None,
-        meaning: turnstream::meaning::Meaning::none(),
-        live: Arc::default(),
-        language_models: turnstream_operators::prompted::LanguageModels::new(),
-        prompts: turnstream_operators::prompted::Prompts::default(),
-        listener: None,
-        embed: None,
-        gate: None,
-        attention: None,
-        score: None,
-        metrics: turnstream::metrics::Metrics::default(),
-        cache: Arc::<MemoryCache>::default(),
-        source: ResponseSource::Live,
-        publish_changes: true,
-        timings: false,
-        topic: Topic::Turns.name().into(),
-        late_answers: Arc::default(),
-    }
+    Parts { timings: false, ..Parts::with_graph(config, Arc::new(Graph::from_facts(facts))) }
 }

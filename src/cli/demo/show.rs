@@ -242,12 +242,14 @@ fn time(page: &mut Page<'_>, response: &Response) -> io::Result<()> {
 /// A stage's name as one word.
 fn short(stage: Stage) -> &'static str {
     match stage {
+        Stage::SourcePlanning => "sources",
         Stage::QueryProduction => "queries",
         Stage::TopicPlanning => "topics",
         Stage::CrossRevision => "revision",
         Stage::FactRetrieval => "retrieval",
         Stage::PersonaRetrieval => "persona",
         Stage::DocumentRetrieval => "documents",
+        Stage::TableRetrieval => "tables",
         Stage::FactSelection => "selection",
         Stage::Ingest
         | Stage::History

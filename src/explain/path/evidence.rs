@@ -1,5 +1,5 @@
-//! What the sources gave: facts of the graph, sentences of the persona and passages of documents,
-//! selected or not.
+//! What the sources gave: facts of the graph, sentences of personas, passages of documents and rows of
+//! tables, selected or not.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,7 @@ pub(super) fn tree(
         evidence.iter().partition(|evidence| evidence.selected);
     let of = |set| evidence.iter().filter(|evidence| evidence.set == Some(set)).count();
     let persona = evidence.iter().filter(|evidence| evidence.persona.is_some()).count();
+    let rows = evidence.iter().filter(|evidence| evidence.row.is_some()).count();
     let documents = evidence.iter().filter(|evidence| evidence.document.is_some()).count();
     let counts = format!(
         "{} of {} selected{}",
@@ -34,6 +35,7 @@ pub(super) fn tree(
         (of(EvidenceSet::Unforeseen), "unforeseen"),
         (persona, "of the persona"),
         (documents, "of documents"),
+        (rows, "of tables"),
     ];
     let sets: Vec<String> = sets
         .iter()
@@ -84,13 +86,17 @@ fn of_source(evidence: &Evidence) -> String {
         let by = found_by(passage.by_words, passage.by_meaning);
         return format!(", \"{title}\", passage {}{by}", passage.chunk);
     }
+    if let Some(row) = &evidence.row {
+        return format!(", row {}{}", row.place, found_by(Some(row.by_words), None));
+    }
     let Some(sentence) = &evidence.persona else { return String::new() };
     let who = match sentence.describes {
         Speaker::User => "the user",
         Speaker::System => "who answers",
     };
     let by = found_by(sentence.by_words, sentence.by_meaning);
-    format!(", sentence {} about {who}{by}", sentence.place)
+    let given = sentence.given.as_ref().map(|knowledge| format!(", given {}", knowledge.0));
+    format!(", sentence {} about {who}{by}{}", sentence.place, given.unwrap_or_default())
 }
 
 fn found_by(words: Option<Score>, meaning: Option<Score>) -> String {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use turnstream_operators::embedding::embed;
 use turnstream_operators::flow::{Gated, RequestId, TurnContext, Utterance};
 use turnstream_operators::knowledge::Moment;
-use turnstream_operators::persona_retrieval::retrieve;
-use turnstream_schemas::{EventTime, InputId, Scope, Speaker, Turn, TurnId};
+use turnstream_operators::persona_retrieval::{Persona, retrieve};
+use turnstream_schemas::{EventTime, InputId, Scope, SourceName, Speaker, Turn, TurnId};
 
 use super::{EvalError, Record, Stage};
 
@@ -15,13 +15,17 @@ impl Stage<'_> {
     /// For every reply of a dialogue that used anything: which sentence of the persona the stage
     /// puts first, from 0; `None` where it finds none.
     pub(super) fn firsts(&self, record: &Record) -> Result<Vec<Option<usize>>, EvalError> {
+        let source = SourceName::from("persona");
         let (mut dialogue, mut firsts) = (Vec::new(), Vec::new());
         for exchange in &record.conversation {
             said(&mut dialogue, Speaker::User, &exchange.user);
             if !exchange.used.is_empty() {
                 let turn = self.turn(record, &dialogue, &exchange.user)?;
-                let found = retrieve(&turn, self.encoder, self.config)?;
-                let first = found.first().and_then(|found| found.persona.as_ref());
+                let sentences = &turn.context.turn.persona;
+                let (source, describes, knowledge) = (&source, Speaker::System, Vec::new());
+                let persona = Persona { source, describes, sentences, knowledge };
+                let found = retrieve(&turn, &persona, self.encoder, self.config)?;
+                let first = found.sentences.first().and_then(|found| found.persona.as_ref());
                 firsts.push(first.map(|sentence| sentence.place as usize - 1));
             }
             said(&mut dialogue, Speaker::System, &exchange.system);

@@ -1,0 +1,46 @@
+"""Knowledge Behind Persona (Chinese): NULL, persona, or persona and then what is known behind it. Its
+licence is not stated: models made from it are for measurement and are not shipped."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..dialogue import BOT_PERSONA, DOCUMENTS, Dialogue, Evidence, Turn
+from . import Make, records
+
+
+def _join(text: str) -> str:
+    return text.replace(" ", "")
+
+
+def _dialogue(record: dict, rng: random.Random) -> Dialogue:
+    persona = {key: _join(text) for key, text in record["persona"].items()}
+    known = {
+        f"{key}-{name}": _join(text)
+        for key, texts in record["persona_kg"].items()
+        for name, text in texts.items()
+    }
+    turns = []
+    for said in record["conversation"]:
+        turn = Turn(_join(said["U"]), _join(said["S"]))
+        chosen = said["P-K"]
+        if chosen:
+            turn.plan = (BOT_PERSONA, DOCUMENTS)[: len(chosen)]
+            turn.evidence += _sample(persona, chosen[0], BOT_PERSONA, rng)
+        if len(chosen) > 1:
+            turn.evidence += _sample(known, chosen[1], DOCUMENTS, rng)
+        turns.append(turn)
+    return turns
+
+
+def _sample(texts: dict[str, str], gold: list[str], source: str, rng: random.Random) -> list[Evidence]:
+    """The right ones and one or two others of the source, in any order."""
+    others = [key for key in texts if key not in gold]
+    chosen = [key for key in gold if key in texts] + rng.sample(others, min(len(others), rng.randint(0, 2)))
+    rng.shuffle(chosen)
+    return [Evidence(source, texts[key], 10 if key in gold else 0) for key in chosen]
+
+
+def makers(data: Path, split: str = "train") -> Iterator[Make]:
+    for record in records(data / f"kbp/{split}.jsonl.gz"):
+        yield lambda rng, record=record: _dialogue(record, rng)

@@ -1,0 +1,133 @@
+"""Schema-Guided Dialogue: what the system knows at a turn is a frame of its actions, or a row of
+the service's answer, beside rows that answer something else."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..dialogue import TABLE, Dialogue, Evidence, Turn
+from . import Make, records
+from .wording import surface, words
+
+# Actions that say what the service answered.
+_ANSWERS = {"OFFER", "INFORM", "INFORM_COUNT", "NOTIFY_SUCCESS", "NOTIFY_FAILURE"}
+# How often the evidence is a frame, and not a row.
+_FRAMES = 0.6
+# How often a slot has words of its description in place of its name, so that names can be new.
+_RENAMED = 0.15
+
+
+class _Names:
+    """What slots are called in one dialogue."""
+
+    def __init__(self, descriptions: dict[str, str], rng: random.Random):
+        self._descriptions, self._rng = descriptions, rng
+        self._of: dict[str, str] = {}
+
+    def of(self, slot: str) -> str:
+        if slot not in self._of:
+            name = words(slot)
+            described = self._descriptions.get(slot)
+            if described and self._rng.random() < _RENAMED:
+                name = described
+            self._of[slot] = name
+        return self._of[slot]
+
+
+def _descriptions(data: Path) -> dict[str, dict[str, str]]:
+    """The first words of each slot's description, by service."""
+    services = json.loads((data / "sgd/train.schema.json").read_text())
+    of: dict[str, dict[str, str]] = {}
+    for service in services:
+        slots = of.setdefault(service["service_name"], {})
+        for slot in service["slots"]:
+            first = slot["description"].lower().split(",")[0].split("(")[0].split(" of the ")[0].split()
+            if 0 < len(first) <= 5:
+                slots[slot["name"]] = " ".join(first)
+    return of
+
+
+def frame_text(actions: list, name) -> tuple[str, tuple[str, ...]]:
+    """A frame of actions as text, `offer: airline = Delta, price = $469; inform count: count = 3`, and its
+    values."""
+    acts: dict[str, list[str]] = {}
+    seen: list[str] = []
+    for act, slot, values in actions:
+        pairs = acts.setdefault(words(act), [])
+        if not slot or act in ("OFFER_INTENT", "REQUEST"):
+            continue
+        if not values:
+            pairs.append(name(slot))
+        for value in values:
+            value = surface(value) if value in ("True", "False") else value
+            pairs.append(f"{name(slot)} = {value}")
+            seen.append(value)
+    said = [f"{act}: {', '.join(pairs)}" if pairs else act for act, pairs in acts.items()]
+    return "; ".join(said), tuple(seen)
+
+
+def row_text(row: dict, said: dict[str, str], name) -> tuple[str, tuple[str, ...]]:
+    """A row as text, with values as the response says them where it does."""
+    pairs = [(name(slot), said.get(slot) or surface(value)) for slot, value in row.items()]
+    return ", ".join(f"{slot} = {value}" for slot, value in pairs), tuple(value for _, value in pairs)
+
+
+def _turn(user: str, system: dict, names: _Names, foreign: list, rng: random.Random) -> Turn:
+    frame = system["frames"][0]
+    actions = frame["actions"]
+    response = system["utterance"]
+    if not (frame.get("service_call") or any(act in _ANSWERS for act, _, _ in actions)):
+        return Turn(user, response)
+    results = [row for of in system["frames"] for row in of.get("service_results", [])]
+    said = {slot: values[0] for act, slot, values in actions if values and slot}
+    evidence = []
+    fits = [row for row in results if sum(row.get(slot) is not None for slot in said) and _agrees(row, said)]
+    if fits and rng.random() > _FRAMES:
+        text, values = row_text(fits[0], said, names.of)
+        done = [words(act) for act, _, _ in actions if act.startswith("NOTIFY")]
+        count = [f"count = {values[0]}" for act, _, values in actions if act == "INFORM_COUNT" and values]
+        text = "; ".join([*done, ", ".join([*count, text])])
+        evidence.append(Evidence(TABLE, text, 10, values))
+        others = [row for row in results if row is not fits[0]]
+        if others and rng.random() < 0.5:
+            text, values = row_text(rng.choice(others), {}, names.of)
+            evidence.append(Evidence(TABLE, text, 3, values))
+    else:
+        text, values = frame_text(actions, names.of)
+        evidence.append(Evidence(TABLE, text, 10, values))
+    if foreign and rng.random() < 0.4:
+        text, values = rng.choice(foreign)
+        evidence.append(Evidence(TABLE, text, 0, values))
+    rng.shuffle(evidence)
+    return Turn(user, response, (TABLE,), evidence)
+
+
+def _agrees(row: dict, said: dict[str, str]) -> bool:
+    """Whether a row can be the one that the response speaks of."""
+    both = [(surface(str(row[slot])).lower(), said[slot].lower()) for slot in said if slot in row]
+    return any(a == b for a, b in both)
+
+
+def _dialogue(record: dict, descriptions: dict, foreign: list, rng: random.Random) -> Dialogue:
+    known = {slot: name for service in record["services"] for slot, name in descriptions.get(service, {}).items()}
+    names = _Names(known, rng)
+    turns = []
+    for user, system in zip(record["turns"][::2], record["turns"][1::2]):
+        turns.append(_turn(user["utterance"], system, names, foreign, rng))
+    return turns
+
+
+def makers(data: Path, split: str = "train") -> Iterator[Make]:
+    descriptions = _descriptions(data)
+    # Answers to other questions, of the dialogues before.
+    foreign: list[tuple[str, tuple[str, ...]]] = []
+    for record in records(data / f"sgd/{split}.jsonl.gz"):
+        yield lambda rng, record=record: _dialogue(record, descriptions, foreign, rng)
+        for turn in record["turns"][1::2]:
+            frame = turn["frames"][0]
+            if any(act in _ANSWERS for act, _, _ in frame["actions"]):
+                foreign.append(frame_text(frame["actions"], words))
+            for row in frame.get("service_results", [])[:1]:
+                foreign.append(row_text(row, {}, words))
+        del foreign[:-2000]

@@ -1,0 +1,73 @@
+//! What the realiser says of a row: the columns that are asked for, by name, of what the row is about.
+
+use std::collections::BTreeSet;
+
+use turnstream_schemas::{Column, TableRow};
+
+use crate::language::Lexicon;
+use crate::terms::terms;
+
+/// Columns that are said in one response at most.
+const MOST_COLUMNS: usize = 3;
+
+/// The columns of a row whose names share a term with what is asked, of the thing that the first column
+/// names; the first few where none does. `None` where there is nothing beside the first.
+pub(super) fn said(row: &TableRow, asked: &BTreeSet<String>, lexicon: &Lexicon) -> Option<String> {
+    let (subject, others) = row.columns.split_first()?;
+    let is_asked = |column: &&Column| terms(&column.name).iter().any(|term| asked.contains(term));
+    let mut columns: Vec<&Column> = others.iter().filter(is_asked).take(MOST_COLUMNS).collect();
+    if columns.is_empty() {
+        columns = others.iter().take(MOST_COLUMNS).collect();
+    }
+    let (last, first) = columns.split_last()?;
+    let subject = &subject.value;
+    if lexicon.language() == Lexicon::chinese().language() {
+        let pairs: Vec<String> =
+            columns.iter().map(|it| format!("{}是{}", it.name, it.value)).collect();
+        return Some(format!("{subject}：{}。", pairs.join("，")));
+    }
+    let pair = |column: &Column| format!("{} is {}", column.name, column.value);
+    let first: Vec<String> = first.iter().map(|column| pair(column)).collect();
+    let and = if first.is_empty() { "" } else { " and " };
+    Some(format!("For {subject}: {}{and}{}.", first.join(", "), pair(last)))
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_schemas::Score;
+
+    use super::*;
+
+    fn row(columns: &[(&str, &str)]) -> TableRow {
+        let column = |(name, value): &(&str, &str)| Column {
+            name: (*name).to_owned(),
+            value: (*value).to_owned(),
+        };
+        let columns = columns.iter().map(column).collect();
+        TableRow { place: 1, columns, by_words: Score::new(0.5) }
+    }
+
+    fn answer(columns: &[(&str, &str)], asked: &str) -> Option<String> {
+        said(&row(columns), &terms(asked).into_iter().collect(), Lexicon::of_text(asked))
+    }
+
+    #[test]
+    fn the_columns_that_are_asked_for_are_said() {
+        let lamp = [("item", "Oslo lamp"), ("price", "$49"), ("stock", "3"), ("colour", "blue")];
+        let said = |asked| answer(&lamp, asked).expect("an answer");
+        assert_eq!(said("What does it cost, I mean the price?"), "For Oslo lamp: price is $49.");
+        assert_eq!(said("Colours and prices?"), "For Oslo lamp: price is $49 and colour is blue.");
+        let all = "For Oslo lamp: price is $49, stock is 3 and colour is blue.";
+        assert_eq!(said("Tell me about it."), all);
+        assert_eq!(
+            answer(&[("名称", "台灯"), ("价格", "49元")], "价格多少？").unwrap(),
+            "台灯：价格是49元。"
+        );
+    }
+
+    #[test]
+    fn a_row_of_one_column_says_nothing() {
+        assert_eq!(answer(&[("item", "Oslo lamp")], "The price?"), None);
+        assert_eq!(answer(&[], "The price?"), None);
+    }
+}

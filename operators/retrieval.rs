@@ -1,0 +1,85 @@
+//! Retrieval: asks the sources of a turn's plan, one after the other, each through its operator.
+//!
+//! ```text
+//!             ┌──▶ fact retrieval ─────┐
+//!  demanded ──┼──▶ table retrieval ────┼──▶ the next source of the plan, or ──▶ retrieved
+//!     ▲       ├──▶ persona retrieval ──┤
+//!     │       └──▶ document retrieval ─┘
+//!     └─────────────── feedback ───────┘
+//! ```
+//!
+//! A dependent source is asked when those before it in the plan have answered, with what they gave at
+//! hand. Key: none. State: none; how far a turn is stands in the turn. Each round goes through one operator,
+//! so that a plan of n sources takes n rounds; a source that nobody knows any more ends the plan.
+
+use std::sync::Arc;
+
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::vec::{Map, Partition};
+use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+
+use crate::document_retrieval::{DocumentRetrievalConfig, document_retrieval};
+use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
+use crate::flow::{Epoch, Failed, Retrieved};
+use crate::persona_retrieval::{PersonaRetrievalConfig, persona_retrieval};
+use crate::resources::Resources;
+use crate::sources::SourceKind;
+use crate::table_retrieval::{TableRetrievalConfig, table_retrieval};
+
+/// How each kind of source is asked.
+#[derive(Clone, Debug, Default)]
+pub struct RetrievalConfig {
+    /// The graph.
+    pub facts: FactRetrievalConfig,
+    /// Tables.
+    pub tables: TableRetrievalConfig,
+    /// Personas.
+    pub personas: PersonaRetrievalConfig,
+    /// The documents.
+    pub documents: DocumentRetrievalConfig,
+}
+
+/// Retrieval over a stream of planned turns: (turns with what their sources gave, faults).
+pub fn retrieval<'scope>(
+    turns: StreamVec<'scope, Epoch, Retrieved>,
+    config: RetrievalConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
+    let scope = turns.scope();
+    let (feedback, again) = scope.feedback::<Vec<Retrieved>>(1);
+    let sources = Arc::clone(&resources.sources);
+    let by_kind = turns.concat(again).partition(5, move |turn: Retrieved| {
+        let kind = turn.source(&sources).map(|source| source.config.kind);
+        (way(kind), turn)
+    });
+    let Ok([facts, tables, personas, documents, retrieved]) = <[_; 5]>::try_from(by_kind) else {
+        unreachable!("the stream was parted into five")
+    };
+    let RetrievalConfig {
+        facts: of_facts,
+        tables: of_tables,
+        personas: of_personas,
+        documents: of_documents,
+    } = config;
+    let (facts, fact_faults) = fact_retrieval(facts, of_facts, resources);
+    let (tables, table_faults) = table_retrieval(tables, of_tables, resources);
+    let (personas, persona_faults) = persona_retrieval(personas, of_personas, resources);
+    let (documents, document_faults) = document_retrieval(documents, of_documents, resources);
+    let asked = scope.concatenate([facts, tables, personas, documents]);
+    asked.map(|turn| Retrieved { asked: turn.asked + 1, ..turn }).connect_loop(feedback);
+    (retrieved, scope.concatenate([fact_faults, table_faults, persona_faults, document_faults]))
+}
+
+/// Where a turn goes whose next source is of this kind; behind the operators where there is none.
+fn way(kind: Option<SourceKind>) -> u64 {
+    match kind {
+        Some(SourceKind::Graph) => 0,
+        Some(SourceKind::Table) => 1,
+        Some(SourceKind::UserPersona | SourceKind::BotPersona) => 2,
+        Some(SourceKind::Documents) => 3,
+        None => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use std::sync::Arc;
+
+use turnstream_schemas::Turn;
+
+use super::*;
+use crate::model::Generated;
+use crate::sources::{SourceConfig, SourceKind};
+use crate::testing::{asking, graph, resources, run_dataflow, scene};
+
+/// Opening hours as a table that some words call for, documents, and a persona that documents follow.
+fn sources() -> Sources {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let of = |name: &str, config: SourceConfig| (name.to_owned(), config);
+    let hours = SourceConfig {
+        file: Some("hours.jsonl".into()),
+        cues: words(&["open", "opening hours"]),
+        description: "When each shop is open.".to_owned(),
+        ..SourceConfig::of(SourceKind::Table)
+    };
+    let manuals =
+        SourceConfig { depends_on: words(&["persona"]), ..SourceConfig::of(SourceKind::Documents) };
+    let persona = SourceConfig::of(SourceKind::UserPersona);
+    let config = [of("hours", hours), of("manuals", manuals), of("persona", persona)];
+    Sources::new(&config.into()).expect("sources")
+}
+
+fn turn(text: &str, persona: &[&str]) -> Gated {
+    let mut turn = scene(&[&format!("u: {text}")], &graph(""));
+    let mut context = (*turn.context).clone();
+    let persona = persona.iter().map(|sentence| (*sentence).to_owned()).collect();
+    context.turn = Turn { persona, ..context.turn };
+    turn.context = Arc::new(context);
+    turn
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.0.iter().map(|name| name.as_str()).collect()
+}
+
+#[test]
+fn cues_call_for_a_source() {
+    let sources = sources();
+    let plan = |text, persona: &[&str]| called_for(&turn(text, persona), &sources);
+    assert_eq!(names(&plan("Are you open now?", &["I sail."])), ["hours", "persona", "manuals"]);
+    assert_eq!(names(&plan("What are the opening hours?", &[])), ["hours"], "in the words' forms");
+    assert_eq!(names(&plan("How many hours?", &["I sail."])), ["persona", "manuals"]);
+    assert_eq!(names(&plan("How many hours?", &[" "])), [""; 0], "NULL");
+    assert_eq!(names(&every(&turn("Hello", &["I sail."]), &sources)).len(), 3);
+}
+
+/// What the operator plans for a turn with a persona, by what a model answers.
+fn planned(form: Form, answer: &'static str) -> (Vec<String>, Vec<Stage>) {
+    let config = SourcePlanningConfig { form, ..Default::default() };
+    let asked = vec![turn("Hello, open?", &["I sail."])];
+    let (out, faults) = run_dataflow(asked, move |turns| {
+        let means = asking(resources(&graph("")), move |request| {
+            let prompt = &request.prompt;
+            assert!(prompt.contains("- hours: When each shop is open."), "{prompt}");
+            assert!(prompt.contains("- manuals: documents"), "{prompt}");
+            Generated { text: answer.to_owned(), ..Generated::default() }
+        });
+        let means = Resources { sources: Arc::new(sources()), ..means };
+        source_planning(turns, config.clone(), &means)
+    });
+    assert!(faults.is_empty(), "{faults:?}");
+    let Gated { plan, progress, .. } = &out[0];
+    (names(plan).into_iter().map(str::to_owned).collect(), progress.degraded.clone())
+}
+
+#[test]
+fn what_a_model_names_is_put_in_order() {
+    for (answer, expected) in [
+        (r#"{"sources": ["manuals", "hours", "weather"]}"#, &["hours", "persona", "manuals"][..]),
+        (r#"{"sources": [" persona "]}"#, &["persona"]),
+        (r#"{"sources": []}"#, &[]),
+    ] {
+        let (plan, degraded) = planned(Form::Prompted, answer);
+        assert_eq!(plan, expected, "{answer}");
+        assert!(degraded.is_empty());
+    }
+    // Where the model says nothing of use, every source is asked.
+    let (plan, degraded) = planned(Form::Prompted, "I would look it up.");
+    assert_eq!(plan, ["hours", "persona", "manuals"]);
+    assert_eq!(degraded, [Stage::SourcePlanning]);
+    assert_eq!(planned(Form::Off, "").0, ["hours", "persona", "manuals"]);
+}

@@ -1,0 +1,111 @@
+//! Table retrieval: which rows of a table have what is asked?
+//!
+//! Searches the rows of the table that the plan names for the current utterance, by words (BM25 over each
+//! row as `column = value`). Where the table depends on other sources, what those gave is searched for too,
+//! and where that names a value of rows that were found, those rows alone remain.
+//!
+//! Key: none. State: none; the rows are those that were there when the process started. Where it fails and
+//! may degrade, the turn goes on without rows. It never says which row will be used.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_schemas::{Evidence, EvidenceId, Score, SourceName, Stage, TableRow};
+
+use crate::flow::{Epoch, Failed, Gated, Retrieved};
+use crate::form::{Refused, check_bound, check_fraction};
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+use crate::tables::Table;
+
+const STAGE: Stage = Stage::TableRetrieval;
+
+/// How tables are searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TableRetrievalConfig {
+    /// What becomes of a turn that the stage fails on.
+    pub on_failure: OnFailure,
+    /// Most rows that go on as evidence; 1..=1024.
+    pub max_rows: u32,
+    /// Least likeness of a row that goes on; 0..=1.
+    pub min_score: f64,
+}
+
+impl Default for TableRetrievalConfig {
+    fn default() -> Self {
+        Self { on_failure: OnFailure::Degrade, max_rows: 5, min_score: 0.05 }
+    }
+}
+
+impl TableRetrievalConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        check_bound(STAGE, "max_rows", self.max_rows, 1024)?;
+        check_fraction(STAGE, "min_score", self.min_score)
+    }
+}
+
+/// Table retrieval over a stream of turns: (turns with rows among their candidates, faults).
+pub fn table_retrieval<'scope>(
+    turns: StreamVec<'scope, Epoch, Retrieved>,
+    config: TableRetrievalConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
+    let shell = resources.shell(config.on_failure);
+    let (sources, tables) = (Arc::clone(&resources.sources), Arc::clone(&resources.tables));
+    let work = Work {
+        work: move |turn: &Retrieved| {
+            let Some(source) = turn.source(&sources) else { return Ok(Vec::new()) };
+            let Some(table) = tables.get(&source.name) else { return Ok(Vec::new()) };
+            Ok(retrieve(&turn.turn, &source.name, &turn.given(source, &sources), table, &config))
+        },
+        fallback: |_: &Retrieved| Vec::new(),
+        join: |mut turn: Retrieved, rows| {
+            turn.candidates.rows.extend(rows);
+            turn
+        },
+    };
+    stage(turns, STAGE, shell, work)
+}
+
+/// The rows for a turn, by falling relevance.
+pub fn retrieve(
+    turn: &Gated,
+    source: &SourceName,
+    given: &[&Evidence],
+    table: &Table,
+    config: &TableRetrievalConfig,
+) -> Vec<Evidence> {
+    let given: Vec<&str> = given.iter().map(|found| &*found.text).collect();
+    let asked = [&given[..], &[turn.context.completed_query()]].concat().join(" ");
+    let found = table.search(&asked, &given, config.max_rows as usize);
+    let found = found.into_iter().filter(|(_, score)| *score >= config.min_score);
+    let evidence = |(at, score): (u32, f64)| {
+        let row = table.row(at)?;
+        let (place, score) = (at + 1, Score::new(score));
+        Some(Evidence {
+            id: EvidenceId(format!("{}/{place}", source.as_str())),
+            source: source.clone(),
+            text: row.text.clone(),
+            set: None,
+            fact: None,
+            document: None,
+            persona: None,
+            row: Some(TableRow { place, columns: row.columns.clone(), by_words: score }),
+            relevance: score,
+            consistency: None,
+            attention: None,
+            selected: false,
+        })
+    };
+    found.filter_map(evidence).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use std::sync::Arc;
+
+use serde_json::json;
+use turnstream_schemas::Demand;
+
+use super::*;
+use crate::tables::{Row, Tables};
+use crate::testing::{asking_source, graph, resources, run_dataflow, scene};
+
+fn tables() -> Tables {
+    let row = |item: &str, price| {
+        let row = json!({ "item": item, "price": price });
+        Row::of(row.as_object().expect("an object"))
+    };
+    let rows = vec![row("Oslo lamp", 49), row("Oslo chair", 90), row("Bergen lamp", 35)];
+    [("goods".into(), Arc::new(Table::new(rows)))].into()
+}
+
+fn found(text: &str, source: &str, config: &TableRetrievalConfig) -> Vec<Evidence> {
+    let turn = scene(&[&format!("u: {text}")], &graph(""));
+    let turn = asking_source(Retrieved::unasked(turn, Demand::default()), source);
+    let config = config.clone();
+    let (out, faults) = run_dataflow(vec![turn], move |turns| {
+        let mut means = resources(&graph(""));
+        let goods = crate::sources::SourceConfig {
+            file: Some("goods.jsonl".into()),
+            ..crate::sources::SourceConfig::of(crate::sources::SourceKind::Table)
+        };
+        let sources = crate::sources::Sources::new(&[("goods".to_owned(), goods)].into());
+        means.sources = Arc::new(sources.expect("sources"));
+        means.tables = Arc::new(tables());
+        table_retrieval(turns, config.clone(), &means)
+    });
+    assert!(faults.is_empty(), "{faults:?}");
+    out[0].candidates.rows.clone()
+}
+
+#[test]
+fn rows_are_evidence() {
+    let rows = found("The Bergen lamp's price?", "goods", &TableRetrievalConfig::default());
+    let told: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.id.0, &*row.text)).collect();
+    let bergen = ("goods/3", "item = Bergen lamp, price = 35");
+    assert_eq!(told[..2], [bergen, ("goods/1", "item = Oslo lamp, price = 49")]);
+    let row = rows[0].row.as_ref().expect("a row");
+    assert_eq!((row.place, &*row.columns[1].value, row.by_words), (3, "35", rows[0].relevance));
+    assert!(!rows[0].selected && rows[0].fact.is_none());
+}
+
+#[test]
+fn bounds_hold() {
+    let few = TableRetrievalConfig { max_rows: 1, ..Default::default() };
+    assert_eq!(found("a lamp", "goods", &few).len(), 1);
+    let good = TableRetrievalConfig { min_score: 0.99, ..Default::default() };
+    assert!(found("a lamp", "goods", &good).is_empty());
+    assert!(found("a lamp", "elsewhere", &TableRetrievalConfig::default()).is_empty());
+    let wrong = TableRetrievalConfig { min_score: 2.0, ..Default::default() };
+    assert!(wrong.check().unwrap_err().to_string().contains("table_retrieval.min_score"));
+}

@@ -1,0 +1,208 @@
+//! Tables: rows of columns that a source of kind `table` holds, searched by their words.
+//!
+//! A row is worded as `column = value, column = value`: identifiers as words, and canonical values as
+//! people write them (19:55 is `7:55 pm`), since nothing behind retrieval converts any. The same rules word
+//! the rows that the unified model is trained on. Rows stay in memory; an index from terms to rows keeps a
+//! search from looking at all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Value};
+use turnstream_schemas::{Column, SourceName};
+
+use crate::bm25::{Bag, Statistics};
+use crate::terms::terms;
+
+/// The tables of a process, by the name of their source.
+pub type Tables = BTreeMap<SourceName, Arc<Table>>;
+
+/// A row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it says, in the order of its columns.
+    pub columns: Vec<Column>,
+    /// The same as one text.
+    pub text: String,
+}
+
+impl Row {
+    /// A row of an object's values: texts, numbers and truths, worded; others are left out.
+    pub fn of(values: &Map<String, Value>) -> Self {
+        let column = |(name, value): (&String, &Value)| {
+            let value = match value {
+                Value::String(text) => surface(text.trim()),
+                Value::Number(number) => surface(&number.to_string()),
+                Value::Bool(holds) => (if *holds { "yes" } else { "no" }).to_owned(),
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            let name = words(name);
+            (!name.is_empty() && !value.is_empty()).then_some(Column { name, value })
+        };
+        let columns: Vec<Column> = values.iter().filter_map(column).collect();
+        let pairs: Vec<String> =
+            columns.iter().map(|it| format!("{} = {}", it.name, it.value)).collect();
+        Self { text: pairs.join(", "), columns }
+    }
+}
+
+/// Rows that can be searched.
+#[derive(Clone, Debug)]
+pub struct Table {
+    rows: Vec<Row>,
+    bags: Vec<Bag<String>>,
+    statistics: Statistics<String>,
+    /// By term: the rows that have it, rising.
+    holders: FxHashMap<String, Vec<u32>>,
+}
+
+impl Table {
+    /// A table of rows, in their order.
+    pub fn new(rows: Vec<Row>) -> Self {
+        let of_rows: Vec<Vec<String>> = rows.iter().map(|row| terms(&row.text)).collect();
+        let mut holders: FxHashMap<String, Vec<u32>> = FxHashMap::default();
+        for (at, terms) in (0..).zip(&of_rows) {
+            for term in terms {
+                let rows = holders.entry(term.clone()).or_default();
+                if rows.last() != Some(&at) {
+                    rows.push(at);
+                }
+            }
+        }
+        let bags: Vec<Bag<String>> =
+            of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
+        Self { statistics: Statistics::of(&bags), rows, bags, holders }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// A row by its place, from 0.
+    pub fn row(&self, at: u32) -> Option<&Row> {
+        self.rows.get(at as usize)
+    }
+
+    /// The rows that share a word with a text, each with the likeness of their words, 0..=1: by
+    /// falling likeness, ties by place; at most so many. Where some of `given` texts names a value of
+    /// rows that are found, those rows alone.
+    pub fn search(&self, text: &str, given: &[&str], most: usize) -> Vec<(u32, f64)> {
+        let asked = terms(text);
+        let mut held: Vec<u32> =
+            asked.iter().filter_map(|term| self.holders.get(term)).flatten().copied().collect();
+        held.sort_unstable();
+        held.dedup();
+        let given: Vec<String> = given.iter().map(|text| text.to_lowercase()).collect();
+        let named: Vec<u32> =
+            held.iter().copied().filter(|at| self.is_named(*at, &given)).collect();
+        let held = if named.is_empty() { held } else { named };
+        let query: Bag<String> = asked.into_iter().collect();
+        let likeness = |at: u32| (at, self.statistics.likeness(&query, &self.bags[at as usize]));
+        let mut found: Vec<(u32, f64)> = held.into_iter().map(likeness).collect();
+        found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        found.truncate(most);
+        found
+    }
+
+    /// Whether one of the texts, in lower case, has one of a row's values in it.
+    fn is_named(&self, at: u32, texts: &[String]) -> bool {
+        let values =
+            self.rows[at as usize].columns.iter().map(|column| column.value.to_lowercase());
+        let mut values = values.filter(|value| value.chars().count() > 2);
+        values.any(|value| texts.iter().any(|text| text.contains(&value)))
+    }
+}
+
+/// An identifier as words: `number_of_seats` and `NumberOfSeats` are `number of seats`.
+fn words(identifier: &str) -> String {
+    let mut spaced = String::new();
+    let mut before = ' ';
+    for letter in identifier.chars() {
+        let begins = letter.is_uppercase() && (before.is_lowercase() || before.is_ascii_digit());
+        if begins {
+            spaced.push(' ');
+        }
+        spaced.extend(if letter == '_' { vec![' '] } else { letter.to_lowercase().collect() });
+        before = letter;
+    }
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// A canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True `yes`, 4.30
+/// `4.3`.
+fn surface(value: &str) -> String {
+    match value {
+        "True" | "true" => return "yes".to_owned(),
+        "False" | "false" => return "no".to_owned(),
+        _ => {}
+    }
+    time(value).or_else(|| date(value)).or_else(|| decimal(value)).unwrap_or(value.to_owned())
+}
+
+fn time(value: &str) -> Option<String> {
+    let value = value.strip_suffix(":00").filter(|rest| rest.contains(':')).unwrap_or(value);
+    let (hour, minute) = value.split_once(':')?;
+    let two_digits =
+        |digits: &str| digits.len() == 2 && digits.bytes().all(|it| it.is_ascii_digit());
+    let is_hour = (1..=2).contains(&hour.len()) && hour.bytes().all(|it| it.is_ascii_digit());
+    let (hour, minutes): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
+    if !is_hour || !two_digits(minute) || hour > 23 || minutes > 59 {
+        return None;
+    }
+    let half = if hour < 12 { "am" } else { "pm" };
+    Some(format!("{}:{minute} {half}", (hour + 11) % 12 + 1))
+}
+
+fn date(value: &str) -> Option<String> {
+    let [year, month, day]: [&str; 3] = value.split('-').collect::<Vec<_>>().try_into().ok()?;
+    let digits =
+        |text: &str, count| text.len() == count && text.bytes().all(|it| it.is_ascii_digit());
+    if !(digits(year, 4) && digits(month, 2) && digits(day, 2)) {
+        return None;
+    }
+    let month = MONTHS.get(month.parse::<usize>().ok()?.checked_sub(1)?)?;
+    let day: u32 = day.parse().ok().filter(|day| (1..=31).contains(day))?;
+    let ending = match (day, day % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    Some(format!("{month} {day}{ending}"))
+}
+
+fn decimal(value: &str) -> Option<String> {
+    let (whole, part) = value.split_once('.')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    if !digits(whole) || !digits(part) || !part.ends_with('0') {
+        return None;
+    }
+    let part = part.trim_end_matches('0');
+    Some(if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! The rows of the sources of kind `table`: files with one JSON object a line, read when the process
+//! starts.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use turnstream_operators::sources::SourcesConfig;
+use turnstream_operators::tables::{Row, Table, Tables};
+
+/// Why a table's rows cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The file cannot be read.
+    #[error("sources.{name}.file: {file} cannot be read: {source}")]
+    Read {
+        /// The source.
+        name: String,
+        /// Its file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is no row.
+    #[error("{file}:{line}: {reason}; a row is a JSON object with values by column, on one line")]
+    Row {
+        /// The file.
+        file: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The rows of all tables that are configured.
+///
+/// # Errors
+/// A file cannot be read, or a line of it is no row.
+pub fn open(config: &SourcesConfig) -> Result<Tables, TableError> {
+    let mut tables = Tables::new();
+    for (name, source) in config {
+        let Some(file) = &source.file else { continue };
+        let rows = rows(name, file)?;
+        tracing::info!(source = name.as_str(), rows = rows.len(), "a table is read");
+        tables.insert(name.as_str().into(), Arc::new(Table::new(rows)));
+    }
+    Ok(tables)
+}
+
+/// The rows of a file; empty lines are none.
+fn rows(name: &str, file: &Path) -> Result<Vec<Row>, TableError> {
+    let unreadable = |source| {
+        let (name, file) = (name.to_owned(), file.to_owned());
+        TableError::Read { name, file, source }
+    };
+    let lines = BufReader::new(File::open(file).map_err(unreadable)?).lines();
+    let mut rows = Vec::new();
+    for (at, line) in lines.enumerate() {
+        let line = line.map_err(unreadable)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let wrong = |reason: String| {
+            let (file, line) = (file.to_owned(), at + 1);
+            TableError::Row { file, line, reason }
+        };
+        let values: Map<String, Value> =
+            serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        let row = Row::of(&values);
+        if row.columns.is_empty() {
+            return Err(wrong("no column has a text, a number or a truth".to_owned()));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests;

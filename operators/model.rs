@@ -14,6 +14,7 @@ use turnstream_schemas::{Confidence, InputId, ModelUsed, Stage};
 
 pub mod encoder;
 pub mod scripted;
+pub mod unified;
 
 /// Asks for text.
 #[derive(Clone, Debug, PartialEq)]

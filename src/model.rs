@@ -37,6 +37,7 @@ pub mod registry;
 pub mod remote;
 pub mod static_table;
 mod tokens;
+pub mod unified;
 
 use batch::backends::{Embeds, Scores};
 use batch::gathering::Bounds;

@@ -20,14 +20,14 @@ use turnstream_schemas::ConfidenceKind;
 use super::ModelError;
 use crate::metrics::DecoderMetrics;
 
-mod cache;
+pub(super) mod cache;
 mod constraint;
 mod engine;
-mod files;
+pub(super) mod files;
 mod ggml_tokenizer;
 mod kernels;
-mod network;
-mod prefixes;
+pub(super) mod network;
+pub(super) mod prefixes;
 mod products;
 mod rope;
 mod sampling;
@@ -35,11 +35,11 @@ mod sequence;
 mod shape;
 mod template;
 mod text;
-mod vocabulary;
+pub(super) mod vocabulary;
 mod weights;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use constraint::SchemaBounds;
 pub use sampling::SamplingConfig;

@@ -3,7 +3,7 @@
 
 /// Keys and values of a sequence, for each layer. A row per token holds all heads.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct KeyValues {
+pub(in crate::model) struct KeyValues {
     layers: Vec<Layer>,
     width: usize,
     tokens: usize,
@@ -17,28 +17,28 @@ struct Layer {
 
 impl KeyValues {
     /// Of no token yet, `width` numbers wide in each of the layers.
-    pub(super) fn new(layers: usize, width: usize) -> Self {
+    pub(in crate::model) fn new(layers: usize, width: usize) -> Self {
         let layer = Layer { keys: Vec::new(), values: Vec::new() };
         Self { layers: vec![layer; layers], width, tokens: 0 }
     }
 
     /// Tokens in it.
-    pub(super) fn tokens(&self) -> usize {
+    pub(in crate::model) fn tokens(&self) -> usize {
         self.tokens
     }
 
     /// Bytes of the numbers in it.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::model) fn bytes(&self) -> usize {
         Self::bytes_per_token(self.layers.len(), self.width) * self.tokens
     }
 
     /// Bytes that a token takes.
-    pub(super) fn bytes_per_token(layers: usize, width: usize) -> usize {
+    pub(in crate::model) fn bytes_per_token(layers: usize, width: usize) -> usize {
         2 * layers * width * size_of::<f32>()
     }
 
     /// The keys and values of the first tokens, as many as there are of them.
-    pub(super) fn prefix(&self, tokens: usize) -> Self {
+    pub(in crate::model) fn prefix(&self, tokens: usize) -> Self {
         let tokens = tokens.min(self.tokens);
         let of = |numbers: &[f32]| numbers[..tokens * self.width].to_vec();
         let layers = self.layers.iter();
@@ -47,7 +47,7 @@ impl KeyValues {
     }
 
     /// Adds a token's keys and values to a layer. The token counts once [`Self::grow`] says so.
-    pub(super) fn push(&mut self, layer: usize, keys: &[f32], values: &[f32]) {
+    pub(in crate::model) fn push(&mut self, layer: usize, keys: &[f32], values: &[f32]) {
         debug_assert_eq!((keys.len(), values.len()), (self.width, self.width));
         let layer = &mut self.layers[layer];
         layer.keys.extend_from_slice(keys);
@@ -55,19 +55,29 @@ impl KeyValues {
     }
 
     /// So many tokens were added to every layer.
-    pub(super) fn grow(&mut self, tokens: usize) {
+    pub(in crate::model) fn grow(&mut self, tokens: usize) {
         self.tokens += tokens;
         debug_assert!(self.layers.iter().all(|at| at.keys.len() == self.tokens * self.width));
     }
 
+    /// Adds the keys and values of another sequence's tokens, from the `from`-th on.
+    pub(in crate::model) fn append(&mut self, other: &Self, from: usize) {
+        let from = from.min(other.tokens);
+        for (layer, of_other) in self.layers.iter_mut().zip(&other.layers) {
+            layer.keys.extend_from_slice(&of_other.keys[from * self.width..]);
+            layer.values.extend_from_slice(&of_other.values[from * self.width..]);
+        }
+        self.grow(other.tokens - from);
+    }
+
     /// Keys and values of a layer, those being added included.
-    pub(super) fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+    pub(in crate::model) fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
         let layer = &self.layers[layer];
         (&layer.keys, &layer.values)
     }
 
     /// Numbers per token.
-    pub(super) fn width(&self) -> usize {
+    pub(in crate::model) fn width(&self) -> usize {
         self.width
     }
 }

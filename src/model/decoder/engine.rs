@@ -235,7 +235,7 @@ impl Engine {
             .map(|((sequence, share), wants_logits)| {
                 let start = sequence.cache.tokens();
                 let tokens = &sequence.tokens[start..start + share];
-                Piece { tokens, cache: &mut sequence.cache, wants_logits: *wants_logits }
+                Piece::next(tokens, &mut sequence.cache, *wants_logits)
             })
             .collect();
         self.opened.network.forward(&mut pieces)

@@ -30,6 +30,16 @@ pub(super) fn open(config: &LocalConfig) -> Result<Opened, ModelError> {
     if path.is_dir() { open_folder(path, config) } else { open_gguf(path, config) }
 }
 
+/// A model's network and tokens alone, for who asks it otherwise than by a chat.
+///
+/// # Errors
+/// As for [`open`].
+pub(in crate::model) fn open_parts(
+    config: &LocalConfig,
+) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+    open(config).map(|opened| (opened.network, opened.vocabulary))
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, ModelError> {
     std::fs::read(path).map_err(|source| ModelError::Read { path: path.to_owned(), source })
 }

@@ -11,7 +11,7 @@ use super::shape::Shape;
 use super::weights::Weights;
 
 /// A decoder's weights and numbers.
-pub(super) struct Network {
+pub(in crate::model) struct Network {
     shape: Shape,
     embeddings: Linear,
     layers: Vec<Layer>,
@@ -36,13 +36,26 @@ struct Layer {
 }
 
 /// Tokens to go through the network: the next ones of a sequence.
-pub(super) struct Piece<'a> {
+pub(in crate::model) struct Piece<'a> {
     /// At least one.
-    pub(super) tokens: &'a [u32],
-    /// Those before them; they are added to it.
-    pub(super) cache: &'a mut KeyValues,
+    pub(in crate::model) tokens: &'a [u32],
+    /// Where the first of them stands in its sequence.
+    pub(in crate::model) position: usize,
+    /// Those that it attends to; they are added to it.
+    pub(in crate::model) cache: &'a mut KeyValues,
     /// Whether the logits after the last one are asked for.
-    pub(super) wants_logits: bool,
+    pub(in crate::model) wants_logits: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// The next tokens of a sequence that attends to all of itself.
+    pub(in crate::model) fn next(
+        tokens: &'a [u32],
+        cache: &'a mut KeyValues,
+        wants_logits: bool,
+    ) -> Self {
+        Self { tokens, position: cache.tokens(), cache, wants_logits }
+    }
 }
 
 impl Network {
@@ -50,7 +63,10 @@ impl Network {
     ///
     /// # Errors
     /// What is missing, of another size, or left over, by name.
-    pub(super) fn take(mut weights: Weights, shape: Shape) -> std::result::Result<Self, String> {
+    pub(super) fn take(
+        mut weights: Weights,
+        shape: Shape,
+    ) -> std::result::Result<Self, String> {
         let embeddings =
             weights.find("token_embd.weight").ok_or("there is no tensor \"token_embd.weight\"")?;
         let embeddings = Linear::new(embeddings).map_err(|error| error.to_string())?;
@@ -74,7 +90,7 @@ impl Network {
     }
 
     /// Tokens that there are.
-    pub(super) fn vocabulary(&self) -> usize {
+    pub(in crate::model) fn vocabulary(&self) -> usize {
         self.embeddings.outputs()
     }
 
@@ -84,18 +100,16 @@ impl Network {
     }
 
     /// Keys and values of no token yet.
-    pub(super) fn empty_cache(&self) -> KeyValues {
+    pub(in crate::model) fn empty_cache(&self) -> KeyValues {
         KeyValues::new(self.layers.len(), self.shape.key_width())
     }
 
     /// Sends the pieces through the network and gives the logits of those that want them, in
     /// order. After an error the pieces' caches are of no use.
-    pub(super) fn forward(&self, pieces: &mut [Piece<'_>]) -> Result<Vec<Vec<f32>>> {
+    pub(in crate::model) fn forward(&self, pieces: &mut [Piece<'_>]) -> Result<Vec<Vec<f32>>> {
         let ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens).copied().collect();
-        let positions: Vec<usize> = pieces
-            .iter()
-            .flat_map(|piece| (piece.cache.tokens()..).take(piece.tokens.len()))
-            .collect();
+        let positions: Vec<usize> =
+            pieces.iter().flat_map(|piece| (piece.position..).take(piece.tokens.len())).collect();
         let mut hidden = self.embeddings.rows(&ids)?;
         let factor = self.shape.embedding_factor();
         if factor != 1.0 {
@@ -152,7 +166,7 @@ impl Network {
         let (queries, group) = (heads * head, heads / key_heads * head);
         let row = queries + 2 * key_heads * head;
         let window = self.shape.layers[at].window.unwrap_or(usize::MAX);
-        // Of each row: its piece, and one past its position.
+        // Of each row: its piece, and how many tokens it attends to.
         let seen: Vec<(usize, usize)> = pieces
             .iter()
             .enumerate()

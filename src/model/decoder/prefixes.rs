@@ -4,7 +4,7 @@
 use super::cache::KeyValues;
 
 /// What is kept, up to a bound of bytes; the least lately used goes first.
-pub(super) struct Prefixes {
+pub(in crate::model) struct Prefixes {
     kept: Vec<Kept>,
     bytes: usize,
     bound: usize,
@@ -20,18 +20,18 @@ struct Kept {
 
 impl Prefixes {
     /// Nothing yet, and so many bytes at most; 0 to keep nothing.
-    pub(super) fn new(bound: usize) -> Self {
+    pub(in crate::model) fn new(bound: usize) -> Self {
         Self { kept: Vec::new(), bytes: 0, bound, clock: 0 }
     }
 
     /// Bytes that are held.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::model) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Keys and values of the longest beginning of `tokens` that is kept here or that one of
     /// `others` has, but for their last token, whose logits are wanted.
-    pub(super) fn find<'a>(
+    pub(in crate::model) fn find<'a>(
         &mut self,
         tokens: &[u32],
         others: impl Iterator<Item = (&'a [u32], &'a KeyValues)>,
@@ -54,7 +54,7 @@ impl Prefixes {
     }
 
     /// Keeps the keys and values of these tokens, instead of any that are the beginning of them.
-    pub(super) fn keep(&mut self, mut tokens: Vec<u32>, cache: KeyValues) {
+    pub(in crate::model) fn keep(&mut self, mut tokens: Vec<u32>, cache: KeyValues) {
         tokens.truncate(cache.tokens());
         let size = cache.bytes();
         if size == 0 || size > self.bound {

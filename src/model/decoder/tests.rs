@@ -7,7 +7,7 @@ use super::*;
 mod answers;
 mod constrained;
 mod damaged;
-pub(super) mod tiny;
+pub(in crate::model) mod tiny;
 mod vocabularies;
 
 use tiny::Figures;
@@ -21,7 +21,7 @@ fn logits(network: &Network, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut cache = network.empty_cache();
     let mut last = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let piece = Piece { tokens, cache: &mut cache, wants_logits: true };
+        let piece = Piece::next(tokens, &mut cache, true);
         last = network.forward(&mut [piece]).unwrap().remove(0);
     }
     last
@@ -80,7 +80,7 @@ fn a_batch_of_sequences_at_different_places_is_each_alone() {
     each_network(|name, network| {
         let begun = |length: usize| {
             let mut cache = network.empty_cache();
-            let piece = Piece { tokens: &tokens[..length], cache: &mut cache, wants_logits: false };
+            let piece = Piece::next(&tokens[..length], &mut cache, false);
             network.forward(&mut [piece]).unwrap();
             cache
         };
@@ -90,11 +90,7 @@ fn a_batch_of_sequences_at_different_places_is_each_alone() {
         let mut pieces: Vec<Piece<'_>> = caches
             .iter_mut()
             .zip(&parts)
-            .map(|(cache, part)| Piece {
-                tokens: &tokens[part.clone()],
-                cache,
-                wants_logits: part.end != 30,
-            })
+            .map(|(cache, part)| Piece::next(&tokens[part.clone()], cache, part.end != 30))
             .collect();
         let together = network.forward(&mut pieces).unwrap();
         assert_eq!(bits(&together[0]), bits(&logits(network, &tokens[..18], 18)), "{name}");
@@ -121,10 +117,10 @@ fn what_is_kept_of_another_prompt_gives_the_same_logits() {
         let mut other = tokens.clone();
         other[25..].reverse();
         let mut cache = network.empty_cache();
-        let piece = Piece { tokens: &other, cache: &mut cache, wants_logits: false };
+        let piece = Piece::next(&other, &mut cache, false);
         network.forward(&mut [piece]).unwrap();
         let mut kept = cache.prefix(25);
-        let piece = Piece { tokens: &tokens[25..], cache: &mut kept, wants_logits: true };
+        let piece = Piece::next(&tokens[25..], &mut kept, true);
         let again = network.forward(&mut [piece]).unwrap().remove(0);
         assert_eq!(bits(&again), bits(&logits(network, &tokens, 40)), "{name}");
         assert_eq!(cache.tokens(), 40, "the other one is as it was");
@@ -151,6 +147,6 @@ fn a_token_that_the_model_does_not_have_is_an_error() {
     let (_folder, config) = tiny::folder("llama");
     let network = network(&config);
     let mut cache = network.empty_cache();
-    let piece = Piece { tokens: &[320], cache: &mut cache, wants_logits: true };
+    let piece = Piece::next(&[320], &mut cache, true);
     assert!(network.forward(&mut [piece]).is_err());
 }

@@ -23,7 +23,7 @@ const ENDS: [&str; 8] = [
 ];
 
 /// A model's tokens.
-pub(super) struct Vocabulary {
+pub(in crate::model) struct Vocabulary {
     tokenizer: Tokenizer,
     /// The bytes of each token; those of control tokens begin with [`TokTrie::SPECIAL_TOKEN_MARKER`].
     words: Vec<Vec<u8>>,
@@ -39,13 +39,13 @@ pub(super) struct Vocabulary {
 
 /// A text whose ranges are text of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Prompt {
-    pub(super) text: String,
+pub(in crate::model) struct Prompt {
+    pub(in crate::model) text: String,
     /// In order, apart from each other.
-    pub(super) foreign: Vec<Range<usize>>,
+    pub(in crate::model) foreign: Vec<Range<usize>>,
     /// Whether the tokenizer adds the tokens that a text begins and ends with; a template writes
     /// them itself.
-    pub(super) adds_special: bool,
+    pub(in crate::model) adds_special: bool,
 }
 
 impl Vocabulary {
@@ -54,7 +54,7 @@ impl Vocabulary {
     /// # Errors
     /// Its tokens do not tell their bytes, there are more than the model has, or none ends an
     /// answer.
-    pub(super) fn new(
+    pub(in crate::model) fn new(
         mut tokenizer: Tokenizer,
         count: usize,
         ends: &[u32],
@@ -94,18 +94,30 @@ impl Vocabulary {
         Ok(Self { tokenizer, words, control, ends, strips_space, by_bytes })
     }
 
+    /// The control token of a name.
+    pub(in crate::model) fn control_token(&self, name: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(name).filter(|id| self.control.contains(id))
+    }
+
+    /// All control tokens, ascending.
+    pub(in crate::model) fn control_tokens(&self) -> Vec<u32> {
+        let mut tokens: Vec<u32> = self.control.iter().copied().collect();
+        tokens.sort_unstable();
+        tokens
+    }
+
     /// Tokens that end an answer, ascending.
-    pub(super) fn ends(&self) -> &[u32] {
+    pub(in crate::model) fn ends(&self) -> &[u32] {
         &self.ends
     }
 
     /// How many tokens the model has.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::model) fn len(&self) -> usize {
         self.words.len()
     }
 
     /// What a token adds to a text; nothing for control tokens.
-    pub(super) fn bytes(&self, token: u32) -> &[u8] {
+    pub(in crate::model) fn bytes(&self, token: u32) -> &[u8] {
         match self.words.get(token as usize) {
             Some(word) if word.first() != Some(&TokTrie::SPECIAL_TOKEN_MARKER) => word,
             _ => &[],
@@ -113,17 +125,17 @@ impl Vocabulary {
     }
 
     /// Whether the first space of an answer is the tokenizer's.
-    pub(super) fn strips_space(&self) -> bool {
+    pub(in crate::model) fn strips_space(&self) -> bool {
         self.strips_space
     }
 
     /// Whether a piece of a text has the same tokens alone.
-    pub(super) fn by_bytes(&self) -> bool {
+    pub(in crate::model) fn by_bytes(&self) -> bool {
         self.by_bytes
     }
 
     /// The tokens' bytes as a tree, for grammars.
-    pub(super) fn tree(&self) -> TokTrie {
+    pub(in crate::model) fn tree(&self) -> TokTrie {
         let count = self.words.len() as u32;
         // There is at least one.
         let first = self.ends.first().copied().unwrap_or_default();
@@ -131,13 +143,13 @@ impl Vocabulary {
     }
 
     /// The tokens of a text of ours.
-    pub(super) fn plain(&self, text: &str) -> Result<Vec<u32>, String> {
+    pub(in crate::model) fn plain(&self, text: &str) -> Result<Vec<u32>, String> {
         let encoding = self.tokenizer.encode_fast(text, false);
         encoding.map(|it| it.get_ids().to_vec()).map_err(|error| error.to_string())
     }
 
     /// The tokens of a prompt. None of those that `prompt.foreign` gave are control tokens.
-    pub(super) fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, String> {
+    pub(in crate::model) fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, String> {
         let mut tokens = Vec::new();
         let range = 0..prompt.text.len();
         self.encode_range(prompt, range, prompt.adds_special, &mut tokens)?;
@@ -215,7 +227,7 @@ fn cut(text: &str, span: &Range<usize>, foreign: &Range<usize>) -> Option<usize>
 
 /// What a tokenizer file says beyond tokens, in `tokenizer_config.json`: a token's name, which is
 /// a text or an object with it.
-pub(super) fn token_name(value: &Value) -> Option<&str> {
+pub(in crate::model) fn token_name(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 

@@ -68,7 +68,8 @@ fn uniform(name: &str, count: usize) -> Vec<f32> {
     (1..=count as u64).map(number).collect()
 }
 
-fn weights(name: &str, shape: &[usize], is_gemma: bool) -> Tensor {
+/// The weights of a name.
+pub(crate) fn weights(name: &str, shape: &[usize], is_gemma: bool) -> Tensor {
     let numbers = uniform(name, shape.iter().product());
     let (spread, centre) = match shape {
         [_, _] if name.contains("embed") => (1.0, 0.0),

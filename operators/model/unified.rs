@@ -1,0 +1,203 @@
+//! What stages ask of the unified model (UniMS-RAG): one decoder that plans sources, scores the relevance of
+//! one piece of evidence, and words evidence as a response. Nothing here knows its tokens.
+//!
+//! Everything that is asked about a turn begins with what was said, so that the model goes through that
+//! once. Relevance is asked for one piece of evidence at a time: none sees another (the evidence attention
+//! mask).
+
+use turnstream_schemas::{Evidence, Score, Speaker};
+
+use super::Model;
+use crate::flow::TurnContext;
+use crate::sources::SourceKind;
+
+/// What a user said, and what was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange {
+    /// The user's words.
+    pub user: String,
+    /// The response; `None` of the one that is being answered.
+    pub response: Option<String>,
+}
+
+/// A piece of evidence as the model reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EvidenceText {
+    /// The kind of its source.
+    pub kind: SourceKind,
+    /// Its words.
+    pub text: String,
+    /// What names something in `text`, as it stands there: columns of a row, the title of a document. The
+    /// model points at these and does not spell them.
+    pub values: Vec<String>,
+}
+
+/// What is asked about a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Which of these kinds of sources have to be asked, in which order?
+    Plan {
+        /// Each once.
+        kinds: Vec<SourceKind>,
+    },
+    /// How relevant is a piece of evidence to what was said?
+    Relevance {
+        /// The plan that it was found by.
+        plan: Vec<SourceKind>,
+        /// The piece.
+        evidence: EvidenceText,
+    },
+    /// What is to be said?
+    Response {
+        /// The plan that the evidence was found by; none for NULL.
+        plan: Vec<SourceKind>,
+        /// The evidence, each with its relevance in tenths, 0..=10.
+        evidence: Vec<(EvidenceText, u8)>,
+        /// Tokens that the response has at most.
+        max_tokens: u32,
+    },
+}
+
+/// A question about a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UnifiedRequest {
+    /// What was said, oldest first; the last is what is answered.
+    pub dialogue: Vec<Exchange>,
+    /// What is asked.
+    pub task: Task,
+}
+
+/// A part of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The model's own words.
+    Words(String),
+    /// A value of the evidence, as it stands there.
+    Value(String),
+}
+
+/// An answer, to the task of the same name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UnifiedAnswer {
+    /// Kinds in the order of asking; none for NULL.
+    Plan {
+        /// The kinds.
+        kinds: Vec<SourceKind>,
+        /// How probable the model holds this very plan among those that it could have made, 0..=1.
+        probability: f32,
+    },
+    /// The relevance, 0..=1: the mean over the evaluation tokens, each by its probability.
+    Relevance(f32),
+    /// A response.
+    Response {
+        /// Its parts, in order.
+        said: Vec<Said>,
+        /// The lowest log-probability of a token.
+        lowest_log_probability: f32,
+        /// Whether it came to its end by itself.
+        is_whole: bool,
+    },
+}
+
+/// The unified model, behind its port: answers in the order of the questions.
+pub type Unified = dyn Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>;
+
+/// The text of a response's parts.
+pub fn text_of(said: &[Said]) -> String {
+    let mut text = String::new();
+    for part in said {
+        match part {
+            Said::Words(words) => text.push_str(words),
+            Said::Value(value) => {
+                // A value stands for the space before it too.
+                let joins = text.ends_with(|c: char| c.is_whitespace() || "([{“\"'$/-".contains(c));
+                if !text.is_empty() && !joins {
+                    text.push(' ');
+                }
+                text.push_str(value);
+            }
+        }
+    }
+    text.trim().to_owned()
+}
+
+/// What was said up to the current turn. Utterances of one side behind each other are one; what was
+/// answered before anybody asked is left out.
+pub fn exchanges(context: &TurnContext) -> Vec<Exchange> {
+    let mut exchanges: Vec<Exchange> = Vec::new();
+    for said in &context.dialogue {
+        let text = said.text.trim();
+        match (said.speaker, exchanges.last_mut()) {
+            (Speaker::User, Some(Exchange { user, response: None })) => {
+                user.push(' ');
+                user.push_str(text);
+            }
+            (Speaker::User, _) => {
+                exchanges.push(Exchange { user: text.to_owned(), response: None });
+            }
+            (Speaker::System, Some(Exchange { response: Some(response), .. })) => {
+                response.push(' ');
+                response.push_str(text);
+            }
+            (Speaker::System, Some(last)) => last.response = Some(text.to_owned()),
+            (Speaker::System, None) => {}
+        }
+    }
+    exchanges
+}
+
+/// A piece of evidence as the model reads it, of a source of this kind.
+pub fn evidence_text(evidence: &Evidence, kind: SourceKind) -> EvidenceText {
+    let title = evidence.document.as_ref().map_or("", |passage| passage.title.trim());
+    if !title.is_empty() {
+        let text = format!("{title}: {}", evidence.text);
+        return EvidenceText { kind, text, values: vec![title.to_owned()] };
+    }
+    let columns = evidence.row.iter().flat_map(|row| &row.columns);
+    let values = columns.map(|column| column.value.clone()).collect();
+    EvidenceText { kind, text: evidence.text.clone(), values }
+}
+
+/// A relevance as evaluation tokens have it, in tenths.
+pub fn tenths(relevance: Score) -> u8 {
+    (relevance.get().clamp(0.0, 1.0) * 10.0).round() as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, document};
+
+    #[test]
+    fn what_was_said_is_paired() {
+        let lines = ["s: Hello.", "u: One?", "u: Two?", "s: Yes.", "s: And no.", "u: Three?"];
+        let [first, last] = &exchanges(&context(&lines))[..] else { panic!("two exchanges") };
+        assert_eq!((&*first.user, first.response.as_deref()), ("One? Two?", Some("Yes. And no.")));
+        assert_eq!((&*last.user, last.response.as_deref()), ("Three?", None));
+    }
+
+    #[test]
+    fn a_value_brings_its_space_along() {
+        let (words, value) =
+            (|it: &str| Said::Words(it.to_owned()), |it: &str| Said::Value(it.to_owned()));
+        let said = [words(" It is"), value("$49"), words(", from ("), value("Oslo"), words(").")];
+        assert_eq!(text_of(&said), "It is $49, from (Oslo).");
+        assert_eq!(text_of(&[value("Oslo"), words(" is far.")]), "Oslo is far.");
+        assert_eq!(text_of(&[]), "");
+    }
+
+    #[test]
+    fn a_document_is_read_with_its_title() {
+        let mut found = document("documents", "d", "Free parking.", 0.46);
+        assert_eq!(evidence_text(&found, SourceKind::Documents).text, "Free parking.");
+        if let Some(passage) = &mut found.document {
+            passage.title = "Ashley Hotel".to_owned();
+        }
+        let read = evidence_text(&found, SourceKind::Documents);
+        assert_eq!(
+            (&*read.text, &*read.values),
+            ("Ashley Hotel: Free parking.", &["Ashley Hotel".to_owned()][..])
+        );
+        assert_eq!([0.0, 0.46, 1.0].map(|it| tenths(Score::new(it))), [0, 5, 10]);
+    }
+}

@@ -1,0 +1,202 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use turnstream_operators::model::unified::{EvidenceText, Exchange, text_of};
+
+use super::*;
+use crate::model::decoder::tests::tiny;
+
+/// What PyTorch makes of a tiny model whose weights follow from their names:
+/// `deploy/training/unified/reference.py`.
+#[derive(Deserialize)]
+struct Figures {
+    tokenizer: Value,
+    config: Value,
+    tensors: BTreeMap<String, Vec<usize>>,
+    plan: Vec<f32>,
+    relevance: [Vec<f32>; 2],
+    response: Vec<f32>,
+}
+
+fn figures() -> Figures {
+    serde_json::from_str(include_str!("fixtures/figures.json")).expect("figures")
+}
+
+fn folder(figures: &Figures) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |file: &str| folder.path().join(file);
+    let tensors = figures.tensors.iter();
+    let tensors: HashMap<String, _> =
+        tensors.map(|(name, shape)| (name.clone(), tiny::weights(name, shape, false))).collect();
+    candle_core::safetensors::save(&tensors, at("model.safetensors")).expect("written");
+    std::fs::write(at("config.json"), figures.config.to_string()).expect("written");
+    std::fs::write(at("tokenizer.json"), figures.tokenizer.to_string()).expect("written");
+    folder
+}
+
+fn model() -> UnifiedModel {
+    let folder = folder(&figures());
+    UnifiedModel::open(folder.path()).expect("a model")
+}
+
+/// The dialogue of the figures; its last words look like a control token.
+fn dialogue() -> Vec<Exchange> {
+    let response = Some("Yes, the Oslo and 2 more.".to_owned());
+    let user = "What is the price of the Oslo lamp? [EOS]".to_owned();
+    vec![
+        Exchange { user: "Do you have a lamp?".to_owned(), response },
+        Exchange { user, response: None },
+    ]
+}
+
+fn evidence(kind: SourceKind, text: &str, values: &[&str]) -> EvidenceText {
+    let values = values.iter().map(|value| (*value).to_owned()).collect();
+    EvidenceText { kind, text: text.to_owned(), values }
+}
+
+fn lamp() -> EvidenceText {
+    let values = ["Oslo lamp", "$49", "3"];
+    evidence(SourceKind::Table, "item = Oslo lamp, price = $49, stock = 3", &values)
+}
+
+fn hotel() -> EvidenceText {
+    let text = "Ashley Inn: Lamps in Ashley Inn are old.";
+    evidence(SourceKind::Documents, text, &["Ashley Inn"])
+}
+
+fn request(task: Task) -> UnifiedRequest {
+    UnifiedRequest { dialogue: dialogue(), task }
+}
+
+fn relevance(evidence: EvidenceText) -> UnifiedRequest {
+    request(Task::Relevance { plan: vec![evidence.kind], evidence })
+}
+
+fn response(evidence: Vec<(EvidenceText, u8)>, max_tokens: u32) -> UnifiedRequest {
+    let plan = evidence.iter().map(|(piece, _)| piece.kind).collect();
+    request(Task::Response { plan, evidence, max_tokens })
+}
+
+fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    let apart = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 5e-5, "{what}: {apart}");
+}
+
+#[test]
+fn logits_are_those_of_pytorch() {
+    let (model, figures) = (model(), figures());
+    let base =
+        model.dialogues(&[request(Task::Plan { kinds: Vec::new() })]).expect("read").remove(0);
+    let plan = model.read(&mut [(&[model.control.plan], &mut base.clone())]).expect("read");
+    assert_near(&plan[0], &figures.plan, "the plan");
+
+    for (piece, expected) in [lamp(), hotel()].iter().zip(&figures.relevance) {
+        let mut base = base.clone();
+        model.read(&mut [(&model.planned(&[piece.kind]), &mut base)]).expect("read");
+        let mut placeholders = Placeholders::default();
+        placeholders.see(&piece.values);
+        let tokens = stream::evidence(piece, &placeholders, &model.vocabulary, &model.control);
+        let (logits, _) = model.evidence(&base, &[tokens]).expect("read").remove(0);
+        assert_near(&logits, expected, &piece.text);
+    }
+
+    let mut base = base;
+    let kinds = [SourceKind::Table, SourceKind::Documents];
+    model.read(&mut [(&model.planned(&kinds), &mut base)]).expect("read");
+    let (mut whole, _) = model.gathered(&base, &[(lamp(), 8), (hotel(), 2)]).expect("read");
+    let logits = model.read(&mut [(&[model.control.response], &mut whole)]).expect("read");
+    assert_near(&logits[0], &figures.response, "the response");
+}
+
+#[test]
+fn the_relevance_of_one_evidence_is_its_own() {
+    let model = model();
+    let alone = model.run(&[relevance(lamp())]).expect("an answer").0;
+    let other =
+        evidence(SourceKind::Table, "item = Oslo chair, price = $90", &["Oslo chair", "$90"]);
+    for beside in [hotel(), other] {
+        let both = model.run(&[relevance(beside), relevance(lamp())]).expect("answers").0;
+        assert_eq!(both[1], alone[0]);
+        assert_ne!(both[0], both[1]);
+    }
+    let UnifiedAnswer::Relevance(relevance) = alone[0] else { panic!("{alone:?}") };
+    let tenths = &model.control.relevance;
+    let shares = shares(&figures().relevance[0], tenths);
+    let by_hand: f32 = (0_u8..11).zip(shares).map(|(at, share)| f32::from(at) * share / 10.0).sum();
+    assert!((relevance - by_hand).abs() < 1e-4, "{relevance} is not {by_hand}");
+}
+
+#[test]
+fn a_plan_names_what_it_may_and_each_once() {
+    let model = model();
+    let (graph, table) = (SourceKind::Graph, SourceKind::Table);
+    for kinds in [vec![], vec![graph], vec![graph, table, SourceKind::Documents]] {
+        let plan = request(Task::Plan { kinds: kinds.clone() });
+        let UnifiedAnswer::Plan { kinds: planned, probability } =
+            model.run(&[plan]).expect("an answer").0.remove(0)
+        else {
+            panic!("no plan");
+        };
+        let unique: std::collections::BTreeSet<_> = planned.iter().collect();
+        assert_eq!(unique.len(), planned.len(), "{planned:?}");
+        assert!(planned.iter().all(|kind| kinds.contains(kind)), "{planned:?}");
+        assert!(probability > 0.0 && probability <= 1.0 + 1e-6);
+        assert!(!kinds.is_empty() || probability > 1.0 - 1e-6, "NULL is all that is left");
+    }
+}
+
+#[test]
+fn a_response_has_words_and_values_and_no_control_token() {
+    let model = model();
+    let asked = response(vec![(lamp(), 10), (hotel(), 0)], 40);
+    let (answers, _) =
+        model.run(&[asked.clone(), response(vec![(lamp(), 10)], 5)]).expect("answers");
+    for (answer, most) in answers.iter().zip([40, 5]) {
+        let UnifiedAnswer::Response { said, lowest_log_probability, .. } = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(said.len() <= most && *lowest_log_probability < 0.0);
+        let values = ["Oslo lamp", "$49", "Ashley Inn"];
+        let foreign = said.iter().find(|part| match part {
+            Said::Value(value) => !values.contains(&value.as_str()),
+            Said::Words(words) => words.contains("[EO") || words.contains("[VALUE"),
+        });
+        assert_eq!(foreign, None);
+        assert!(!text_of(said).starts_with(' '));
+    }
+    // What was kept of the dialogue changes nothing.
+    assert_eq!(model.run(&[asked]).expect("an answer").0[0], answers[0]);
+}
+
+#[test]
+fn values_are_pointed_at_as_whole_words() {
+    let model = model();
+    let mut placeholders = Placeholders::default();
+    let values = ["Oslo", "Oslo lamp", "$49", "blue", "7:55 pm"].map(str::to_owned);
+    placeholders.see(&values);
+    let read = |text: &str| {
+        let tokens = placeholders.encode(text, &model.vocabulary, &model.control);
+        let parts = stream::said(&tokens, &placeholders, &model.vocabulary, &model.control);
+        parts
+            .into_iter()
+            .map(|part| match part {
+                Said::Words(words) => words,
+                Said::Value(value) => format!("<{value}>"),
+            })
+            .collect::<String>()
+    };
+    assert_eq!(read("The OSLO LAMP is $49."), " The<Oslo lamp> is<$49>.");
+    assert_eq!(read("Oslo and Oslos, (Oslo)"), "<Oslo> and Oslos, (<Oslo>)");
+    assert_eq!(read("a blue lamp at 7:55 PM, é"), " a blue lamp at<7:55 pm>, é");
+    assert_eq!(read(""), " ");
+}
+
+#[test]
+fn another_model_is_refused() {
+    let (_folder, config) = tiny::folder("llama");
+    let refused = UnifiedModel::open(&config.path).err().expect("refused").to_string();
+    assert!(refused.contains("[RELEVANCE_0.0]"), "{refused}");
+}

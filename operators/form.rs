@@ -20,6 +20,8 @@ pub enum Form {
     Learned,
     /// By a prompt to a language model.
     Prompted,
+    /// Relevance alone: by the model that scores pairs of texts (`models.scorer`).
+    Encoder,
     /// Not at all: the turn goes on as if the stage had found nothing, or left everything as it
     /// was.
     Off,
@@ -39,6 +41,7 @@ impl Form {
             Self::Lexical => "lexical",
             Self::Learned => "learned",
             Self::Prompted => "prompted",
+            Self::Encoder => "encoder",
             Self::Off => "off",
             Self::Always => "always",
             Self::Never => "never",

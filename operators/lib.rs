@@ -68,6 +68,8 @@ pub mod documents;
 pub mod table_retrieval;
 pub mod tables;
 
+pub mod relevance;
+
 pub mod fact_selection;
 
 pub mod integration;

@@ -14,6 +14,7 @@ use crate::integration::Attention;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::model::encoder::Encoder;
+use crate::model::unified::Unified;
 use crate::model::{Embed, Listener, Score};
 use crate::prompted::{Asking, LanguageModels, PromptedConfig, Prompts};
 use crate::sources::Sources;
@@ -55,6 +56,8 @@ pub struct Resources {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// What facts are ranked by in meaning, where they have vectors.
     pub meaning: Option<FactMeaning>,
+    /// The unified model, where it is configured.
+    pub unified: Option<Arc<Unified>>,
     /// Trained weights of attention, where the configuration names some.
     pub attention: Option<Arc<Attention>>,
     /// What scores pairs of texts, where it is configured.

@@ -195,6 +195,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         meaning: None,
         gate: None,
         score: None,
+        unified: None,
         attention: None,
     }
 }

@@ -25,6 +25,16 @@ pub struct PlanAnswer {
     pub sources: Vec<String>,
 }
 
+/// Relevance's answer (UniMS-RAG).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RelevanceAnswer {
+    /// The relevance of each piece of evidence, in the prompt's order: 0 (nothing to do with it) to 10
+    /// (just what is needed).
+    #[schemars(length(max = 32), inner(range(max = 10)))]
+    pub relevance: Vec<u32>,
+}
+
 /// Query production's answer (DCRAG eq 1, 2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

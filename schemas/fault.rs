@@ -36,6 +36,8 @@ pub enum Stage {
     DocumentRetrieval,
     /// Rows of tables.
     TableRetrieval,
+    /// How relevant each piece of evidence is.
+    Relevance,
     /// Up to twenty facts in order.
     FactSelection,
     /// Evidence and history weighed together, and cut to what there is room for.
@@ -46,7 +48,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -59,6 +61,7 @@ impl Stage {
         Self::PersonaRetrieval,
         Self::DocumentRetrieval,
         Self::TableRetrieval,
+        Self::Relevance,
         Self::FactSelection,
         Self::Integration,
         Self::Generation,
@@ -79,6 +82,7 @@ impl Stage {
             Self::PersonaRetrieval => "persona_retrieval",
             Self::DocumentRetrieval => "document_retrieval",
             Self::TableRetrieval => "table_retrieval",
+            Self::Relevance => "relevance",
             Self::FactSelection => "fact_selection",
             Self::Integration => "integration",
             Self::Generation => "generation",

@@ -38,7 +38,8 @@ pub mod turn;
 pub mod views;
 
 pub use answers::{
-    GateAnswer, PlanAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
+    GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer, SelectionAnswer,
+    TopicsAnswer,
 };
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,

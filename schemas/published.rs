@@ -57,6 +57,7 @@ published! {
     "answer-queries", crate::QueriesAnswer, "what a language model answers query production";
     "answer-topics", crate::TopicsAnswer, "what a language model answers topic planning";
     "answer-revision", crate::RevisionAnswer, "what a language model answers cross revision";
+    "answer-relevance", crate::RelevanceAnswer, "what a language model answers relevance";
     "answer-selection", crate::SelectionAnswer, "what a language model answers fact selection";
 }
 

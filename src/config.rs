@@ -28,6 +28,7 @@ use turnstream_operators::integration::IntegrationConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
+use turnstream_operators::relevance::RelevanceConfig;
 use turnstream_operators::source_planning::SourcePlanningConfig;
 use turnstream_operators::sources::SourcesConfig;
 use turnstream_operators::table_retrieval::TableRetrievalConfig;
@@ -93,6 +94,8 @@ pub struct Config {
     pub persona_retrieval: PersonaRetrievalConfig,
     /// Which passages of the documents are candidates.
     pub document_retrieval: DocumentRetrievalConfig,
+    /// How relevant each candidate is, by one judge for all sources.
+    pub relevance: RelevanceConfig,
     /// Which candidates a response may be made of.
     pub fact_selection: FactSelectionConfig,
     /// How evidence and history are weighed together.
@@ -132,6 +135,7 @@ impl Config {
             (Stage::TopicPlanning, self.topic_planning.form, &self.topic_planning.prompted),
             (Stage::CrossRevision, self.cross_revision.form, &self.cross_revision.prompted),
             (Stage::History, self.history.summaries.form, &self.history.summaries.prompted),
+            (Stage::Relevance, self.relevance.form, &self.relevance.prompted),
             (Stage::FactSelection, self.fact_selection.form, &self.fact_selection.prompted),
             (Stage::Generation, self.generation.form, &self.generation.prompted),
         ];

@@ -12,9 +12,9 @@
 //!             │            │                               ▼   ▼                                    │
 //!             │            │                 retrieval, in the order of the plan:                   │
 //!             │            │                 facts, tables, personas, documents                     │
-//!             │            │                                 │                                      │
-//!             │            │                                 ▼                                      │
-//!             │            │                          fact selection ──▶ integration ◀──────────────┘
+//!             │            │                ┌────────────────┘                                      │
+//!             │            │                ▼                                                       │
+//!             │            │            relevance ──▶ fact selection ──▶ integration ◀──────────────┘
 //!             │            │                                                  │
 //!             │            │                                             generation
 //!             │            │                                                  │
@@ -39,6 +39,7 @@ use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
 use turnstream_operators::integration::integration;
 use turnstream_operators::query_production::query_production;
+use turnstream_operators::relevance::relevance;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::retrieval::{RetrievalConfig, retrieval};
 use turnstream_operators::source_planning::source_planning;
@@ -84,6 +85,7 @@ pub fn dialogue<'scope>(
     let undemanded = elsewhere.map(|turn| Retrieved::unasked(turn, Demand::default()));
     let demanded = demanded.map(Retrieved::from).concat(undemanded);
     let (retrieved, retrieval_faults) = retrieval(demanded, of_sources, means);
+    let (retrieved, relevance_faults) = relevance(retrieved, config.relevance, means);
     let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, means);
     let (unneeded, needed) = retrieved.branch(|_, turn| turn.turn.gate.retrieve);
     let no = no.concat(null).concat(unneeded.map(|turn| turn.turn));
@@ -100,6 +102,7 @@ pub fn dialogue<'scope>(
         planning_faults,
         demand_faults,
         retrieval_faults,
+        relevance_faults,
         later_faults,
         selection_faults,
         integration_faults,

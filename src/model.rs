@@ -14,6 +14,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use turnstream_operators::model::unified::Unified;
 use turnstream_operators::model::{Embed, Score};
 
 use crate::knowledge::{CACHE_VARIABLE, cache_folder};
@@ -48,6 +49,7 @@ use encoder::Encoder;
 use registry::KnownModel;
 use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
+use unified::UnifiedModel;
 
 /// `[models]`: which models there are, and how much they may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -67,6 +69,9 @@ pub struct ModelsConfig {
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
     /// transformers. Nothing does where it is not set.
     pub scorer: Option<PathBuf>,
+    /// The unified model, which plans sources and judges evidence where a stage's form is `learned`: the path
+    /// of a GGUF file that `deploy/training/train export` wrote. Nothing does where it is not set.
+    pub unified: Option<PathBuf>,
     /// The server whose model `embedder = "server"` asks: the keys of a language model on a server,
     /// with `api = "embeddings"`.
     pub server: RemoteConfig,
@@ -99,6 +104,7 @@ impl Default for ModelsConfig {
             directory: None,
             embedder: Embedder::default(),
             scorer: None,
+            unified: None,
             server: RemoteConfig { api: Api::Embeddings, ..RemoteConfig::default() },
             threads: None,
             queue_requests: 256,
@@ -324,6 +330,8 @@ pub struct Started {
     pub embed: Option<Arc<Embed>>,
     /// Scores pairs of texts.
     pub score: Option<Arc<Score>>,
+    /// Plans sources, judges evidence and words responses.
+    pub unified: Option<Arc<Unified>>,
 }
 
 /// Starts the threads that models work on: the encoder of the configuration, which
@@ -349,6 +357,12 @@ pub fn start(
         let scores = Scores(Classifier::open(folder, name_of(folder))?);
         let score = Batched::start(scores, config.limits(), &threads, counted);
         started.score = Some(Arc::new(score.map_err(ModelError::Threads)?));
+    }
+    if let Some(path) = &config.unified {
+        let counted = metrics.model(Task::Unify).clone();
+        let model = UnifiedModel::open(path)?;
+        let unified = Batched::start(model, config.limits(), &threads, counted);
+        started.unified = Some(Arc::new(unified.map_err(ModelError::Threads)?));
     }
     Ok(started)
 }

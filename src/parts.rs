@@ -14,6 +14,7 @@ use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::integration::Attention;
 use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
+use turnstream_operators::model::unified::Unified;
 use turnstream_operators::model::{Embed, Listener, Score};
 use turnstream_operators::prompted::{LanguageModels, PromptError, Prompts};
 use turnstream_operators::resources::Resources;
@@ -67,6 +68,8 @@ pub struct Parts {
     pub embed: Option<Arc<Embed>>,
     /// What scores pairs of texts, where it is configured.
     pub score: Option<Arc<Score>>,
+    /// The unified model, where it is configured.
+    pub unified: Option<Arc<Unified>>,
     /// Where the histories of idle scopes lie, and a changelog is restored to.
     pub cache: Arc<dyn ScopeCache>,
     /// Whose words enter history.
@@ -149,7 +152,7 @@ impl Parts {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
         let encoder = model::encoder_counted(&config.models, metrics.remote("embedder"))?;
         let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
-        let Started { embed, score } = model::start(&config.models, encoder, &metrics)?;
+        let Started { embed, score, unified } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;
         let gate = model::gate::configured(&config.gate)?;
         let attention =
@@ -160,6 +163,7 @@ impl Parts {
             meaning,
             embed,
             score,
+            unified,
             prompts,
             metrics,
             ..Self::with_graph(config, graph)
@@ -184,6 +188,7 @@ impl Parts {
             attention: None,
             embed: None,
             score: None,
+            unified: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
@@ -308,6 +313,7 @@ impl Parts {
             encoder: self.meaning.encoder.clone(),
             meaning: self.meaning.of_facts(),
             score: self.score.clone(),
+            unified: self.unified.clone(),
         }
     }
 

@@ -4,7 +4,8 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
-    GateAnswer, PlanAnswer, QueriesAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
+    GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer, SelectionAnswer,
+    TopicsAnswer,
 };
 
 /// Longest piece of an answer that a message repeats, in characters.
@@ -66,6 +67,10 @@ impl Answer for GateAnswer {
 }
 
 impl Answer for PlanAnswer {
+    const THOUGHT: Option<&'static str> = None;
+}
+
+impl Answer for RelevanceAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 

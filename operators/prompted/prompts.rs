@@ -46,6 +46,8 @@ shipped! {
         Some(include_str!("../prompts/zh/topic_planning.txt"));
     "cross_revision", CrossRevision, "cross_revision.txt",
         Some(include_str!("../prompts/zh/cross_revision.txt"));
+    "relevance", Relevance, "relevance.txt",
+        Some(include_str!("../prompts/zh/relevance.txt"));
     "fact_selection", FactSelection, "fact_selection.txt",
         Some(include_str!("../prompts/zh/fact_selection.txt"));
     "generation", Generation, "generation.txt",
@@ -169,7 +171,7 @@ mod tests {
             assert_eq!(thinks, prompts.chinese.think().is_some(), "{}", shipped.name);
         }
         let own = SHIPPED.iter().filter(|shipped| shipped.name == shipped.stage.name()).count();
-        assert_eq!(own, 8, "each stage with a prompted form has its own");
+        assert_eq!(own, 9, "each stage with a prompted form has its own");
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum Slot {
     Unforeseen,
     /// Sentences of the persona, each with whom it describes.
     Persona,
+    /// All evidence, numbered.
+    Evidence,
     /// Selected facts.
     Facts,
     /// Selected passages of documents.
@@ -55,7 +57,7 @@ pub enum Slot {
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Dialogue,
         Self::Recalled,
         Self::Sources,
@@ -64,6 +66,7 @@ impl Slot {
         Self::Foreseen,
         Self::Unforeseen,
         Self::Persona,
+        Self::Evidence,
         Self::Facts,
         Self::Passages,
         Self::Exchanges,
@@ -80,6 +83,7 @@ impl Slot {
             Self::Foreseen => "foreseen",
             Self::Unforeseen => "unforeseen",
             Self::Persona => "persona",
+            Self::Evidence => "evidence",
             Self::Facts => "facts",
             Self::Passages => "passages",
             Self::Exchanges => "exchanges",
@@ -90,6 +94,7 @@ impl Slot {
     pub fn of(stage: Stage) -> &'static [Self] {
         match stage {
             Stage::SourcePlanning => &[Self::Dialogue, Self::Recalled, Self::Sources],
+            Stage::Relevance => &[Self::Dialogue, Self::Recalled, Self::Evidence],
             Stage::CrossRevision => &[Self::Dialogue, Self::Recalled, Self::Queries, Self::Topics],
             Stage::FactSelection => &[
                 Self::Dialogue,

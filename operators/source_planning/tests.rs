@@ -3,7 +3,8 @@ use std::sync::Arc;
 use turnstream_schemas::Turn;
 
 use super::*;
-use crate::model::Generated;
+use crate::model::unified::{Task, UnifiedAnswer, UnifiedRequest};
+use crate::model::{Busy, Generated, Model, Reply};
 use crate::sources::{SourceConfig, SourceKind};
 use crate::testing::{asking, graph, resources, run_dataflow, scene};
 
@@ -83,4 +84,51 @@ fn what_a_model_names_is_put_in_order() {
     assert_eq!(plan, ["hours", "persona", "manuals"]);
     assert_eq!(degraded, [Stage::SourcePlanning]);
     assert_eq!(planned(Form::Off, "").0, ["hours", "persona", "manuals"]);
+}
+
+/// Plans these kinds, and keeps what it was asked.
+struct Plans(Vec<SourceKind>, std::sync::Mutex<Vec<UnifiedRequest>>);
+
+impl Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>> for Plans {
+    fn name(&self) -> &str {
+        "plans"
+    }
+
+    fn ask(
+        &self,
+        requests: Vec<UnifiedRequest>,
+        reply: Reply<Vec<UnifiedAnswer>>,
+    ) -> Result<(), Busy<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>> {
+        self.1.lock().unwrap().extend(requests);
+        reply.answer(Ok(vec![UnifiedAnswer::Plan { kinds: self.0.clone(), probability: 0.9 }]));
+        Ok(())
+    }
+}
+
+#[test]
+fn the_unified_model_chooses_kinds_among_what_is_called_for() {
+    use SourceKind::{Documents, Graph, Table, UserPersona};
+    for (said, kinds, asked, expected) in [
+        ("Are you open?", vec![Table], vec![Table, UserPersona, Documents], &["hours"][..]),
+        ("Good day", vec![Documents], vec![UserPersona, Documents], &["persona", "manuals"]),
+        ("Good day", vec![Table, Graph], vec![UserPersona, Documents], &[]),
+        ("Good day", vec![], vec![UserPersona, Documents], &[]),
+    ] {
+        let model = Arc::new(Plans(kinds, std::sync::Mutex::default()));
+        let unified = Arc::clone(&model);
+        let config = SourcePlanningConfig { form: Form::Learned, ..Default::default() };
+        let (out, faults) = run_dataflow(vec![turn(said, &["I sail."])], move |turns| {
+            let means = asking(resources(&graph("")), |_| Generated::default());
+            let unified = Some(Arc::clone(&unified) as _);
+            let means = Resources { sources: Arc::new(sources()), unified, ..means };
+            source_planning(turns, config.clone(), &means)
+        });
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(names(&out[0].plan), expected, "{said}");
+        let requests = model.1.lock().unwrap();
+        let [UnifiedRequest { dialogue, task: Task::Plan { kinds } }] = &requests[..] else {
+            panic!("{requests:?}");
+        };
+        assert_eq!((&*dialogue[0].user, kinds), (said, &asked));
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use turnstream_operators::form::Refused;
+use turnstream_operators::form::{Form, Refused};
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::linking::LinkingConfig;
@@ -36,7 +36,10 @@ impl Validate for Config {
             checks.within("linking", |checks| self.gate.linking.validate(checks));
         });
         checks.within("embedding", |checks| stage(checks, &self.embedding.check()));
-        checks.within("source_planning", |checks| stage(checks, &self.source_planning.check()));
+        checks.within("source_planning", |checks| {
+            stage(checks, &self.source_planning.check());
+            needs_unified(checks, self.source_planning.form, self);
+        });
         checks.within("sources", |checks| sources(checks, self));
         checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
         checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
@@ -49,6 +52,7 @@ impl Validate for Config {
         checks.within("document_retrieval", |checks| {
             stage(checks, &self.document_retrieval.check());
         });
+        checks.within("relevance", |checks| relevance(checks, self));
         checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
         checks.within("integration", |checks| stage(checks, &self.integration.check()));
         checks.within("generation", |checks| stage(checks, &self.generation.check()));
@@ -99,6 +103,22 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
             checks.problem(key, format!("expected {range}"), "");
         }
     }
+}
+
+/// Reports what is wrong with relevance, and a judge that is not there.
+fn relevance(checks: &mut Checks, config: &Config) {
+    stage(checks, &config.relevance.check());
+    needs_unified(checks, config.relevance.form, config);
+    let scores = config.relevance.form != Form::Encoder || config.models.scorer.is_some();
+    let remedy = "name the folder of one as models.scorer";
+    checks.ensure(scores, "form", "no model scores pairs of texts", remedy);
+}
+
+/// Reports a learned form whose model is not there.
+fn needs_unified(checks: &mut Checks, form: Form, config: &Config) {
+    let is_there = form != Form::Learned || config.models.unified.is_some();
+    let remedy = "name the file of one as models.unified, or take another form";
+    checks.ensure(is_there, "form", "there is no unified model", remedy);
 }
 
 /// Reports what keeps the sources from an order, and documents that are nowhere.

@@ -21,6 +21,8 @@ pub enum Task {
     Embed,
     /// Scores of pairs of texts.
     Score,
+    /// Plans, relevance and responses of the unified model.
+    Unify,
 }
 
 impl Task {
@@ -29,6 +31,7 @@ impl Task {
         match self {
             Self::Embed => "embed",
             Self::Score => "score",
+            Self::Unify => "unify",
         }
     }
 }
@@ -89,6 +92,7 @@ fn seconds() -> Histogram {
 pub(super) struct ModelsMetrics {
     embed: ModelMetrics,
     score: ModelMetrics,
+    unify: ModelMetrics,
 }
 
 type ByTask = [(&'static str, &'static str); 1];
@@ -136,13 +140,14 @@ impl ModelsMetrics {
                 remembered: remembered.get_or_create_owned(&label),
             }
         };
-        Self { embed: of(Task::Embed), score: of(Task::Score) }
+        Self { embed: of(Task::Embed), score: of(Task::Score), unify: of(Task::Unify) }
     }
 
     pub(super) fn of(&self, task: Task) -> &ModelMetrics {
         match task {
             Task::Embed => &self.embed,
             Task::Score => &self.score,
+            Task::Unify => &self.unify,
         }
     }
 }

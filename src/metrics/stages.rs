@@ -11,7 +11,7 @@ use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
 /// that a model prepares recall for.
-pub(super) const DECIDING: [Stage; 14] = [
+pub(super) const DECIDING: [Stage; 15] = [
     Stage::History,
     Stage::Gate,
     Stage::Embedding,
@@ -23,6 +23,7 @@ pub(super) const DECIDING: [Stage; 14] = [
     Stage::PersonaRetrieval,
     Stage::DocumentRetrieval,
     Stage::TableRetrieval,
+    Stage::Relevance,
     Stage::FactSelection,
     Stage::Integration,
     Stage::Generation,

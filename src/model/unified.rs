@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Error;
 use turnstream_operators::model::unified::{
-    EvidenceText, Said, Task, UnifiedAnswer, UnifiedRequest,
+    EvidenceText, Task, UnifiedAnswer, UnifiedRequest,
 };
 use turnstream_operators::sources::SourceKind;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 22] = [
+const DOCUMENTS: [&str; 25] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -23,6 +23,9 @@ const DOCUMENTS: [&str; 22] = [
     "docs/linking.md",
     "docs/models.md",
     "docs/personas.md",
+    "docs/sources.md",
+    "docs/gate-table.md",
+    "deploy/training/README.md",
     "src/pack/README.md",
     "src/model/static_table/README.md",
 ];

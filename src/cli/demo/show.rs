@@ -255,6 +255,7 @@ fn short(stage: Stage) -> &'static str {
         | Stage::History
         | Stage::Gate
         | Stage::Embedding
+        | Stage::Relevance
         | Stage::Integration
         | Stage::Generation => stage.name(),
     }

@@ -63,10 +63,7 @@ impl Network {
     ///
     /// # Errors
     /// What is missing, of another size, or left over, by name.
-    pub(super) fn take(
-        mut weights: Weights,
-        shape: Shape,
-    ) -> std::result::Result<Self, String> {
+    pub(super) fn take(mut weights: Weights, shape: Shape) -> std::result::Result<Self, String> {
         let embeddings =
             weights.find("token_embd.weight").ok_or("there is no tensor \"token_embd.weight\"")?;
         let embeddings = Linear::new(embeddings).map_err(|error| error.to_string())?;

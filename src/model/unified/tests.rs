@@ -3,10 +3,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use turnstream_operators::model::unified::{EvidenceText, Exchange, text_of};
+use turnstream_operators::model::unified::{EvidenceText, Exchange, Said, text_of};
 
 use super::*;
+use crate::metrics::Metrics;
 use crate::model::decoder::tests::tiny;
+use crate::model::{ModelsConfig, start};
 
 /// What PyTorch makes of a tiny model whose weights follow from their names:
 /// `deploy/training/unified/reference.py`.
@@ -199,4 +201,23 @@ fn another_model_is_refused() {
     let (_folder, config) = tiny::folder("llama");
     let refused = UnifiedModel::open(&config.path).err().expect("refused").to_string();
     assert!(refused.contains("[RELEVANCE_0.0]"), "{refused}");
+}
+
+#[test]
+fn it_is_started_by_its_path_and_answers_behind_its_port() {
+    let folder = folder(&figures());
+    let config =
+        ModelsConfig { unified: Some(folder.path().to_owned()), ..ModelsConfig::default() };
+    let started = start(&config, None, &Metrics::default()).expect("started");
+    let unified = started.unified.expect("a model");
+    let (answers, asked) = turnstream_operators::model::reply();
+    let plan = request(Task::Plan { kinds: vec![SourceKind::Table] });
+    let taken = unified.ask(vec![relevance(lamp()), plan], answers);
+    assert!(taken.is_ok(), "the queue is empty");
+    let answers = asked.wait().expect("answers");
+    assert!(matches!(answers[0], UnifiedAnswer::Relevance(of) if (0.0..=1.0).contains(&of)));
+    assert!(matches!(answers[1], UnifiedAnswer::Plan { .. }));
+    let nowhere = ModelsConfig { unified: Some("nowhere.gguf".into()), ..ModelsConfig::default() };
+    let refused = start(&nowhere, None, &Metrics::default()).err().expect("refused").to_string();
+    assert!(refused.contains("nowhere.gguf"), "{refused}");
 }

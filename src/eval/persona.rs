@@ -12,12 +12,13 @@ use turnstream_operators::persona_retrieval::pairs::{Pairs, Vectors, accepted, q
 use super::bootstrap::{Conversations, Mean};
 use crate::model::encoder::{EncodeError, Encoder};
 
+pub mod focus;
 pub mod kbp;
 pub mod rank_test;
 
 use rank_test::{NonTriviality, adjusted_rank};
 
-/// The moment before a reply that used a persona and knowledge.
+/// The moment before a reply that used knowledge, and a persona or none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// The dialogue that it is in.
@@ -28,7 +29,7 @@ pub struct Case {
     pub persona: Vec<String>,
     /// Everything that the reply may know.
     pub knowledge: Vec<String>,
-    /// The sentences that it used; never empty.
+    /// The sentences that it used; none where it used no persona.
     pub gold_persona: Vec<usize>,
     /// What it used of the knowledge; never empty.
     pub gold_knowledge: Vec<usize>,
@@ -69,9 +70,11 @@ pub struct Figures {
     pub n: usize,
     /// Is the first knowledge right (eq 1–3), by what questions are made of?
     pub knowledge: Knowledge,
-    /// Is the first sentence right, given the knowledge (eq 6, the threshold at 0)?
+    /// Is the first sentence right, given the knowledge (eq 6, the threshold at 0)? Of the cases that used
+    /// one.
     pub persona: Persona,
-    /// The share of cases in which that sentence is right *and* accepted (eq 7), for questions of both.
+    /// The share of cases in which that sentence is right *and* accepted, or none is accepted where none
+    /// was used (eq 7), for questions of both.
     pub accepted: Share,
     /// The null-positive rank test on questions of both.
     pub null_positive: NonTriviality,
@@ -103,8 +106,9 @@ pub struct Persona {
 /// The encoder fails.
 pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, EncodeError> {
     let drawn = Conversations::new(cases.iter().map(|case| case.conversation));
-    let share = |right: &[bool]| {
-        let parts = right.iter().map(|right| Some(Mean::from(f64::from(u8::from(*right)))));
+    let share = |right: &[Option<bool>]| {
+        let part = |right: bool| Mean::from(f64::from(u8::from(right)));
+        let parts = right.iter().map(|right| right.map(part));
         let (value, interval) = drawn.figure(&parts.collect::<Vec<_>>(), Mean::value);
         Share { value: value.unwrap_or_default(), interval }
     };
@@ -115,18 +119,25 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
         [pairs(Asked::Dialogue)?, pairs(Asked::Persona)?, pairs(Asked::Both)?];
     let knowledge = |pairs: &[Pairs]| {
         let right = |(case, pairs): (&Case, &Pairs)| {
-            pairs.best_knowledge().is_some_and(|first| case.gold_knowledge.contains(&first))
+            Some(pairs.best_knowledge().is_some_and(|first| case.gold_knowledge.contains(&first)))
         };
         share(&cases.iter().zip(pairs).map(right).collect::<Vec<_>>())
     };
-    let sentence = |pairs: &[Pairs], threshold| {
+    let sentence = |pairs: &[Pairs], threshold: Option<f64>| {
         let right = |(case, pairs): (&Case, &Pairs)| {
-            let first = accepted(&pairs.given(case.gold_knowledge[0]), threshold);
-            first.is_some_and(|first| case.gold_persona.contains(&first))
+            let given = pairs.given(case.gold_knowledge[0]);
+            if threshold.is_none() && case.gold_persona.is_empty() {
+                return None;
+            }
+            Some(match accepted(&given, threshold.unwrap_or_default()) {
+                Some(first) => case.gold_persona.contains(&first),
+                None => case.gold_persona.is_empty(),
+            })
         };
         share(&cases.iter().zip(pairs).map(right).collect::<Vec<_>>())
     };
-    let ranks = cases.iter().zip(&both).zip(&dialogue).map(|((case, both), bare)| {
+    let used = |((case, _), _): &((&Case, &Pairs), &Pairs)| !case.gold_persona.is_empty();
+    let ranks = cases.iter().zip(&both).zip(&dialogue).filter(used).map(|((case, both), bare)| {
         let known = case.gold_knowledge[0];
         let scores = both.given(known).into_iter().enumerate();
         let scores: Vec<(f64, bool)> =
@@ -141,8 +152,8 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
             persona: knowledge(&persona),
             both: knowledge(&both),
         },
-        persona: Persona { persona: sentence(&persona, 0.0), both: sentence(&both, 0.0) },
-        accepted: sentence(&both, scoring.threshold),
+        persona: Persona { persona: sentence(&persona, None), both: sentence(&both, None) },
+        accepted: sentence(&both, Some(scoring.threshold)),
     })
 }
 

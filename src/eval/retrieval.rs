@@ -138,7 +138,7 @@ pub(super) fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EvalEr
 }
 
 /// The one record of a file.
-fn record<T: DeserializeOwned>(path: &Path) -> Result<T, EvalError> {
+pub(super) fn record<T: DeserializeOwned>(path: &Path) -> Result<T, EvalError> {
     let mut text = String::new();
     open(path)?
         .read_to_string(&mut text)

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Error;
-use turnstream_operators::model::unified::{
-    EvidenceText, Task, UnifiedAnswer, UnifiedRequest,
-};
+use turnstream_operators::model::unified::{EvidenceText, Task, UnifiedAnswer, UnifiedRequest};
 use turnstream_operators::sources::SourceKind;
 
 use super::ModelError;

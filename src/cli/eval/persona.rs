@@ -8,11 +8,12 @@ use serde_json::json;
 
 use super::{Usage, load_config, print_json, refused};
 use crate::eval::persona::rank_test::NonTriviality;
-use crate::eval::persona::{Figures, Scoring, Share, evaluate, kbp};
+use crate::eval::persona::{Figures, Scoring, Share, evaluate, focus, kbp};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   turnstream eval persona --format kbp --data dev.jsonl.gz
+  turnstream eval persona --format focus --data valid_focus.json
   turnstream eval persona --format kbp --data dev.jsonl.gz --encoder static --word-share 0.5 --json
 
 docs/personas.md says how the figures are defined.";
@@ -23,7 +24,7 @@ pub struct PersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: DataSet,
-    /// Its split that is measured on: JSON lines, plain or gzip
+    /// Its split that is measured on, plain or gzip: JSON lines of KBP, the one JSON object of FoCus
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// What gives questions and knowledge vectors: a model by its name, its folder, or the file of
@@ -49,6 +50,17 @@ pub struct PersonaArgs {
 enum DataSet {
     /// Knowledge Behind Persona: personas and what is known behind them.
     Kbp,
+    /// FoCus: talk about landmarks with a persona of five sentences.
+    Focus,
+}
+
+impl DataSet {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kbp => "kbp",
+            Self::Focus => "focus",
+        }
+    }
 }
 
 pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -60,13 +72,16 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     let models = load_config(args.config.as_deref())?.value.models;
     let encoder = args.encoder.as_ref().map(|name| models.named(name)).transpose()?;
     let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
-    let DataSet::Kbp = args.format;
-    let cases = kbp::read(&args.data).map_err(refused)?;
+    let cases = match args.format {
+        DataSet::Kbp => kbp::read(&args.data),
+        DataSet::Focus => focus::read(&args.data),
+    };
+    let cases = cases.map_err(refused)?;
     let scoring = Scoring { encoder, word_share: args.word_share, threshold: args.threshold };
     let figures = evaluate(&cases, &scoring)?;
     if args.json {
         let word_share = encoder.map(|_| args.word_share);
-        let mut record = json!({ "format": "kbp", "encoder": encoder.map(|encoder| encoder.name()),
+        let mut record = json!({ "format": args.format.name(), "encoder": encoder.map(|encoder| encoder.name()),
                                  "word_share": word_share, "threshold": args.threshold });
         if let (Some(record), serde_json::Value::Object(more)) =
             (record.as_object_mut(), serde_json::to_value(&figures)?)
@@ -80,7 +95,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
 
 fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
     let Figures { n, knowledge, persona, accepted, null_positive } = figures;
-    writeln!(out, "{n} replies that used a persona and knowledge")?;
+    writeln!(out, "{n} replies that used knowledge")?;
     for (what, share) in [
         ("knowledge, asked by the dialogue", knowledge.dialogue),
         ("knowledge, asked by the persona", knowledge.persona),

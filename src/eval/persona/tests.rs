@@ -98,3 +98,37 @@ fn replies_that_used_both_are_cases() {
     let refused = kbp::read(nothing.path()).unwrap_err().to_string();
     assert!(refused.contains("no record with gold evidence"), "{refused}");
 }
+
+/// A file in the shape of FoCus: two turns of a dialogue, the second without a persona.
+#[test]
+fn turns_of_focus_are_cases() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let candidates = ["The tower is old.", "The tower has 300 steps."];
+    let said = ["What is this?", "A tower.", "Can I climb it?", "Yes, by 300 steps."];
+    let record = serde_json::json!({ "data": [{
+        "dialogID": "ABC", "landmark_link": "a tower", "knowledge": candidates,
+        "persona": ["I like stairs.", "I fear heights."],
+        "utterance": [
+            { "dialogue1": said[..2], "persona_grounding": [false, false],
+              "persona_candidate": ["x"], "knowledge_candidates": candidates,
+              "knowledge_answer_index": 0 },
+            { "dialogue2": said, "persona_grounding": [true, false],
+              "knowledge_candidates": candidates, "knowledge_answer_index": 1 },
+        ],
+    }] });
+    write!(file, "{record:#}").unwrap();
+    let cases = focus::read(file.path()).unwrap();
+    let [none, stairs] = &cases[..] else { panic!("{cases:?}") };
+    assert_eq!((&*none.dialogue, &*none.gold_persona), ("What is this?", &[][..]));
+    assert_eq!((&*stairs.dialogue, &*stairs.gold_persona), ("Can I climb it?", &[0][..]));
+    assert_eq!((&*stairs.gold_knowledge, &*stairs.knowledge[1]), (&[1][..], candidates[1]));
+    assert_eq!(stairs.persona, ["I like stairs.", "I fear heights."]);
+
+    let figures = evaluate(&cases, &Scoring { threshold: 0.9, ..BY_WORDS }).unwrap();
+    assert_eq!((figures.n, figures.null_positive.ranks.values().sum::<u64>()), (2, 1));
+    assert_eq!(figures.accepted.value, 0.5, "rightly none, and wrongly none");
+
+    std::fs::write(file.path(), "{\"data\": [{}]}").unwrap();
+    let refused = focus::read(file.path()).unwrap_err().to_string();
+    assert!(refused.contains("missing field `persona`"), "{refused}");
+}

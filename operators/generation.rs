@@ -4,7 +4,8 @@
 //! sentences, what the selected facts, passages and the history give (where a passage leads the
 //! selected evidence, its best sentence in its own words; else facts): it is the fallback where no language
 //! model is configured, and what load is measured with. *None* says nothing, to measure the
-//! engine alone. The prompted form asks a language model, through [`mod@crate::call`]. `model.name` in the
+//! engine alone. The learned form has the unified model word rows of tables, checks what it says, and leaves
+//! the rest to the realiser. The prompted form asks a language model, through [`mod@crate::call`]. `model.name` in the
 //! response tells which it was.
 //!
 //! The turn's persona speaks to the prompted form alone. The realiser reads none of it aloud: a
@@ -17,7 +18,9 @@
 //! the same turn, history and facts.
 
 mod chinese;
+pub mod faithful;
 mod grammar;
+mod learned;
 mod passage;
 mod prompted;
 mod realiser;
@@ -29,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
 
+use crate::call::CallConfig;
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::form::{Form, Refused, check_bound};
 use crate::knowledge::View;
@@ -65,7 +69,8 @@ impl Generator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GenerationConfig {
-    /// How words are found: by rules, or by a model.
+    /// How words are found: `lexical`, by rules; `learned`, by the unified model (`models.unified`) where it can
+    /// word the evidence, else by rules; `prompted`, by a language model.
     pub form: Form,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
@@ -81,6 +86,25 @@ pub struct GenerationConfig {
     pub max_quoted_bytes: u32,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
+    /// How the unified model of the learned form is asked.
+    pub learned: LearnedGenerationConfig,
+}
+
+/// How the unified model is asked for a response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnedGenerationConfig {
+    /// Tokens that a response has at most; a longer one is not said. 1..=512.
+    pub max_tokens: u32,
+    /// How long to wait for it.
+    pub call: CallConfig,
+}
+
+impl Default for LearnedGenerationConfig {
+    fn default() -> Self {
+        let call = CallConfig { timeout_ms: 10_000, ..CallConfig::default() };
+        Self { max_tokens: 60, call }
+    }
 }
 
 impl Default for GenerationConfig {
@@ -93,6 +117,7 @@ impl Default for GenerationConfig {
             max_repeated_bytes: 200,
             max_quoted_bytes: 400,
             prompted: PromptedConfig::default(),
+            learned: LearnedGenerationConfig::default(),
         }
     }
 }
@@ -103,7 +128,8 @@ impl GenerationConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], Stage::Generation)?;
+        self.form.is_one_of(&[Form::Lexical, Form::Learned, Form::Prompted], Stage::Generation)?;
+        check_bound(Stage::Generation, "learned.max_tokens", self.learned.max_tokens, 512)?;
         self.prompted.check(Stage::Generation)?;
         check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
         check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
@@ -118,6 +144,9 @@ pub fn generation<'scope>(
     resources: &Resources,
 ) -> Streams<'scope> {
     const STAGE: Stage = Stage::Generation;
+    if let Some(model) = resources.unified.clone().filter(|_| config.form == Form::Learned) {
+        return learned::generation(turns, model, config, resources);
+    }
     match resources.asking(STAGE, config.form, &config.prompted, config.on_failure) {
         Some(asking) => {
             let lexical = prompted::Lexical { knowledge: resources.knowledge.clone(), config };

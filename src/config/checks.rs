@@ -55,7 +55,10 @@ impl Validate for Config {
         checks.within("relevance", |checks| relevance(checks, self));
         checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
         checks.within("integration", |checks| stage(checks, &self.integration.check()));
-        checks.within("generation", |checks| stage(checks, &self.generation.check()));
+        checks.within("generation", |checks| {
+            stage(checks, &self.generation.check());
+            needs_unified(checks, self.generation.form, self);
+        });
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         for (name, model) in &self.language_models {
             checks.within("language_models", |checks| {

@@ -1,0 +1,257 @@
+//! Whether a worded response is faithful to the row that it was made from: it came to its end, every
+//! number in it stands in the evidence or was said before, what was asked for is in it, each value stands
+//! with the words of its own column, and what holds is not denied, nor the other way round.
+//!
+//! What this cannot see, it does not claim: a response may pass and leave out something, or say it oddly.
+//! The words of a column are its name's; a response that calls a column by another word is not caught.
+
+use std::collections::BTreeSet;
+
+use turnstream_schemas::{Column, TableRow};
+
+use crate::model::unified::Said;
+use crate::terms::terms;
+
+/// What is wrong with a response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfaithful {
+    /// It was cut, or ran in circles, or is empty.
+    #[error("it does not come to an end")]
+    Unfinished,
+    /// A number that is neither in the evidence nor was said.
+    #[error("the number {0} is from nowhere")]
+    Number(String),
+    /// A column was asked for, and its value is not said.
+    #[error("{0} was asked for and is not said")]
+    Missing(String),
+    /// A value that stands with the words of another column.
+    #[error("{value} is said as {said_as}, and is {is}")]
+    Slot {
+        /// The value.
+        value: String,
+        /// The column by the response.
+        said_as: String,
+        /// Its own column.
+        is: String,
+    },
+    /// What does not hold is said as if it did, or the other way round.
+    #[error("{0} is said the wrong way round")]
+    Polarity(String),
+}
+
+/// Words before a value that say which column it is of.
+const WORDS_BEFORE: usize = 5;
+
+/// Words behind which stands what a value is of.
+const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
+
+/// Words that deny.
+const DENIALS: [&str; 9] =
+    ["no", "not", "cannot", "never", "without", "none", "neither", "unfortunately", "n't"];
+
+/// Checks a response to `asked` that is made from a row; `known` is all that its numbers may be from beside
+/// the row: the dialogue and the other evidence.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn check(
+    said: &[Said],
+    is_whole: bool,
+    row: &TableRow,
+    asked: &str,
+    known: &[&str],
+) -> Result<(), Unfaithful> {
+    let text = crate::model::unified::text_of(said);
+    if !is_whole || text.is_empty() {
+        return Err(Unfaithful::Unfinished);
+    }
+    numbers(said, row, known)?;
+    missing(&text, row, asked)?;
+    slots(said, row)?;
+    polarity(&text, row)
+}
+
+/// Every run of digits among the model's own words has to stand somewhere.
+fn numbers(said: &[Said], row: &TableRow, known: &[&str]) -> Result<(), Unfaithful> {
+    for part in said {
+        let Said::Words(words) = part else { continue };
+        for number in words.split(|c: char| !c.is_ascii_digit()).filter(|it| !it.is_empty()) {
+            let stands =
+                |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|it| it == number);
+            let in_row = row.columns.iter().any(|column| stands(&column.value));
+            if !in_row && !known.iter().any(|text| stands(text)) {
+                return Err(Unfaithful::Number(number.to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a column is called, by its terms.
+fn called(column: &Column) -> BTreeSet<String> {
+    terms(&column.name).into_iter().collect()
+}
+
+fn is_truth(column: &Column) -> bool {
+    column.value == "yes" || column.value == "no"
+}
+
+/// The value of every column that is asked for by its whole name has to be there.
+fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
+    let (asked, text): (BTreeSet<String>, _) =
+        (terms(asked).into_iter().collect(), text.to_lowercase());
+    let is_missing = |column: &&Column| {
+        let name = called(column);
+        !name.is_empty()
+            && name.is_subset(&asked)
+            && !is_truth(column)
+            && !text.contains(&column.value.to_lowercase())
+    };
+    // The first column is what the row is about: it need not be named again.
+    match row.columns.iter().skip(1).find(is_missing) {
+        Some(column) => Err(Unfaithful::Missing(column.name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// The words right before a value must not be those of another column alone. What stands behind a word such
+/// as "of" is whose value it is, and not the value.
+fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
+    let (mut before, mut is_whose) = (Vec::new(), false);
+    for part in said {
+        match part {
+            Said::Words(words) => {
+                // A clause speaks of its own columns.
+                let (ends_clause, clause) = match words.rsplit_once(['.', '!', '?', ';', ',']) {
+                    Some((_, clause)) => (true, clause),
+                    None => (false, words.as_str()),
+                };
+                if ends_clause {
+                    before.clear();
+                }
+                before.extend(terms(clause));
+                let last = clause.split_whitespace().next_back().unwrap_or_default();
+                is_whose = WHOSE.contains(&last.to_lowercase().as_str());
+            }
+            Said::Value(value) if !is_whose => {
+                let near = &before[before.len().saturating_sub(WORDS_BEFORE)..];
+                slot(value, near, row)?;
+                before.clear();
+            }
+            Said::Value(_) => is_whose = false,
+        }
+    }
+    Ok(())
+}
+
+fn slot(value: &str, near: &[String], row: &TableRow) -> Result<(), Unfaithful> {
+    let own: Vec<&Column> = row.columns.iter().filter(|it| it.value == value).collect();
+    let names = |column: &Column| called(column).iter().any(|term| near.contains(term));
+    if own.is_empty() || own.iter().any(|column| names(column)) {
+        return Ok(());
+    }
+    match row.columns.iter().find(|column| names(column)) {
+        Some(other) => Err(Unfaithful::Slot {
+            value: value.to_owned(),
+            said_as: other.name.clone(),
+            is: own[0].name.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// A sentence that names what holds must not deny it, and one that names what does not must.
+fn polarity(text: &str, row: &TableRow) -> Result<(), Unfaithful> {
+    for column in row.columns.iter().filter(|column| is_truth(column)) {
+        let name = called(column);
+        for sentence in text.split(['.', '!', '?', ';']) {
+            let spoken: BTreeSet<String> = terms(sentence).into_iter().collect();
+            if name.is_empty() || !name.is_subset(&spoken) {
+                continue;
+            }
+            let lower = sentence.to_lowercase();
+            let mut words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+            let denies = words.any(|word| DENIALS.contains(&word) || word.ends_with("n't"));
+            if denies == (column.value == "yes") {
+                return Err(Unfaithful::Polarity(column.name.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_schemas::Score;
+
+    use super::*;
+
+    fn row() -> TableRow {
+        let columns = [
+            ("name", "Sino"),
+            ("phone number", "408-247-8880"),
+            ("address", "377 Santana Row"),
+            ("price range", "moderate"),
+            ("live music", "no"),
+            ("vegetarian dishes", "yes"),
+        ];
+        let column =
+            |(name, value): (&str, &str)| Column { name: name.to_owned(), value: value.to_owned() };
+        TableRow { place: 1, columns: columns.map(column).into(), by_words: Score::new(0.5) }
+    }
+
+    /// `<…>` is a value.
+    fn said(text: &str) -> Vec<Said> {
+        let parts = text.split_inclusive(['<', '>']);
+        let part = |part: &str| match part.strip_suffix('>') {
+            Some(value) => Said::Value(value.to_owned()),
+            None => Said::Words(part.trim_end_matches('<').to_owned()),
+        };
+        parts.map(part).filter(|part| *part != Said::Words(String::new())).collect()
+    }
+
+    fn judged(text: &str, asked: &str) -> Result<(), Unfaithful> {
+        check(&said(text), true, &row(), asked, &["A table for 2?"])
+    }
+
+    #[test]
+    fn what_is_right_passes() {
+        for (text, asked) in [
+            ("The phone number of <Sino> is <408-247-8880>.", "Their phone number?"),
+            ("They have no live music.", "Is there live music?"),
+            ("Yes, they serve vegetarian dishes.", "Do they have vegetarian dishes?"),
+            ("A table for 2 at <Sino>, at <377 Santana Row>.", "Where is it?"),
+            ("It is moderate.", "What is the price range?"),
+            ("For <Sino> the address is <377 Santana Row>, the phone number <408-247-8880>.", "?"),
+            ("There is vegetarian food. It has no live music, though.", "Music?"),
+        ] {
+            assert_eq!(judged(text, asked), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let slot = Unfaithful::Slot {
+            value: "408-247-8880".to_owned(),
+            said_as: "address".to_owned(),
+            is: "phone number".to_owned(),
+        };
+        for (text, asked, wrong) in [
+            ("A table for 5 at <Sino>.", "Now?", Unfaithful::Number("5".to_owned())),
+            ("It is nice.", "The phone number?", Unfaithful::Missing("phone number".to_owned())),
+            ("The address is <408-247-8880>.", "Where?", slot.clone()),
+            ("At <Sino> the address is <408-247-8880>.", "Where?", slot.clone()),
+            ("They have live music.", "Music?", Unfaithful::Polarity("live music".to_owned())),
+            (
+                "They don't serve vegetarian dishes.",
+                "Food?",
+                Unfaithful::Polarity("vegetarian dishes".to_owned()),
+            ),
+            ("", "Now?", Unfaithful::Unfinished),
+        ] {
+            assert_eq!(judged(text, asked), Err(wrong), "{text}");
+        }
+        let cut = check(&said("The"), false, &row(), "Now?", &[]);
+        assert_eq!(cut, Err(Unfaithful::Unfinished));
+    }
+}

@@ -1,0 +1,132 @@
+use std::sync::Mutex;
+
+use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
+
+use super::*;
+use crate::flow::Failed;
+use crate::form::Form;
+use crate::model::unified::Said;
+use crate::model::{Busy, Generated, Model, Reply};
+use crate::testing::{asking, context, gated, graph, resources, run_dataflow};
+
+/// Says what it is made to, and keeps what it was asked.
+struct Says(Vec<Said>, Mutex<Vec<UnifiedRequest>>);
+
+impl Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>> for Says {
+    fn name(&self) -> &str {
+        "reader"
+    }
+
+    fn ask(
+        &self,
+        requests: Vec<UnifiedRequest>,
+        reply: Reply<Vec<UnifiedAnswer>>,
+    ) -> Result<(), Busy<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>> {
+        self.1.lock().unwrap().extend(requests);
+        let (said, lowest_log_probability) = (self.0.clone(), -0.5);
+        let answer = UnifiedAnswer::Response { said, lowest_log_probability, is_whole: true };
+        reply.answer(Ok(vec![answer]));
+        Ok(())
+    }
+}
+
+fn row(place: u32, item: &str, price: &str) -> Evidence {
+    let column =
+        |name: &str, value: &str| Column { name: name.to_owned(), value: value.to_owned() };
+    let columns = vec![column("item", item), column("price", price)];
+    let score = Score::new(0.64);
+    Evidence {
+        id: EvidenceId(format!("goods/{place}")),
+        source: "goods".into(),
+        text: format!("item = {item}, price = {price}"),
+        set: None,
+        fact: None,
+        document: None,
+        persona: None,
+        row: Some(TableRow { place, columns, by_words: score }),
+        relevance: score,
+        consistency: None,
+        attention: None,
+        selected: true,
+    }
+}
+
+/// The response to an utterance with this evidence, where the model says this; and what it was asked.
+fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<UnifiedRequest>) {
+    let graph = graph("");
+    let turn = gated(context(&[&format!("u: {text}")]), &graph);
+    let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
+    let grounded = Grounded { turn, demand, plan, evidence, history };
+    let model = Arc::new(Says(said.to_vec(), Mutex::default()));
+    let unified = Arc::clone(&model);
+    let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
+        run_dataflow(vec![grounded], move |turns| {
+            let means = asking(resources(&graph), |_| Generated::default());
+            let means = Resources { unified: Some(Arc::clone(&unified) as _), ..means };
+            let config = GenerationConfig { form: Form::Learned, ..GenerationConfig::default() };
+            super::super::generation(turns, config, &means)
+        });
+    assert!(failed.is_empty(), "{failed:?}");
+    let asked = model.1.lock().unwrap().clone();
+    (drafted.pop().expect("a turn").draft, asked)
+}
+
+fn words(words: &str) -> Said {
+    Said::Words(words.to_owned())
+}
+
+fn value(value: &str) -> Said {
+    Said::Value(value.to_owned())
+}
+
+#[test]
+fn a_faithful_response_is_said() {
+    let rows = vec![row(1, "Oslo lamp", "$49"), row(2, "Bergen lamp", "$35")];
+    let said =
+        [words(" The"), value("Oslo lamp"), words(" has a price of"), value("$49"), words(".")];
+    let (draft, asked) = responded("What is the price of the Oslo lamp?", rows, &said);
+    assert_eq!(draft.text, "The Oslo lamp has a price of $49.");
+    assert_eq!(draft.model.name, "reader");
+    let confidence = draft.confidence.expect("it is sure");
+    assert_eq!(confidence.kind, ConfidenceKind::LowestLogProbability);
+    let [UnifiedRequest { task: Task::Response { plan, evidence, .. }, dialogue }] = &asked[..]
+    else {
+        panic!("{asked:?}");
+    };
+    assert_eq!((plan.as_slice(), dialogue.len()), (&[SourceKind::Table][..], 1));
+    let shown: Vec<(&str, u8)> = evidence.iter().map(|(row, at)| (&*row.values[0], *at)).collect();
+    assert_eq!(shown, [("Oslo lamp", 6), ("Bergen lamp", 6)]);
+}
+
+#[test]
+fn an_unfaithful_one_is_the_realisers() {
+    for said in [
+        &[words(" It costs 99.")][..],
+        &[words(" I do not know.")],
+        &[words(" The item is"), value("$49"), words(".")],
+        &[],
+    ] {
+        let rows = vec![row(1, "Oslo lamp", "$49")];
+        let (draft, asked) = responded("What is the price of the Oslo lamp?", rows, said);
+        assert_eq!((&*draft.text, asked.len()), ("For Oslo lamp: price is $49.", 1), "{said:?}");
+        assert_eq!(draft.model.name, "realiser");
+    }
+}
+
+#[test]
+fn what_it_does_not_word_is_not_asked_of_it() {
+    let said = [words(" Never said.")];
+    let passage = crate::testing::document("documents", "d", "Lamps are old.", 0.9);
+    let passage = Evidence { selected: true, ..passage };
+    let unselected = Evidence { selected: false, ..row(1, "Oslo lamp", "$49") };
+    for (text, evidence) in [
+        ("Are lamps old?", vec![passage, row(1, "Oslo lamp", "$49")]),
+        ("Are lamps old?", vec![unselected]),
+        ("Are lamps old?", vec![]),
+        ("台灯多少钱？", vec![row(1, "台灯", "49元")]),
+    ] {
+        let (draft, asked) = responded(text, evidence, &said);
+        assert!(asked.is_empty(), "{text}");
+        assert_eq!(draft.model.name, "realiser");
+    }
+}

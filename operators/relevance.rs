@@ -101,8 +101,8 @@ pub fn relevance<'scope>(
     // Where there is nothing to judge, nobody is asked.
     let (nothing, turns) = turns.branch(|_, turn| turn.candidates.iter().next().is_some());
     let (judged, faults) = match config.form {
-        Form::Learned => by_unified(turns, config, resources),
-        Form::Encoder => by_encoder(turns, config, resources),
+        Form::Learned => by_unified(turns, &config, resources),
+        Form::Encoder => by_encoder(turns, &config, resources),
         Form::Prompted => by_prompt(turns, config, resources),
         _ => unjudged(turns),
     };
@@ -119,7 +119,7 @@ type Judged = Option<Vec<f64>>;
 
 fn by_unified<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: RelevanceConfig,
+    config: &RelevanceConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
     let Some(model) = resources.unified.clone() else { return unjudged(turns) };
@@ -148,12 +148,12 @@ fn by_unified<'scope>(
         fallback: |_: &Retrieved| None,
         join: joined(most),
     };
-    call(turns, STAGE, model, shell(&config, resources), question)
+    call(turns, STAGE, model, shell(config, resources), question)
 }
 
 fn by_encoder<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: RelevanceConfig,
+    config: &RelevanceConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
     let Some(model) = resources.score.clone() else { return unjudged(turns) };
@@ -171,7 +171,7 @@ fn by_encoder<'scope>(
         fallback: |_: &Retrieved| None,
         join: joined(most),
     };
-    call(turns, STAGE, model, shell(&config, resources), question)
+    call(turns, STAGE, model, shell(config, resources), question)
 }
 
 fn by_prompt<'scope>(

@@ -240,7 +240,7 @@ mod tests {
             ("A table for 5 at <Sino>.", "Now?", Unfaithful::Number("5".to_owned())),
             ("It is nice.", "The phone number?", Unfaithful::Missing("phone number".to_owned())),
             ("The address is <408-247-8880>.", "Where?", slot.clone()),
-            ("At <Sino> the address is <408-247-8880>.", "Where?", slot.clone()),
+            ("At <Sino> the address is <408-247-8880>.", "Where?", slot),
             ("They have live music.", "Music?", Unfaithful::Polarity("live music".to_owned())),
             (
                 "They don't serve vegetarian dishes.",

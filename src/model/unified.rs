@@ -1,7 +1,7 @@
 //! The unified model (UniMS-RAG) behind its port: one small decoder that plans sources, scores evidence and
 //! words responses, on the network that language models in this process have.
 //!
-//! [`stream`] lays a question out in the tokens that the model was trained on (`deploy/training`). A dialogue
+//! `stream` lays a question out in the tokens that the model was trained on (`deploy/training`). A dialogue
 //! goes through the network once for all that is asked about it, and a piece of evidence once for its
 //! relevance and the response: its keys and values are computed behind the dialogue alone, so that no
 //! evidence sees another (the evidence attention mask), and are put one behind the other where a response is
@@ -167,11 +167,11 @@ impl UnifiedModel {
         Ok(logits.into_iter().zip(readings).collect())
     }
 
-    fn respond(&self, base: Reading, task: &Task) -> Result<UnifiedAnswer> {
+    fn respond(&self, base: &Reading, task: &Task) -> Result<UnifiedAnswer> {
         let Task::Response { evidence, max_tokens, .. } = task else {
             return Err(Error::Msg("no response is asked for".to_owned()));
         };
-        let (whole, placeholders) = self.gathered(&base, evidence)?;
+        let (whole, placeholders) = self.gathered(base, evidence)?;
         self.word(whole, &placeholders, *max_tokens as usize)
     }
 
@@ -240,7 +240,7 @@ impl UnifiedModel {
             Task::Relevance { plan, .. } | Task::Response { plan, .. } => plan,
         };
         self.read(&mut [(&self.planned(plan), &mut base)])?;
-        let Task::Relevance { evidence, .. } = task else { return self.respond(base, task) };
+        let Task::Relevance { evidence, .. } = task else { return self.respond(&base, task) };
         let mut placeholders = Placeholders::default();
         placeholders.see(&evidence.values);
         let piece = stream::evidence(evidence, &placeholders, &self.vocabulary, &self.control);

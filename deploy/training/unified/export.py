@@ -52,7 +52,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--weights", default="q8_0", choices=["q8_0", "f16", "f32"], help="of the GGUF file (default q8_0)"
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not (args.out / "checkpoint.pt").exists():
+        parser.error(f"{args.out} has no checkpoint.pt: train into it first")
+    return args
 
 
 def main() -> None:

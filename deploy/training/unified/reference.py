@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from .dialogue import DOCUMENTS, TABLE, Evidence, Turn
 from .export import _LLAMA
 from .network import Network, Shape
-from .stream import Renderer, Window
+from .stream import Placeholders, Renderer, Window
 from .vocabulary import EVIDENCE_END, PLAN, RESPONSE, Vocabulary, special_tokens
 
 _MERGES = ["t h", "i n", "e r", "a n", "o n", "th e", "Ġ the", "Ġ a", "in g", "l a", "m p", "la mp"]
@@ -92,8 +92,6 @@ def fill(network: Network) -> dict[str, list[int]]:
 def laid_out(renderer: Renderer, said: list[Turn]) -> Window:
     """The last turn, behind what was said before it."""
     window = renderer._begin(said, len(said) - 1)
-    from .stream import Placeholders
-
     renderer._turn(window, said[-1], 1, len(window), Placeholders(_First()))
     return window
 

@@ -2,8 +2,10 @@
 
 import argparse
 import json
-import math
+import random
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .batches import Batch, batches, is_held_out, windows
-from .corpora import SHIPPED, makers
+from .corpora import SHIPPED, Make, makers
 from .network import Network, Shape
 from .stream import Renderer
 from .vocabulary import PAD, Vocabulary
@@ -30,7 +32,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="where checkpoints and the model go")
     parser.add_argument("--corpora", default=",".join(SHIPPED), help="data sets, with commas between")
     parser.add_argument("--tokens", type=float, default=50e6, help="tokens to train on (default 50e6)")
-    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--width", type=int, default=512, help="a multiple of 128 (default 512)")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--rows", type=int, default=20, help="rows of a batch")
@@ -41,7 +43,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint-seconds", type=float, default=300.0)
     parser.add_argument("--no-compile", action="store_true", help="do not compile the network")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.width % 128 or args.width < 128:
+        parser.error(f"--width is {args.width}; give a multiple of 128")
+    return args
 
 
 class Optimisers:
@@ -85,20 +90,39 @@ class Optimisers:
             optimiser.load_state_dict(saved)
 
 
-def losses(network: Network, batch: Batch, cap: int) -> tuple[Tensor, Tensor]:
-    """The loss of each place that counts, and how much it counts; always `cap` of them."""
-    tokens, weights, positions, turns, blocks = batch
-    # An evidence follows another in the row, and its first token does not follow from that one.
-    targets, counts = tokens[:, 1:].reshape(-1), weights[:, 1:].reshape(-1)
-    hidden = network(tokens, positions, turns, blocks)[:, :-1].reshape(-1, network.shape.width)
+def places_that_count(batch: Batch, cap: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a loss is computed, always `cap` places: each in the batch without its last column, what has to
+    come next there, and how much that counts (0 for what fills up)."""
+    targets, counts = batch.tokens[:, 1:].reshape(-1), batch.weights[:, 1:].reshape(-1)
     places = counts.nonzero().squeeze(1)
     if len(places) > cap:
         places = places[torch.randperm(len(places))[:cap].sort().values]
     missing = cap - len(places)
     counted = F.pad(counts[places], (0, missing))
     places = F.pad(places, (0, missing))
-    logits = network.logits(hidden[places]).float()
-    return F.cross_entropy(logits, targets[places], reduction="none"), counted
+    return places, targets[places], counted
+
+
+class Losses:
+    """The loss of each place that counts; compiled for the one shape that batches have, unless told not to."""
+
+    def __init__(self, network: Network, cap: int, is_compiled: bool):
+        self._network, self._cap = network, cap
+        compiled = (lambda of: torch.compile(of, dynamic=False)) if is_compiled else (lambda of: of)
+        self._hidden = compiled(network)
+        self._head = compiled(_cross_entropy)
+
+    def of(self, batch: Batch) -> Tensor:
+        """The mean over the places, each by how much it counts."""
+        places, targets, counted = places_that_count(batch, self._cap)
+        hidden = self._hidden(batch.tokens, batch.positions, batch.turns, batch.blocks)[:, :-1]
+        hidden = hidden.reshape(-1, self._network.shape.width)[places]
+        loss = self._head(hidden, targets, self._network.embeddings.weight)
+        return (loss * counted).sum() / counted.sum()
+
+
+def _cross_entropy(hidden: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(hidden, embeddings).float(), targets, reduction="none")
 
 
 def schedule(done: float) -> float:
@@ -106,7 +130,7 @@ def schedule(done: float) -> float:
     return min(done / 0.01, 1.0) * max(0.0, 1.0 - done)
 
 
-def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabulary, cap: int) -> dict:
+def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabulary) -> dict:
     """On dialogues that are held out: the loss of a response's token, and how many plans and relevances are
     right, by data set."""
     first = vocabulary.relevance(0)
@@ -125,11 +149,11 @@ def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabula
                 best = logits.argmax(-1)
                 plans = (blocks < 0) & (weights > 0)
                 relevances = (blocks > 0) & (weights > 0)
-                near = (logits[..., first : first + 11].argmax(-1) + first - targets).abs() <= 0
+                judged = logits[..., first : first + 11].argmax(-1) + first
                 sums["plans"] += plans.sum().item()
                 sums["plans right"] += (plans & (best == targets)).sum().item()
                 sums["relevances"] += relevances.sum().item()
-                sums["relevances right"] += (relevances & near).sum().item()
+                sums["relevances right"] += (relevances & (judged == targets)).sum().item()
             share = lambda right, of: round(sums[right] / max(1.0, sums[of]), 4)
             figures[corpus] = {
                 "response": share("loss", "weight"),
@@ -139,104 +163,120 @@ def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabula
     return figures
 
 
+@dataclass
+class Progress:
+    """How far a run is."""
+
+    epoch: int = 0
+    # Of the epoch.
+    batches: int = 0
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+
+class Run:
+    """A training that goes on where it was."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        self.trained, held_out = parted(args)
+        self.vocabulary = vocabulary_of(args, self.trained)
+        self.renderer = Renderer(self.vocabulary, args.length, args.history)
+        self.held_out = {
+            corpus: list(self.batches(makes, -1))[:3] for corpus, makes in held_out.items()
+        }
+        shape = Shape(len(self.vocabulary), args.width, args.layers)
+        (args.out / "shape.json").write_text(json.dumps(shape.as_dict()))
+        self.network = Network(shape).bfloat16()
+        self.optimisers = Optimisers(self.network, args.rate)
+        self.progress = Progress()
+        self.checkpoint = args.out / "checkpoint.pt"
+        if self.checkpoint.exists():
+            self.load()
+
+    def batches(self, makes: list[Make], epoch: int) -> Iterator[Batch]:
+        args = self.args
+        found = windows(makes, self.renderer, args.seed, epoch)
+        return batches(found, args.rows, args.length, self.vocabulary.control(PAD))
+
+    def load(self) -> None:
+        state = torch.load(self.checkpoint, weights_only=True)
+        self.optimisers.load(state["optimisers"])
+        self.progress = Progress(**state["progress"])
+        torch.set_rng_state(state["random"])
+        print(f"going on at {self.progress.tokens / 1e6:.1f} million tokens", flush=True)
+
+    def save(self) -> None:
+        partial = self.checkpoint.with_suffix(".part")
+        state = {"optimisers": self.optimisers.state(), "progress": asdict(self.progress)}
+        torch.save({**state, "random": torch.get_rng_state()}, partial)
+        partial.rename(self.checkpoint)
+
+    def report(self, recent: list[float]) -> None:
+        """A line about the batches since the last one, on standard output and in the log."""
+        progress = self.progress
+        line = {
+            "million_tokens": round(progress.tokens / 1e6, 2),
+            "epoch": progress.epoch,
+            "seconds": round(progress.seconds),
+            "loss": round(sum(recent) / len(recent), 4),
+            "held_out": watched(self.network, self.held_out, self.vocabulary),
+        }
+        print(json.dumps(line), flush=True)
+        with (self.args.out / "log.jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+
+    def train(self) -> None:
+        args, progress = self.args, self.progress
+        losses = Losses(self.network, int(args.rows * args.length * LOSS_SHARE), not args.no_compile)
+        since, recent = time.monotonic(), []
+        while progress.tokens < args.tokens:
+            for at, batch in enumerate(self.batches(self.trained, progress.epoch)):
+                if at < progress.batches:
+                    continue
+                loss = losses.of(batch)
+                loss.backward()
+                self.optimisers.step(schedule(progress.tokens / args.tokens))
+                recent.append(loss.item())
+                progress.tokens += (batch.turns >= 0).sum().item()
+                progress.batches = at + 1
+                is_done = progress.tokens >= args.tokens
+                if is_done or time.monotonic() - since > args.checkpoint_seconds:
+                    progress.seconds += time.monotonic() - since
+                    self.report(recent)
+                    self.save()
+                    since, recent = time.monotonic(), []
+                if is_done:
+                    return
+            progress.epoch, progress.batches = progress.epoch + 1, 0
+
+
+def parted(args: argparse.Namespace) -> tuple[list[Make], dict[str, list[Make]]]:
+    """The dialogues to train on, and those that are held out, by data set."""
+    trained: list[Make] = []
+    held_out: dict[str, list[Make]] = {}
+    counts: dict[str, int] = {}
+    for corpus, make in makers(args.data, tuple(args.corpora.split(","))):
+        at = counts.get(corpus, 0)
+        counts[corpus] = at + 1
+        (held_out.setdefault(corpus, []) if is_held_out(corpus, at) else trained).append(make)
+    return trained, held_out
+
+
 def main() -> None:
     args = parsed()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    names = tuple(args.corpora.split(","))
-    trained, held_out, counts = [], {}, {}
-    for corpus, make in makers(args.data, names):
-        at = counts[corpus] = counts.get(corpus, -1) + 1
-        if is_held_out(corpus, at):
-            held_out.setdefault(corpus, []).append(make)
-        else:
-            trained.append(make)
-    vocabulary = vocabulary_of(args, trained)
-    renderer = Renderer(vocabulary, args.length, args.history)
-    pad = vocabulary.control(PAD)
-    held = {
-        corpus: list(batches(windows(makes, renderer, args.seed, -1), args.rows, args.length, pad))[:3]
-        for corpus, makes in held_out.items()
-    }
-    shape = Shape(len(vocabulary), args.width, args.layers)
-    (args.out / "shape.json").write_text(json.dumps(shape.as_dict()))
-    network = Network(shape)
-    parameters = sum(weight.numel() for weight in network.parameters())
-    print(f"{len(trained)} dialogues, {parameters:,} parameters", flush=True)
-    network = network.bfloat16()
-    optimisers = Optimisers(network, args.rate)
-    checkpoint = args.out / "checkpoint.pt"
-    epoch, batch_of_epoch, seen, spent = 0, 0, 0.0, 0.0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        optimisers.load(state["optimisers"])
-        epoch, batch_of_epoch, seen, spent = state["at"]
-        print(f"going on at {seen / 1e6:.1f} million tokens", flush=True)
-    cap = int(args.rows * args.length * LOSS_SHARE)
-    compute = losses if args.no_compile else losses_compiled(network)
-    began = saved = time.monotonic()
-    recent: list[float] = []
-    while seen < args.tokens:
-        made = batches(windows(trained, renderer, args.seed, epoch), args.rows, args.length, pad)
-        for at, batch in enumerate(made):
-            if at < batch_of_epoch:
-                continue
-            loss, counted = compute(network, batch, cap)
-            mean = (loss * counted).sum() / counted.sum()
-            mean.backward()
-            optimisers.step(schedule(seen / args.tokens))
-            recent.append(mean.item())
-            seen += (batch.turns >= 0).sum().item()
-            batch_of_epoch = at + 1
-            now = time.monotonic()
-            done = seen >= args.tokens
-            if now - saved > args.checkpoint_seconds or done:
-                spent, began = spent + now - began, now
-                line = {
-                    "million_tokens": round(seen / 1e6, 2), "epoch": epoch, "seconds": round(spent),
-                    "loss": round(sum(recent) / len(recent), 4), "held_out": watched(network, held, vocabulary, cap),
-                }  # fmt: skip
-                print(json.dumps(line), flush=True)
-                with (args.out / "log.jsonl").open("a") as log:
-                    log.write(json.dumps(line) + "\n")
-                recent.clear()
-                at_now = [epoch, batch_of_epoch, seen, spent]
-                partial = checkpoint.with_suffix(".part")
-                torch.save({"optimisers": optimisers.state(), "at": at_now}, partial)
-                partial.rename(checkpoint)
-                saved = time.monotonic()
-            if done:
-                break
-        epoch, batch_of_epoch = epoch + 1, 0
+    run = Run(args)
+    parameters = sum(weight.numel() for weight in run.network.parameters())
+    print(f"{len(run.trained)} dialogues, {parameters:,} parameters", flush=True)
+    run.train()
     print(f"trained; export it with: deploy/training/train export --out {args.out}", flush=True)
-
-
-def losses_compiled(network: Network):
-    """`losses` with the network compiled for the one shape that batches have."""
-    compiled = torch.compile(network, dynamic=False)
-    head = torch.compile(lambda hidden, targets, weight: F.cross_entropy(
-        F.linear(hidden, weight).float(), targets, reduction="none"), dynamic=False)  # fmt: skip
-
-    def compute(network: Network, batch: Batch, cap: int) -> tuple[Tensor, Tensor]:
-        tokens, weights, positions, turns, blocks = batch
-        targets, counts = tokens[:, 1:].reshape(-1), weights[:, 1:].reshape(-1)
-        hidden = compiled(tokens, positions, turns, blocks)[:, :-1].reshape(-1, network.shape.width)
-        places = counts.nonzero().squeeze(1)
-        if len(places) > cap:
-            places = places[torch.randperm(len(places))[:cap].sort().values]
-        missing = cap - len(places)
-        counted = F.pad(counts[places], (0, missing))
-        places = F.pad(places, (0, missing))
-        return head(hidden[places], targets[places], network.embeddings.weight), counted
-
-    return compute
 
 
 def vocabulary_of(args: argparse.Namespace, makes: list) -> Vocabulary:
     """The tokens, learned once from what is said and found in the dialogues."""
-    import random
-
     path = args.out / "tokenizer.json"
     if not path.exists():
         rng = random.Random(args.seed)
@@ -250,10 +290,7 @@ def vocabulary_of(args: argparse.Namespace, makes: list) -> Vocabulary:
                         yield " " + evidence.text
 
         Vocabulary.learn(texts(), args.vocabulary).save(path)
-    vocabulary = Vocabulary.load(path)
-    # A round number of rows.
-    assert math.gcd(len(vocabulary), 32) == 32 or len(vocabulary) < args.vocabulary, "an odd vocabulary"
-    return vocabulary
+    return Vocabulary.load(path)
 
 
 if __name__ == "__main__":

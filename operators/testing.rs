@@ -1,7 +1,7 @@
 //! Small scenes for the stages' tests: a graph of a few facts and a dialogue of a few lines.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
@@ -216,6 +216,36 @@ impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, G
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
         reply.answer(Ok((self.0)(request)));
+        Ok(())
+    }
+}
+
+/// A model that answers each item of a request at once, with what a function makes of it, and keeps what
+/// it was asked.
+pub(crate) struct Answering<Q, A> {
+    of: Box<dyn Fn(&Q) -> A + Send + Sync>,
+    asked: Mutex<Vec<Q>>,
+}
+
+impl<Q: Clone, A> Answering<Q, A> {
+    pub(crate) fn new(of: impl Fn(&Q) -> A + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { of: Box::new(of), asked: Mutex::default() })
+    }
+
+    /// What it was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Q> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl<Q: Send, A: Send> Model<Vec<Q>, Vec<A>> for Answering<Q, A> {
+    fn name(&self) -> &str {
+        "answering"
+    }
+
+    fn ask(&self, items: Vec<Q>, reply: Reply<Vec<A>>) -> Result<(), Busy<Vec<Q>, Vec<A>>> {
+        reply.answer(Ok(items.iter().map(&self.of).collect()));
+        self.asked.lock().unwrap().extend(items);
         Ok(())
     }
 }

@@ -1,11 +1,9 @@
-use std::sync::Mutex;
-
 use turnstream_schemas::{Demand, Plan};
 
 use super::*;
 use crate::call::CallConfig;
-use crate::model::{Busy, Generated, Model, Reply};
-use crate::testing::{asking, document, graph, resources, run_dataflow, scene};
+use crate::model::Generated;
+use crate::testing::{Answering, asking, document, graph, resources, run_dataflow, scene};
 
 /// Passages and a row that retrieval scored.
 fn candidates() -> Candidates {
@@ -52,31 +50,13 @@ fn config(form: Form) -> RelevanceConfig {
     RelevanceConfig { form, max_judged: 3, call, prompted, ..RelevanceConfig::default() }
 }
 
-/// Answers by what a function makes of each item, and keeps what it was asked.
-struct Judge<Q, A> {
-    of: fn(&Q) -> A,
-    asked: Mutex<Vec<Q>>,
-}
-
-impl<Q: Send, A: Send> Model<Vec<Q>, Vec<A>> for Judge<Q, A> {
-    fn name(&self) -> &str {
-        "judge"
-    }
-
-    fn ask(&self, items: Vec<Q>, reply: Reply<Vec<A>>) -> Result<(), Busy<Vec<Q>, Vec<A>>> {
-        reply.answer(Ok(items.iter().map(self.of).collect()));
-        self.asked.lock().unwrap().extend(items);
-        Ok(())
-    }
-}
-
 #[test]
 fn the_unified_model_judges_each_piece_by_itself() {
     let of = |request: &UnifiedRequest| {
         let Task::Relevance { evidence, .. } = &request.task else { panic!("{request:?}") };
         UnifiedAnswer::Relevance(if evidence.text.contains("old") { 1.0 } else { 0.25 })
     };
-    let model = Arc::new(Judge { of, asked: Mutex::default() });
+    let model = Answering::new(of);
     let unified = Arc::clone(&model);
     let (found, degraded) = judged(&config(Form::Learned), candidates(), move |means| {
         let means = asking(means, |_| Generated::default());
@@ -84,7 +64,7 @@ fn the_unified_model_judges_each_piece_by_itself() {
     });
     assert_eq!(found, told(&[("old", 1.0), ("dear", 0.25), ("row", 0.25)]), "the weak one is out");
     assert!(degraded.is_empty());
-    let asked = model.asked.lock().unwrap();
+    let asked = model.asked();
     assert_eq!(asked.len(), 3);
     for request in asked.iter() {
         let said: Vec<&str> = request.dialogue.iter().map(|exchange| &*exchange.user).collect();
@@ -112,7 +92,7 @@ fn an_encoder_is_calibrated() {
         };
         let (found, _) = judged(&config, candidates(), move |means| {
             let means = asking(means, |_| Generated::default());
-            Resources { score: Some(Arc::new(Judge { of, asked: Mutex::default() })), ..means }
+            Resources { score: Some(Answering::new(of)), ..means }
         });
         for ((id, relevance), (expected, by_hand)) in
             found.iter().zip([("old", sure), ("dear", unsure)])

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use turnstream_schemas::Turn;
 
 use super::*;
+use crate::model::Generated;
 use crate::model::unified::{Task, UnifiedAnswer, UnifiedRequest};
-use crate::model::{Busy, Generated, Model, Reply};
 use crate::sources::{SourceConfig, SourceKind};
-use crate::testing::{asking, graph, resources, run_dataflow, scene};
+use crate::testing::{Answering, asking, graph, resources, run_dataflow, scene};
 
 /// Opening hours as a table that some words call for, documents, and a persona that documents follow.
 fn sources() -> Sources {
@@ -86,25 +86,6 @@ fn what_a_model_names_is_put_in_order() {
     assert_eq!(planned(Form::Off, "").0, ["hours", "persona", "manuals"]);
 }
 
-/// Plans these kinds, and keeps what it was asked.
-struct Plans(Vec<SourceKind>, std::sync::Mutex<Vec<UnifiedRequest>>);
-
-impl Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>> for Plans {
-    fn name(&self) -> &str {
-        "plans"
-    }
-
-    fn ask(
-        &self,
-        requests: Vec<UnifiedRequest>,
-        reply: Reply<Vec<UnifiedAnswer>>,
-    ) -> Result<(), Busy<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>> {
-        self.1.lock().unwrap().extend(requests);
-        reply.answer(Ok(vec![UnifiedAnswer::Plan { kinds: self.0.clone(), probability: 0.9 }]));
-        Ok(())
-    }
-}
-
 #[test]
 fn the_unified_model_chooses_kinds_among_what_is_called_for() {
     use SourceKind::{Documents, Graph, Table, UserPersona};
@@ -114,7 +95,11 @@ fn the_unified_model_chooses_kinds_among_what_is_called_for() {
         ("Good day", vec![Table, Graph], vec![UserPersona, Documents], &[]),
         ("Good day", vec![], vec![UserPersona, Documents], &[]),
     ] {
-        let model = Arc::new(Plans(kinds, std::sync::Mutex::default()));
+        let plan = move |_: &UnifiedRequest| UnifiedAnswer::Plan {
+            kinds: kinds.clone(),
+            probability: 0.9,
+        };
+        let model = Answering::new(plan);
         let unified = Arc::clone(&model);
         let config = SourcePlanningConfig { form: Form::Learned, ..Default::default() };
         let (out, faults) = run_dataflow(vec![turn(said, &["I sail."])], move |turns| {
@@ -125,7 +110,7 @@ fn the_unified_model_chooses_kinds_among_what_is_called_for() {
         });
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(names(&out[0].plan), expected, "{said}");
-        let requests = model.1.lock().unwrap();
+        let requests = model.asked();
         let [UnifiedRequest { dialogue, task: Task::Plan { kinds } }] = &requests[..] else {
             panic!("{requests:?}");
         };

@@ -1,34 +1,11 @@
-use std::sync::Mutex;
-
 use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
 
 use super::*;
 use crate::flow::Failed;
 use crate::form::Form;
+use crate::model::Generated;
 use crate::model::unified::Said;
-use crate::model::{Busy, Generated, Model, Reply};
-use crate::testing::{asking, context, gated, graph, resources, run_dataflow};
-
-/// Says what it is made to, and keeps what it was asked.
-struct Says(Vec<Said>, Mutex<Vec<UnifiedRequest>>);
-
-impl Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>> for Says {
-    fn name(&self) -> &str {
-        "reader"
-    }
-
-    fn ask(
-        &self,
-        requests: Vec<UnifiedRequest>,
-        reply: Reply<Vec<UnifiedAnswer>>,
-    ) -> Result<(), Busy<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>> {
-        self.1.lock().unwrap().extend(requests);
-        let (said, lowest_log_probability) = (self.0.clone(), -0.5);
-        let answer = UnifiedAnswer::Response { said, lowest_log_probability, is_whole: true };
-        reply.answer(Ok(vec![answer]));
-        Ok(())
-    }
-}
+use crate::testing::{Answering, asking, context, gated, graph, resources, run_dataflow};
 
 fn row(place: u32, item: &str, price: &str) -> Evidence {
     let column =
@@ -57,7 +34,12 @@ fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<
     let turn = gated(context(&[&format!("u: {text}")]), &graph);
     let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
     let grounded = Grounded { turn, demand, plan, evidence, history };
-    let model = Arc::new(Says(said.to_vec(), Mutex::default()));
+    let said = said.to_vec();
+    let model = Answering::new(move |_: &UnifiedRequest| UnifiedAnswer::Response {
+        said: said.clone(),
+        lowest_log_probability: -0.5,
+        is_whole: true,
+    });
     let unified = Arc::clone(&model);
     let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
         run_dataflow(vec![grounded], move |turns| {
@@ -67,7 +49,7 @@ fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<
             super::super::generation(turns, config, &means)
         });
     assert!(failed.is_empty(), "{failed:?}");
-    let asked = model.1.lock().unwrap().clone();
+    let asked = model.asked();
     (drafted.pop().expect("a turn").draft, asked)
 }
 
@@ -86,7 +68,7 @@ fn a_faithful_response_is_said() {
         [words(" The"), value("Oslo lamp"), words(" has a price of"), value("$49"), words(".")];
     let (draft, asked) = responded("What is the price of the Oslo lamp?", rows, &said);
     assert_eq!(draft.text, "The Oslo lamp has a price of $49.");
-    assert_eq!(draft.model.name, "reader");
+    assert_eq!(draft.model.name, "answering");
     let confidence = draft.confidence.expect("it is sure");
     assert_eq!(confidence.kind, ConfidenceKind::LowestLogProbability);
     let [UnifiedRequest { task: Task::Response { plan, evidence, .. }, dialogue }] = &asked[..]

@@ -207,17 +207,12 @@ impl UnifiedModel {
         max_tokens: usize,
     ) -> Result<UnifiedAnswer> {
         let control = &self.control;
+        let allowed = self.sayable(placeholders);
         let (mut tokens, mut lowest, mut is_whole) = (Vec::new(), 0.0_f32, false);
         let mut next = control.response;
         while tokens.len() < max_tokens {
             let logits = self.read(&mut [(&[next], &mut reading)])?.remove(0);
-            let allowed = |token: u32| {
-                token == control.end
-                    || placeholders.value(token, control).is_some()
-                    || !control.is_control(token)
-            };
-            let all: Vec<u32> = (0..logits.len() as u32).filter(|token| allowed(*token)).collect();
-            let (token, share) = most_probable(&logits, &all);
+            let (token, share) = most_probable(&logits, &allowed);
             if token == control.end {
                 is_whole = true;
                 break;
@@ -231,6 +226,17 @@ impl UnifiedModel {
         }
         let said = stream::said(&tokens, placeholders, &self.vocabulary, control);
         Ok(UnifiedAnswer::Response { said, lowest_log_probability: lowest, is_whole })
+    }
+
+    /// What a response may consist of: words, the placeholders of values that are there, and its end.
+    fn sayable(&self, placeholders: &Placeholders) -> Vec<u32> {
+        let control = &self.control;
+        let is_sayable = |token: &u32| {
+            !control.is_control(*token)
+                || *token == control.end
+                || placeholders.value(*token, control).is_some()
+        };
+        (0..self.vocabulary.len() as u32).filter(is_sayable).collect()
     }
 
     fn answer(&self, base: Reading, task: &Task) -> Result<UnifiedAnswer> {

@@ -151,7 +151,7 @@ fn a_plan_names_what_it_may_and_each_once() {
 }
 
 #[test]
-fn a_response_has_words_and_values_and_no_control_token() {
+fn a_response_has_words_and_values_of_its_evidence() {
     let model = model();
     let asked = response(vec![(lamp(), 10), (hotel(), 0)], 40);
     let (answers, _) =
@@ -171,6 +171,20 @@ fn a_response_has_words_and_values_and_no_control_token() {
     }
     // What was kept of the dialogue changes nothing.
     assert_eq!(model.run(&[asked]).expect("an answer").0[0], answers[0]);
+}
+
+#[test]
+fn of_the_control_tokens_a_response_has_its_values_and_its_end() {
+    let model = model();
+    let mut placeholders = Placeholders::default();
+    placeholders.see(&["Oslo lamp", "yes", "$49"].map(str::to_owned));
+    let sayable = model.sayable(&placeholders);
+    let control = sayable.iter().filter(|token| model.control.is_control(**token));
+    let named = ["</s>", "[VALUE_0]", "[VALUE_1]"];
+    let expected = named.map(|name| model.vocabulary.control_token(name).expect("a token"));
+    assert_eq!(control.copied().collect::<Vec<_>>(), expected);
+    let words = model.vocabulary.len() - model.vocabulary.control_tokens().len();
+    assert_eq!(sayable.len(), words + 3);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum Form {
     /// Not at all: the turn goes on as if the stage had found nothing, or left everything as it
     /// was.
     Off,
+    /// The gate alone: by a trained model for documents and tables, by rules for the other sources.
+    BySource,
     /// The gate alone: every turn is retrieved for.
     Always,
     /// The gate alone: no turn is retrieved for.
@@ -43,6 +45,7 @@ impl Form {
             Self::Prompted => "prompted",
             Self::Encoder => "encoder",
             Self::Off => "off",
+            Self::BySource => "by_source",
             Self::Always => "always",
             Self::Never => "never",
             Self::Random => "random",

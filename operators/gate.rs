@@ -10,6 +10,7 @@
 //! likely break retrieval too, and an answer from history alone is the cheaper mistake.
 //! It never changes the turn and never asks the graph for facts.
 
+mod by_source;
 mod features;
 pub mod later;
 pub mod learned;
@@ -33,18 +34,20 @@ use crate::resources::Resources;
 use crate::search::{SearchConfig, search};
 use crate::stage::{OnFailure, Work, instead, stage};
 
+pub use by_source::Judges;
 pub use features::Features;
 pub use learned::LearnedGateConfig;
 
-use learned::Reads;
+use learned::{Reads, used};
 
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
     /// How the decision is made: `lexical` by rules; `learned` by a trained encoder, and by rules in
-    /// languages that it was not trained on; `prompted`; and to compare, `always`, `never` and
-    /// `random`.
+    /// languages that it was not trained on; `by_source` by the encoder where documents or tables
+    /// can be asked, by rules where a graph or a persona can, and where both can, by whichever is
+    /// surer that there is a need; `prompted`; and to compare, `always`, `never` and `random`.
     pub form: Form,
     /// The trained encoder of the learned form.
     pub learned: LearnedGateConfig,
@@ -73,7 +76,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: Form::BySource,
             learned: LearnedGateConfig::default(),
             after_retrieval: false,
             after_draft: false,
@@ -94,8 +97,8 @@ impl GateConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        let forms =
-            [Form::Lexical, Form::Learned, Form::Prompted, Form::Always, Form::Never, Form::Random];
+        let of_rules_and_models = [Form::Lexical, Form::Learned, Form::BySource, Form::Prompted];
+        let forms = [&of_rules_and_models[..], &[Form::Always, Form::Never, Form::Random]].concat();
         self.form.is_one_of(&forms, Stage::Gate)?;
         let later = [("after_retrieval", self.after_retrieval), ("after_draft", self.after_draft)];
         if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != Form::Learned) {
@@ -169,7 +172,8 @@ pub fn gate<'scope>(
         return prompted::gate(turns, config, asking, knowledge);
     }
     let shell = resources.shell(config.on_failure);
-    let model = resources.gate.clone().filter(|_| config.form == Form::Learned);
+    let judges = Judges::new(&config, &resources.sources);
+    let model = resources.gate.clone().filter(|_| judges.asks_encoder());
     let (falls, fallen) = (knowledge.clone(), config.clone());
     let work = Work {
         work: move |turn: &Gated| {
@@ -181,7 +185,11 @@ pub fn gate<'scope>(
             }
             let (decision, by) =
                 match model.as_deref().filter(|model| learned::reads(*model, context)) {
-                    Some(model) => learned::decide(model, context, Reads::default(), &config)?,
+                    Some(model) => {
+                        let scores = learned::score(model, context, Reads::default())?;
+                        let by_rules = || decide(context, &mentions, &config);
+                        (judges.decide(scores, by_rules, config.threshold), Some(used(model)))
+                    }
                     None => (decide(context, &mentions, &config), None),
                 };
             Ok(((mentions, missing, decision), by))

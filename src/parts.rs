@@ -98,6 +98,9 @@ pub enum PartsError {
     /// The trained gate cannot be used.
     #[error(transparent)]
     Gate(#[from] GateError),
+    /// The sources have no order.
+    #[error(transparent)]
+    Sources(#[from] SourcesError),
     /// Trained weights of attention cannot be used.
     #[error(transparent)]
     Attention(#[from] AttentionError),
@@ -112,9 +115,6 @@ pub enum PartsError {
 /// Why the sources that are configured cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum SourcesUnusable {
-    /// They have no order.
-    #[error(transparent)]
-    Sources(#[from] SourcesError),
     /// The documents.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -154,10 +154,15 @@ impl Parts {
         let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
         let Started { embed, score, unified } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;
-        let gate = model::gate::configured(&config.gate)?;
+        let sources = match config.sources.is_empty() {
+            true => implied(config.documents.directory.is_some()),
+            false => Sources::new(&config.sources)?,
+        };
+        let gate = model::gate::configured(&config.gate, &sources)?;
         let attention =
             model::attention::configured(&config.integration, meaning.identity.as_ref())?;
         Ok(Self {
+            sources: Arc::new(sources),
             gate,
             attention,
             meaning,
@@ -213,20 +218,14 @@ impl Parts {
         Ok((self, recording))
     }
 
-    /// The same with the sources that the configuration names: the rows of its tables, and the documents,
-    /// where it names any.
+    /// The same with what the sources hold that the configuration names: the rows of its tables, and the
+    /// documents, where it names any.
     ///
     /// # Errors
     /// They cannot be opened.
     pub fn with_sources(mut self) -> Result<Self, SourcesUnusable> {
         self = self.with_documents()?;
-        let config = &self.config.sources;
-        let sources = match config.is_empty() {
-            true => implied(self.documents.is_some()),
-            false => Sources::new(config)?,
-        };
-        self.tables = Arc::new(tables::open(config)?);
-        self.sources = Arc::new(sources);
+        self.tables = Arc::new(tables::open(&self.config.sources)?);
         Ok(self)
     }
 

@@ -13,10 +13,9 @@ use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
 use turnstream_schemas::{Evidence, Fault, GateDecision, ModelUsed, Stage};
 
-use super::learned::{LearnedGate, Reads, decide, reads};
-use super::{GateConfig, decide as by_rules};
+use super::learned::{LearnedGate, Reads, reads, score, used};
+use super::{GateConfig, Judges, decide as by_rules};
 use crate::flow::{Drafted, Epoch, Failed, Gated, Grounded, InFlight, Retrieved};
-use crate::form::Form;
 use crate::generation::{GenerationConfig, generation};
 use crate::resources::Resources;
 use crate::stage::{Work, instead, stage};
@@ -97,14 +96,15 @@ fn weighed<'scope, T: InFlight + Clone>(
     decided: impl Fn(&mut T) -> &mut GateDecision + 'static,
 ) -> Streams<'scope, T> {
     let shell = resources.shell(config.on_failure);
-    let model = resources.gate.clone().filter(|_| config.form == Form::Learned);
+    let judges = Judges::new(&config, &resources.sources);
+    let model = resources.gate.clone().filter(|_| judges.asks_encoder());
     let fallen = config.clone();
     let of_fallen = gated.clone();
     let work = Work {
         work: move |turn: &T| {
             let of = gated(turn);
             match model.as_deref().filter(|model| reads(*model, &of.context)) {
-                Some(model) => by_model(model, of, &read(turn), &config),
+                Some(model) => by_model(model, of, &read(turn), &judges, &config),
                 None => Ok((by_rules(&of.context, &of.mentions, &rules(&config)), None)),
             }
         },
@@ -128,13 +128,20 @@ fn by_model(
     model: &dyn LearnedGate,
     turn: &Gated,
     read: &Read,
+    judges: &Judges,
     config: &GateConfig,
 ) -> Result<(GateDecision, Option<ModelUsed>), Fault> {
     let read = Reads {
         knowledge: read.knowledge.iter().map(|text| &**text).collect(),
         response: read.draft.as_deref(),
     };
-    decide(model, &turn.context, read, config)
+    let scores = score(model, &turn.context, read)?;
+    let decision = judges.decide(
+        scores,
+        || by_rules(&turn.context, &turn.mentions, &rules(config)),
+        config.threshold,
+    );
+    Ok((decision, Some(used(model))))
 }
 
 /// The configuration by which rules decide here, too.

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{Fault, FaultKind, GateDecision, ModelUsed, Score, Speaker, Stage};
+use turnstream_schemas::{Fault, FaultKind, ModelUsed, Speaker, Stage};
 
-use super::GateConfig;
 use crate::flow::TurnContext;
 
 /// The trained encoder of the learned form.
@@ -20,8 +19,9 @@ pub struct LearnedGateConfig {
     /// The gate: `"shipped"` (the one inside the program, English), or the path of one that
     /// `turnstream train gate` made.
     pub model: String,
-    /// The definitions of need that open the gate, by the names in the gate's card; all of them
-    /// where none is given. The score is the highest of theirs.
+    /// The definitions of need that open the gate, by the names in the gate's card. Where none is
+    /// given: in the form `learned` all of them; in the form `by_source` `dstc11` where documents can
+    /// be asked, and `sgd` where tables can. The score is the highest of theirs.
     pub definitions: Vec<String>,
 }
 
@@ -84,36 +84,23 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
 }
 
-/// Decides about a turn by the model's scores, which the decision carries as its features; and the
-/// model's name.
+/// A turn's scores by all that the model knows.
 ///
 /// # Errors
 /// The model fails on the turn.
-pub(super) fn decide(
+pub(super) fn score(
     model: &dyn LearnedGate,
     context: &TurnContext,
     Reads { knowledge, response }: Reads<'_>,
-    config: &GateConfig,
-) -> Result<(GateDecision, Option<ModelUsed>), Fault> {
+) -> Result<GateScores, Fault> {
     let utterances = context.dialogue.iter();
     let utterances = utterances.map(|said| (said.speaker, &*said.text)).collect();
     let reading = GateReading { utterances, knowledge, response };
     let failed = |GateFailure(what): GateFailure| Fault::new(Stage::Gate, FaultKind::Error, what);
-    let mut scores = model.score(&reading).map_err(failed)?;
-    let asked = &config.learned.definitions;
-    scores.retain(|name, _| asked.is_empty() || asked.contains(name));
-    let by = ModelUsed { name: model.name().to_owned(), prompt_hash: None };
-    Ok((weigh(scores, config.threshold), Some(by)))
+    model.score(&reading).map_err(failed)
 }
 
-/// The decision that scores make: the highest against the threshold.
-fn weigh(scores: GateScores, threshold: f64) -> GateDecision {
-    let score = scores.values().copied().fold(0.0, f64::max);
-    let features = scores.into_iter().map(|(name, score)| (name, Score::new(score)));
-    GateDecision {
-        retrieve: score >= threshold,
-        score: Score::new(score),
-        threshold: Some(Score::new(threshold)),
-        features: features.collect(),
-    }
+/// The model's name for the record.
+pub(super) fn used(model: &dyn LearnedGate) -> ModelUsed {
+    ModelUsed { name: model.name().to_owned(), prompt_hash: None }
 }

@@ -6,6 +6,7 @@ use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
 use crate::flow::{Candidates, Drafted, Retrieved};
 use crate::knowledge::Graph;
+use crate::sources::{SourceConfig, SourceKind, Sources};
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow, scene};
 
 const FACTS: &str = "
@@ -229,6 +230,65 @@ fn rules_decide_in_languages_that_the_model_does_not_know_and_where_it_fails() {
     let config = GateConfig { on_failure: OnFailure::DeadLetter, ..config };
     let (_, failed) = through(&turns[1..], &config, true);
     assert!(failed[0].fault.reason.contains("out of order"), "{:?}", failed[0].fault);
+}
+
+fn sources_of(kinds: &[SourceKind]) -> Sources {
+    let named = |(at, kind): (usize, &SourceKind)| {
+        let file = (*kind == SourceKind::Table).then(|| "rows.jsonl".into());
+        (format!("s{at}"), SourceConfig { file, ..SourceConfig::of(*kind) })
+    };
+    Sources::new(&kinds.iter().enumerate().map(named).collect()).expect("sources")
+}
+
+#[test]
+fn each_source_is_judged_by_who_was_made_for_its_knowledge() {
+    let config = GateConfig::default();
+    let asked = |kinds: &[SourceKind]| {
+        let judges = Judges::new(&config, &sources_of(kinds));
+        (judges.asks_encoder(), judges.definitions().join(" "))
+    };
+    assert_eq!(asked(&[SourceKind::Graph, SourceKind::BotPersona]), (false, String::new()));
+    assert_eq!(asked(&[]), (false, String::new()));
+    assert_eq!(asked(&[SourceKind::Documents]), (true, "dstc11".to_owned()));
+    assert_eq!(asked(&[SourceKind::Graph, SourceKind::Table]), (true, "sgd".to_owned()));
+    let tables = [SourceKind::Table, SourceKind::Table, SourceKind::Documents];
+    assert_eq!(asked(&tables), (true, "sgd dstc11".to_owned()));
+    // Definitions that are given take the place of the kinds'.
+    let own = GateConfig { form: Form::BySource, ..learned_config(&["words"]) };
+    let judges = Judges::new(&own, &sources_of(&tables));
+    assert_eq!(judges.definitions(), ["words"]);
+}
+
+#[test]
+fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
+    let config = GateConfig { form: Form::BySource, ..learned_config(&["words"]) };
+    let turns: [&[&str]; 4] = [
+        // The rules and the model, the rules alone, the model alone, neither.
+        &["u: Where can I get coffee around here today please?"],
+        &["u: Where is coffee?"],
+        &["u: oh well thank you very much and bye bye"],
+        &["u: Thanks!"],
+    ];
+    let opened = |kinds: &[SourceKind]| {
+        let graph = graph(FACTS);
+        let contexts: Vec<_> = turns.iter().map(|lines| Arc::new(context(lines))).collect();
+        let (config, sources) = (config.clone(), Arc::new(sources_of(kinds)));
+        let (passed, _) = run_dataflow(contexts, move |turns| {
+            let sources = Arc::clone(&sources);
+            gate(turns, config.clone(), &Resources { sources, ..with_gate(&graph, false) })
+        });
+        passed
+    };
+    let decisions =
+        |passed: &[Gated]| -> Vec<bool> { passed.iter().map(|turn| turn.gate.retrieve).collect() };
+    assert_eq!(decisions(&opened(&[SourceKind::Documents])), [true, false, true, false]);
+    assert_eq!(decisions(&opened(&[SourceKind::Graph])), [true, true, false, false]);
+    let both = opened(&[SourceKind::Graph, SourceKind::Documents]);
+    assert_eq!(decisions(&both), [true, true, true, false]);
+    // The decision has both scores, and what the rules made theirs of.
+    let GateDecision { features, score, .. } = &both[1].gate;
+    assert_eq!((features["words"].get(), features["rules"]), (0.3, *score));
+    assert!(features.contains_key("question") && !features.contains_key("utterances"));
 }
 
 #[test]

@@ -97,9 +97,12 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         let (knowledge, model) = match cause.downcast_ref() {
             Some(PartsError::Knowledge(knowledge)) => (Some(knowledge), None),
             Some(PartsError::Model(model)) => (None, Some(model)),
-            Some(PartsError::Gate(_) | PartsError::Attention(_) | PartsError::Prompt(_)) => {
-                return Exit::Usage;
-            }
+            Some(
+                PartsError::Gate(_)
+                | PartsError::Sources(_)
+                | PartsError::Attention(_)
+                | PartsError::Prompt(_),
+            ) => return Exit::Usage,
             Some(PartsError::Meaning(_)) => (None, None),
             None => (cause.downcast_ref(), cause.downcast_ref()),
         };

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{DType, Device, Tensor};
 use safetensors::SafeTensors;
-use turnstream_operators::form::Form;
-use turnstream_operators::gate::GateConfig;
 use turnstream_operators::gate::learned::{
     self, GateFailure, GateReading, GateScores, LearnedGate, LearnedGateConfig,
 };
+use turnstream_operators::gate::{GateConfig, Judges};
+use turnstream_operators::sources::Sources;
 
 pub mod card;
 pub mod network;
@@ -96,15 +96,19 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-/// The gate that the configuration names; `None` where the gate is not learned.
+/// The gate that the configuration names; `None` where no source that can be asked is judged by one.
 ///
 /// # Errors
 /// It cannot be used, or does not know a definition that is asked for.
-pub fn configured(config: &GateConfig) -> Result<Option<Arc<dyn LearnedGate>>, GateError> {
-    if config.form != Form::Learned {
+pub fn configured(
+    config: &GateConfig,
+    sources: &Sources,
+) -> Result<Option<Arc<dyn LearnedGate>>, GateError> {
+    let judges = Judges::new(config, sources);
+    if !judges.asks_encoder() {
         return Ok(None);
     }
-    let LearnedGateConfig { model, definitions } = &config.learned;
+    let LearnedGateConfig { model, .. } = &config.learned;
     let gate = match model.as_str() {
         learned::SHIPPED => Gate::shipped()?,
         path => Arc::new(Gate::open(Path::new(path))?),
@@ -122,7 +126,7 @@ pub fn configured(config: &GateConfig) -> Result<Option<Arc<dyn LearnedGate>>, G
             return Err(GateError::Unread(what));
         }
     }
-    if let Some(name) = definitions.iter().find(|name| !known.contains(name)) {
+    if let Some(name) = judges.definitions().iter().find(|name| !known.contains(name)) {
         let (gate, name) = (gate.card.name.clone(), name.clone());
         return Err(GateError::Definition { gate, name, known });
     }

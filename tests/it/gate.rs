@@ -113,6 +113,22 @@ fn a_gate_is_trained_measured_and_at_work() {
 }
 
 #[test]
+fn where_rows_can_be_asked_the_shipped_gate_decides_by_default() {
+    let folder = Folder::new();
+    folder.write("trains.jsonl", "{\"from\":\"Ulm\",\"to\":\"Bern\",\"price\":\"$40\"}\n");
+    let table =
+        format!("[sources.trains]\nkind = \"table\"\nfile = {:?}\n", folder.text("trains.jsonl"));
+    let responses = folder.replay(&table);
+    let gates: Vec<&Value> = responses.iter().map(|response| &response["gate"]).collect();
+    assert_eq!(gates[0]["features"]["sgd"], gates[0]["score"], "{}", gates[0]);
+    assert_eq!(responses[0]["models"]["gate"]["name"], "gate-en", "{}", responses[0]);
+    // With the graph alone, which is asked where no source is named, the rules decide.
+    let responses = folder.replay("");
+    assert!(responses[0]["gate"]["features"].get("question").is_some(), "{}", responses[0]);
+    assert!(responses[0]["models"].get("gate").is_none(), "{}", responses[0]);
+}
+
+#[test]
 fn a_definition_that_the_gate_does_not_know_is_refused_by_name() {
     let folder = Folder::new();
     let gate = "[gate]\nform = \"learned\"\n[gate.learned]\ndefinitions = [\"multiwoz\"]\n";

@@ -1,6 +1,8 @@
 //! The shipped gate is whole, and what is no gate is refused by name.
 
+use turnstream_operators::form::Form;
 use turnstream_operators::gate::LearnedGateConfig;
+use turnstream_operators::sources::{SourceConfig, SourceKind};
 use turnstream_schemas::Speaker;
 
 use super::*;
@@ -69,10 +71,12 @@ fn what_is_no_gate_is_refused_with_the_reason() {
 
 #[test]
 fn a_configuration_that_the_gate_does_not_fit_is_refused() {
+    let sources = Sources::default();
+    let opened = |config: &GateConfig| configured(config, &sources);
     let none = GateConfig { form: Form::Lexical, ..GateConfig::default() };
-    assert!(configured(&none).unwrap().is_none());
-    assert!(configured(&config("shipped", &["sgd"])).unwrap().is_some());
-    let refused = |config: &GateConfig| configured(config).err().unwrap().to_string();
+    assert!(opened(&none).unwrap().is_none());
+    assert!(opened(&config("shipped", &["sgd"])).unwrap().is_some());
+    let refused = |config: &GateConfig| opened(config).err().unwrap().to_string();
     let message = refused(&config("shipped", &["ketod"]));
     assert!(message.contains("ketod") && message.contains("topical-chat"), "{message}");
     assert!(refused(&config("no such file", &[])).contains("no such file"));
@@ -91,5 +95,21 @@ fn a_configuration_that_the_gate_does_not_fit_is_refused() {
     let path = path.display().to_string();
     assert!(refused(&config(&path, &[])).contains("gate.after_retrieval = true"));
     let later = GateConfig { after_retrieval: true, ..config(&path, &[]) };
-    assert!(configured(&later).unwrap().is_some());
+    assert!(opened(&later).unwrap().is_some());
+}
+
+#[test]
+fn by_default_the_gate_is_opened_where_documents_or_tables_can_be_asked() {
+    let of = |kinds: &[SourceKind]| {
+        let named = |(at, kind): (usize, &SourceKind)| {
+            let file = (*kind == SourceKind::Table).then(|| "rows.jsonl".into());
+            (format!("s{at}"), SourceConfig { file, ..SourceConfig::of(*kind) })
+        };
+        Sources::new(&kinds.iter().enumerate().map(named).collect()).unwrap()
+    };
+    let is_there =
+        |kinds: &[SourceKind]| configured(&GateConfig::default(), &of(kinds)).unwrap().is_some();
+    assert!(!is_there(&[SourceKind::Graph, SourceKind::UserPersona]));
+    assert!(is_there(&[SourceKind::Graph, SourceKind::Documents]));
+    assert!(is_there(&[SourceKind::Table]));
 }

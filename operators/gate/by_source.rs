@@ -1,0 +1,100 @@
+//! Who judges whether a turn needs knowledge: a trained encoder, rules, or each for its own sources.
+//!
+//! A definition of need belongs to a kind of knowledge. The encoder was trained on those of
+//! documents and of rows; no data set that it may learn from labels the need of common
+//! knowledge, which the rules were made for. So each source that can be asked brings its judge, and
+//! the gate opens where any of them sees a need.
+
+use std::collections::BTreeMap;
+
+use turnstream_schemas::{GateDecision, Score};
+
+use super::GateConfig;
+use super::learned::GateScores;
+use crate::form::Form;
+use crate::sources::{SourceKind, Sources};
+
+/// What a decision calls the score that rules gave, among those of the encoder's definitions.
+const RULES: &str = "rules";
+
+/// Who is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judges {
+    encoder: bool,
+    rules: bool,
+    /// The encoder's definitions that count; all of them where there are none.
+    definitions: Vec<String>,
+}
+
+impl Judges {
+    /// Those of a form, for the sources that can be asked.
+    pub fn new(config: &GateConfig, sources: &Sources) -> Self {
+        let given = config.learned.definitions.clone();
+        match config.form {
+            Form::Learned => Self { encoder: true, rules: false, definitions: given },
+            Form::BySource => Self::by_source(given, sources),
+            _ => Self { encoder: false, rules: true, definitions: Vec::new() },
+        }
+    }
+
+    fn by_source(given: Vec<String>, sources: &Sources) -> Self {
+        let (mut rules, mut of_kinds) = (false, Vec::new());
+        for source in sources.iter() {
+            match definition(source.config.kind) {
+                Some(name) if of_kinds.iter().all(|known| known != name) => {
+                    of_kinds.push(name.to_owned());
+                }
+                Some(_) => {}
+                None => rules = true,
+            }
+        }
+        let encoder = !of_kinds.is_empty();
+        let definitions = if given.is_empty() { of_kinds } else { given };
+        Self { encoder, rules: rules || !encoder, definitions }
+    }
+
+    /// Whether a trained encoder is among them.
+    pub fn asks_encoder(&self) -> bool {
+        self.encoder
+    }
+
+    /// The encoder's definitions that count, by name; all of them where there are none.
+    pub fn definitions(&self) -> &[String] {
+        &self.definitions
+    }
+
+    /// The decision of the encoder's scores and of what the rules say, where they are asked: the
+    /// highest score against the threshold.
+    pub(super) fn decide(
+        &self,
+        mut scores: GateScores,
+        by_rules: impl FnOnce() -> GateDecision,
+        threshold: f64,
+    ) -> GateDecision {
+        scores.retain(|name, _| self.definitions.is_empty() || self.definitions.contains(name));
+        let mut features = BTreeMap::new();
+        if self.rules {
+            let decision = by_rules();
+            features = decision.features;
+            scores.insert(RULES.to_owned(), decision.score.get());
+        }
+        let score = scores.values().copied().fold(0.0, f64::max);
+        features.extend(scores.into_iter().map(|(name, score)| (name, Score::new(score))));
+        GateDecision {
+            retrieve: score >= threshold,
+            score: Score::new(score),
+            threshold: Some(Score::new(threshold)),
+            features,
+        }
+    }
+}
+
+/// Which of the shipped encoder's definitions says whether a source of a kind is needed; rules say it
+/// of the others.
+fn definition(kind: SourceKind) -> Option<&'static str> {
+    match kind {
+        SourceKind::Documents => Some("dstc11"),
+        SourceKind::Table => Some("sgd"),
+        SourceKind::Graph | SourceKind::UserPersona | SourceKind::BotPersona => None,
+    }
+}

@@ -96,6 +96,9 @@ pub struct GenerationConfig {
 pub struct LearnedGenerationConfig {
     /// Tokens that a response has at most; a longer one is not said. 1..=512.
     pub max_tokens: u32,
+    /// How often a response is worded; the first draft that is faithful to its evidence is said. The first
+    /// is the most probable, the others are drawn. 1..=16.
+    pub drafts: u32,
     /// How long to wait for it.
     pub call: CallConfig,
 }
@@ -103,7 +106,7 @@ pub struct LearnedGenerationConfig {
 impl Default for LearnedGenerationConfig {
     fn default() -> Self {
         let call = CallConfig { timeout_ms: 10_000, ..CallConfig::default() };
-        Self { max_tokens: 60, call }
+        Self { max_tokens: 60, drafts: 4, call }
     }
 }
 
@@ -130,6 +133,7 @@ impl GenerationConfig {
     pub fn check(&self) -> Result<(), Refused> {
         self.form.is_one_of(&[Form::Lexical, Form::Learned, Form::Prompted], Stage::Generation)?;
         check_bound(Stage::Generation, "learned.max_tokens", self.learned.max_tokens, 512)?;
+        check_bound(Stage::Generation, "learned.drafts", self.learned.drafts, 16)?;
         self.prompted.check(Stage::Generation)?;
         check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
         check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;

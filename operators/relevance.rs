@@ -140,7 +140,7 @@ fn by_unified<'scope>(
         read: |_: &Retrieved, answers: Vec<UnifiedAnswer>| {
             let relevance = |answer| match answer {
                 UnifiedAnswer::Relevance(relevance) => Some(f64::from(relevance)),
-                UnifiedAnswer::Plan { .. } | UnifiedAnswer::Response { .. } => None,
+                UnifiedAnswer::Plan { .. } | UnifiedAnswer::Response(_) => None,
             };
             let scores: Option<Vec<f64>> = answers.into_iter().map(relevance).collect();
             scores.map(Some).ok_or_else(|| unreadable("an answer is no relevance"))

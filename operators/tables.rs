@@ -121,7 +121,7 @@ impl Table {
 }
 
 /// An identifier as words: `number_of_seats` and `NumberOfSeats` are `number of seats`.
-fn words(identifier: &str) -> String {
+pub fn words(identifier: &str) -> String {
     let mut spaced = String::new();
     let mut before = ' ';
     for letter in identifier.chars() {
@@ -152,7 +152,7 @@ const MONTHS: [&str; 12] = [
 
 /// A canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True `yes`, 4.30
 /// `4.3`.
-fn surface(value: &str) -> String {
+pub fn surface(value: &str) -> String {
     match value {
         "True" | "true" => return "yes".to_owned(),
         "False" | "false" => return "no".to_owned(),

@@ -8,3 +8,4 @@ pub mod history;
 pub mod persona;
 pub mod ranking;
 pub mod retrieval;
+pub mod unified;

@@ -39,7 +39,7 @@ mod kvret;
 mod locomo;
 mod multiwoz;
 mod questions;
-mod sgd;
+pub(crate) mod sgd;
 mod source;
 #[cfg(test)]
 mod tests;

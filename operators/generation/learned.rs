@@ -1,8 +1,8 @@
 //! Learned generation: the unified model words rows of tables, which is what it was trained for.
 //! (UniMS-RAG, L_response.)
 //!
-//! Only where the most relevant selected evidence is a row, in English, and the utterance is no small talk;
-//! else, and where what it says is not [faithful](super::faithful), the realiser answers, which says columns
+//! Only where the most relevant selected evidence is a row, in English, and the utterance is no small talk.
+//! Of its drafts the first is said that is [faithful](super::faithful) to the row; else the realiser answers, which says columns
 //! as they are. The response's `model.name` says who did.
 
 use std::rc::Rc;
@@ -15,12 +15,16 @@ use turnstream_schemas::{
     Confidence, ConfidenceKind, Evidence, Fault, FaultKind, ModelUsed, Stage, TableRow,
 };
 
-use super::{GenerationConfig, Streams, faithful, generate, lexical, without_persona};
+use super::{
+    GenerationConfig, LearnedGenerationConfig, Streams, faithful, generate, lexical,
+    without_persona,
+};
 use crate::call::{CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Grounded};
 use crate::language::Lexicon;
 use crate::model::unified::{
-    Task, Unified, UnifiedAnswer, UnifiedRequest, evidence_text, exchanges, tenths, text_of,
+    Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, exchanges, tenths,
+    text_of,
 };
 use crate::resources::Resources;
 use crate::sources::SourceKind;
@@ -66,7 +70,7 @@ fn word<'scope>(
     let shell = resources.shell(config.on_failure);
     let shell = CallShell { shell, call: config.learned.call.clone(), timers, awaited };
     let name = model.name().to_owned();
-    let max_tokens = config.learned.max_tokens;
+    let LearnedGenerationConfig { max_tokens, drafts, .. } = config.learned;
     let (knowledge, config) = (resources.knowledge.clone(), Rc::new(config));
     let realised = {
         let (knowledge, config) = (knowledge, Rc::clone(&config));
@@ -82,13 +86,11 @@ fn word<'scope>(
                 .map(|row| (evidence_text(row, SourceKind::Table), tenths(row.relevance)));
             let (evidence, plan) = (evidence.collect(), vec![SourceKind::Table]);
             let dialogue = exchanges(&turn.turn.context);
-            let task = Task::Response { plan, evidence, max_tokens };
+            let task = Task::Response { plan, evidence, max_tokens, drafts };
             vec![UnifiedRequest { dialogue, task }]
         },
         read: move |turn: &Grounded, answers: Vec<UnifiedAnswer>| {
-            let Some(UnifiedAnswer::Response { said, lowest_log_probability, is_whole }) =
-                answers.into_iter().next()
-            else {
+            let Some(UnifiedAnswer::Response(drafts)) = answers.into_iter().next() else {
                 return Err(Fault::new(STAGE, FaultKind::Error, "the answer is no response"));
             };
             let Some(row) = leading_row(turn) else { return Ok(realised(turn)) };
@@ -96,16 +98,18 @@ fn word<'scope>(
             let dialogue = context.dialogue.iter().map(|said| &*said.text);
             let known: Vec<&str> =
                 dialogue.chain(turn.evidence.iter().map(|it| &*it.text)).collect();
-            match faithful::check(&said, is_whole, row, context.query(), &known) {
-                Err(_) => Ok(realised(turn)),
-                Ok(()) => {
-                    let value = f64::from(lowest_log_probability);
-                    let kind = ConfidenceKind::LowestLogProbability;
-                    let model = ModelUsed { name: name.clone(), prompt_hash: None };
-                    let confidence = Some(Confidence { kind, value });
-                    Ok(Draft { text: text_of(&said), confidence, model })
-                }
-            }
+            let is_faithful = |draft: &Wording| {
+                let Wording { said, is_whole, .. } = draft;
+                faithful::check(said, *is_whole, row, context.query(), &known).is_ok()
+            };
+            let Some(draft) = drafts.into_iter().find(is_faithful) else {
+                return Ok(realised(turn));
+            };
+            let value = f64::from(draft.lowest_log_probability);
+            let kind = ConfidenceKind::LowestLogProbability;
+            let model = ModelUsed { name: name.clone(), prompt_hash: None };
+            let confidence = Some(Confidence { kind, value });
+            Ok(Draft { text: text_of(&draft.said), confidence, model })
         },
         // The realiser stands beside it: nothing is gained by admitting a failure.
         fallback: move |turn: &Grounded| instead_of(turn),

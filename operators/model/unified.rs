@@ -55,6 +55,9 @@ pub enum Task {
         evidence: Vec<(EvidenceText, u8)>,
         /// Tokens that the response has at most.
         max_tokens: u32,
+        /// How often it is worded, 1 or more: first by the most probable token each time, then by tokens
+        /// that are drawn. The same question draws the same.
+        drafts: u32,
     },
 }
 
@@ -88,15 +91,19 @@ pub enum UnifiedAnswer {
     },
     /// The relevance, 0..=1: the mean over the evaluation tokens, each by its probability.
     Relevance(f32),
-    /// A response.
-    Response {
-        /// Its parts, in order.
-        said: Vec<Said>,
-        /// The lowest log-probability of a token.
-        lowest_log_probability: f32,
-        /// Whether it came to its end by itself.
-        is_whole: bool,
-    },
+    /// Drafts of a response, as many as were asked for.
+    Response(Vec<Wording>),
+}
+
+/// A draft of a response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wording {
+    /// Its parts, in order.
+    pub said: Vec<Said>,
+    /// The lowest log-probability of a token, among those that could have stood there.
+    pub lowest_log_probability: f32,
+    /// Whether it came to its end by itself.
+    pub is_whole: bool,
 }
 
 /// The unified model, behind its port: answers in the order of the questions.

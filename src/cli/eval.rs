@@ -17,6 +17,7 @@ mod histories;
 pub(super) mod history;
 mod persona;
 mod ranking;
+mod unified;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
 
@@ -46,6 +47,7 @@ impl Args {
             EvalCommand::History(args) => args.json,
             EvalCommand::Histories(args) => args.json,
             EvalCommand::Persona(args) => args.json,
+            EvalCommand::Unified(args) => args.json,
         }
     }
 }
@@ -77,6 +79,9 @@ pub enum EvalCommand {
     /// Are persona and knowledge found together, and how hard are they to tell?
     #[command(after_help = persona::EXAMPLES)]
     Persona(persona::PersonaArgs),
+    /// Does the unified model plan, judge and word as a data set does?
+    #[command(after_help = unified::EXAMPLES)]
+    Unified(unified::UnifiedArgs),
 }
 
 const RETRIEVAL_EXAMPLES: &str = "\
@@ -212,6 +217,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::History(args) => history::execute(args, out),
         EvalCommand::Histories(args) => histories::execute(args, out),
         EvalCommand::Persona(args) => persona::execute(args, out),
+        EvalCommand::Unified(args) => unified::execute(args, out),
     }
 }
 

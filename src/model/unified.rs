@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Error;
-use turnstream_operators::model::unified::{EvidenceText, Task, UnifiedAnswer, UnifiedRequest};
+use turnstream_operators::model::unified::{
+    EvidenceText, Task, UnifiedAnswer, UnifiedRequest, Wording,
+};
 use turnstream_operators::sources::SourceKind;
 
 use super::ModelError;
@@ -35,6 +37,11 @@ const KEPT_BYTES: usize = 64 << 20;
 
 /// How often the same two tokens may follow each other in a response: more is a loop.
 const MOST_REPEATS: usize = 3;
+
+/// How daring the drafts of a response are behind the first: what logits are divided by.
+const TEMPERATURE: f32 = 0.7;
+/// They are drawn from the most probable tokens that together have this share.
+const TOP_SHARE: f32 = 0.9;
 
 /// The model.
 pub struct UnifiedModel {
@@ -168,11 +175,13 @@ impl UnifiedModel {
     }
 
     fn respond(&self, base: &Reading, task: &Task) -> Result<UnifiedAnswer> {
-        let Task::Response { evidence, max_tokens, .. } = task else {
+        let Task::Response { evidence, max_tokens, drafts, .. } = task else {
             return Err(Error::Msg("no response is asked for".to_owned()));
         };
         let (whole, placeholders) = self.gathered(base, evidence)?;
-        self.word(whole, &placeholders, *max_tokens as usize)
+        let count = (*drafts).max(1) as usize;
+        let drafts = self.word(&whole, &placeholders, *max_tokens as usize, count)?;
+        Ok(UnifiedAnswer::Response(drafts))
     }
 
     /// All evidence behind the dialogue and the plan, each piece read without the others; and the
@@ -199,33 +208,49 @@ impl UnifiedModel {
         Ok((whole, placeholders))
     }
 
-    /// Words a response behind what was read, token by token, always the most probable one.
+    /// Words a response behind what was read, so many times, all drafts together, token by token: the first
+    /// of the most probable tokens, the others of drawn ones.
     fn word(
         &self,
-        mut reading: Reading,
+        reading: &Reading,
         placeholders: &Placeholders,
         max_tokens: usize,
-    ) -> Result<UnifiedAnswer> {
+        count: usize,
+    ) -> Result<Vec<Wording>> {
         let control = &self.control;
         let allowed = self.sayable(placeholders);
-        let (mut tokens, mut lowest, mut is_whole) = (Vec::new(), 0.0_f32, false);
-        let mut next = control.response;
-        while tokens.len() < max_tokens {
-            let logits = self.read(&mut [(&[next], &mut reading)])?.remove(0);
-            let (token, share) = most_probable(&logits, &allowed);
-            if token == control.end {
-                is_whole = true;
+        let seed = reading.position as u64;
+        let mut drafts: Vec<Drafting> = (0..count)
+            .map(|at| Drafting {
+                reading: reading.clone(),
+                next: control.response,
+                tokens: Vec::new(),
+                lowest: 0.0,
+                end: None,
+                random: (at > 0).then(|| fastrand::Rng::with_seed(seed + ((at as u64) << 32))),
+            })
+            .collect();
+        for _ in 0..max_tokens {
+            let mut open: Vec<&mut Drafting> =
+                drafts.iter_mut().filter(|draft| draft.end.is_none()).collect();
+            if open.is_empty() {
                 break;
             }
-            lowest = lowest.min(share.ln());
-            tokens.push(token);
-            if loops(&tokens) {
-                break;
+            let mut pieces: Vec<(&[u32], &mut Reading)> = open
+                .iter_mut()
+                .map(|draft| (std::slice::from_ref(&draft.next), &mut draft.reading))
+                .collect();
+            let logits = self.read(&mut pieces)?;
+            for (draft, logits) in open.into_iter().zip(logits) {
+                draft.go_on(&logits, &allowed, control.end);
             }
-            next = token;
         }
-        let said = stream::said(&tokens, placeholders, &self.vocabulary, control);
-        Ok(UnifiedAnswer::Response { said, lowest_log_probability: lowest, is_whole })
+        let wording = |draft: Drafting| Wording {
+            said: stream::said(&draft.tokens, placeholders, &self.vocabulary, control),
+            lowest_log_probability: draft.lowest,
+            is_whole: draft.end == Some(End::Said),
+        };
+        Ok(drafts.into_iter().map(wording).collect())
     }
 
     /// What a response may consist of: words, the placeholders of values that are there, and its end.
@@ -252,6 +277,47 @@ impl UnifiedModel {
         let piece = stream::evidence(evidence, &placeholders, &self.vocabulary, &self.control);
         let (logits, _) = self.evidence(&base, &[piece])?.remove(0);
         Ok(UnifiedAnswer::Relevance(self.relevance(&logits)))
+    }
+}
+
+/// How a draft ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By itself.
+    Said,
+    /// It ran in circles.
+    Looped,
+}
+
+/// A response that is being worded.
+struct Drafting {
+    reading: Reading,
+    /// The token to be read.
+    next: u32,
+    tokens: Vec<u32>,
+    lowest: f32,
+    end: Option<End>,
+    /// What draws its tokens; the most probable are taken where there is nothing.
+    random: Option<fastrand::Rng>,
+}
+
+impl Drafting {
+    /// One token more, by the logits behind what was read.
+    fn go_on(&mut self, logits: &[f32], allowed: &[u32], end: u32) {
+        let (token, share) = match &mut self.random {
+            None => most_probable(logits, allowed),
+            Some(random) => drawn(logits, allowed, random),
+        };
+        if token == end {
+            self.end = Some(End::Said);
+            return;
+        }
+        self.lowest = self.lowest.min(share.ln());
+        self.tokens.push(token);
+        self.next = token;
+        if loops(&self.tokens) {
+            self.end = Some(End::Looped);
+        }
     }
 }
 
@@ -301,6 +367,28 @@ fn most_probable(logits: &[f32], among: &[u32]) -> (u32, f32) {
     let shares = shares(logits, among);
     let pairs = among.iter().copied().zip(shares);
     pairs.reduce(|best, next| if next.1 > best.1 { next } else { best }).unwrap_or((0, 0.0))
+}
+
+/// One of some tokens, drawn among the most probable, and its probability among all of them.
+fn drawn(logits: &[f32], among: &[u32], random: &mut fastrand::Rng) -> (u32, f32) {
+    let shares = shares(logits, among);
+    let mut order: Vec<usize> = (0..among.len()).collect();
+    order.sort_by(|one, other| shares[*other].total_cmp(&shares[*one]));
+    let mut left = TOP_SHARE;
+    let kept = order.iter().take_while(|at| {
+        let is_kept = left > 0.0;
+        left -= shares[**at];
+        is_kept
+    });
+    let daring: Vec<(usize, f32)> =
+        kept.map(|at| (*at, shares[*at].powf(1.0 / TEMPERATURE))).collect();
+    let mut place = random.f32() * daring.iter().map(|(_, share)| share).sum::<f32>();
+    let found = daring.iter().find(|(_, share)| {
+        place -= share;
+        place < 0.0
+    });
+    let at = found.or(daring.last()).map_or(0, |(at, _)| *at);
+    (among.get(at).copied().unwrap_or(0), shares.get(at).copied().unwrap_or(0.0))
 }
 
 /// Whether the last two tokens were there too often already, side by side.

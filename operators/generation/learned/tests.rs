@@ -30,16 +30,28 @@ fn row(place: u32, item: &str, price: &str) -> Evidence {
 
 /// The response to an utterance with this evidence, where the model says this; and what it was asked.
 fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<UnifiedRequest>) {
+    drafted(text, evidence, &[said])
+}
+
+/// The same where the model says one of these in each draft.
+fn drafted(
+    text: &str,
+    evidence: Vec<Evidence>,
+    drafts: &[&[Said]],
+) -> (Draft, Vec<UnifiedRequest>) {
     let graph = graph("");
     let turn = gated(context(&[&format!("u: {text}")]), &graph);
     let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
     let grounded = Grounded { turn, demand, plan, evidence, history };
-    let said = said.to_vec();
-    let model = Answering::new(move |_: &UnifiedRequest| UnifiedAnswer::Response {
-        said: said.clone(),
-        lowest_log_probability: -0.5,
-        is_whole: true,
-    });
+    let drafts: Vec<Wording> = (0_u8..)
+        .zip(drafts)
+        .map(|(at, said)| Wording {
+            said: said.to_vec(),
+            lowest_log_probability: -0.5 - f32::from(at),
+            is_whole: true,
+        })
+        .collect();
+    let model = Answering::new(move |_: &UnifiedRequest| UnifiedAnswer::Response(drafts.clone()));
     let unified = Arc::clone(&model);
     let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
         run_dataflow(vec![grounded], move |turns| {
@@ -93,6 +105,19 @@ fn an_unfaithful_one_is_the_realisers() {
         assert_eq!((&*draft.text, asked.len()), ("For Oslo lamp: price is $49.", 1), "{said:?}");
         assert_eq!(draft.model.name, "realiser");
     }
+}
+
+#[test]
+fn of_several_drafts_the_first_faithful_one_is_said() {
+    let wrong = [words(" It costs 99.")];
+    let right = [words(" Its price is"), value("$49"), words(".")];
+    let longer = [words(" The price of it is"), value("$49"), words(".")];
+    let rows = vec![row(1, "Oslo lamp", "$49")];
+    let (draft, asked) = drafted("The price of the Oslo lamp?", rows, &[&wrong, &right, &longer]);
+    assert_eq!((&*draft.text, &*draft.model.name), ("Its price is $49.", "answering"));
+    assert_eq!(draft.confidence.map(|it| it.value), Some(-1.5));
+    let Task::Response { drafts, .. } = asked[0].task else { panic!("{asked:?}") };
+    assert_eq!(drafts, LearnedGenerationConfig::default().drafts);
 }
 
 #[test]

@@ -63,8 +63,9 @@ struct Turn {
     text: String,
 }
 
+/// A gold snippet's place.
 #[derive(Deserialize)]
-struct Snippet {
+pub(in crate::eval) struct Snippet {
     domain: String,
     entity_id: Value,
     doc_type: String,
@@ -73,7 +74,17 @@ struct Snippet {
 }
 
 impl Snippet {
-    fn id(&self) -> String {
+    /// Of which hotel or restaurant it is: what the ids of its snippets begin with.
+    pub(in crate::eval) fn entity(&self) -> String {
+        let id = match &self.entity_id {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        format!("{}/{id}/", self.domain)
+    }
+
+    /// The id of the document that it is.
+    pub(in crate::eval) fn id(&self) -> String {
         let place = [&self.entity_id, &Value::from(self.doc_type.as_str()), &self.doc_id];
         let parts = place.into_iter().chain(&self.sent_id).map(|part| match part {
             Value::String(text) => text.clone(),
@@ -105,6 +116,14 @@ fn documents(knowledge: Knowledge) -> Vec<Document> {
         }
     }
     documents
+}
+
+/// The snippets of a file of knowledge, each a document.
+///
+/// # Errors
+/// The file cannot be read.
+pub(in crate::eval) fn snippets(knowledge: &Path) -> Result<Vec<Document>, EvalError> {
+    Ok(documents(record::<Knowledge>(knowledge)?))
 }
 
 /// Ranks the snippets of `knowledge` for every instance of `data` that needs any.

@@ -78,7 +78,7 @@ fn relevance(evidence: EvidenceText) -> UnifiedRequest {
 
 fn response(evidence: Vec<(EvidenceText, u8)>, max_tokens: u32) -> UnifiedRequest {
     let plan = evidence.iter().map(|(piece, _)| piece.kind).collect();
-    request(Task::Response { plan, evidence, max_tokens })
+    request(Task::Response { plan, evidence, max_tokens, drafts: 1 })
 }
 
 fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
@@ -157,8 +157,9 @@ fn a_response_has_words_and_values_of_its_evidence() {
     let (answers, _) =
         model.run(&[asked.clone(), response(vec![(lamp(), 10)], 5)]).expect("answers");
     for (answer, most) in answers.iter().zip([40, 5]) {
-        let UnifiedAnswer::Response { said, lowest_log_probability, .. } = answer else {
-            panic!("{answer:?}");
+        let UnifiedAnswer::Response(drafts) = answer else { panic!("{answer:?}") };
+        let [Wording { said, lowest_log_probability, .. }] = &drafts[..] else {
+            panic!("{drafts:?}");
         };
         assert!(said.len() <= most && *lowest_log_probability < 0.0);
         let values = ["Oslo lamp", "$49", "Ashley Inn"];
@@ -171,6 +172,41 @@ fn a_response_has_words_and_values_of_its_evidence() {
     }
     // What was kept of the dialogue changes nothing.
     assert_eq!(model.run(&[asked]).expect("an answer").0[0], answers[0]);
+}
+
+#[test]
+fn drafts_are_drawn_behind_the_most_probable_one_and_the_same_again() {
+    let model = model();
+    let mut asked = response(vec![(lamp(), 10)], 12);
+    let drafts =
+        |asked: &UnifiedRequest| match model.run(&[asked.clone()]).expect("answers").0.remove(0) {
+            UnifiedAnswer::Response(drafts) => drafts,
+            other => panic!("{other:?}"),
+        };
+    let alone = drafts(&asked);
+    let Task::Response { drafts: count, .. } = &mut asked.task else { panic!("a response") };
+    *count = 5;
+    let several = drafts(&asked);
+    assert_eq!((several.len(), &several[0]), (5, &alone[0]));
+    assert!(several[1..].iter().any(|draft| draft.said != several[0].said), "{several:?}");
+    assert!(several[1..].iter().any(|draft| draft.said != several[1].said), "{several:?}");
+    assert_eq!(drafts(&asked), several);
+}
+
+#[test]
+fn what_is_drawn_is_among_the_most_probable() {
+    let mut random = fastrand::Rng::with_seed(3);
+    // Shares of 0.85, 0.1, 0.04 and 0.01: the first two are 0.9 together.
+    let logits = [0.85_f32, 0.1, 0.04, 0.01].map(f32::ln);
+    let mut counts = [0_u32; 4];
+    for _ in 0..2_000 {
+        let (token, share) = drawn(&logits, &[0, 1, 2, 3], &mut random);
+        counts[token as usize] += 1;
+        assert!((share - logits[token as usize].exp()).abs() < 1e-5);
+    }
+    // 0.1 ** (1 / 0.7) is 0.0447 of 0.8376 together.
+    assert!((70..=140).contains(&counts[1]), "{counts:?}");
+    assert_eq!(counts[2..], [0, 0]);
 }
 
 #[test]

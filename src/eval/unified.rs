@@ -1,0 +1,472 @@
+//! The unified model on labelled dialogues (UniMS-RAG): does it plan to ask where the data set does, tell
+//! evidence that fits from evidence that does not, and word the right evidence as the data set's reply does,
+//! with all its values?
+//!
+//! Each question is put to the model as the flow puts it: the dialogue as it was said so far, one piece of
+//! evidence at a time for its relevance, and for a response the evidence that the reply rests on.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use turnstream_operators::generation::faithful::{self, Unfaithful};
+use turnstream_operators::model::unified::{
+    EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest, Wording, text_of,
+};
+use turnstream_operators::sources::SourceKind;
+use turnstream_schemas::{Column, Score, TableRow};
+
+use super::bootstrap::{Conversations, Mean};
+use super::gate::figures::{Figures as Decisions, Scored};
+use super::gate::intervals::{Intervals, intervals};
+use super::generation::bleu::Counts;
+use super::generation::rouge::rouge_l;
+use super::generation::tokens::Tokenisation;
+
+pub mod dstc;
+pub mod sgd;
+pub mod templates;
+
+use templates::Templates;
+
+/// Tokens that a response has at most.
+const MAX_TOKENS: u32 = 60;
+
+/// A user's turn and what the data set makes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The conversation that it is in.
+    pub conversation: usize,
+    /// What was said so far; the last has no response yet.
+    pub dialogue: Vec<Exchange>,
+    /// The kind of source that the data set is about.
+    pub kind: SourceKind,
+    /// Whether the reply rests on it.
+    pub asks: bool,
+    /// Evidence that fits the turn, and evidence that does not.
+    pub judged: Vec<Judged>,
+    /// The reply, where it rests on evidence that is known.
+    pub reply: Option<Reply>,
+}
+
+/// A piece of evidence and whether it fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The piece.
+    pub piece: EvidenceText,
+    /// Whether the reply rests on it.
+    pub fits: bool,
+}
+
+/// A reply and what it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// Its words.
+    pub text: String,
+    /// The evidence.
+    pub evidence: Vec<EvidenceText>,
+    /// What it has to say, where that is known: the actions of a frame.
+    pub frame: Option<Frame>,
+}
+
+/// What a reply has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// The service, without its number.
+    pub service: String,
+    /// Each action with its slot, in words, and the slot's value; no value for an action alone.
+    pub actions: Vec<(String, Column)>,
+}
+
+impl Frame {
+    /// Its slots and values as a row.
+    fn row(&self) -> TableRow {
+        let columns = self.actions.iter().map(|(_, column)| column);
+        let columns = columns.filter(|column| !column.value.is_empty()).cloned().collect();
+        TableRow { place: 1, columns, by_words: Score::new(1.0) }
+    }
+
+    /// The values that a reply has to have: all but truths, which are worded.
+    fn required(&self) -> impl Iterator<Item = &str> {
+        let values = self.actions.iter().map(|(_, column)| column.value.as_str());
+        values.filter(|value| !value.is_empty() && !matches!(*value, "yes" | "no"))
+    }
+}
+
+/// Whether a response has every value that it has to have.
+fn lacks<'f>(text: &str, frame: &'f Frame) -> Option<&'f str> {
+    let text = text.to_lowercase();
+    frame.required().find(|value| !text.contains(&value.to_lowercase()))
+}
+
+/// What asks the model: the answers in the order of the questions.
+pub type Ask<'a> = dyn FnMut(&[UnifiedRequest]) -> Result<Vec<UnifiedAnswer>, String> + 'a;
+
+/// Why the model cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// It fails, or answers something else.
+    #[error("the model does not answer: {0}")]
+    Model(String),
+}
+
+/// Decisions against labels.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// Decisions.
+    pub n: usize,
+    /// Those whose label is yes.
+    pub positives: usize,
+    /// The figures, at the threshold of one half.
+    #[serde(flatten)]
+    pub figures: Decisions,
+    /// Their 95 % intervals.
+    pub intervals: Intervals,
+}
+
+/// A figure and its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figure {
+    /// `None` where nothing counts.
+    pub value: Option<f64>,
+    /// `None` of one conversation.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl From<(Option<f64>, Option<[f64; 2]>)> for Figure {
+    fn from((value, interval): (Option<f64>, Option<[f64; 2]>)) -> Self {
+        Self { value, interval }
+    }
+}
+
+/// How responses of one making are worded, beside the replies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worded {
+    /// Responses.
+    pub n: usize,
+    /// BLEU of words, 0..=100.
+    pub bleu_1: Figure,
+    /// BLEU with n-grams of up to four words, 0..=100.
+    pub bleu_4: Figure,
+    /// ROUGE-L, 0..=1.
+    pub rouge_l: Figure,
+    /// Of the values that have to be said, the share that is.
+    pub values: Figure,
+    /// Of the responses, the share with all their values.
+    pub whole: Figure,
+    /// Of the responses, the share with a number that is neither in the evidence nor was said.
+    pub foreign_numbers: Figure,
+    /// How many were made how.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub by: BTreeMap<&'static str, usize>,
+    /// What was wrong with the model's most probable draft, and how often.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<&'static str, usize>,
+}
+
+/// The figures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Does the model plan to ask where the reply rests on the source? Its score is the probability of asking.
+    pub plan: Told,
+    /// Does it tell evidence that fits? `None` where none is judged.
+    pub relevance: Option<Told>,
+    /// The responses, by who made them.
+    pub responses: BTreeMap<&'static str, Worded>,
+}
+
+/// A response for reading: what was said by whom.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// The user's words.
+    pub user: String,
+    /// The evidence.
+    pub evidence: Vec<String>,
+    /// The data set's reply.
+    pub reply: String,
+    /// The model's most probable draft.
+    pub model: String,
+    /// What is wrong with it, as far as it is checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// The response that was checked, or what stands for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checked: Option<String>,
+    /// Who made that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'static str>,
+}
+
+/// How the model is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure<'a> {
+    /// How often a response is worded, 1 or more.
+    pub drafts: u32,
+    /// What stands for a response that is not right, where there are any.
+    pub templates: Option<&'a Templates>,
+}
+
+/// Measures a model on cases.
+///
+/// # Errors
+/// The model fails.
+pub fn evaluate(
+    cases: &[Case],
+    ask: &mut Ask<'_>,
+    measure: Measure<'_>,
+    mut done: impl FnMut(),
+) -> Result<(Figures, Vec<Sample>), MeasureError> {
+    let (mut plans, mut fits) = (Labelled::default(), Labelled::default());
+    let mut wordings = Wordings::default();
+    for case in cases {
+        let requests = requests(case, measure.drafts);
+        let mut answers = ask(&requests).map_err(MeasureError::Model)?.into_iter();
+        let mut next = || answers.next().ok_or_else(|| other("nothing"));
+        match next()? {
+            UnifiedAnswer::Plan { kinds, probability } => {
+                let asking = if kinds.is_empty() { 1.0 - probability } else { probability };
+                plans.add(case.conversation, case.asks, f64::from(asking));
+            }
+            _ => return Err(other("no plan")),
+        }
+        for judged in &case.judged {
+            match next()? {
+                UnifiedAnswer::Relevance(relevance) => {
+                    fits.add(case.conversation, judged.fits, f64::from(relevance));
+                }
+                _ => return Err(other("no relevance")),
+            }
+        }
+        if let Some(reply) = &case.reply {
+            match (next()?, next()?) {
+                (UnifiedAnswer::Response(drafts), UnifiedAnswer::Response(without)) => {
+                    wordings.add(case, reply, &drafts, &without, measure.templates);
+                }
+                _ => return Err(other("no response")),
+            }
+        }
+        done();
+    }
+    let relevance = (!fits.of.is_empty()).then(|| fits.told());
+    let figures = Figures { plan: plans.told(), relevance, responses: wordings.figures() };
+    Ok((figures, wordings.samples))
+}
+
+fn other(what: &str) -> MeasureError {
+    MeasureError::Model(format!("{what} came back"))
+}
+
+/// Everything that is asked about a case: the plan, the relevance of each piece, the response from its
+/// evidence and from none.
+fn requests(case: &Case, drafts: u32) -> Vec<UnifiedRequest> {
+    let kinds = vec![case.kind];
+    let mut tasks = vec![Task::Plan { kinds: kinds.clone() }];
+    tasks.extend(
+        case.judged
+            .iter()
+            .map(|judged| Task::Relevance { plan: kinds.clone(), evidence: judged.piece.clone() }),
+    );
+    if let Some(reply) = &case.reply {
+        let evidence = reply.evidence.iter().map(|piece| (piece.clone(), 10)).collect();
+        let max_tokens = MAX_TOKENS;
+        tasks.push(Task::Response { plan: kinds, evidence, max_tokens, drafts });
+        let (plan, evidence) = (Vec::new(), Vec::new());
+        tasks.push(Task::Response { plan, evidence, max_tokens, drafts: 1 });
+    }
+    let request = |task| UnifiedRequest { dialogue: case.dialogue.clone(), task };
+    tasks.into_iter().map(request).collect()
+}
+
+/// Scores beside labels, as they come.
+#[derive(Default)]
+struct Labelled {
+    of: Vec<usize>,
+    scored: Scored,
+}
+
+impl Labelled {
+    fn add(&mut self, conversation: usize, positive: bool, score: f64) {
+        self.of.push(conversation);
+        self.scored.positive.push(positive);
+        self.scored.predicted.push(score >= 0.5);
+        self.scored.scores.push(score);
+    }
+
+    fn told(&self) -> Told {
+        let positives = self.scored.positive.iter().filter(|positive| **positive).count();
+        let conversations = Conversations::new(&self.of);
+        let (figures, n) = (self.scored.figures(), self.of.len());
+        Told { n, positives, figures, intervals: intervals(&self.scored, &conversations) }
+    }
+}
+
+/// Why a draft is not said.
+fn wrong(draft: &Wording, frame: &Frame, case: &Case, reply: &Reply) -> Option<Unfaithful> {
+    let dialogue = case.dialogue.iter();
+    let said = dialogue.flat_map(|said| [Some(said.user.as_str()), said.response.as_deref()]);
+    let known: Vec<&str> =
+        said.flatten().chain(reply.evidence.iter().map(|piece| &*piece.text)).collect();
+    // What the user asked is in the frame: every value of it is required, below.
+    let checked = faithful::check(&draft.said, draft.is_whole, &frame.row(), "", &known);
+    let lacking =
+        || lacks(&text_of(&draft.said), frame).map(|it| Unfaithful::Missing(it.to_owned()));
+    checked.err().or_else(lacking)
+}
+
+fn name(wrong: &Unfaithful) -> &'static str {
+    match wrong {
+        Unfaithful::Unfinished => "unfinished",
+        Unfaithful::Number(_) => "number",
+        Unfaithful::Missing(_) => "missing",
+        Unfaithful::Slot { .. } => "slot",
+        Unfaithful::Polarity(_) => "polarity",
+    }
+}
+
+/// One response beside its reply.
+#[derive(Clone, Copy, Default)]
+struct Beside {
+    counts: Counts,
+    rouge_l: f64,
+    /// Values that have to be said, and those that are.
+    values: Option<(u32, u32)>,
+    is_foreign: bool,
+}
+
+/// All responses of one making.
+#[derive(Default)]
+struct Making {
+    beside: Vec<Beside>,
+    by: BTreeMap<&'static str, usize>,
+    refused: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Default)]
+struct Wordings {
+    of: Vec<usize>,
+    makings: BTreeMap<&'static str, Making>,
+    samples: Vec<Sample>,
+}
+
+impl Wordings {
+    fn add(
+        &mut self,
+        case: &Case,
+        reply: &Reply,
+        drafts: &[Wording],
+        without: &[Wording],
+        templates: Option<&Templates>,
+    ) {
+        self.of.push(case.conversation);
+        let text = |draft: Option<&Wording>| draft.map_or_else(String::new, |it| text_of(&it.said));
+        let best = text(drafts.first());
+        let evidence: Vec<String> = reply.evidence.iter().map(|piece| piece.text.clone()).collect();
+        self.put("model", case, reply, &best);
+        self.put("without evidence", case, reply, &text(without.first()));
+        self.put("evidence", case, reply, &evidence.join("; "));
+        let mut sample = Sample {
+            user: case.dialogue.last().map_or_else(String::new, |last| last.user.clone()),
+            evidence,
+            reply: reply.text.clone(),
+            model: best.clone(),
+            refused: None,
+            checked: None,
+            by: None,
+        };
+        if let Some(frame) = &reply.frame {
+            let refused = drafts.first().and_then(|draft| wrong(draft, frame, case, reply));
+            if let Some(refused) = &refused {
+                let making = self.makings.entry("checked").or_default();
+                *making.refused.entry(name(refused)).or_default() += 1;
+            }
+            let right = drafts.iter().position(|draft| wrong(draft, frame, case, reply).is_none());
+            let template = templates.and_then(|templates| templates.filled(frame));
+            let (stands_in, made) = match template {
+                Some(template) => (template, "template"),
+                None => (templates::realised(frame), "realiser"),
+            };
+            self.put("no model", case, reply, &stands_in);
+            let (said, by) = match right {
+                Some(0) => (best, "model"),
+                Some(at) => (text(drafts.get(at)), "another draft"),
+                None => (stands_in, made),
+            };
+            self.put("checked", case, reply, &said);
+            *self.makings.entry("checked").or_default().by.entry(by).or_default() += 1;
+            sample.refused = refused.map(|wrong| wrong.to_string());
+            (sample.checked, sample.by) = (Some(said), Some(by));
+        }
+        self.samples.push(sample);
+    }
+
+    fn put(&mut self, making: &'static str, case: &Case, reply: &Reply, said: &str) {
+        let tokens = |text: &str| Tokenisation::English.bleu(&text.to_lowercase());
+        let overlap = |text: &str| Tokenisation::English.rouge(text);
+        let values = reply.frame.as_ref().map(|frame| {
+            let lower = said.to_lowercase();
+            let (all, there) = frame.required().fold((0, 0), |(all, there), value| {
+                (all + 1, there + u32::from(lower.contains(&value.to_lowercase())))
+            });
+            (all, there)
+        });
+        let beside = Beside {
+            counts: Counts::of(&tokens(said), &tokens(&reply.text)),
+            rouge_l: rouge_l(&overlap(said), &overlap(&reply.text)),
+            values: values.filter(|(all, _)| *all > 0),
+            is_foreign: is_foreign(said, case, reply),
+        };
+        self.makings.entry(making).or_default().beside.push(beside);
+    }
+
+    fn figures(&self) -> BTreeMap<&'static str, Worded> {
+        self.makings.iter().map(|(name, making)| (*name, self.worded(making))).collect()
+    }
+
+    fn worded(&self, making: &Making) -> Worded {
+        let conversations = Conversations::new(&self.of);
+        let counts: Vec<_> = making.beside.iter().map(|it| Some(it.counts)).collect();
+        let bleu = |order| {
+            let bleu = move |counts: &Counts| Some(counts.bleu(order));
+            conversations.figure(&counts, bleu).into()
+        };
+        let mean = |of: &dyn Fn(&Beside) -> Option<Mean>| -> Figure {
+            let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
+            conversations.figure(&parts, Mean::value).into()
+        };
+        Worded {
+            n: making.beside.len(),
+            bleu_1: bleu(1),
+            bleu_4: bleu(4),
+            rouge_l: mean(&|it| Some(it.rouge_l.into())),
+            values: mean(&|it| {
+                let (all, there) = it.values?;
+                let mut sum = Mean::default();
+                (0..all).for_each(|at| sum += Mean::from(f64::from(u8::from(at < there))));
+                Some(sum)
+            }),
+            whole: mean(&|it| {
+                it.values.map(|(all, there)| f64::from(u8::from(all == there)).into())
+            }),
+            foreign_numbers: mean(&|it| Some(f64::from(u8::from(it.is_foreign)).into())),
+            by: making.by.clone(),
+            refused: making.refused.clone(),
+        }
+    }
+}
+
+/// Whether a response has a number that is neither in the evidence nor was said.
+fn is_foreign(said: &str, case: &Case, reply: &Reply) -> bool {
+    let numbers = |text: &str| -> Vec<String> {
+        let runs = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
+        runs.map(str::to_owned).collect()
+    };
+    let mut known: Vec<String> =
+        reply.evidence.iter().flat_map(|piece| numbers(&piece.text)).collect();
+    for exchange in &case.dialogue {
+        known.extend(numbers(&exchange.user));
+        known.extend(exchange.response.iter().flat_map(|text| numbers(text)));
+    }
+    numbers(said).iter().any(|number| !known.contains(number))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! DSTC11 track 5 as cases: does the last user turn need what is in reviews and answered questions, do the gold
+//! snippets fit it and others not, and is the reply that rests on them worded from them? What is judged
+//! beside the gold snippets: one that is not gold of the same hotel or restaurant, and one of another.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use serde::Deserialize;
+use turnstream_operators::model::unified::{EvidenceText, Exchange};
+use turnstream_operators::sources::SourceKind;
+
+use super::{Case, Judged, Reply};
+use crate::eval::retrieval::dstc::{Snippet, snippets};
+use crate::eval::retrieval::{EvalError, records};
+
+/// Snippets that a response is worded from.
+const MOST_GIVEN: usize = 5;
+
+#[derive(Deserialize)]
+struct Instance {
+    target: bool,
+    turns: Vec<Turn>,
+    #[serde(default)]
+    knowledge: Vec<Snippet>,
+    response: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Turn {
+    text: String,
+}
+
+/// The cases of a split, or of so many of its conversations, drawn by a seed.
+///
+/// # Errors
+/// A file cannot be read, or there is no case in it.
+pub fn read(
+    path: &Path,
+    knowledge: &Path,
+    conversations: Option<usize>,
+    seed: u64,
+) -> Result<Vec<Case>, EvalError> {
+    let known: BTreeMap<String, EvidenceText> = snippets(knowledge)?
+        .into_iter()
+        .map(|snippet| (snippet.id, piece(&titled(&snippet.title), &snippet.text)))
+        .collect();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut cases, mut of_beginning) = (Vec::new(), HashMap::<String, usize>::new());
+    for instance in records::<Instance>(path)? {
+        let beginning = instance.turns.first().map(|turn| turn.text.clone()).unwrap_or_default();
+        let next = of_beginning.len();
+        let conversation = *of_beginning.entry(beginning).or_insert(next);
+        cases.push(case(conversation, instance, &known, &mut random));
+    }
+    if let Some(count) = conversations {
+        let mut order: Vec<usize> = (0..of_beginning.len()).collect();
+        random.shuffle(&mut order);
+        let kept: BTreeSet<usize> = order.into_iter().take(count).collect();
+        cases.retain(|case| kept.contains(&case.conversation));
+    }
+    if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
+}
+
+/// A snippet as the model reads it: behind the name of what it is about.
+fn piece(name: &str, text: &str) -> EvidenceText {
+    let text = format!("{name}: {text}");
+    EvidenceText { kind: SourceKind::Documents, text, values: vec![name.to_owned()] }
+}
+
+/// A name in capitals as it is written in dialogues.
+fn titled(name: &str) -> String {
+    let word = |word: &str| {
+        let mut chars = word.chars();
+        let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+        first + &chars.as_str().to_lowercase()
+    };
+    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn case(
+    conversation: usize,
+    instance: Instance,
+    known: &BTreeMap<String, EvidenceText>,
+    random: &mut fastrand::Rng,
+) -> Case {
+    let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
+    let pieces: Vec<&EvidenceText> = gold.iter().filter_map(|id| known.get(id)).collect();
+    let mut judged: Vec<Judged> =
+        pieces.iter().map(|piece| Judged { piece: (*piece).clone(), fits: true }).collect();
+    if let Some(first) = instance.knowledge.first().filter(|_| !pieces.is_empty()) {
+        let entity = first.entity();
+        let others = |of_entity: bool| -> Vec<&EvidenceText> {
+            let others = known
+                .iter()
+                .filter(|(id, _)| id.starts_with(&entity) == of_entity && !gold.contains(*id));
+            others.map(|(_, piece)| piece).collect()
+        };
+        for of_entity in [true, false] {
+            let other = random.choice(others(of_entity));
+            judged.extend(other.map(|piece| Judged { piece: piece.clone(), fits: false }));
+        }
+    }
+    let evidence: Vec<EvidenceText> = pieces.into_iter().take(MOST_GIVEN).cloned().collect();
+    let reply = instance.response.filter(|_| !evidence.is_empty());
+    let reply = reply.map(|text| Reply { text, evidence, frame: None });
+    let (dialogue, kind) = (exchanges(&instance.turns), SourceKind::Documents);
+    Case { conversation, dialogue, kind, asks: instance.target, judged, reply }
+}
+
+/// Turns by turns, the last the user's.
+fn exchanges(turns: &[Turn]) -> Vec<Exchange> {
+    let said: Vec<&str> = turns.iter().map(|turn| turn.text.as_str()).collect();
+    let from = usize::from(said.len().is_multiple_of(2) && !said.is_empty());
+    let pair = |pair: &[&str]| Exchange {
+        user: pair.first().map_or_else(String::new, |text| (*text).to_owned()),
+        response: pair.get(1).map(|text| (*text).to_owned()),
+    };
+    said[from..].chunks(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gold_snippets_fit_and_others_of_the_same_place_and_elsewhere_do_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        let knowledge = r#"{"hotel": {
+            "1": {"name": "ASHLEY INN", "reviews": {"0": {"sentences": {"0": "Quiet.", "1": "Clean."}}},
+                  "faqs": {"3": {"question": "Pets?", "answer": "No."}}},
+            "11": {"name": "BRIDGE", "reviews": {"0": {"sentences": {"0": "Loud."}}}}}}"#;
+        let knowledge = file("knowledge.json", knowledge);
+        let gold = r#"[{"domain": "hotel", "entity_id": 1, "doc_type": "review", "doc_id": 0, "sent_id": 0},
+                       {"domain": "hotel", "entity_id": 1, "doc_type": "faq", "doc_id": 3}]"#;
+        let asked = format!(
+            r#"{{"target": true, "turns": [{{"speaker": "U", "text": "Hi"}}, {{"speaker": "S", "text": "Hello"}},
+            {{"speaker": "U", "text": "Quiet?"}}], "knowledge": {gold}, "response": "It is quiet."}}"#
+        );
+        let not = r#"{"target": false, "turns": [{"speaker": "U", "text": "Hi"}]}"#;
+        let lines = format!("{}\n{not}\n", asked.replace('\n', " "));
+        let data = file("dev.jsonl", &lines);
+        let cases = read(&data, &knowledge, None, 1).expect("cases");
+        assert_eq!(
+            cases.iter().map(|it| (it.asks, it.conversation)).collect::<Vec<_>>(),
+            [(true, 0), (false, 0)]
+        );
+        let judged: Vec<(&str, bool)> =
+            cases[0].judged.iter().map(|it| (it.piece.text.as_str(), it.fits)).collect();
+        assert_eq!(
+            judged,
+            [
+                ("Ashley Inn: Pets? No.", true),
+                ("Ashley Inn: Quiet.", true),
+                ("Ashley Inn: Clean.", false),
+                ("Bridge: Loud.", false)
+            ]
+        );
+        assert_eq!(cases[0].judged[0].piece.values, ["Ashley Inn"]);
+        assert_eq!(cases[0].dialogue.len(), 2);
+        assert_eq!(cases[0].reply.as_ref().map(|it| it.evidence.len()), Some(2));
+        assert!(cases[1].judged.is_empty() && cases[1].reply.is_none());
+    }
+}

@@ -106,7 +106,7 @@ pub struct LearnedGenerationConfig {
 impl Default for LearnedGenerationConfig {
     fn default() -> Self {
         let call = CallConfig { timeout_ms: 10_000, ..CallConfig::default() };
-        Self { max_tokens: 60, drafts: 4, call }
+        Self { max_tokens: 96, drafts: 4, call }
     }
 }
 

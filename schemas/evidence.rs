@@ -71,7 +71,7 @@ pub struct PersonaSentence {
 }
 
 /// A column of a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
     /// The column's name, in words.
     pub name: String,

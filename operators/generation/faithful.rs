@@ -133,7 +133,7 @@ fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
                 let last = clause.split_whitespace().next_back().unwrap_or_default();
                 is_whose = WHOSE.contains(&last.to_lowercase().as_str());
             }
-            Said::Value(value) if !is_whose => {
+            Said::Value(Column { value, .. }) if !is_whose => {
                 let near = &before[before.len().saturating_sub(WORDS_BEFORE)..];
                 slot(value, near, row)?;
                 before.clear();
@@ -204,7 +204,11 @@ mod tests {
     fn said(text: &str) -> Vec<Said> {
         let parts = text.split_inclusive(['<', '>']);
         let part = |part: &str| match part.strip_suffix('>') {
-            Some(value) => Said::Value(value.to_owned()),
+            Some(value) => {
+                let columns = row().columns;
+                let own = columns.into_iter().find(|column| column.value == value);
+                Said::Value(own.expect("a value of the row"))
+            }
             None => Said::Words(part.trim_end_matches('<').to_owned()),
         };
         parts.map(part).filter(|part| *part != Said::Words(String::new())).collect()

@@ -5,7 +5,7 @@
 //! once. Relevance is asked for one piece of evidence at a time: none sees another (the evidence attention
 //! mask).
 
-use turnstream_schemas::{Evidence, Score, Speaker};
+use turnstream_schemas::{Column, Evidence, Score, Speaker};
 
 use super::Model;
 use crate::flow::TurnContext;
@@ -27,9 +27,9 @@ pub struct EvidenceText {
     pub kind: SourceKind,
     /// Its words.
     pub text: String,
-    /// What names something in `text`, as it stands there: columns of a row, the title of a document. The
-    /// model points at these and does not spell them.
-    pub values: Vec<String>,
+    /// What a response can refer to: the columns of a row, the title of a document as `name`. The model says
+    /// which, and does not spell the value.
+    pub columns: Vec<Column>,
 }
 
 /// What is asked about a turn.
@@ -75,8 +75,8 @@ pub struct UnifiedRequest {
 pub enum Said {
     /// The model's own words.
     Words(String),
-    /// A value of the evidence, as it stands there.
-    Value(String),
+    /// A value of the evidence, as it stands there, by its name.
+    Value(Column),
 }
 
 /// An answer, to the task of the same name.
@@ -115,7 +115,7 @@ pub fn text_of(said: &[Said]) -> String {
     for part in said {
         match part {
             Said::Words(words) => text.push_str(words),
-            Said::Value(value) => {
+            Said::Value(Column { value, .. }) => {
                 // A value stands for the space before it too.
                 let joins = text.ends_with(|c: char| c.is_whitespace() || "([{“\"'$/-".contains(c));
                 if !text.is_empty() && !joins {
@@ -153,16 +153,19 @@ pub fn exchanges(context: &TurnContext) -> Vec<Exchange> {
     exchanges
 }
 
+/// By which name a response refers to the title of a document.
+pub const TITLE: &str = "name";
+
 /// A piece of evidence as the model reads it, of a source of this kind.
 pub fn evidence_text(evidence: &Evidence, kind: SourceKind) -> EvidenceText {
     let title = evidence.document.as_ref().map_or("", |passage| passage.title.trim());
     if !title.is_empty() {
         let text = format!("{title}: {}", evidence.text);
-        return EvidenceText { kind, text, values: vec![title.to_owned()] };
+        let title = Column { name: TITLE.to_owned(), value: title.to_owned() };
+        return EvidenceText { kind, text, columns: vec![title] };
     }
-    let columns = evidence.row.iter().flat_map(|row| &row.columns);
-    let values = columns.map(|column| column.value.clone()).collect();
-    EvidenceText { kind, text: evidence.text.clone(), values }
+    let columns = evidence.row.as_ref().map_or_else(Vec::new, |row| row.columns.clone());
+    EvidenceText { kind, text: evidence.text.clone(), columns }
 }
 
 /// A relevance as evaluation tokens have it, in tenths.
@@ -185,8 +188,9 @@ mod tests {
 
     #[test]
     fn a_value_brings_its_space_along() {
-        let (words, value) =
-            (|it: &str| Said::Words(it.to_owned()), |it: &str| Said::Value(it.to_owned()));
+        let words = |it: &str| Said::Words(it.to_owned());
+        let value =
+            |it: &str| Said::Value(Column { name: "of it".to_owned(), value: it.to_owned() });
         let said = [words(" It is"), value("$49"), words(", from ("), value("Oslo"), words(").")];
         assert_eq!(text_of(&said), "It is $49, from (Oslo).");
         assert_eq!(text_of(&[value("Oslo"), words(" is far.")]), "Oslo is far.");
@@ -202,8 +206,8 @@ mod tests {
         }
         let read = evidence_text(&found, SourceKind::Documents);
         assert_eq!(
-            (&*read.text, &*read.values),
-            ("Ashley Hotel: Free parking.", &["Ashley Hotel".to_owned()][..])
+            (&*read.text, &*read.columns[0].name, &*read.columns[0].value),
+            ("Ashley Hotel: Free parking.", "name", "Ashley Hotel")
         );
         assert_eq!([0.0, 0.46, 1.0].map(|it| tenths(Score::new(it))), [0, 5, 10]);
     }

@@ -29,7 +29,7 @@ pub mod templates;
 use templates::Templates;
 
 /// Tokens that a response has at most.
-const MAX_TOKENS: u32 = 60;
+const MAX_TOKENS: u32 = 96;
 
 /// A user's turn and what the data set makes of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -30,7 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use stream::{Control, Placeholders};
+use stream::{Control, References, open_name};
 
 /// Bytes of keys and values of dialogues that are kept: what was planned is scored and worded next.
 const KEPT_BYTES: usize = 64 << 20;
@@ -178,25 +178,18 @@ impl UnifiedModel {
         let Task::Response { evidence, max_tokens, drafts, .. } = task else {
             return Err(Error::Msg("no response is asked for".to_owned()));
         };
-        let (whole, placeholders) = self.gathered(base, evidence)?;
+        let whole = self.gathered(base, evidence)?;
+        let references = References::of(evidence, &self.vocabulary);
         let count = (*drafts).max(1) as usize;
-        let drafts = self.word(&whole, &placeholders, *max_tokens as usize, count)?;
+        let drafts = self.word(&whole, &references, *max_tokens as usize, count)?;
         Ok(UnifiedAnswer::Response(drafts))
     }
 
-    /// All evidence behind the dialogue and the plan, each piece read without the others; and the
-    /// placeholders of its values.
-    fn gathered(
-        &self,
-        base: &Reading,
-        evidence: &[(EvidenceText, u8)],
-    ) -> Result<(Reading, Placeholders)> {
-        let mut placeholders = Placeholders::default();
-        evidence.iter().for_each(|(piece, _)| placeholders.see(&piece.values));
+    /// All evidence behind the dialogue and the plan, each piece read without the others.
+    fn gathered(&self, base: &Reading, evidence: &[(EvidenceText, u8)]) -> Result<Reading> {
         let tokens = |(piece, tenths): &(EvidenceText, u8)| {
-            let control = &self.control;
-            let mut tokens = stream::evidence(piece, &placeholders, &self.vocabulary, control);
-            tokens.push(control.relevance[usize::from(*tenths).min(10)]);
+            let mut tokens = stream::evidence(piece, &self.vocabulary, &self.control);
+            tokens.push(self.control.relevance[usize::from(*tenths).min(10)]);
             tokens
         };
         let pieces: Vec<Vec<u32>> = evidence.iter().map(tokens).collect();
@@ -205,7 +198,7 @@ impl UnifiedModel {
             whole.cache.append(&reading.cache, base.cache.tokens());
             whole.position = whole.position.max(reading.position);
         }
-        Ok((whole, placeholders))
+        Ok(whole)
     }
 
     /// Words a response behind what was read, so many times, all drafts together, token by token: the first
@@ -213,12 +206,12 @@ impl UnifiedModel {
     fn word(
         &self,
         reading: &Reading,
-        placeholders: &Placeholders,
+        references: &References,
         max_tokens: usize,
         count: usize,
     ) -> Result<Vec<Wording>> {
         let control = &self.control;
-        let allowed = self.sayable(placeholders);
+        let sayable = self.sayable(references);
         let seed = reading.position as u64;
         let mut drafts: Vec<Drafting> = (0..count)
             .map(|at| Drafting {
@@ -242,24 +235,31 @@ impl UnifiedModel {
                 .collect();
             let logits = self.read(&mut pieces)?;
             for (draft, logits) in open.into_iter().zip(logits) {
-                draft.go_on(&logits, &allowed, control.end);
+                match open_name(&draft.tokens, control) {
+                    Some(begun) => {
+                        let allowed = references.following(begun, control);
+                        draft.go_on(&logits, &allowed, control);
+                    }
+                    None => draft.go_on(&logits, &sayable, control),
+                }
             }
         }
         let wording = |draft: Drafting| Wording {
-            said: stream::said(&draft.tokens, placeholders, &self.vocabulary, control),
+            said: stream::said(&draft.tokens, references, &self.vocabulary, control),
             lowest_log_probability: draft.lowest,
             is_whole: draft.end == Some(End::Said),
         };
         Ok(drafts.into_iter().map(wording).collect())
     }
 
-    /// What a response may consist of: words, the placeholders of values that are there, and its end.
-    fn sayable(&self, placeholders: &Placeholders) -> Vec<u32> {
+    /// What a response may consist of outside of names: words, references where there is anything to refer to,
+    /// and its end.
+    fn sayable(&self, references: &References) -> Vec<u32> {
         let control = &self.control;
         let is_sayable = |token: &u32| {
             !control.is_control(*token)
                 || *token == control.end
-                || placeholders.value(*token, control).is_some()
+                || (*token == control.value && !references.is_empty())
         };
         (0..self.vocabulary.len() as u32).filter(is_sayable).collect()
     }
@@ -272,9 +272,7 @@ impl UnifiedModel {
         };
         self.read(&mut [(&self.planned(plan), &mut base)])?;
         let Task::Relevance { evidence, .. } = task else { return self.respond(&base, task) };
-        let mut placeholders = Placeholders::default();
-        placeholders.see(&evidence.values);
-        let piece = stream::evidence(evidence, &placeholders, &self.vocabulary, &self.control);
+        let piece = stream::evidence(evidence, &self.vocabulary, &self.control);
         let (logits, _) = self.evidence(&base, &[piece])?.remove(0);
         Ok(UnifiedAnswer::Relevance(self.relevance(&logits)))
     }
@@ -303,19 +301,21 @@ struct Drafting {
 
 impl Drafting {
     /// One token more, by the logits behind what was read.
-    fn go_on(&mut self, logits: &[f32], allowed: &[u32], end: u32) {
+    fn go_on(&mut self, logits: &[f32], allowed: &[u32], control: &Control) {
         let (token, share) = match &mut self.random {
             None => most_probable(logits, allowed),
             Some(random) => drawn(logits, allowed, random),
         };
-        if token == end {
+        if token == control.end {
             self.end = Some(End::Said);
             return;
         }
         self.lowest = self.lowest.min(share.ln());
         self.tokens.push(token);
         self.next = token;
-        if loops(&self.tokens) {
+        // Names may come again.
+        let is_in_name = token == control.value_end || open_name(&self.tokens, control).is_some();
+        if !is_in_name && loops(&self.tokens) {
             self.end = Some(End::Looped);
         }
     }

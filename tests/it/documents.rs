@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 25] = [
+const DOCUMENTS: [&str; 26] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -24,6 +24,7 @@ const DOCUMENTS: [&str; 25] = [
     "docs/models.md",
     "docs/personas.md",
     "docs/sources.md",
+    "docs/unified-model.md",
     "docs/gate-table.md",
     "deploy/training/README.md",
     "src/pack/README.md",

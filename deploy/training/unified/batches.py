@@ -38,7 +38,7 @@ def windows(makes: list[Make], renderer: Renderer, seed: int, epoch: int) -> Ite
     random.Random(f"{seed}/{epoch}").shuffle(order)
     for at in order:
         rng = random.Random(f"{seed}/{epoch}/{at}")
-        yield from renderer.windows(makes[at](rng), rng)
+        yield from renderer.windows(makes[at](rng))
 
 
 def batches(found: Iterator[Window], rows: int, length: int, pad: int) -> Iterator[Batch]:

@@ -15,8 +15,8 @@ class Evidence:
     source: str
     text: str
     relevance: int
-    # What names a thing, a time or an amount in `text`, as it stands there: it becomes a placeholder.
-    values: tuple[str, ...] = ()
+    # What a response can refer to: names with their values, as the response has them.
+    values: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -34,17 +34,16 @@ class Shape:
 
 
 def visible(turns: Tensor, blocks: Tensor) -> Tensor:
-    """Which token sees which, [batch, 1, to, from]: what is before it in its dialogue, but for the
-    plans and the evidence of other turns, and for the turn's other evidence. `turns` are numbered through a
-    row, with -1 in padding; dialogues of one row differ in `turns // 1000`."""
+    """Which token sees which, [batch, 1, to, from]: what was said before it in its dialogue, and of its own turn
+    a plan what it has planned, an evidence the plan and itself, and a wording all of that and itself. `turns` are
+    numbered through a row, with -1 in padding; dialogues of one row differ in `turns // 1000`."""
     length = turns.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=turns.device).tril()
     dialogue = turns.div(1000, rounding_mode="floor")
     same_dialogue = dialogue[:, :, None] == dialogue[:, None, :]
     same_turn = turns[:, :, None] == turns[:, None, :]
     of, to = blocks[:, None, :], blocks[:, :, None]
-    # A plan is seen by its whole turn; an evidence by itself and by what is said after it.
-    scoped = same_turn & ((of < 0) | (to <= 0) | (of == to))
+    scoped = same_turn & (to != 0) & ((of == to) | (of == -1) | (to == -2))
     return (causal & same_dialogue & ((of == 0) | scoped))[:, None]
 
 

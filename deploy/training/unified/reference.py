@@ -5,7 +5,6 @@ of a tiny model whose weights follow from their names.
 """
 
 import json
-import random
 
 import torch
 from tokenizers import Tokenizer
@@ -13,17 +12,10 @@ from tokenizers import Tokenizer
 from .dialogue import DOCUMENTS, TABLE, Evidence, Turn
 from .export import _LLAMA
 from .network import Network, Shape
-from .stream import Placeholders, Renderer, Window
+from .stream import Renderer, Window
 from .vocabulary import EVIDENCE_END, PLAN, RESPONSE, Vocabulary, special_tokens
 
 _MERGES = ["t h", "i n", "e r", "a n", "o n", "th e", "Ġ the", "Ġ a", "in g", "l a", "m p", "la mp"]
-
-
-class _First(random.Random):
-    """The first of everything: the engine numbers placeholders from 0."""
-
-    def randrange(self, *_):
-        return 0
 
 
 def letters() -> list[str]:
@@ -92,7 +84,7 @@ def fill(network: Network) -> dict[str, list[int]]:
 def laid_out(renderer: Renderer, said: list[Turn]) -> Window:
     """The last turn, behind what was said before it."""
     window = renderer._begin(said, len(said) - 1)
-    renderer._turn(window, said[-1], 1, len(window), Placeholders(_First()))
+    renderer._turn(window, said[-1], 1, len(window))
     return window
 
 
@@ -104,8 +96,8 @@ def main() -> None:
     renderer = Renderer(vocabulary, 384, 128)
     before = Turn("Do you have a lamp?", "Yes, the Oslo and 2 more.")
     asked = "What is the price of the Oslo lamp? [EOS]"
-    lamp = Evidence(TABLE, "item = Oslo lamp, price = $49, stock = 3", 8, ("Oslo lamp", "$49", "3"))
-    hotel = Evidence(DOCUMENTS, "Ashley Inn: Lamps in Ashley Inn are old.", 2, ("Ashley Inn",))
+    lamp = Evidence(TABLE, "item = Oslo lamp, price = $49, stock = 3", 8)
+    hotel = Evidence(DOCUMENTS, "Ashley Inn: Lamps in Ashley Inn are old.", 2)
 
     def logits(evidence: list[Evidence], behind: str) -> list[list[float]]:
         plan = tuple(dict.fromkeys(one.source for one in evidence))

@@ -1,19 +1,20 @@
 """A dialogue as one append-only stream of tokens:
 
-    <s> ([USER] utterance [PLAN] sources [EOS] ([EVIDENCE] [SOURCE] text [EOE] relevance)* [RESPONSE] text </s>)*
+    <s> ([USER] utterance [PLAN] sources [EOS] ([EVIDENCE] [SOURCE] text [EOE] relevance)* [RESPONSE] wording </s>
+         [RESPONSE] text </s>)*
 
 and, where only what was said before is wanted, `[USER] utterance [RESPONSE] text </s>`.
 
-What a turn planned and found is seen by that turn alone, and no evidence sees another (UniMS-RAG's
-evidence attention mask), so that a later turn can be laid out from its history without either. All
-evidence of a turn begins at the same position, which makes its relevance independent of the order;
-the response begins behind the longest.
+What a turn planned, found and worded is seen by that turn alone, and no evidence sees another (UniMS-RAG's
+evidence attention mask): a later turn sees what was said, as `text`, just as the engine lays out a history.
+Positions are the engine's, too: a plan and the text begin behind the utterance, all evidence behind the plan,
+which makes its relevance independent of the order, and the wording behind the longest evidence.
 
-Names, times and amounts in evidence are placeholders, in it and in what is said from then on: to
-word them is to point at them, and none can be misspelt.
+In the wording, values of the evidence are references, `[VALUE] price [EOV]`: the model says of which column,
+and the value is put there. It cannot misspell one, nor put it where the words ask for another without naming
+it.
 """
 
-import random
 import re
 from dataclasses import dataclass, field
 
@@ -23,12 +24,13 @@ from .vocabulary import (
     EVIDENCE,
     EVIDENCE_END,
     NULL,
-    PLACEHOLDERS,
     PLAN,
     PLANNED,
     RESPONSE,
     START,
     USER,
+    VALUE,
+    VALUE_END,
     Vocabulary,
 )
 
@@ -45,7 +47,7 @@ class Window:
     positions: list[int] = field(default_factory=list)
     # The turn it belongs to.
     turns: list[int] = field(default_factory=list)
-    # 0 for what everybody behind it sees, -1 for a plan, which its turn sees, n for the turn's n-th evidence.
+    # 0 for what everybody behind it sees, -1 for a plan and -2 for a wording, n for the turn's n-th evidence.
     blocks: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -62,44 +64,45 @@ class Window:
         return position + count
 
 
-def is_named(value: str) -> bool:
-    """Whether a value is written as a placeholder: names, times, amounts; not `yes`, `2` or `cheap`."""
-    return len(value) > 1 and (any(c.isupper() or c.isdigit() for c in value) or " " in value)
+class References:
+    """What a response can refer to: by name, the values of the most relevant evidence that has it. The k-th
+    reference by a name is to its k-th value, and to the last where there are no more."""
 
-
-class Placeholders:
-    """Which placeholder stands for which value, from where values were first seen."""
-
-    def __init__(self, rng: random.Random):
-        self._next = rng.randrange(PLACEHOLDERS)
-        self._of: dict[str, int] = {}
-        self._pattern: re.Pattern[str] | None = None
-
-    def see(self, values: tuple[str, ...]) -> None:
-        for value in values:
-            if is_named(value) and value.lower() not in self._of and len(self._of) < PLACEHOLDERS:
-                self._of[value.lower()] = self._next
-                self._next += 1
-                self._pattern = None
+    def __init__(self, evidence: list[Evidence]):
+        self._of: dict[str, list[str]] = {}
+        for one in sorted(evidence, key=lambda one: -one.relevance):
+            own: dict[str, list[str]] = {}
+            for name, value in one.values:
+                # Truths are worded.
+                if value and value not in ("yes", "no"):
+                    own.setdefault(name, []).append(value.lower())
+            for name, values in own.items():
+                self._of.setdefault(name, values)
+        longest_first = sorted({value for values in self._of.values() for value in values}, key=len, reverse=True)
+        pattern = r" ?(?<!\w)(" + "|".join(map(re.escape, longest_first)) + r")(?!\w)"
+        self._pattern = re.compile(pattern, re.IGNORECASE) if longest_first else None
 
     def encode(self, text: str, vocabulary: Vocabulary) -> list[int]:
-        """The tokens of a text, with its known values as placeholders; each stands for the space
-        before it too."""
-        if not self._of:
-            return vocabulary.encode(" " + text)
-        if self._pattern is None:
-            longest_first = sorted(self._of, key=len, reverse=True)
-            self._pattern = re.compile(
-                r" ?(?<!\w)(" + "|".join(map(re.escape, longest_first)) + r")(?!\w)", re.IGNORECASE
-            )
-        tokens, at = [], 0
+        """The tokens of a text with references for values; each stands for the space before it too."""
         text = " " + text
+        if self._pattern is None:
+            return vocabulary.encode(text)
+        tokens, at, uses = [], 0, dict.fromkeys(self._of, 0)
         for found in self._pattern.finditer(text):
+            name = self._name(found.group(1).lower(), uses)
+            if name is None:
+                continue
+            uses[name] += 1
             if found.start() > at:
                 tokens += vocabulary.encode(text[at : found.start()])
-            tokens.append(vocabulary.value(self._of[found.group(1).lower()]))
+            tokens += [vocabulary.control(VALUE), *vocabulary.encode(" " + name), vocabulary.control(VALUE_END)]
             at = found.end()
         return tokens + (vocabulary.encode(text[at:]) if at < len(text) else [])
+
+    def _name(self, value: str, uses: dict[str, int]) -> str | None:
+        """By which name the next reference is to this value; the least used of several."""
+        names = [name for name, of in self._of.items() if of[min(uses[name], len(of) - 1)] == value]
+        return min(names, key=uses.__getitem__, default=None)
 
 
 class Renderer:
@@ -108,23 +111,26 @@ class Renderer:
     def __init__(self, vocabulary: Vocabulary, length: int, history: int):
         self.vocabulary, self.length, self.history = vocabulary, length, history
 
-    def said(self, turn: Turn, placeholders: Placeholders) -> tuple[list[int], list[int]]:
-        vocabulary = self.vocabulary
-        user = [vocabulary.control(USER), *placeholders.encode(turn.user, vocabulary)]
-        response = placeholders.encode(turn.response, vocabulary)
-        return user, [vocabulary.control(RESPONSE), *response, vocabulary.control(END)]
+    def user(self, turn: Turn) -> list[int]:
+        return [self.vocabulary.control(USER), *self.vocabulary.encode(" " + turn.user)]
 
-    def windows(self, dialogue: Dialogue, rng: random.Random) -> list[Window]:
-        """A dialogue's windows; each begins with what was said before, as plain text."""
+    def text(self, turn: Turn) -> list[int]:
+        vocabulary = self.vocabulary
+        return [vocabulary.control(RESPONSE), *vocabulary.encode(" " + turn.response), vocabulary.control(END)]
+
+    def windows(self, dialogue: Dialogue) -> list[Window]:
+        """A dialogue's windows; each begins with what was said before."""
         windows: list[Window] = []
         at = 0
         while at < len(dialogue):
-            window, placeholders = self._begin(dialogue, at), Placeholders(rng)
-            fits = at
-            position = len(window)
+            window = self._begin(dialogue, at)
+            fits, position = at, len(window)
             while fits < len(dialogue):
                 added = Window()
-                position = self._turn(added, dialogue[fits], fits + 1, position, placeholders)
+                if fits > at:
+                    # What was answered to the turn before, for those that come.
+                    position = added.add(self.text(dialogue[fits - 1]), 0.0, fits, 0, position)
+                position = self._turn(added, dialogue[fits], fits + 1, position)
                 if len(window) + len(added) > self.length:
                     break
                 for name in ("tokens", "weights", "positions", "turns", "blocks"):
@@ -139,42 +145,37 @@ class Renderer:
     def _begin(self, dialogue: Dialogue, at: int) -> Window:
         said: list[int] = []
         for turn in reversed(dialogue[:at]):
-            user, response = self.said(turn, Placeholders(random.Random(0)))
-            if len(user) + len(response) + len(said) > self.history:
+            exchange = self.user(turn) + self.text(turn)
+            if len(exchange) + len(said) > self.history:
                 break
-            said = user + response + said
+            said = exchange + said
         window = Window()
         window.add([self.vocabulary.control(START), *said], 0.0, 0, 0, 0)
         return window
 
-    def _turn(
-        self, window: Window, turn: Turn, number: int, position: int, placeholders: Placeholders
-    ) -> int:
+    def _turn(self, window: Window, turn: Turn, number: int, position: int) -> int:
+        """Adds a turn up to its wording; where the text of its response stands."""
         vocabulary = self.vocabulary
         control = vocabulary.control
-        # The user has not seen this turn's evidence.
-        user = [control(USER), *placeholders.encode(turn.user, vocabulary)]
-        position = window.add(user, USER_WEIGHT * min(turn.weight, 1.0), number, 0, position)
+        position = window.add(self.user(turn), USER_WEIGHT * min(turn.weight, 1.0), number, 0, position)
         plan = [vocabulary.source(source) for source in turn.plan] or [control(NULL)]
         window.add([control(PLAN)], 0.0, number, -1, position)
-        position = window.add([*plan, control(PLANNED)], 1.0, number, -1, position + 1)
-        for evidence in turn.evidence:
-            placeholders.see(evidence.values)
-        after = position
+        planned = window.add([*plan, control(PLANNED)], 1.0, number, -1, position + 1)
+        after = planned
         for block, evidence in enumerate(turn.evidence, start=1):
-            after = max(after, self._evidence(window, evidence, number, block, position, placeholders))
-        _, response = self.said(turn, placeholders)
-        after = window.add(response[:1], 0.0, number, 0, after)
-        return window.add(response[1:], turn.weight, number, 0, after)
+            after = max(after, self._evidence(window, evidence, number, block, planned))
+        if turn.weight > 0:
+            after = window.add([control(RESPONSE)], 0.0, number, -2, after)
+            wording = References(turn.evidence).encode(turn.response, vocabulary)
+            window.add([*wording, control(END)], turn.weight, number, -2, after)
+        return position
 
-    def _evidence(
-        self, window: Window, evidence: Evidence, turn: int, block: int, at: int, placeholders: Placeholders
-    ) -> int:
+    def _evidence(self, window: Window, evidence: Evidence, turn: int, block: int, at: int) -> int:
         vocabulary = self.vocabulary
         text = [
             vocabulary.control(EVIDENCE),
             vocabulary.source(evidence.source),
-            *placeholders.encode(evidence.text, vocabulary),
+            *vocabulary.encode(" " + evidence.text),
             vocabulary.control(EVIDENCE_END),
         ]
         at = window.add(text, 0.0, turn, block, at)

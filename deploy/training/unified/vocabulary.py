@@ -1,5 +1,5 @@
 """The model's tokens: byte pairs learned from the training text, every digit alone, and the tokens
-that stand for sources, relevance, evidence and values. None of the latter is ever made from text."""
+that stand for sources, relevance, evidence and references. None of the latter is ever made from text."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,17 +8,15 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from .dialogue import SOURCES
 
-PLACEHOLDERS = 32
-
 START, END, PAD = "<s>", "</s>", "<pad>"
 USER, PLAN, PLANNED, NULL = "[USER]", "[PLAN]", "[EOS]", "[NULL]"
 EVIDENCE, EVIDENCE_END, RESPONSE = "[EVIDENCE]", "[EOE]", "[RESPONSE]"
+VALUE, VALUE_END = "[VALUE]", "[EOV]"
 
 _SPECIAL = [
-    PAD, START, END, USER, PLAN, PLANNED, NULL, EVIDENCE, EVIDENCE_END, RESPONSE,
+    PAD, START, END, USER, PLAN, PLANNED, NULL, EVIDENCE, EVIDENCE_END, RESPONSE, VALUE, VALUE_END,
     *(f"[{source.upper()}]" for source in SOURCES),
     *(f"[RELEVANCE_{tenth / 10:.1f}]" for tenth in range(11)),
-    *(f"[VALUE_{at}]" for at in range(PLACEHOLDERS)),
 ]  # fmt: skip
 
 
@@ -73,9 +71,6 @@ class Vocabulary:
 
     def relevance(self, tenths: int) -> int:
         return self.control(f"[RELEVANCE_{tenths / 10:.1f}]")
-
-    def value(self, at: int) -> int:
-        return self.control(f"[VALUE_{at % PLACEHOLDERS}]")
 
     def encode(self, text: str) -> list[int]:
         found = self._cache.get(text)

@@ -70,7 +70,7 @@ fn words(words: &str) -> Said {
 }
 
 fn value(value: &str) -> Said {
-    Said::Value(value.to_owned())
+    Said::Value(Column { name: "price".to_owned(), value: value.to_owned() })
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn a_faithful_response_is_said() {
         panic!("{asked:?}");
     };
     assert_eq!((plan.as_slice(), dialogue.len()), (&[SourceKind::Table][..], 1));
-    let shown: Vec<(&str, u8)> = evidence.iter().map(|(row, at)| (&*row.values[0], *at)).collect();
+    let shown: Vec<(&str, u8)> =
+        evidence.iter().map(|(row, at)| (&*row.columns[0].value, *at)).collect();
     assert_eq!(shown, [("Oslo lamp", 6), ("Bergen lamp", 6)]);
 }
 

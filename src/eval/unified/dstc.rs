@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
-use turnstream_operators::model::unified::{EvidenceText, Exchange};
+use turnstream_operators::model::unified::{EvidenceText, Exchange, TITLE};
 use turnstream_operators::sources::SourceKind;
+use turnstream_schemas::Column;
 
 use super::{Case, Judged, Reply};
 use crate::eval::retrieval::dstc::{Snippet, snippets};
@@ -64,7 +65,8 @@ pub fn read(
 /// A snippet as the model reads it: behind the name of what it is about.
 fn piece(name: &str, text: &str) -> EvidenceText {
     let text = format!("{name}: {text}");
-    EvidenceText { kind: SourceKind::Documents, text, values: vec![name.to_owned()] }
+    let title = Column { name: TITLE.to_owned(), value: name.to_owned() };
+    EvidenceText { kind: SourceKind::Documents, text, columns: vec![title] }
 }
 
 /// A name in capitals as it is written in dialogues.
@@ -160,7 +162,7 @@ mod tests {
                 ("Bridge: Loud.", false)
             ]
         );
-        assert_eq!(cases[0].judged[0].piece.values, ["Ashley Inn"]);
+        assert_eq!(cases[0].judged[0].piece.columns[0].value, "Ashley Inn");
         assert_eq!(cases[0].dialogue.len(), 2);
         assert_eq!(cases[0].reply.as_ref().map(|it| it.evidence.len()), Some(2));
         assert!(cases[1].judged.is_empty() && cases[1].reply.is_none());

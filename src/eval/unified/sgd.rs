@@ -140,19 +140,18 @@ fn reply(system: &Turn, frame: &SgdFrame) -> Reply {
         false => format!("{action}: {}", pairs.join(", ")),
     });
     let text = texts.collect::<Vec<_>>().join("; ");
-    let values = actions.iter().map(|(_, column)| column.value.clone());
-    let values = values.filter(|value| !value.is_empty()).collect();
+    let columns = actions.iter().map(|(_, column)| column.clone());
+    let columns = columns.filter(|column| !column.value.is_empty()).collect();
     Reply {
         text: system.utterance.clone(),
-        evidence: vec![EvidenceText { kind: SourceKind::Table, text, values }],
+        evidence: vec![EvidenceText { kind: SourceKind::Table, text, columns }],
         frame: Some(Frame { service: domain(&frame.service), actions }),
     }
 }
 
 fn piece(row: &Map<String, Value>) -> EvidenceText {
     let Row { columns, text } = Row::of(row);
-    let values = columns.into_iter().map(|column| column.value).collect();
-    EvidenceText { kind: SourceKind::Table, text, values }
+    EvidenceText { kind: SourceKind::Table, text, columns }
 }
 
 /// The row that the reply speaks of, and two that it does not; none where no row is.
@@ -212,7 +211,9 @@ mod tests {
         let text = "offer: lamp name = Oslo, time = 9:30 am; inform: can dim = yes; \
                     notify success; offer intent";
         assert_eq!(reply.evidence[0].text, text);
-        assert_eq!(reply.evidence[0].values, ["Oslo", "9:30 am", "yes"]);
+        let columns = &reply.evidence[0].columns;
+        let values: Vec<&str> = columns.iter().map(|column| column.value.as_str()).collect();
+        assert_eq!(values, ["Oslo", "9:30 am", "yes"]);
         let frame = reply.frame.as_ref().expect("a frame");
         assert_eq!(frame.required().collect::<Vec<_>>(), ["Oslo", "9:30 am"]);
         assert_eq!((frame.service.as_str(), frame.row().columns.len()), ("Lamps", 3));

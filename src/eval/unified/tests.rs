@@ -5,8 +5,9 @@ use turnstream_operators::model::unified::Said;
 use super::*;
 
 fn piece(text: &str, values: &[&str]) -> EvidenceText {
-    let values = values.iter().map(|value| (*value).to_owned()).collect();
-    EvidenceText { kind: SourceKind::Table, text: text.to_owned(), values }
+    let column = |value: &&str| Column { name: "price".to_owned(), value: (*value).to_owned() };
+    let columns = values.iter().map(column).collect();
+    EvidenceText { kind: SourceKind::Table, text: text.to_owned(), columns }
 }
 
 fn case(conversation: usize, user: &str, reply: &str, price: &str) -> Case {
@@ -34,7 +35,7 @@ fn case(conversation: usize, user: &str, reply: &str, price: &str) -> Case {
 
 fn wording(parts: &[&str]) -> Wording {
     let part = |part: &&str| match part.strip_prefix('<') {
-        Some(value) => Said::Value(value.to_owned()),
+        Some(value) => Said::Value(Column { name: "price".to_owned(), value: value.to_owned() }),
         None => Said::Words((*part).to_owned()),
     };
     Wording { said: parts.iter().map(part).collect(), lowest_log_probability: -0.1, is_whole: true }
@@ -58,7 +59,7 @@ fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
         }
         Task::Response { evidence, drafts, .. } => {
             assert_eq!(*drafts, 2);
-            let price = format!("<{}", evidence[0].0.values[1]);
+            let price = format!("<{}", evidence[0].0.columns[1].value);
             let good = wording(&["The", "<Oslo", " is", &price, "."]);
             let lacking = wording(&["The", "<Oslo", " is nice."]);
             UnifiedAnswer::Response(match user.as_str() {

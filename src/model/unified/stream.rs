@@ -5,23 +5,23 @@
 //! <s> ([USER] utterance [RESPONSE] text </s>)* [USER] utterance          the dialogue
 //! [PLAN] [SOURCE]… [EOS]                                                 its plan
 //! [EVIDENCE] [SOURCE] text [EOE] [RELEVANCE_0.7]                         each piece of evidence
-//! [RESPONSE] text </s>
+//! [RESPONSE] wording </s>
 //! ```
 //!
-//! Names, times and amounts in evidence are placeholders, in it and in the response: to word them is to
-//! point at them. What people and documents say never becomes a control token.
+//! In a wording, values of the evidence are references, `[VALUE] price [EOV]`: the model says of which column, and
+//! the value is put there. What people and documents say never becomes a control token.
+
+use std::collections::BTreeSet;
 
 use turnstream_operators::model::unified::{EvidenceText, Exchange, Said};
 use turnstream_operators::sources::SourceKind;
+use turnstream_schemas::Column;
 
 use crate::model::decoder::vocabulary::{Prompt, Vocabulary};
 
-/// Placeholders that there are.
-const PLACEHOLDERS: usize = 32;
-
-/// Tokens of what was said before the current utterance; the latest whole exchanges that fit. As in the
-/// training.
-const HISTORY: usize = 128;
+/// Tokens of what was said before the current utterance, the latest whole exchanges that fit: windows of the
+/// training begin with fewer and end with more.
+const HISTORY: usize = 192;
 
 /// The control tokens.
 #[derive(Clone, Debug)]
@@ -38,7 +38,8 @@ pub(super) struct Control {
     /// From 0.0 to 1.0.
     pub(super) relevance: [u32; 11],
     sources: [(SourceKind, u32); 5],
-    values: [u32; PLACEHOLDERS],
+    pub(super) value: u32,
+    pub(super) value_end: u32,
     all: Vec<u32>,
 }
 
@@ -56,10 +57,6 @@ impl Control {
         let mut relevance = [0; 11];
         for (tenth, at) in relevance.iter_mut().enumerate() {
             *at = token(&format!("[RELEVANCE_{:.1}]", tenth as f64 / 10.0))?;
-        }
-        let mut values = [0; PLACEHOLDERS];
-        for (at, value) in values.iter_mut().enumerate() {
-            *value = token(&format!("[VALUE_{at}]"))?;
         }
         let source = |kind: SourceKind| {
             Ok::<_, String>((kind, token(&format!("[{}]", kind.name().to_uppercase()))?))
@@ -82,7 +79,8 @@ impl Control {
                 source(SourceKind::BotPersona)?,
                 source(SourceKind::Documents)?,
             ],
-            values,
+            value: token("[VALUE]")?,
+            value_end: token("[EOV]")?,
             all: vocabulary.control_tokens(),
         })
     }
@@ -98,83 +96,77 @@ impl Control {
     }
 }
 
-/// Whether a value is pointed at: names, times and amounts are; `yes`, `2` and `cheap` are spelt.
-fn is_named(value: &str) -> bool {
-    let marked = |c: char| c.is_uppercase() || c.is_numeric() || c == ' ';
-    value.chars().count() > 1 && value.chars().any(marked)
-}
+/// What a response can refer to: by name, the values of the most relevant evidence that has it, and of the first
+/// row alone. The k-th reference by a name is to its k-th value, and to the last where there are no more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct References(Vec<Named>);
 
-/// Which placeholder stands for which value.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Placeholders {
+#[derive(Clone, Debug, PartialEq)]
+struct Named {
+    name: String,
+    tokens: Vec<u32>,
     values: Vec<String>,
 }
 
-impl Placeholders {
-    /// Gives the values that are named placeholders, while there are any.
-    pub(super) fn see(&mut self, values: &[String]) {
-        for value in values.iter().filter(|value| is_named(value)) {
-            let is_known = self.values.iter().any(|known| known.eq_ignore_ascii_case(value));
-            if !is_known && self.values.len() < PLACEHOLDERS {
-                self.values.push(value.clone());
-            }
-        }
-    }
-
-    /// The value that a token stands for.
-    pub(super) fn value(&self, token: u32, control: &Control) -> Option<&str> {
-        let at = control.values.iter().position(|value| *value == token)?;
-        self.values.get(at).map(String::as_str)
-    }
-
-    /// The longest value that stands at the beginning of `text`, as whole words, and its place.
-    fn at(&self, text: &str) -> Option<(usize, usize)> {
-        let stands = |value: &&String| {
-            text.get(..value.len()).is_some_and(|start| start.eq_ignore_ascii_case(value))
-                && !text[value.len()..].starts_with(is_word)
-        };
-        let longest = self.values.iter().filter(stands).map(String::len).max()?;
-        let place =
-            self.values.iter().position(|value| value.len() == longest && stands(&value))?;
-        Some((place, longest))
-    }
-
-    /// The tokens of a text, with the values that are known as placeholders; each stands for the space
-    /// before it too.
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        vocabulary: &Vocabulary,
-        control: &Control,
-    ) -> Vec<u32> {
-        let text = format!(" {text}");
-        let (mut tokens, mut from, mut at) = (Vec::new(), 0, 0);
-        let mut before = None;
-        while let Some(letter) = text[at..].chars().next() {
-            let space = usize::from(letter == ' ');
-            let begins = space == 1 || !before.is_some_and(is_word);
-            if begins && let Some((place, length)) = self.at(&text[at + space..]) {
-                tokens.extend(spelt(&text[from..at], vocabulary));
-                tokens.push(control.values[place]);
-                at += space + length;
-                from = at;
-                before = text[..at].chars().next_back();
+impl References {
+    /// Those of evidence, each with its relevance in tenths.
+    pub(super) fn of(evidence: &[(EvidenceText, u8)], vocabulary: &Vocabulary) -> Self {
+        let mut order: Vec<&(EvidenceText, u8)> = evidence.iter().collect();
+        order.sort_by_key(|(_, tenths)| std::cmp::Reverse(*tenths));
+        let (mut all, mut has_row) = (Vec::<Named>::new(), false);
+        for (piece, _) in order {
+            if piece.kind == SourceKind::Table && std::mem::replace(&mut has_row, true) {
                 continue;
             }
-            before = Some(letter);
-            at += letter.len_utf8();
+            let known = all.len();
+            for Column { name, value } in &piece.columns {
+                // Truths are worded.
+                if name.is_empty() || value.is_empty() || matches!(value.as_str(), "yes" | "no") {
+                    continue;
+                }
+                match all.iter().position(|named| named.name == *name) {
+                    Some(at) if at >= known => all[at].values.push(value.clone()),
+                    Some(_) => {}
+                    None => all.push(Named {
+                        name: name.clone(),
+                        tokens: spelt(&format!(" {name}"), vocabulary),
+                        values: vec![value.clone()],
+                    }),
+                }
+            }
         }
-        tokens.extend(spelt(&text[from..], vocabulary));
-        tokens
+        Self(all)
+    }
+
+    /// Whether there is nothing to refer to.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The tokens that may follow in a name of which these are the first, rising.
+    pub(super) fn following(&self, begun: &[u32], control: &Control) -> Vec<u32> {
+        let rest = self.0.iter().filter_map(|named| named.tokens.strip_prefix(begun));
+        let next = rest.map(|rest| rest.first().copied().unwrap_or(control.value_end));
+        let next: BTreeSet<u32> = next.collect();
+        next.into_iter().collect()
+    }
+
+    /// The value that a name refers to when it was used so often before.
+    fn value(&self, name: &[u32], uses: usize) -> Option<Column> {
+        let named = self.0.iter().find(|named| named.tokens == name)?;
+        let value = named.values.get(uses).or(named.values.last())?;
+        Some(Column { name: named.name.clone(), value: value.clone() })
     }
 }
 
-fn is_word(letter: char) -> bool {
-    letter.is_alphanumeric() || letter == '_'
+/// The tokens of the name that a wording is in the middle of; `None` where it is not in one.
+pub(super) fn open_name<'t>(tokens: &'t [u32], control: &Control) -> Option<&'t [u32]> {
+    let from = tokens.iter().rposition(|token| *token == control.value)? + 1;
+    (!tokens[from..].contains(&control.value_end)).then(|| &tokens[from..])
 }
 
 /// The tokens of what others say: none is a control token.
-fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
+pub(super) fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
     if text.is_empty() {
         return Vec::new();
     }
@@ -212,20 +204,19 @@ pub(super) fn dialogue(
 /// A piece of evidence up to where its relevance stands.
 pub(super) fn evidence(
     piece: &EvidenceText,
-    placeholders: &Placeholders,
     vocabulary: &Vocabulary,
     control: &Control,
 ) -> Vec<u32> {
     let mut tokens = vec![control.evidence, control.source(piece.kind)];
-    tokens.extend(placeholders.encode(&piece.text, vocabulary, control));
+    tokens.extend(spelt(&format!(" {}", piece.text), vocabulary));
     tokens.push(control.evidence_end);
     tokens
 }
 
-/// The words and values of a response's tokens.
+/// The words and values of a wording's tokens.
 pub(super) fn said(
     tokens: &[u32],
-    placeholders: &Placeholders,
+    references: &References,
     vocabulary: &Vocabulary,
     control: &Control,
 ) -> Vec<Said> {
@@ -236,13 +227,22 @@ pub(super) fn said(
             words.clear();
         }
     };
-    for token in tokens {
-        match placeholders.value(*token, control) {
-            Some(value) => {
-                flush(&mut said, &mut words);
-                said.push(Said::Value(value.to_owned()));
-            }
-            None => words.extend_from_slice(vocabulary.bytes(*token)),
+    let mut used: Vec<&[u32]> = Vec::new();
+    let mut left = tokens;
+    while let Some((token, rest)) = left.split_first() {
+        left = rest;
+        if *token != control.value {
+            words.extend_from_slice(vocabulary.bytes(*token));
+            continue;
+        }
+        let length = rest.iter().position(|token| *token == control.value_end);
+        let (name, behind) = rest.split_at(length.unwrap_or(rest.len()));
+        left = behind.get(1..).unwrap_or_default();
+        let uses = used.iter().filter(|known| **known == name).count();
+        if let Some(value) = references.value(name, uses) {
+            flush(&mut said, &mut words);
+            said.push(Said::Value(value));
+            used.push(name);
         }
     }
     flush(&mut said, &mut words);

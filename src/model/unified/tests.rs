@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use turnstream_operators::model::unified::{EvidenceText, Exchange, Said, text_of};
+use turnstream_schemas::Column;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -53,19 +54,22 @@ fn dialogue() -> Vec<Exchange> {
     ]
 }
 
-fn evidence(kind: SourceKind, text: &str, values: &[&str]) -> EvidenceText {
-    let values = values.iter().map(|value| (*value).to_owned()).collect();
-    EvidenceText { kind, text: text.to_owned(), values }
+fn evidence(kind: SourceKind, text: &str, columns: &[(&str, &str)]) -> EvidenceText {
+    let column = |(name, value): &(&str, &str)| Column {
+        name: (*name).to_owned(),
+        value: (*value).to_owned(),
+    };
+    EvidenceText { kind, text: text.to_owned(), columns: columns.iter().map(column).collect() }
 }
 
 fn lamp() -> EvidenceText {
-    let values = ["Oslo lamp", "$49", "3"];
-    evidence(SourceKind::Table, "item = Oslo lamp, price = $49, stock = 3", &values)
+    let columns = [("item", "Oslo lamp"), ("price", "$49"), ("stock", "3")];
+    evidence(SourceKind::Table, "item = Oslo lamp, price = $49, stock = 3", &columns)
 }
 
 fn hotel() -> EvidenceText {
     let text = "Ashley Inn: Lamps in Ashley Inn are old.";
-    evidence(SourceKind::Documents, text, &["Ashley Inn"])
+    evidence(SourceKind::Documents, text, &[("name", "Ashley Inn")])
 }
 
 fn request(task: Task) -> UnifiedRequest {
@@ -98,9 +102,7 @@ fn logits_are_those_of_pytorch() {
     for (piece, expected) in [lamp(), hotel()].iter().zip(&figures.relevance) {
         let mut base = base.clone();
         model.read(&mut [(&model.planned(&[piece.kind]), &mut base)]).expect("read");
-        let mut placeholders = Placeholders::default();
-        placeholders.see(&piece.values);
-        let tokens = stream::evidence(piece, &placeholders, &model.vocabulary, &model.control);
+        let tokens = stream::evidence(piece, &model.vocabulary, &model.control);
         let (logits, _) = model.evidence(&base, &[tokens]).expect("read").remove(0);
         assert_near(&logits, expected, &piece.text);
     }
@@ -108,7 +110,7 @@ fn logits_are_those_of_pytorch() {
     let mut base = base;
     let kinds = [SourceKind::Table, SourceKind::Documents];
     model.read(&mut [(&model.planned(&kinds), &mut base)]).expect("read");
-    let (mut whole, _) = model.gathered(&base, &[(lamp(), 8), (hotel(), 2)]).expect("read");
+    let mut whole = model.gathered(&base, &[(lamp(), 8), (hotel(), 2)]).expect("read");
     let logits = model.read(&mut [(&[model.control.response], &mut whole)]).expect("read");
     assert_near(&logits[0], &figures.response, "the response");
 }
@@ -117,8 +119,7 @@ fn logits_are_those_of_pytorch() {
 fn the_relevance_of_one_evidence_is_its_own() {
     let model = model();
     let alone = model.run(&[relevance(lamp())]).expect("an answer").0;
-    let other =
-        evidence(SourceKind::Table, "item = Oslo chair, price = $90", &["Oslo chair", "$90"]);
+    let other = evidence(SourceKind::Table, "item = Oslo chair, price = $90", &[]);
     for beside in [hotel(), other] {
         let both = model.run(&[relevance(beside), relevance(lamp())]).expect("answers").0;
         assert_eq!(both[1], alone[0]);
@@ -162,9 +163,9 @@ fn a_response_has_words_and_values_of_its_evidence() {
             panic!("{drafts:?}");
         };
         assert!(said.len() <= most && *lowest_log_probability < 0.0);
-        let values = ["Oslo lamp", "$49", "Ashley Inn"];
+        let values = ["Oslo lamp", "$49", "3", "Ashley Inn"];
         let foreign = said.iter().find(|part| match part {
-            Said::Value(value) => !values.contains(&value.as_str()),
+            Said::Value(column) => !values.contains(&column.value.as_str()),
             Said::Words(words) => words.contains("[EO") || words.contains("[VALUE"),
         });
         assert_eq!(foreign, None);
@@ -188,8 +189,8 @@ fn drafts_are_drawn_behind_the_most_probable_one_and_the_same_again() {
     *count = 5;
     let several = drafts(&asked);
     assert_eq!((several.len(), &several[0]), (5, &alone[0]));
-    assert!(several[1..].iter().any(|draft| draft.said != several[0].said), "{several:?}");
-    assert!(several[1..].iter().any(|draft| draft.said != several[1].said), "{several:?}");
+    assert!(several[1..].iter().any(|draft| *draft != several[0]), "{several:?}");
+    assert!(several[1..].iter().any(|draft| *draft != several[1]), "{several:?}");
     assert_eq!(drafts(&asked), several);
 }
 
@@ -210,40 +211,59 @@ fn what_is_drawn_is_among_the_most_probable() {
 }
 
 #[test]
-fn of_the_control_tokens_a_response_has_its_values_and_its_end() {
+fn of_the_control_tokens_a_response_has_references_and_its_end() {
     let model = model();
-    let mut placeholders = Placeholders::default();
-    placeholders.see(&["Oslo lamp", "yes", "$49"].map(str::to_owned));
-    let sayable = model.sayable(&placeholders);
-    let control = sayable.iter().filter(|token| model.control.is_control(**token));
-    let named = ["</s>", "[VALUE_0]", "[VALUE_1]"];
-    let expected = named.map(|name| model.vocabulary.control_token(name).expect("a token"));
-    assert_eq!(control.copied().collect::<Vec<_>>(), expected);
-    let words = model.vocabulary.len() - model.vocabulary.control_tokens().len();
-    assert_eq!(sayable.len(), words + 3);
+    let control = |evidence: &[(EvidenceText, u8)]| {
+        let sayable = model.sayable(&References::of(evidence, &model.vocabulary));
+        let words = model.vocabulary.len() - model.vocabulary.control_tokens().len();
+        let control: Vec<u32> =
+            sayable.iter().copied().filter(|token| model.control.is_control(*token)).collect();
+        assert_eq!(sayable.len(), words + control.len());
+        control
+    };
+    let token = |name: &str| model.vocabulary.control_token(name).expect("a token");
+    assert_eq!(control(&[(lamp(), 10)]), [token("</s>"), token("[VALUE]")]);
+    // Where there is nothing to refer to, nothing is referred to.
+    let dims = evidence(SourceKind::Table, "dims = yes", &[("dims", "yes")]);
+    assert_eq!(control(&[(dims, 10)]), [token("</s>")]);
 }
 
 #[test]
-fn values_are_pointed_at_as_whole_words() {
+fn a_reference_is_to_the_value_of_its_name() {
     let model = model();
-    let mut placeholders = Placeholders::default();
-    let values = ["Oslo", "Oslo lamp", "$49", "blue", "7:55 pm"].map(str::to_owned);
-    placeholders.see(&values);
-    let read = |text: &str| {
-        let tokens = placeholders.encode(text, &model.vocabulary, &model.control);
-        let parts = stream::said(&tokens, &placeholders, &model.vocabulary, &model.control);
-        parts
-            .into_iter()
-            .map(|part| match part {
-                Said::Words(words) => words,
-                Said::Value(value) => format!("<{value}>"),
-            })
-            .collect::<String>()
+    let films = [("film", "Alien"), ("film", "Brazil"), ("film house", "Rex"), ("3d", "no")];
+    let films = evidence(SourceKind::Table, "films", &films);
+    let cheaper = evidence(SourceKind::Table, "item = Bergen lamp", &[("item", "Bergen lamp")]);
+    let references =
+        References::of(&[(lamp(), 5), (films, 9), (hotel(), 3), (cheaper, 2)], &model.vocabulary);
+    let control = &model.control;
+    let spelt = |text: &str| stream::spelt(text, &model.vocabulary);
+    let name = |name: &str| {
+        [&[control.value], &*spelt(&format!(" {name}")), &[control.value_end]].concat()
     };
-    assert_eq!(read("The OSLO LAMP is $49."), " The<Oslo lamp> is<$49>.");
-    assert_eq!(read("Oslo and Oslos, (Oslo)"), "<Oslo> and Oslos, (<Oslo>)");
-    assert_eq!(read("a blue lamp at 7:55 PM, é"), " a blue lamp at<7:55 pm>, é");
-    assert_eq!(read(""), " ");
+    let read = |parts: &[Vec<u32>]| {
+        let said = stream::said(&parts.concat(), &references, &model.vocabulary, control);
+        text_of(&said)
+    };
+    let films =
+        [spelt("See"), name("film"), spelt(" or"), name("film"), spelt(", in"), name("film house")];
+    assert_eq!(read(&films), "See Alien or Brazil, in Rex");
+    // The last value where there are no more; nothing for what is no name, is a truth, or is of another row.
+    assert_eq!(read(&[name("film"), name("film"), name("film")]), "Alien Brazil Brazil");
+    assert_eq!(read(&[spelt("It"), name("price"), name("3d"), name("item"), spelt("!")]), "It!");
+    assert_eq!(read(&[name("name")]), "Ashley Inn");
+
+    // While a name is begun, only names go on.
+    let begun = [&[control.value], &*spelt(" film")].concat();
+    let open = open_name(&begun, control).expect("in a name");
+    let after = references.following(open, control);
+    let house = spelt(" film house")[open.len()];
+    let mut expected = vec![control.value_end, house];
+    expected.sort_unstable();
+    assert_eq!(after, expected);
+    assert_eq!(references.following(&[], control), [spelt(" film")[0]]);
+    assert_eq!(open_name(&name("film"), control), None);
+    assert_eq!(references.following(&spelt(" price"), control), Vec::<u32>::new());
 }
 
 #[test]

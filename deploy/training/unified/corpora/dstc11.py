@@ -41,7 +41,7 @@ class _Knowledge:
 
     def evidence(self, domain: str, entity: str, text: str, relevance: int) -> Evidence:
         name = self.name(domain, entity)
-        return Evidence(DOCUMENTS, f"{name}: {text}", relevance, (name,))
+        return Evidence(DOCUMENTS, f"{name}: {text}", relevance, (("name", name),))
 
 
 def overlap(a: str, b: str) -> float:

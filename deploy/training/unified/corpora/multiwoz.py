@@ -32,7 +32,7 @@ def _turn(user: str, system: dict) -> Turn:
             if slot.lower() == "none" or value.lower() in _EMPTY:
                 continue
             pairs.append(f"{words(slot)} = {value}")
-            values.append(value)
+            values.append((words(slot), value))
         name = f"{words(kind)} {words(domain)}"
         acts.append(f"{name}: {', '.join(pairs)}" if pairs else name)
     response = plain(system["text"])

@@ -48,11 +48,14 @@ def _descriptions(data: Path) -> dict[str, dict[str, str]]:
     return of
 
 
-def frame_text(actions: list, name) -> tuple[str, tuple[str, ...]]:
+Values = tuple[tuple[str, str], ...]
+
+
+def frame_text(actions: list, name) -> tuple[str, Values]:
     """A frame of actions as text, `offer: airline = Delta, price = $469; inform count: count = 3`, and its
     values."""
     acts: dict[str, list[str]] = {}
-    seen: list[str] = []
+    seen: list[tuple[str, str]] = []
     for act, slot, values in actions:
         pairs = acts.setdefault(words(act), [])
         if not slot or act in ("OFFER_INTENT", "REQUEST"):
@@ -62,18 +65,19 @@ def frame_text(actions: list, name) -> tuple[str, tuple[str, ...]]:
         for value in values:
             value = surface(value) if value in ("True", "False") else value
             pairs.append(f"{name(slot)} = {value}")
-            seen.append(value)
+            seen.append((name(slot), value))
     said = [f"{act}: {', '.join(pairs)}" if pairs else act for act, pairs in acts.items()]
     return "; ".join(said), tuple(seen)
 
 
-def row_text(row: dict, said: dict[str, str], name) -> tuple[str, tuple[str, ...]]:
-    """A row as text, with values as the response says them where it does."""
-    pairs = [(name(slot), said.get(slot) or surface(value)) for slot, value in row.items()]
-    return ", ".join(f"{slot} = {value}" for slot, value in pairs), tuple(value for _, value in pairs)
+def row_text(row: dict, said: dict[str, str], name) -> tuple[str, Values]:
+    """A row as text, and its values as the response says them, where it does."""
+    text = ", ".join(f"{name(slot)} = {surface(value)}" for slot, value in row.items())
+    return text, tuple((name(slot), said.get(slot) or surface(value)) for slot, value in row.items())
 
 
 def _turn(user: str, system: dict, names: _Names, foreign: list, rng: random.Random) -> Turn:
+    before = ""
     frame = system["frames"][0]
     actions = frame["actions"]
     response = system["utterance"]
@@ -86,19 +90,20 @@ def _turn(user: str, system: dict, names: _Names, foreign: list, rng: random.Ran
     if fits and rng.random() > _FRAMES:
         text, values = row_text(fits[0], said, names.of)
         done = [words(act) for act, _, _ in actions if act.startswith("NOTIFY")]
-        count = [f"count = {values[0]}" for act, _, values in actions if act == "INFORM_COUNT" and values]
-        text = "; ".join([*done, ", ".join([*count, text])])
-        evidence.append(Evidence(TABLE, text, 10, values))
+        counts = tuple(("count", values[0]) for act, _, values in actions if act == "INFORM_COUNT" and values)
+        before = "".join([*(f"{act}; " for act in done), *(f"{name} = {count}, " for name, count in counts)])
+        evidence.append(Evidence(TABLE, before + text, 10, counts + values))
         others = [row for row in results if row is not fits[0]]
         if others and rng.random() < 0.5:
+            # What the service did and how much it found stands before each of its rows.
             text, values = row_text(rng.choice(others), {}, names.of)
-            evidence.append(Evidence(TABLE, text, 3, values))
+            evidence.append(Evidence(TABLE, before + text, 3, values))
     else:
         text, values = frame_text(actions, names.of)
         evidence.append(Evidence(TABLE, text, 10, values))
     if foreign and rng.random() < 0.4:
         text, values = rng.choice(foreign)
-        evidence.append(Evidence(TABLE, text, 0, values))
+        evidence.append(Evidence(TABLE, before + text, 0, values))
     rng.shuffle(evidence)
     return Turn(user, response, (TABLE,), evidence)
 
@@ -121,7 +126,7 @@ def _dialogue(record: dict, descriptions: dict, foreign: list, rng: random.Rando
 def makers(data: Path, split: str = "train") -> Iterator[Make]:
     descriptions = _descriptions(data)
     # Answers to other questions, of the dialogues before.
-    foreign: list[tuple[str, tuple[str, ...]]] = []
+    foreign: list[tuple[str, Values]] = []
     for record in records(data / f"sgd/{split}.jsonl.gz"):
         yield lambda rng, record=record: _dialogue(record, descriptions, foreign, rng)
         for turn in record["turns"][1::2]:

@@ -66,7 +66,7 @@ def _dialogue(nouns: list[str], turns: int, rng: random.Random) -> Dialogue:
         if rng.random() < 0.5:
             pairs.insert(rng.randrange(1, len(pairs) + 1), (form.format(c=switch), "yes" if holds else "no"))
         text = ", ".join(f"{column} = {value}" for column, value in pairs)
-        evidence = [Evidence(TABLE, text, 10, tuple(value for _, value in pairs))]
+        evidence = [Evidence(TABLE, text, 10, tuple(pairs))]
         asked = rng.random()
         column, other = rng.choice(columns), rng.choice(columns)
         if asked < 0.2 and any(value in ("yes", "no") for _, value in pairs):
@@ -86,7 +86,7 @@ def _dialogue(nouns: list[str], turns: int, rng: random.Random) -> Dialogue:
             wrong = {"name": rng.choice(nouns).title()}
             wrong |= {rng.choice(_COLUMNS): _value(nouns, rng) for _ in range(rng.randint(2, 5))}
             text = ", ".join(f"{column} = {value}" for column, value in wrong.items())
-            evidence.append(Evidence(TABLE, text, 0, tuple(wrong.values())))
+            evidence.append(Evidence(TABLE, text, 0, tuple(wrong.items())))
             rng.shuffle(evidence)
         made.append(Turn(user[0].upper() + user[1:], response[0].upper() + response[1:], (TABLE,), evidence))
     return made

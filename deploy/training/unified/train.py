@@ -143,11 +143,11 @@ def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabula
                 logits = network.logits(hidden).float()
                 targets, weights, blocks = batch.tokens[:, 1:], batch.weights[:, 1:], batch.blocks[:, 1:]
                 loss = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-                response = (weights >= 0.3) & (blocks == 0)
+                response = (weights > 0) & (blocks == -2)
                 sums["loss"] += loss[response].sum().item()
                 sums["weight"] += response.sum().item()
                 best = logits.argmax(-1)
-                plans = (blocks < 0) & (weights > 0)
+                plans = (blocks == -1) & (weights > 0)
                 relevances = (blocks > 0) & (weights > 0)
                 judged = logits[..., first : first + 11].argmax(-1) + first
                 sums["plans"] += plans.sum().item()

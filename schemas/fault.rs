@@ -44,11 +44,13 @@ pub enum Stage {
     Integration,
     /// The response.
     Generation,
+    /// How well each piece of evidence and the response agree.
+    Consistency,
 }
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -65,6 +67,7 @@ impl Stage {
         Self::FactSelection,
         Self::Integration,
         Self::Generation,
+        Self::Consistency,
     ];
 
     /// The stage's name in records, configuration and metrics.
@@ -86,6 +89,7 @@ impl Stage {
             Self::FactSelection => "fact_selection",
             Self::Integration => "integration",
             Self::Generation => "generation",
+            Self::Consistency => "consistency",
         }
     }
 }

@@ -38,8 +38,8 @@ pub mod turn;
 pub mod views;
 
 pub use answers::{
-    GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer, SelectionAnswer,
-    TopicsAnswer,
+    ConsistencyAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer,
+    SelectionAnswer, TopicsAnswer,
 };
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_operators::consistency::consistency;
 use turnstream_operators::cross_revision::cross_revision;
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
@@ -93,6 +94,7 @@ pub fn dialogue<'scope>(
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (integrated, integration_faults) = integration(grounded, config.integration, means);
     let (drafted, generation_faults) = generation(integrated, config.generation, means);
+    let (drafted, consistency_faults) = consistency(drafted, config.consistency, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
     let faults = [
@@ -107,6 +109,7 @@ pub fn dialogue<'scope>(
         selection_faults,
         integration_faults,
         generation_faults,
+        consistency_faults,
     ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
     let drafted = drafted.concat(drafts);

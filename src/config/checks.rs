@@ -59,6 +59,7 @@ impl Validate for Config {
             stage(checks, &self.generation.check());
             needs_unified(checks, self.generation.form, self);
         });
+        checks.within("consistency", |checks| stage(checks, &self.consistency.check()));
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         for (name, model) in &self.language_models {
             checks.within("language_models", |checks| {

@@ -257,7 +257,8 @@ fn short(stage: Stage) -> &'static str {
         | Stage::Embedding
         | Stage::Relevance
         | Stage::Integration
-        | Stage::Generation => stage.name(),
+        | Stage::Generation
+        | Stage::Consistency => stage.name(),
     }
 }
 

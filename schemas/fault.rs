@@ -46,11 +46,13 @@ pub enum Stage {
     Generation,
     /// How well each piece of evidence and the response agree.
     Consistency,
+    /// The response made anew from other evidence.
+    SelfRefinement,
 }
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -68,6 +70,7 @@ impl Stage {
         Self::Integration,
         Self::Generation,
         Self::Consistency,
+        Self::SelfRefinement,
     ];
 
     /// The stage's name in records, configuration and metrics.
@@ -90,6 +93,7 @@ impl Stage {
             Self::Integration => "integration",
             Self::Generation => "generation",
             Self::Consistency => "consistency",
+            Self::SelfRefinement => "self_refinement",
         }
     }
 }

@@ -30,6 +30,7 @@ use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::relevance::RelevanceConfig;
+use turnstream_operators::self_refinement::SelfRefinementConfig;
 use turnstream_operators::source_planning::SourcePlanningConfig;
 use turnstream_operators::sources::SourcesConfig;
 use turnstream_operators::table_retrieval::TableRetrievalConfig;
@@ -105,6 +106,8 @@ pub struct Config {
     pub generation: GenerationConfig,
     /// How well a response agrees with each piece of evidence that it was made from.
     pub consistency: ConsistencyConfig,
+    /// How a response is made anew from better evidence.
+    pub self_refinement: SelfRefinementConfig,
     /// The sources that turns can ask, by name; `docs/sources.md` has examples.
     pub sources: SourcesConfig,
     /// Which graph of facts is asked.

@@ -2,7 +2,7 @@ use turnstream_schemas::{Demand, Plan};
 
 use super::*;
 use crate::call::CallConfig;
-use crate::flow::{Draft, Grounded};
+use crate::flow::{Draft, Grounded, Refinement};
 use crate::model::Generated;
 use crate::testing::{asking, document, graph, resources, run_dataflow, scene};
 
@@ -20,7 +20,8 @@ fn drafted(text: &str) -> Drafted {
         passage("far", "The lake is far.", false),
     ];
     let (plan, demand, history) = (turn.plan.clone(), Demand::default(), Vec::new());
-    let grounded = Grounded { turn, demand, plan, evidence, history };
+    let grounded =
+        Grounded { turn, demand, plan, evidence, history, refinement: Refinement::default() };
     Drafted { grounded, draft: Draft { text: text.to_owned(), ..Draft::default() } }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 25] = [
+const DOCUMENTS: [&str; 26] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -23,6 +23,7 @@ const DOCUMENTS: [&str; 25] = [
     "docs/linking.md",
     "docs/models.md",
     "docs/personas.md",
+    "docs/refinement.md",
     "docs/sources.md",
     "docs/gate-table.md",
     "deploy/training/README.md",

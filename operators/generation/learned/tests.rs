@@ -1,7 +1,7 @@
 use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
 
 use super::*;
-use crate::flow::Failed;
+use crate::flow::{Failed, Refinement};
 use crate::form::Form;
 use crate::model::Generated;
 use crate::model::unified::Said;
@@ -33,7 +33,8 @@ fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<
     let graph = graph("");
     let turn = gated(context(&[&format!("u: {text}")]), &graph);
     let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
-    let grounded = Grounded { turn, demand, plan, evidence, history };
+    let grounded =
+        Grounded { turn, demand, plan, evidence, history, refinement: Refinement::default() };
     let said = said.to_vec();
     let model = Answering::new(move |_: &UnifiedRequest| UnifiedAnswer::Response {
         said: said.clone(),

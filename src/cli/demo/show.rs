@@ -251,6 +251,7 @@ fn short(stage: Stage) -> &'static str {
         Stage::DocumentRetrieval => "documents",
         Stage::TableRetrieval => "tables",
         Stage::FactSelection => "selection",
+        Stage::SelfRefinement => "refinement",
         Stage::Ingest
         | Stage::History
         | Stage::Gate

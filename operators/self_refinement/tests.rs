@@ -240,7 +240,9 @@ fn null_plans_failed_drafts_and_no_steps_are_left_alone() {
 fn what_comes_in_is_weighed_and_has_to_fit() {
     let mut weighing = config(1, 1);
     weighing.integration = IntegrationConfig::default();
-    let (turn, _) = refined(hotel(), weighing.clone(), &[(0, "The hotel has wifi.")]);
+    let mut turn = hotel();
+    turn.evidence[..2].iter_mut().for_each(|it| it.attention = Some(Score::new(0.5)));
+    let (turn, _) = refined(turn, weighing.clone(), &[(0, "The hotel has wifi.")]);
     let shares: f64 =
         turn.grounded.evidence.iter().filter_map(|it| it.attention).map(Score::get).sum();
     assert!((shares - 1.0).abs() < 1e-6, "attention is shared by what is there now: {shares}");

@@ -8,8 +8,8 @@ use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
 use turnstream_operators::flow::{
-    Demanded, Gated, Grounded, Planned, Progress, Queried, RequestId, Retrieved, TurnContext,
-    Utterance,
+    Demanded, Gated, Grounded, Planned, Progress, Queried, Refinement, RequestId, Retrieved,
+    TurnContext, Utterance,
 };
 use turnstream_operators::gate::{GateConfig, decide};
 use turnstream_operators::join::Pair;
@@ -142,6 +142,7 @@ pub(crate) fn grounded() -> Vec<Grounded> {
         demand: turn.demand,
         plan: Plan::default(),
         history: Vec::new(),
+        refinement: Refinement::default(),
     };
     retrieved().into_iter().map(grounded).collect()
 }

@@ -163,7 +163,8 @@ fn without_facts<'scope>(
 
 fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
     let plan = turn.turn.plan.clone();
-    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history: Vec::new() }
+    let (history, refinement) = Default::default();
+    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history, refinement }
 }
 
 /// The most relevant facts as they stand, foreseen first; passages and persona as they are always

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
-    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, Scope, Score, Speaker, Stage,
-    Topics, Turn, TurnId,
+    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, RefinementRound, Scope,
+    Score, Speaker, Stage, Topics, Turn, TurnId,
 };
 
 use crate::history::reconstruction::Reconstructed;
@@ -310,6 +310,30 @@ pub struct Grounded {
     /// What was recalled beyond the dialogue, weighed against the evidence; empty where nothing was
     /// weighed.
     pub history: Vec<Attended>,
+    /// What self-refinement did so far.
+    pub refinement: Refinement,
+}
+
+/// The rounds in which a response is made anew from other evidence.
+#[derive(Clone, Debug, Default)]
+pub struct Refinement {
+    /// The rounds so far, in order, with the one that is under way.
+    pub rounds: Vec<RefinementRound>,
+    /// What stood before the round that is under way; `None` while none is.
+    pub before: Option<Box<Before>>,
+}
+
+/// A draft that was put aside, with what it was made from: it is gone back to where the next one fails.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// The draft.
+    pub draft: Draft,
+    /// Its evidence.
+    pub evidence: Vec<Evidence>,
+    /// Its history.
+    pub history: Vec<Attended>,
+    /// The thought behind it.
+    pub thought: String,
 }
 
 /// An entry that was recalled, weighed among everything that the response could be made from
@@ -329,8 +353,8 @@ impl Grounded {
     /// does not have is still told.
     pub fn without_knowledge(turn: Gated) -> Self {
         let demand = Demand { missing: turn.missing.to_vec(), ..Demand::default() };
-        let (plan, evidence, history) = Default::default();
-        Self { turn, demand, plan, evidence, history }
+        let (plan, evidence, history, refinement) = Default::default();
+        Self { turn, demand, plan, evidence, history, refinement }
     }
 
     /// The entries that were recalled from beyond the dialogue and that there is room for: by
@@ -406,6 +430,10 @@ pub trait InFlight: 'static {
     fn context(&self) -> &Arc<TurnContext>;
     /// Timings and degradations so far.
     fn progress(&mut self) -> &mut Progress;
+    /// How often its response was made anew; 0 for all that comes before it.
+    fn round(&self) -> u32 {
+        0
+    }
 }
 
 macro_rules! in_flight {
@@ -427,8 +455,34 @@ in_flight! {
     Planned => turn;
     Demanded => turn;
     Retrieved => turn;
-    Grounded => turn;
-    Drafted => grounded.turn;
+}
+
+impl InFlight for Grounded {
+    fn context(&self) -> &Arc<TurnContext> {
+        &self.turn.context
+    }
+
+    fn progress(&mut self) -> &mut Progress {
+        &mut self.turn.progress
+    }
+
+    fn round(&self) -> u32 {
+        u32::try_from(self.refinement.rounds.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl InFlight for Drafted {
+    fn context(&self) -> &Arc<TurnContext> {
+        self.grounded.context()
+    }
+
+    fn progress(&mut self) -> &mut Progress {
+        self.grounded.progress()
+    }
+
+    fn round(&self) -> u32 {
+        self.grounded.round()
+    }
 }
 
 impl InFlight for Gated {

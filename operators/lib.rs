@@ -12,7 +12,9 @@
 //! 9. [`document_retrieval`]: passages of documents, where there are any;
 //! 10. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
 //! 11. [`integration`]: evidence and history weighed together, and cut to what there is room for;
-//! 12. [`generation`]: the response.
+//! 12. [`generation`]: the response;
+//! 13. [`consistency`]: how well each piece of evidence and the response agree;
+//! 14. [`self_refinement`]: the response made anew from other evidence.
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
@@ -75,6 +77,9 @@ pub mod fact_selection;
 pub mod integration;
 
 pub mod generation;
+
+pub mod consistency;
+pub mod self_refinement;
 
 pub mod awaited;
 pub mod bm25;

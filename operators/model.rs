@@ -47,8 +47,15 @@ pub struct Origin {
     pub input: InputId,
     /// Which of the stage's questions it is.
     pub step: Step,
+    /// How often the response had been made anew when it was asked.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub round: u32,
     /// Hash of the prompt's template.
     pub prompt: String,
+}
+
+fn is_first(round: &u32) -> bool {
+    *round == 0
 }
 
 /// A stage's question about a turn.
@@ -64,7 +71,8 @@ pub enum Step {
 }
 
 /// Is told of a text piece by piece while a model writes it, from whichever thread that is. The
-/// answer holds the whole text nevertheless; after a failed attempt the next one begins anew.
+/// answer holds the whole text nevertheless; after a failed attempt the next one begins anew, as does each
+/// round of self-refinement.
 #[derive(Clone)]
 pub struct Listener(pub Arc<dyn Fn(&str) + Send + Sync>);
 

@@ -200,6 +200,10 @@ impl<I: InFlight> InFlight for Thinking<I> {
     fn progress(&mut self) -> &mut Progress {
         self.turn.progress()
     }
+
+    fn round(&self) -> u32 {
+        self.turn.round()
+    }
 }
 
 /// Asks the model of a stage about every turn: turns in, (turns with the stage's decision, faults)
@@ -397,6 +401,7 @@ impl<Fill> Prompter<Fill> {
             origin: Some(Origin {
                 input: turn.context().input.clone(),
                 step,
+                round: turn.round(),
                 prompt: template.hash().to_owned(),
             }),
         }

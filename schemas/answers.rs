@@ -35,6 +35,16 @@ pub struct RelevanceAnswer {
     pub relevance: Vec<u32>,
 }
 
+/// Consistency's answer (UniMS-RAG).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConsistencyAnswer {
+    /// How well each piece of evidence and the response agree, in the prompt's order: 0 (the response denies it,
+    /// or has nothing to do with it) to 10 (the response says it).
+    #[schemars(length(max = 32), inner(range(max = 10)))]
+    pub consistency: Vec<u32>,
+}
+
 /// Query production's answer (DCRAG eq 1, 2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -44,11 +44,15 @@ pub enum Stage {
     Integration,
     /// The response.
     Generation,
+    /// How well each piece of evidence and the response agree.
+    Consistency,
+    /// The response made anew from other evidence.
+    SelfRefinement,
 }
 
 impl Stage {
     /// All stages in flow order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Ingest,
         Self::History,
         Self::Gate,
@@ -65,6 +69,8 @@ impl Stage {
         Self::FactSelection,
         Self::Integration,
         Self::Generation,
+        Self::Consistency,
+        Self::SelfRefinement,
     ];
 
     /// The stage's name in records, configuration and metrics.
@@ -86,6 +92,8 @@ impl Stage {
             Self::FactSelection => "fact_selection",
             Self::Integration => "integration",
             Self::Generation => "generation",
+            Self::Consistency => "consistency",
+            Self::SelfRefinement => "self_refinement",
         }
     }
 }

@@ -33,13 +33,14 @@ pub mod knowledge;
 pub mod outcome;
 pub mod plan;
 pub mod published;
+pub mod refinement;
 pub mod response;
 pub mod turn;
 pub mod views;
 
 pub use answers::{
-    GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer, SelectionAnswer,
-    TopicsAnswer,
+    ConsistencyAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer,
+    SelectionAnswer, TopicsAnswer,
 };
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
@@ -62,6 +63,7 @@ pub use ids::{
 pub use knowledge::{FactKey, FactValue};
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::Plan;
+pub use refinement::{RefinementRound, ScoredEvidence};
 pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, ModelUsed, Response};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
 pub use views::{ViewKey, ViewName, ViewValue};

@@ -11,6 +11,7 @@ use crate::fault::Stage;
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
 use crate::plan::Plan;
+use crate::refinement::RefinementRound;
 use crate::turn::Extra;
 
 /// What the gate decided (RAGate).
@@ -99,6 +100,10 @@ pub struct Response {
     pub plan: Plan,
     /// What they gave: selected evidence first, in its order.
     pub evidence: Vec<Evidence>,
+    /// The rounds in which it was made anew from other evidence, in order; `text` and `evidence` are those of
+    /// the last one. Absent where there was none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refinement: Vec<RefinementRound>,
     /// Which history was recalled, by falling weight.
     pub history: Vec<RecalledTurn>,
     /// Which entries this turn pushed out of the history.

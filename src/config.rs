@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_operators::consistency::ConsistencyConfig;
 use turnstream_operators::cross_revision::CrossRevisionConfig;
 use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
 use turnstream_operators::embedding::EmbeddingConfig;
@@ -29,6 +30,7 @@ use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
 use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
 use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::relevance::RelevanceConfig;
+use turnstream_operators::self_refinement::SelfRefinementConfig;
 use turnstream_operators::source_planning::SourcePlanningConfig;
 use turnstream_operators::sources::SourcesConfig;
 use turnstream_operators::table_retrieval::TableRetrievalConfig;
@@ -102,6 +104,10 @@ pub struct Config {
     pub integration: IntegrationConfig,
     /// How a response is put into words.
     pub generation: GenerationConfig,
+    /// How well a response agrees with each piece of evidence that it was made from.
+    pub consistency: ConsistencyConfig,
+    /// How a response is made anew from better evidence.
+    pub self_refinement: SelfRefinementConfig,
     /// The sources that turns can ask, by name; `docs/sources.md` has examples.
     pub sources: SourcesConfig,
     /// Which graph of facts is asked.
@@ -138,6 +144,7 @@ impl Config {
             (Stage::Relevance, self.relevance.form, &self.relevance.prompted),
             (Stage::FactSelection, self.fact_selection.form, &self.fact_selection.prompted),
             (Stage::Generation, self.generation.form, &self.generation.prompted),
+            (Stage::Consistency, self.consistency.form, &self.consistency.prompted),
         ];
         let prompted = stages.into_iter().filter(|(_, form, _)| *form == Form::Prompted);
         prompted.map(|(stage, _, config)| (stage, config))

@@ -14,9 +14,13 @@
 //!             │            │                 facts, tables, personas, documents                     │
 //!             │            │                ┌────────────────┘                                      │
 //!             │            │                ▼                                                       │
-//!             │            │            relevance ──▶ fact selection ──▶ integration ◀──────────────┘
-//!             │            │                                                  │
-//!             │            │                                             generation
+//!             │            │            relevance ──▶ fact selection ──▶ integration ◀──────────────┤
+//!             │            │                                                  │                     │
+//!             │            │                                             generation                 │
+//!             │            │                                                  │                     │
+//!             │            │                                             consistency                │
+//!             │            │                                                  │                     │
+//!             │            │                                           self-refinement ─── again ───┘
 //!             │            │                                                  │
 //!             │            └──── feedback: history update, eviction ◀─────────┤
 //!             ▼                                                               ▼
@@ -28,10 +32,12 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_operators::consistency::consistency;
 use turnstream_operators::cross_revision::cross_revision;
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded, Retrieved};
+use turnstream_operators::form::Form;
 use turnstream_operators::gate::gate;
 use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
@@ -42,6 +48,7 @@ use turnstream_operators::query_production::query_production;
 use turnstream_operators::relevance::relevance;
 use turnstream_operators::resources::Resources;
 use turnstream_operators::retrieval::{RetrievalConfig, retrieval};
+use turnstream_operators::self_refinement::{RefiningConfig, self_refinement};
 use turnstream_operators::source_planning::source_planning;
 use turnstream_operators::topic_planning::topic_planning;
 use turnstream_schemas::Demand;
@@ -60,6 +67,13 @@ pub fn dialogue<'scope>(
         tables: config.table_retrieval,
         personas: config.persona_retrieval,
         documents: config.document_retrieval,
+    };
+    let refining = RefiningConfig {
+        self_refinement: config.self_refinement,
+        is_relevance_judged: config.relevance.form != Form::Off,
+        integration: config.integration.clone(),
+        generation: config.generation.clone(),
+        consistency: config.consistency.clone(),
     };
     let (rules, late) = (parts.rules(), parts.count_late_answers());
     let keeping = parts.keeping(means);
@@ -93,6 +107,8 @@ pub fn dialogue<'scope>(
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
     let (integrated, integration_faults) = integration(grounded, config.integration, means);
     let (drafted, generation_faults) = generation(integrated, config.generation, means);
+    let (judged, consistency_faults) = consistency(drafted, config.consistency, means);
+    let (drafted, refinement_faults) = self_refinement(judged, refining, means);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
     let faults = [
@@ -107,6 +123,8 @@ pub fn dialogue<'scope>(
         selection_faults,
         integration_faults,
         generation_faults,
+        consistency_faults,
+        refinement_faults,
     ];
     let faults = scope.concatenate(faults).map(|failed| Err(Box::new(failed)));
     let drafted = drafted.concat(drafts);

@@ -46,8 +46,10 @@ const WORDS_BEFORE: usize = 5;
 const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
 
 /// Words that deny.
-const DENIALS: [&str; 9] =
-    ["no", "not", "cannot", "never", "without", "none", "neither", "unfortunately", "n't"];
+const DENIALS: [&str; 7] = ["no", "not", "cannot", "never", "without", "none", "neither"];
+
+/// Where a row is asked for, who is sorry says no.
+const REGRET: &str = "unfortunately";
 
 /// Checks a response to `asked` that is made from a row; `known` is all that its numbers may be from beside
 /// the row: the dialogue and the other evidence.
@@ -169,15 +171,20 @@ fn polarity(text: &str, row: &TableRow) -> Result<(), Unfaithful> {
             if name.is_empty() || !name.is_subset(&spoken) {
                 continue;
             }
-            let lower = sentence.to_lowercase();
-            let mut words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
-            let denies = words.any(|word| DENIALS.contains(&word) || word.ends_with("n't"));
+            let denies = denies(sentence) || sentence.to_lowercase().contains(REGRET);
             if denies == (column.value == "yes") {
                 return Err(Unfaithful::Polarity(column.name.clone()));
             }
         }
     }
     Ok(())
+}
+
+/// Whether an English text denies something.
+pub(crate) fn denies(text: &str) -> bool {
+    let lower = text.to_lowercase().replace('’', "'");
+    let mut words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+    words.any(|word| DENIALS.contains(&word) || word.ends_with("n't"))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use turnstream_schemas::{
 };
 
 use super::*;
+use crate::flow::Refinement;
 use crate::knowledge::Graph;
 use crate::model::{GenerateRequest, Generated};
 use crate::prompted::Prompts;
@@ -51,6 +52,7 @@ fn grounded(context: crate::flow::TurnContext, facts: &[&str]) -> (Grounded, Arc
         demand: Demand::default(),
         plan: Plan::default(),
         history: Vec::new(),
+        refinement: Refinement::default(),
         evidence: facts.iter().map(|fact| evidence(fact, 0.5)).collect(),
     };
     (grounded, graph)

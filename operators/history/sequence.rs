@@ -478,6 +478,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         demand: grounded.demand,
         plan: grounded.plan,
         evidence: grounded.evidence,
+        refinement: grounded.refinement.rounds,
         evicted,
         query_reconstructed: grounded
             .turn

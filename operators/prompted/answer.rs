@@ -4,8 +4,8 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
-    GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer, SelectionAnswer,
-    TopicsAnswer,
+    ConsistencyAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer,
+    SelectionAnswer, TopicsAnswer,
 };
 
 /// Longest piece of an answer that a message repeats, in characters.
@@ -71,6 +71,10 @@ impl Answer for PlanAnswer {
 }
 
 impl Answer for RelevanceAnswer {
+    const THOUGHT: Option<&'static str> = None;
+}
+
+impl Answer for ConsistencyAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 

@@ -55,6 +55,8 @@ shipped! {
     "generation_plain", Generation, "generation_plain.txt", None;
     "generation_facts", Generation, "generation_facts.txt", None;
     "generation_knowledge", Generation, "generation_knowledge.txt", None;
+    "consistency", Consistency, "consistency.txt",
+        Some(include_str!("../prompts/zh/consistency.txt"));
 }
 
 /// Why a prompt cannot be used.
@@ -171,7 +173,7 @@ mod tests {
             assert_eq!(thinks, prompts.chinese.think().is_some(), "{}", shipped.name);
         }
         let own = SHIPPED.iter().filter(|shipped| shipped.name == shipped.stage.name()).count();
-        assert_eq!(own, 9, "each stage with a prompted form has its own");
+        assert_eq!(own, 10, "each stage with a prompted form has its own");
     }
 
     #[test]

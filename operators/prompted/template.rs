@@ -53,11 +53,13 @@ pub enum Slot {
     Passages,
     /// Exchanges that are to be summarised, the most central first.
     Exchanges,
+    /// A response that was drafted.
+    Response,
 }
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Dialogue,
         Self::Recalled,
         Self::Sources,
@@ -70,6 +72,7 @@ impl Slot {
         Self::Facts,
         Self::Passages,
         Self::Exchanges,
+        Self::Response,
     ];
 
     /// Its name in a file, and in the fence around what fills it.
@@ -87,6 +90,7 @@ impl Slot {
             Self::Facts => "facts",
             Self::Passages => "passages",
             Self::Exchanges => "exchanges",
+            Self::Response => "response",
         }
     }
 
@@ -113,6 +117,7 @@ impl Slot {
                 Self::Facts,
                 Self::Passages,
             ],
+            Stage::Consistency => &[Self::Response, Self::Evidence, Self::Dialogue],
             Stage::History => &[Self::Exchanges],
             _ => &[Self::Dialogue, Self::Recalled],
         }

@@ -84,7 +84,7 @@ mod tests {
         let names: Vec<_> =
             list.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
         assert!(names.iter().copied().eq(published::ALL.iter().map(|schema| schema.name)));
-        assert!(list.contains("dead-letter       an input that could not be served"), "{list}");
+        assert!(list.contains("dead-letter         an input that could not be served"), "{list}");
     }
 
     #[test]

@@ -59,6 +59,13 @@ impl Validate for Config {
             stage(checks, &self.generation.check());
             needs_unified(checks, self.generation.form, self);
         });
+        checks.within("consistency", |checks| stage(checks, &self.consistency.check()));
+        checks.within("self_refinement", |checks| {
+            stage(checks, &self.self_refinement.check());
+            let judged = self.self_refinement.steps == 0 || self.consistency.form != Form::Off;
+            let remedy = "set consistency.form, for instance \"lexical\"";
+            checks.ensure(judged, "steps", "nobody judges consistency", remedy);
+        });
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         for (name, model) in &self.language_models {
             checks.within("language_models", |checks| {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use turnstream_schemas::{
-    Evicted, EvictionReason, KnowledgeState, ModelUsed, RecalledTurn, RecalledVia, Response, Stage,
+    Evicted, EvictionReason, EvidenceId, KnowledgeState, ModelUsed, RecalledTurn, RecalledVia,
+    RefinementRound, Response, Score, Stage,
 };
 
 use super::asked::Asked;
@@ -45,6 +46,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
         demand::tree(response, spoken),
         Some(plan(response)),
         evidence::tree(&response.evidence, shown.not_selected, &response.models),
+        refinement(&response.refinement),
         Some(answer(response)),
         evicted(&response.evicted, spoken),
         Some(knowledge(&response.knowledge)),
@@ -136,6 +138,34 @@ fn plan(response: &Response) -> Tree {
         sources => Text::new(Ink::Plain, sources.join(", ")),
     };
     Tree::leaf(Text::new(Ink::Label, "plan ").then(text))
+}
+
+/// The drafts that were put aside, each with the scores of its evidence.
+fn refinement(rounds: &[RefinementRound]) -> Option<Tree> {
+    let below = rounds.iter().map(|round| {
+        let ids = |ids: &[EvidenceId]| {
+            let ids: Vec<&str> = ids.iter().map(|id| id.0.as_str()).collect();
+            if ids.is_empty() { "nothing".to_owned() } else { ids.join(", ") }
+        };
+        let (dropped, added) = (ids(&round.dropped), ids(&round.added));
+        let text = Text::new(Ink::Careful, format!("draft {} put aside", round.round))
+            .and(Ink::Plain, quoted(&round.text))
+            .and(Ink::Quiet, format!(": {dropped} out, {added} in"));
+        Tree::leaf(text).with(round.evidence.iter().map(|evidence| {
+            let relevance = evidence.relevance.map_or(1.0, Score::get);
+            let (consistency, score) = (evidence.consistency.get(), evidence.score.get());
+            let product =
+                format!(" {score:.2} = relevance {relevance:.2} × consistency {consistency:.2}");
+            Tree::leaf(Text::new(Ink::Plain, &*evidence.id.0).and(Ink::Quiet, product))
+        }))
+    });
+    let head = Text::new(Ink::Label, "refinement ")
+        .and(Ink::Plain, format!("{} made anew", times(rounds.len())));
+    (!rounds.is_empty()).then(|| Tree::leaf(head).with(below))
+}
+
+fn times(times: usize) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
 fn answer(response: &Response) -> Tree {

@@ -11,7 +11,7 @@ use turnstream_schemas::{FaultKind, Stage};
 
 /// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
 /// that a model prepares recall for.
-pub(super) const DECIDING: [Stage; 15] = [
+pub(super) const DECIDING: [Stage; 17] = [
     Stage::History,
     Stage::Gate,
     Stage::Embedding,
@@ -27,6 +27,8 @@ pub(super) const DECIDING: [Stage; 15] = [
     Stage::FactSelection,
     Stage::Integration,
     Stage::Generation,
+    Stage::Consistency,
+    Stage::SelfRefinement,
 ];
 
 /// From a rule's tenth of a millisecond to a model's two minutes.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 26] = [
+const DOCUMENTS: [&str; 27] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -23,6 +23,7 @@ const DOCUMENTS: [&str; 26] = [
     "docs/linking.md",
     "docs/models.md",
     "docs/personas.md",
+    "docs/refinement.md",
     "docs/sources.md",
     "docs/unified-model.md",
     "docs/gate-table.md",

@@ -29,6 +29,7 @@ mod models;
 mod operations;
 mod persona;
 mod prompted;
+mod refinement;
 mod replay;
 mod schemas;
 mod scripted_server;

@@ -102,13 +102,13 @@ fn an_ablation_differs_in_what_it_goes_without() {
 
 /// A run of a log through a method, its model being a scripted one: the responses, and what the
 /// replay counted.
-struct Run {
-    responses: Vec<Value>,
+pub(crate) struct Run {
+    pub(crate) responses: Vec<Value>,
     counts: Value,
-    text: String,
+    pub(crate) text: String,
 }
 
-fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) -> Run {
+pub(crate) fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) -> Run {
     let out = folder.join("out.jsonl");
     let _ = std::fs::remove_file(&out);
     let output = turnstream(&["replay", "--json", "--config"])

@@ -129,6 +129,11 @@ fn scripted(schema: &Value, prompt: &str) -> String {
             "sources" => json!(["graph"]),
             "implicit" => json!(["rest"]),
             "extended" => json!(["food", "home"]),
+            // Others in each round of self-refinement.
+            "consistency" => {
+                let hash = crc32fast::hash(prompt.as_bytes()) as usize;
+                json!((0..facts).map(|at| (hash >> at) % 11).collect::<Vec<_>>())
+            }
             "selected" => json!((1..=facts.min(5)).collect::<Vec<_>>()),
             _ => json!("The user wants to know more."),
         };

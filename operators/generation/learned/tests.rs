@@ -1,7 +1,7 @@
 use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
 
 use super::*;
-use crate::flow::Failed;
+use crate::flow::{Failed, Refinement};
 use crate::form::Form;
 use crate::model::Generated;
 use crate::model::unified::Said;
@@ -42,7 +42,8 @@ fn drafted(
     let graph = graph("");
     let turn = gated(context(&[&format!("u: {text}")]), &graph);
     let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
-    let grounded = Grounded { turn, demand, plan, evidence, history };
+    let refinement = Refinement::default();
+    let grounded = Grounded { turn, demand, plan, evidence, history, refinement };
     let drafts: Vec<Wording> = (0_u8..)
         .zip(drafts)
         .map(|(at, said)| Wording {

@@ -251,13 +251,15 @@ fn short(stage: Stage) -> &'static str {
         Stage::DocumentRetrieval => "documents",
         Stage::TableRetrieval => "tables",
         Stage::FactSelection => "selection",
+        Stage::SelfRefinement => "refinement",
         Stage::Ingest
         | Stage::History
         | Stage::Gate
         | Stage::Embedding
         | Stage::Relevance
         | Stage::Integration
-        | Stage::Generation => stage.name(),
+        | Stage::Generation
+        | Stage::Consistency => stage.name(),
     }
 }
 

@@ -303,6 +303,7 @@ impl Asking<'_> {
             origin: Some(Origin {
                 input: self.input.clone(),
                 step: Step::Answer,
+                round: 0,
                 prompt: format!("{}-{:08x}", prompt.hash, crc32fast::hash(question.as_bytes())),
             }),
             prompt: question,

@@ -123,6 +123,29 @@ fn a_sentence_of_a_persona_is_shown_with_whom_it_describes() {
 }
 
 #[test]
+fn drafts_that_were_put_aside_are_shown_with_their_scores() {
+    let mut response = response();
+    let round = json!({
+        "round": 1, "text": "Bread is food.",
+        "evidence": [
+            { "id": "docs/1", "relevance": 0.5, "consistency": 0.5, "score": 0.25 },
+            { "id": "docs/2", "consistency": 0.75, "score": 0.75 }
+        ],
+        "dropped": ["docs/1"], "added": []
+    });
+    response.refinement.push(serde_json::from_value(round).expect("a round"));
+    let shown = tree(&response, &Shown::default()).render(1000, false);
+    for line in [
+        "refinement once made anew",
+        "draft 1 put aside \"Bread is food.\": docs/1 out, nothing in",
+        "docs/1 0.25 = relevance 0.50 × consistency 0.50",
+        "docs/2 0.75 = relevance 1.00 × consistency 0.75",
+    ] {
+        assert!(shown.contains(line), "{line} in\n{shown}");
+    }
+}
+
+#[test]
 fn a_narrow_page_has_the_same_words() {
     let words = |width| {
         let shown = tree(&response(), &Shown::default()).render(width, false);

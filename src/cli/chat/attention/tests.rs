@@ -58,7 +58,12 @@ fn request(offset: i64, prompt: &str) -> GenerateRequest {
         schema: None,
         seed: 0,
         listener: Some(Listener(Arc::new(|_| unreachable!("somebody else reads along")))),
-        origin: Some(Origin { input: input(offset), step: Step::Answer, prompt: "abc".to_owned() }),
+        origin: Some(Origin {
+            input: input(offset),
+            step: Step::Answer,
+            round: 0,
+            prompt: "abc".to_owned(),
+        }),
     }
 }
 

@@ -1,0 +1,147 @@
+//! Consistency by words: how much of the evidence the response says, and whether it contradicts it.
+//!
+//! A piece of evidence is read in parts: sentences of a text, columns of a row beside what the row is about.
+//! Its score is the share of the terms of one part that stand in the response, of the part that most of them
+//! stand for. It is 0 where the two contradict each other: a clause of the response has at least half of the terms of
+//! a clause of that part, and denies what that holds (or the other way round), or has other numbers.
+//!
+//! What this cannot see, it does not claim: the same thing in other words counts as left out, and a contradiction
+//! without a denial or a number as agreement.
+
+use std::collections::BTreeSet;
+
+use turnstream_schemas::{Evidence, TableRow};
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::generation::faithful;
+use crate::terms::terms;
+
+/// Where a clause of a sentence ends.
+const CLAUSE_ENDS: [char; 8] = [',', ';', '，', '；', '、', '!', '?', '。'];
+
+/// What denies in Chinese.
+const CHINESE_DENIALS: [char; 4] = ['不', '没', '无', '未'];
+
+/// Words that begin like a denial, and are none.
+const NO_DENIALS: [&str; 8] = ["不错", "不过", "不仅", "不但", "不少", "不同", "无论", "不管"];
+
+/// A response, as evidence is held against it.
+#[derive(Clone, Debug)]
+pub struct Words {
+    terms: BTreeSet<String>,
+    clauses: Vec<Clause>,
+}
+
+/// A part of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Clause {
+    /// Its terms, numbers aside.
+    terms: BTreeSet<String>,
+    /// Its runs of digits.
+    numbers: BTreeSet<String>,
+    denies: bool,
+}
+
+impl Words {
+    /// The words of a response.
+    pub fn of(response: &str) -> Self {
+        let clauses = response.unicode_sentences().flat_map(clauses).collect();
+        Self { terms: terms(response).into_iter().collect(), clauses }
+    }
+
+    /// How well the response agrees with a piece of evidence, 0..=1.
+    pub fn consistency(&self, evidence: &Evidence) -> f64 {
+        let parts = parts(evidence).into_iter().map(|part| {
+            let terms: BTreeSet<String> = terms(&part.text).into_iter().collect();
+            let said = terms.intersection(&self.terms).count();
+            (said, said as f64 / terms.len().max(1) as f64, part)
+        });
+        // Of equals the first.
+        let best = parts.reduce(|best, next| {
+            let is_better = next.0.cmp(&best.0).then(next.1.total_cmp(&best.1)).is_gt();
+            if is_better { next } else { best }
+        });
+        match best {
+            Some((_, share, part)) if !self.contradicts(&part) => share,
+            _ => 0.0,
+        }
+    }
+
+    /// Whether what the response says of a part of the evidence contradicts it.
+    fn contradicts(&self, part: &Part) -> bool {
+        let clauses = clauses(&part.text)
+            .map(|clause| Clause { denies: part.denies.unwrap_or(clause.denies), ..clause });
+        clauses.into_iter().any(|clause| {
+            let about = |said: &&Clause| {
+                let shared = clause.terms.intersection(&said.terms).count();
+                shared > 0 && 2 * shared >= clause.terms.len()
+            };
+            let mut said = self.clauses.iter().filter(about).peekable();
+            said.peek().is_some() && said.all(|said| said.is_at_odds_with(&clause))
+        })
+    }
+}
+
+impl Clause {
+    fn is_at_odds_with(&self, other: &Self) -> bool {
+        let both_count = !self.numbers.is_empty() && !other.numbers.is_empty();
+        self.denies != other.denies || (both_count && self.numbers.is_disjoint(&other.numbers))
+    }
+}
+
+/// A part of a piece of evidence.
+struct Part {
+    text: String,
+    /// Whether it denies something, where its words do not say.
+    denies: Option<bool>,
+}
+
+fn parts(evidence: &Evidence) -> Vec<Part> {
+    if let Some(row) = &evidence.row {
+        return columns(row);
+    }
+    let denies = evidence.fact.as_ref().map(|fact| fact.negated);
+    let sentences = evidence.text.unicode_sentences();
+    sentences.map(|text| Part { text: text.to_owned(), denies }).collect()
+}
+
+/// Each column of a row with what the row is about, which its first column names.
+fn columns(row: &TableRow) -> Vec<Part> {
+    let Some((subject, others)) = row.columns.split_first() else { return Vec::new() };
+    let part = |(name, value): (&str, &str)| {
+        let about = &subject.value;
+        match value {
+            "yes" | "no" => Part { text: format!("{about} {name}"), denies: Some(value == "no") },
+            value => Part { text: format!("{about} {name} {value}"), denies: None },
+        }
+    };
+    others.iter().map(|column| part((&column.name, &column.value))).collect()
+}
+
+/// The clauses of a sentence that have a term.
+fn clauses(sentence: &str) -> impl Iterator<Item = Clause> {
+    let clause = |text: &str| Clause {
+        terms: terms(text).into_iter().filter(|term| !is_number(term)).collect(),
+        numbers: numbers(text),
+        denies: denies(text),
+    };
+    let clauses: Vec<Clause> = sentence.split(CLAUSE_ENDS).map(clause).collect();
+    clauses.into_iter().filter(|clause| !clause.terms.is_empty())
+}
+
+fn is_number(term: &str) -> bool {
+    term.chars().all(|c| !c.is_alphabetic())
+}
+
+fn numbers(text: &str) -> BTreeSet<String> {
+    let runs = text.split(|c: char| !c.is_ascii_digit());
+    runs.filter(|run| !run.is_empty()).map(str::to_owned).collect()
+}
+
+fn denies(text: &str) -> bool {
+    let plain = NO_DENIALS.iter().fold(text.to_owned(), |text, word| text.replace(word, ""));
+    plain.contains(CHINESE_DENIALS) || faithful::denies(&plain)
+}
+
+#[cfg(test)]
+mod tests;

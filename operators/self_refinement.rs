@@ -1,0 +1,298 @@
+//! Self-refinement: the response made anew from better evidence. (UniMS-RAG, algorithm 1.)
+//!
+//! ```text
+//!  scored drafts ──▶ refine ──▶ done
+//!        ▲             │
+//!        │             └─▶ integration ─▶ generation ─▶ consistency ─┐
+//!        └────────────────────────── feedback ───────────────────────┘
+//! ```
+//!
+//! The score of a piece of selected evidence is its relevance × its consistency with the draft. The α lowest
+//! (`replaced`) are dropped; in the place of each comes the next evidence of the same source that no draft was
+//! made from, of what retrieval found and fact selection kept in the record. The response is made anew by the
+//! stages that made it, and so on for at most `steps` rounds. As in the algorithm the last draft is the response:
+//! the drafts' scores are of different evidence, and so never compared.
+//!
+//! Key: none. State: none; the rounds stand in the turn, and go into its response. A round ends it where
+//! nothing is to be dropped: every score is good enough, or the last piece of evidence would go. Never for the
+//! NULL plan, nor where generation or consistency failed. A round whose generation fails is taken
+//! back: the draft before it stands, and the response names the stage under `degraded`. No round asks a model
+//! again what it was asked in another one: what it is asked about has changed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::generic::operator::empty;
+use timely::dataflow::operators::vec::{Branch, Map};
+use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_schemas::{Evidence, EvidenceId, RefinementRound, Score, ScoredEvidence, Stage};
+
+use crate::consistency::{ConsistencyConfig, consistency};
+use crate::flow::{Before, Drafted, Epoch, Failed, Grounded, InFlight, Refinement};
+use crate::form::{Form, Refused, check_bound, check_fraction};
+use crate::generation::{GenerationConfig, generation};
+use crate::integration::{IntegrationConfig, integration};
+use crate::resources::Resources;
+use crate::stage::{OnFailure, Work, stage};
+
+const STAGE: Stage = Stage::SelfRefinement;
+
+/// Most rounds that may be configured.
+const MOST_STEPS: u32 = 5;
+
+/// How often and from what responses are made anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SelfRefinementConfig {
+    /// Rounds at most, 0..=5; 0 switches it off. Each asks what generation and consistency ask once more. More
+    /// than 0 needs `consistency.form`.
+    pub steps: u32,
+    /// α: pieces of evidence that a round drops at most, those of the lowest scores; 1..=32.
+    pub replaced: u32,
+    /// The score from which on a piece of evidence is never dropped, 0..=1. 1 drops all that is not perfect,
+    /// as in the paper.
+    pub good_enough: f64,
+    /// What becomes of a turn that the stage fails on; `degrade`: the draft stands as it is.
+    pub on_failure: OnFailure,
+}
+
+impl Default for SelfRefinementConfig {
+    fn default() -> Self {
+        Self { steps: 0, replaced: 1, good_enough: 1.0, on_failure: OnFailure::Degrade }
+    }
+}
+
+impl SelfRefinementConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Refused`] by key.
+    pub fn check(&self) -> Result<(), Refused> {
+        if self.steps > MOST_STEPS {
+            let (key, value) = ("steps", f64::from(self.steps));
+            return Err(Refused::Range {
+                stage: STAGE,
+                key,
+                value,
+                range: "a whole number from 0 to 5",
+            });
+        }
+        check_bound(STAGE, "replaced", self.replaced, 32)?;
+        check_fraction(STAGE, "good_enough", self.good_enough)
+    }
+}
+
+/// The stage, and those that make a response anew.
+#[derive(Clone, Debug, Default)]
+pub struct RefiningConfig {
+    /// How often, and from what.
+    pub self_refinement: SelfRefinementConfig,
+    /// Whether one judge scored the relevance of all evidence ([`relevance`](mod@crate::relevance)).
+    pub is_relevance_judged: bool,
+    /// How evidence and history are weighed.
+    pub integration: IntegrationConfig,
+    /// How the response is worded.
+    pub generation: GenerationConfig,
+    /// How it is held against its evidence.
+    pub consistency: ConsistencyConfig,
+}
+
+/// Self-refinement over a stream of drafts whose evidence was judged: (turns with their response, faults).
+pub fn self_refinement<'scope>(
+    turns: StreamVec<'scope, Epoch, Drafted>,
+    config: RefiningConfig,
+    resources: &Resources,
+) -> (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>) {
+    let scope = turns.scope();
+    let RefiningConfig { self_refinement: refining, is_relevance_judged, .. } = config;
+    let judging = config.consistency;
+    if refining.steps == 0 || judging.form == Form::Off {
+        return (turns, empty(scope));
+    }
+    // A draft is there already: where the next one fails, it stands.
+    let weighing = IntegrationConfig { on_failure: OnFailure::Degrade, ..config.integration };
+    let wording = GenerationConfig { on_failure: OnFailure::Degrade, ..config.generation };
+    let (feedback, again) = scope.feedback::<Vec<Drafted>>(1);
+    let shell = resources.shell(refining.on_failure);
+    let work = Work {
+        work: move |turn: &Drafted| Ok(refine(turn, &refining, is_relevance_judged)),
+        fallback: |_: &Drafted| Decision::Done,
+        join: |turn, decision| decided(turn, decision),
+    };
+    let (decided, faults) = stage(turns.concat(again), STAGE, shell, work);
+    let (done, anew) = decided.branch(|_, turn| turn.grounded.refinement.before.is_some());
+    let anew = anew.map(|turn| turn.grounded);
+    let (weighed, weighing_faults) = integration(anew, weighing, resources);
+    let (drafted, wording_faults) = generation(weighed, wording, resources);
+    let (judged, judging_faults) = consistency(drafted, judging, resources);
+    judged.connect_loop(feedback);
+    (done, scope.concatenate([faults, weighing_faults, wording_faults, judging_faults]))
+}
+
+/// What becomes of a draft.
+#[derive(Clone, Debug, PartialEq)]
+enum Decision {
+    /// It is the response.
+    Done,
+    /// It failed: the one before it is the response.
+    TakenBack,
+    /// It is put aside.
+    Anew(Change),
+}
+
+/// What the next draft is made from instead.
+#[derive(Clone, Debug, PartialEq)]
+struct Change {
+    /// The evidence of this one, in its order.
+    scored: Vec<ScoredEvidence>,
+    /// Places of what is dropped, the lowest score first, each with that of what comes in.
+    dropped: Vec<(usize, Option<usize>)>,
+}
+
+/// Decides about a draft. (Algorithm 1, lines 6–14.)
+fn refine(turn: &Drafted, config: &SelfRefinementConfig, is_relevance_judged: bool) -> Decision {
+    let grounded = &turn.grounded;
+    let progress = &grounded.turn.progress;
+    if progress.degraded.contains(&Stage::Generation) {
+        let is_anew = grounded.refinement.before.is_some();
+        return if is_anew { Decision::TakenBack } else { Decision::Done };
+    }
+    if grounded.plan.0.is_empty() || turn.round() >= config.steps {
+        return Decision::Done;
+    }
+    let judged = is_relevance_judged && !progress.degraded.contains(&Stage::Relevance);
+    let scored = scored(&grounded.evidence, judged);
+    let dropped = dropped(grounded, &scored, config);
+    if dropped.is_empty() {
+        return Decision::Done;
+    }
+    let scored = scored.into_iter().map(|(_, scored)| scored).collect();
+    Decision::Anew(Change { scored, dropped })
+}
+
+/// The selected pieces that were held against the draft, each with its place.
+fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, ScoredEvidence)> {
+    let selected = evidence.iter().enumerate().filter(|(_, evidence)| evidence.selected);
+    let scored = selected.filter_map(|(place, evidence)| {
+        let consistency = evidence.consistency?;
+        // Scores that sources gave on scales of their own say nothing beside each other.
+        let relevance = is_relevance_judged.then_some(evidence.relevance);
+        let score = Score::new(relevance.map_or(1.0, Score::get) * consistency.get());
+        Some((place, ScoredEvidence { id: evidence.id.clone(), relevance, consistency, score }))
+    });
+    scored.collect()
+}
+
+/// What is dropped, each with what comes in its place.
+fn dropped(
+    grounded: &Grounded,
+    scored: &[(usize, ScoredEvidence)],
+    config: &SelfRefinementConfig,
+) -> Vec<(usize, Option<usize>)> {
+    let mut worst: Vec<(usize, f64)> =
+        scored.iter().map(|(place, scored)| (*place, scored.score.get())).collect();
+    worst.retain(|(_, score)| *score < config.good_enough);
+    // Of equals the later one.
+    worst.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+    worst.truncate(config.replaced as usize);
+    let mut taken = Vec::new();
+    let mut dropped: Vec<(usize, Option<usize>)> = Vec::new();
+    for (place, _) in worst {
+        let next = next_unseen(grounded, place, &taken);
+        taken.extend(next);
+        dropped.push((place, next));
+    }
+    let selected = grounded.evidence.iter().filter(|evidence| evidence.selected).count();
+    if taken.is_empty() && dropped.len() == selected {
+        // Some evidence stays: the best of it.
+        dropped.pop();
+    }
+    dropped
+}
+
+/// The place of the next evidence of the same source that no draft was made from, and that is not taken.
+fn next_unseen(grounded: &Grounded, dropped: usize, taken: &[usize]) -> Option<usize> {
+    let (evidence, rounds) = (&grounded.evidence, &grounded.refinement.rounds);
+    let was_there = |id: &EvidenceId| {
+        let was_in = |round: &RefinementRound| round.evidence.iter().any(|it| it.id == *id);
+        rounds.iter().any(|round| was_in(round) || round.added.contains(id))
+    };
+    let gone = &evidence[dropped];
+    let mut others = evidence.iter().enumerate();
+    let next = others.find(|(place, other)| {
+        !other.selected
+            && is_of_the_same_source(other, gone)
+            && !was_there(&other.id)
+            && !taken.contains(place)
+    });
+    next.map(|(place, _)| place)
+}
+
+/// Facts bear the name of the collection that they are from; their source is the graph.
+fn is_of_the_same_source(one: &Evidence, other: &Evidence) -> bool {
+    match (&one.fact, &other.fact) {
+        (Some(_), Some(_)) => true,
+        (None, None) => one.source == other.source,
+        _ => false,
+    }
+}
+
+/// The turn as it goes on.
+fn decided(mut turn: Drafted, decision: Decision) -> Drafted {
+    let before = turn.grounded.refinement.before.take();
+    match (decision, before) {
+        (Decision::Anew(change), _) => changed(turn, change),
+        (Decision::TakenBack, Some(before)) => taken_back(turn, *before),
+        (Decision::TakenBack | Decision::Done, _) => turn,
+    }
+}
+
+/// The turn with the draft before, as if the last round had not been.
+fn taken_back(mut turn: Drafted, before: Before) -> Drafted {
+    let Before { draft, evidence, history, thought } = before;
+    let grounded = &mut turn.grounded;
+    grounded.refinement.rounds.pop();
+    grounded.demand.thoughts.generation = thought;
+    (grounded.evidence, grounded.history) = (evidence, history);
+    let degraded = &mut turn.grounded.turn.progress.degraded;
+    degraded.retain(|stage| *stage != Stage::Generation);
+    degraded.push(STAGE);
+    Drafted { draft, ..turn }
+}
+
+/// The turn with other evidence, its draft put aside.
+fn changed(turn: Drafted, change: Change) -> Drafted {
+    let Drafted { mut grounded, draft } = turn;
+    let Refinement { mut rounds, .. } = std::mem::take(&mut grounded.refinement);
+    let id = |place: usize| grounded.evidence[place].id.clone();
+    rounds.push(RefinementRound {
+        round: u32::try_from(rounds.len() + 1).unwrap_or(u32::MAX),
+        text: draft.text.clone(),
+        evidence: change.scored,
+        dropped: change.dropped.iter().map(|(place, _)| id(*place)).collect(),
+        added: change.dropped.iter().filter_map(|(_, next)| next.map(id)).collect(),
+    });
+    let before = Before {
+        draft: draft.clone(),
+        evidence: grounded.evidence.clone(),
+        history: std::mem::take(&mut grounded.history),
+        thought: std::mem::take(&mut grounded.demand.thoughts.generation),
+    };
+    for (place, next) in change.dropped {
+        grounded.evidence[place].selected = false;
+        if let Some(next) = next {
+            grounded.evidence[next].selected = true;
+            grounded.evidence.swap(place, next);
+        }
+    }
+    // Selected evidence stands first; what was found out of it holds for the draft that is put aside.
+    grounded.evidence.sort_by_key(|evidence| !evidence.selected);
+    for evidence in &mut grounded.evidence {
+        (evidence.consistency, evidence.attention) = (None, None);
+    }
+    grounded.refinement = Refinement { rounds, before: Some(Box::new(before)) };
+    Drafted { grounded, draft }
+}
+
+#[cfg(test)]
+mod tests;

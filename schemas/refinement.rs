@@ -1,0 +1,36 @@
+//! What self-refinement did to a response: each round that it was made anew from other evidence
+//! (UniMS-RAG, algorithm 1).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{EvidenceId, Score};
+
+/// How good a piece of evidence is for a draft.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoredEvidence {
+    /// The piece.
+    pub id: EvidenceId,
+    /// Its relevance to the dialogue, 0..=1; absent where no judge scored it, and 1 in `score` then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relevance: Option<Score>,
+    /// Its consistency with the draft, 0..=1.
+    pub consistency: Score,
+    /// Relevance × consistency, 0..=1.
+    pub score: Score,
+}
+
+/// A round: a draft that was put aside, and what the next one was made from instead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RefinementRound {
+    /// Its number, from 1.
+    pub round: u32,
+    /// The draft that was put aside.
+    pub text: String,
+    /// The evidence that the draft was made from, in its order.
+    pub evidence: Vec<ScoredEvidence>,
+    /// What was taken out, the lowest score first.
+    pub dropped: Vec<EvidenceId>,
+    /// What came in, in the order of what it came in for.
+    pub added: Vec<EvidenceId>,
+}

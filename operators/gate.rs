@@ -38,15 +38,15 @@ pub use by_source::Judges;
 pub use features::Features;
 pub use learned::LearnedGateConfig;
 
-use learned::{Reads, used};
+use learned::{LearnedGate, Reads, used};
 
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
     /// How the decision is made: `lexical` by rules; `learned` by a trained encoder, and by rules in
-    /// languages that it was not trained on; `by_source` by the encoder where documents or tables
-    /// can be asked, by rules where a graph or a persona can, and where both can, by whichever is
+    /// languages that it was not trained on; `by_source` by the encoder where the turn calls for documents
+    /// or tables, by rules where it calls for a graph or a persona, and where for both, by whichever is
     /// surer that there is a need; `prompted`; and to compare, `always`, `never` and `random`.
     pub form: Form,
     /// The trained encoder of the learned form.
@@ -172,8 +172,7 @@ pub fn gate<'scope>(
         return prompted::gate(turns, config, asking, knowledge);
     }
     let shell = resources.shell(config.on_failure);
-    let judges = Judges::new(&config, &resources.sources);
-    let model = resources.gate.clone().filter(|_| judges.asks_encoder());
+    let (model, sources) = (resources.gate.clone(), Arc::clone(&resources.sources));
     let (falls, fallen) = (knowledge.clone(), config.clone());
     let work = Work {
         work: move |turn: &Gated| {
@@ -183,15 +182,17 @@ pub fn gate<'scope>(
             if config.after_retrieval || config.after_draft {
                 return Ok(((mentions, missing, whatever_the_turn(true)), None));
             }
-            let (decision, by) =
-                match model.as_deref().filter(|model| learned::reads(*model, context)) {
-                    Some(model) => {
-                        let scores = learned::score(model, context, Reads::default())?;
-                        let by_rules = || decide(context, &mentions, &config);
-                        (judges.decide(scores, by_rules, config.threshold), Some(used(model)))
-                    }
-                    None => (decide(context, &mentions, &config), None),
-                };
+            let judges = Judges::of_turn(&config, turn, &sources);
+            let is_asked =
+                |model: &&dyn LearnedGate| judges.asks_encoder() && learned::reads(*model, context);
+            let by_rules = || decide(context, &mentions, &config);
+            let (decision, by) = match model.as_deref().filter(is_asked) {
+                Some(model) => {
+                    let scores = learned::score(model, context, Reads::default())?;
+                    (judges.decide(scores, by_rules, config.threshold), Some(used(model)))
+                }
+                None => (by_rules(), None),
+            };
             Ok(((mentions, missing, decision), by))
         },
         fallback: move |turn: &Gated| {

@@ -126,7 +126,7 @@ fn learned<'scope>(
 }
 
 /// The kinds of the sources that could answer and that the rules call for, each once.
-fn kinds(turn: &Gated, sources: &Sources) -> Vec<SourceKind> {
+pub(crate) fn kinds(turn: &Gated, sources: &Sources) -> Vec<SourceKind> {
     let called = called_for(turn, sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
     let mut kinds: Vec<SourceKind> = called.map(|source| source.config.kind).collect();

@@ -2,7 +2,7 @@
 //!
 //! A definition of need belongs to a kind of knowledge. The encoder was trained on those of
 //! documents and of rows; no data set that it may learn from labels the need of common
-//! knowledge, which the rules were made for. So each source that can be asked brings its judge, and
+//! knowledge, which the rules were made for. So each source that a turn calls for brings its judge, and
 //! the gate opens where any of them sees a need.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,9 @@ use turnstream_schemas::{GateDecision, Score};
 
 use super::GateConfig;
 use super::learned::GateScores;
+use crate::flow::Gated;
 use crate::form::Form;
+use crate::source_planning;
 use crate::sources::{SourceKind, Sources};
 
 /// What a decision calls the score that rules gave, among those of the encoder's definitions.
@@ -29,18 +31,27 @@ pub struct Judges {
 impl Judges {
     /// Those of a form, for the sources that can be asked.
     pub fn new(config: &GateConfig, sources: &Sources) -> Self {
+        Self::of_kinds(config, sources.iter().map(|source| source.config.kind))
+    }
+
+    /// Those that a turn calls for: a source without cues is called for by every turn.
+    pub(super) fn of_turn(config: &GateConfig, turn: &Gated, sources: &Sources) -> Self {
+        Self::of_kinds(config, source_planning::kinds(turn, sources))
+    }
+
+    fn of_kinds(config: &GateConfig, kinds: impl IntoIterator<Item = SourceKind>) -> Self {
         let given = config.learned.definitions.clone();
         match config.form {
             Form::Learned => Self { encoder: true, rules: false, definitions: given },
-            Form::BySource => Self::by_source(given, sources),
+            Form::BySource => Self::by_source(given, kinds),
             _ => Self { encoder: false, rules: true, definitions: Vec::new() },
         }
     }
 
-    fn by_source(given: Vec<String>, sources: &Sources) -> Self {
+    fn by_source(given: Vec<String>, kinds: impl IntoIterator<Item = SourceKind>) -> Self {
         let (mut rules, mut of_kinds) = (false, Vec::new());
-        for source in sources.iter() {
-            match definition(source.config.kind) {
+        for kind in kinds {
+            match definition(kind) {
                 Some(name) if of_kinds.iter().all(|known| known != name) => {
                     of_kinds.push(name.to_owned());
                 }

@@ -266,13 +266,13 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
         // The rules and the model, the rules alone, the model alone, neither.
         &["u: Where can I get coffee around here today please?"],
         &["u: Where is coffee?"],
-        &["u: oh well thank you very much and bye bye"],
+        &["u: oh well thank you very much for the lamp"],
         &["u: Thanks!"],
     ];
-    let opened = |kinds: &[SourceKind]| {
+    let opened = |sources: Sources| {
         let graph = graph(FACTS);
         let contexts: Vec<_> = turns.iter().map(|lines| Arc::new(context(lines))).collect();
-        let (config, sources) = (config.clone(), Arc::new(sources_of(kinds)));
+        let (config, sources) = (config.clone(), Arc::new(sources));
         let (passed, _) = run_dataflow(contexts, move |turns| {
             let sources = Arc::clone(&sources);
             gate(turns, config.clone(), &Resources { sources, ..with_gate(&graph, false) })
@@ -281,10 +281,26 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
     };
     let decisions =
         |passed: &[Gated]| -> Vec<bool> { passed.iter().map(|turn| turn.gate.retrieve).collect() };
-    assert_eq!(decisions(&opened(&[SourceKind::Documents])), [true, false, true, false]);
-    assert_eq!(decisions(&opened(&[SourceKind::Graph])), [true, true, false, false]);
-    let both = opened(&[SourceKind::Graph, SourceKind::Documents]);
+    assert_eq!(
+        decisions(&opened(sources_of(&[SourceKind::Documents]))),
+        [true, false, true, false]
+    );
+    assert_eq!(decisions(&opened(sources_of(&[SourceKind::Graph]))), [true, true, false, false]);
+    let both = opened(sources_of(&[SourceKind::Graph, SourceKind::Documents]));
     assert_eq!(decisions(&both), [true, true, true, false]);
+    // Where a source has cues, it is judged for turns that call for it.
+    let table = |cue: &str| {
+        let file = Some("rows.jsonl".into());
+        let cues = vec![cue.to_owned()];
+        let table = SourceConfig { file, cues, ..SourceConfig::of(SourceKind::Table) };
+        let graph = SourceConfig::of(SourceKind::Graph);
+        let both = [("graph".to_owned(), graph), ("rows".to_owned(), table)];
+        Sources::new(&both.into()).expect("sources")
+    };
+    assert_eq!(decisions(&opened(table("lamp"))), [true, true, true, false]);
+    let others = opened(table("tea"));
+    assert_eq!(decisions(&others), [true, true, false, false]);
+    assert!(others.iter().all(|turn| turn.progress.models.is_empty()), "nobody asked the model");
     // The decision has both scores, and what the rules made theirs of.
     let GateDecision { features, score, .. } = &both[1].gate;
     assert_eq!((features["words"].get(), features["rules"]), (0.3, *score));

@@ -5,10 +5,12 @@
 //! what is shown is what was then committed to the log's other topics.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_operators::sources::{SourceConfig, SourceKind};
 use turnstream_schemas::Outcome;
 
 use super::served::Served;
@@ -33,11 +35,16 @@ use script::Conversation;
 /// Partitions of every topic: two, so that conversations lie on different ones.
 const PARTITIONS: i32 = 2;
 
+/// The rows that the conversation `hotel` asks for.
+const ROOMS: &str = include_str!("demo/rooms.jsonl");
+/// What calls for them.
+const CUES: [&str; 7] = ["room", "suite", "bed", "balcony", "check-in", "price", "view"];
+
 /// Watch conversations go through the whole engine: per turn the gate's decision, what is asked
-/// of the graph, the facts chosen, the history used and evicted, and the response.
+/// of the graph and of a table, the facts chosen, the history used and evicted, and the response.
 ///
-/// Needs no configuration, no network and no model: the log is embedded, and the facts are those
-/// of the pack that the program carries.
+/// Needs no configuration and no network: the log is embedded, and the facts and the gate are those that
+/// the program carries.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,9 +89,19 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The defaults, but for a memory so short that the demo can show how it forgets.
-fn config() -> Config {
+/// The defaults, but for a table beside the graph, and a memory so short that the demo can show how it
+/// forgets.
+fn config(rooms: &Path) -> Config {
     let mut config = Config::default();
+    let cues = CUES.map(str::to_owned).to_vec();
+    let table =
+        SourceConfig { file: Some(rooms.to_owned()), cues, ..SourceConfig::of(SourceKind::Table) };
+    config.sources = [
+        ("graph".to_owned(), SourceConfig::of(SourceKind::Graph)),
+        ("persona".to_owned(), SourceConfig::of(SourceKind::UserPersona)),
+        ("rooms".to_owned(), table),
+    ]
+    .into();
     config.history.max_entries = 6;
     config.history.window_utterances = 6;
     config.history.half_life_seconds = 30 * 60;
@@ -96,7 +113,10 @@ fn config() -> Config {
 
 /// An engine on an empty log.
 fn served() -> anyhow::Result<Served> {
-    let config = config();
+    // Rows are read from a file, as those of anybody else.
+    let mut rooms = tempfile::NamedTempFile::new()?;
+    rooms.write_all(ROOMS.as_bytes())?;
+    let config = config(rooms.path());
     let parts = Parts::new(config)?.with_sources()?;
     let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
     let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use turnstream_schemas::{RecalledVia, Response, Turn};
+use turnstream_schemas::{RecalledVia, Response, Stage, Turn};
 
 use crate::{invariants, turnstream};
 
@@ -50,6 +50,7 @@ fn turns() -> Vec<Turn> {
         include_str!("../../src/cli/demo/conversations/parcel.jsonl"),
         include_str!("../../src/cli/demo/conversations/chatty.jsonl"),
         include_str!("../../src/cli/demo/conversations/returning.jsonl"),
+        include_str!("../../src/cli/demo/conversations/hotel.jsonl"),
     ];
     let turns = files.iter().flat_map(|file| file.lines());
     let turns = turns.filter_map(|line| serde_json::from_str::<Turn>(line).ok());
@@ -59,7 +60,7 @@ fn turns() -> Vec<Turn> {
 #[test]
 fn every_input_ends_once_and_every_kind_of_end_occurs() {
     let counts = &WHOLE.counts;
-    let lines: usize = 16 + 13 + 14;
+    let lines: usize = 16 + 13 + 14 + 8;
     assert_eq!(invariants::counts_are_conserved(counts), lines as u64);
     assert_eq!(counts["responses"], WHOLE.responses.len());
     assert_eq!(counts["dead_letters_by_stage"]["ingest"], 1, "{counts}");
@@ -97,6 +98,31 @@ fn a_gate_that_says_no_asks_nothing() {
     }
     for question in ["c3", "c9", "c10", "c11", "r2", "r6", "p7"] {
         assert!(!skipped(question), "{question} asks for knowledge");
+    }
+}
+
+#[test]
+fn rows_are_asked_for_and_said_where_the_words_call_for_them() {
+    let hotel = WHOLE.of("hotel");
+    let turn = |id: &str| {
+        let found = hotel.iter().find(|response| response.turn_id.as_str() == id);
+        *found.unwrap_or_else(|| panic!("{id} was not answered"))
+    };
+    for (id, value) in [("h2", "$120"), ("h3", "the old town"), ("h5", "4:00 pm")] {
+        let response = turn(id);
+        assert!(response.text.contains(value), "{id}: {}", response.text);
+        assert!(response.evidence[0].row.is_some(), "{id}");
+        // The gate that ships is asked for the table, the rules for the graph.
+        assert_eq!(response.models[&Stage::Gate].name, "gate-en", "{id}");
+        assert!(response.gate.features.contains_key("sgd"), "{id}");
+        assert!(response.gate.features.contains_key("rules"), "{id}");
+    }
+    // Nobody asks for rooms here.
+    let swim = turn("h7");
+    assert!(swim.gate.retrieve && !swim.gate.features.contains_key("sgd"), "{:?}", swim.gate);
+    assert!(swim.evidence.iter().all(|evidence| evidence.row.is_none()), "{}", swim.text);
+    for small_talk in ["h1", "h8"] {
+        assert!(!turn(small_talk).gate.retrieve, "{small_talk}");
     }
 }
 

@@ -56,6 +56,12 @@ pub(super) fn all() -> Vec<Conversation> {
              evicted before them, though they are newer.",
             include_str!("conversations/returning.jsonl"),
         ),
+        conversation(
+            "hotel",
+            "A guest asks about rooms. See the trained gate ask for the hotel's table beside the rules for the \
+             graph, the table asked where the words call for it, and its rows said.",
+            include_str!("conversations/hotel.jsonl"),
+        ),
     ]
 }
 

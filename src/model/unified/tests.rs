@@ -179,11 +179,15 @@ fn a_response_has_words_and_values_of_its_evidence() {
 fn drafts_are_drawn_behind_the_most_probable_one_and_the_same_again() {
     let model = model();
     let mut asked = response(vec![(lamp(), 10)], 12);
-    let drafts =
-        |asked: &UnifiedRequest| match model.run(&[asked.clone()]).expect("answers").0.remove(0) {
-            UnifiedAnswer::Response(drafts) => drafts,
-            other => panic!("{other:?}"),
-        };
+    let drafts = |asked: &UnifiedRequest| match model
+        .run(std::slice::from_ref(asked))
+        .expect("answers")
+        .0
+        .remove(0)
+    {
+        UnifiedAnswer::Response(drafts) => drafts,
+        other => panic!("{other:?}"),
+    };
     let alone = drafts(&asked);
     let Task::Response { drafts: count, .. } = &mut asked.task else { panic!("a response") };
     *count = 5;

@@ -6,6 +6,7 @@ pub mod gate;
 pub mod generation;
 pub mod history;
 pub mod persona;
+pub mod planning;
 pub mod ranking;
 pub mod retrieval;
 pub mod unified;

@@ -16,6 +16,7 @@ mod generation;
 mod histories;
 pub(super) mod history;
 mod persona;
+mod planning;
 mod ranking;
 mod unified;
 
@@ -47,6 +48,7 @@ impl Args {
             EvalCommand::History(args) => args.json,
             EvalCommand::Histories(args) => args.json,
             EvalCommand::Persona(args) => args.json,
+            EvalCommand::Planning(args) => args.json,
             EvalCommand::Unified(args) => args.json,
         }
     }
@@ -79,6 +81,9 @@ pub enum EvalCommand {
     /// Are persona and knowledge found together, and how hard are they to tell?
     #[command(after_help = persona::EXAMPLES)]
     Persona(persona::PersonaArgs),
+    /// Does a planner name the sources that replies used?
+    #[command(after_help = planning::EXAMPLES)]
+    Planning(planning::PlanningArgs),
     /// Does the unified model plan, judge and word as a data set does?
     #[command(after_help = unified::EXAMPLES)]
     Unified(unified::UnifiedArgs),
@@ -217,6 +222,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::History(args) => history::execute(args, out),
         EvalCommand::Histories(args) => histories::execute(args, out),
         EvalCommand::Persona(args) => persona::execute(args, out),
+        EvalCommand::Planning(args) => planning::execute(args, out),
         EvalCommand::Unified(args) => unified::execute(args, out),
     }
 }

@@ -20,11 +20,10 @@ use crate::model::unified::UnifiedModel;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  turnstream eval unified --format sgd --data dev.jsonl.gz --model reader-en.gguf --conversations 200
-  turnstream eval unified --format sgd --data dev.jsonl.gz --model reader-en.gguf \\
-    --train train.jsonl.gz --samples replies.jsonl --json
-  turnstream eval unified --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz \\
-    --model reader-en.gguf
+  turnstream eval unified --format sgd --data dev.jsonl --model m.gguf --conversations 200
+  turnstream eval unified --format sgd --data dev.jsonl --model m.gguf --train train.jsonl
+  turnstream eval unified --format sgd --data dev.jsonl --model m.gguf --samples s.jsonl --json
+  turnstream eval unified --format dstc11 --data dev.jsonl --knowledge k.json --model m.gguf
 
 docs/unified-model.md says how the figures are defined. What is mined from --train is used for this
 measurement alone and is not kept.";

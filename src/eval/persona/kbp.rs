@@ -47,6 +47,6 @@ fn cases(conversation: usize, record: &Record) -> Vec<Case> {
 }
 
 /// Words stand apart in some of the texts; nobody writes Chinese so.
-fn joined(text: &str) -> String {
+pub(in crate::eval) fn joined(text: &str) -> String {
     text.split_whitespace().collect()
 }

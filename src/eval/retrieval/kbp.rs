@@ -60,7 +60,7 @@ pub(in crate::eval) struct Exchange {
     pub(in crate::eval) user: String,
     /// The reply.
     #[serde(rename = "S")]
-    system: String,
+    pub(in crate::eval) system: String,
     /// What the reply used: nothing, sentences, or sentences and knowledge.
     #[serde(rename = "P-K")]
     pub(in crate::eval) used: Vec<Vec<String>>,

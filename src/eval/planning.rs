@@ -1,0 +1,269 @@
+//! Planning on KBP: does a planner name the sources that the reply used? (UniMS-RAG: NULL, PERSONA, or PERSONA
+//! and then DOCUMENTS, which the paper calls Both.)
+//!
+//! Measured per class, since the classes are far from equal: F1 of each, against what the reply is annotated
+//! with. A planner sees the dialogue up to the reply, never the reply.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::path::Path;
+
+use serde::Serialize;
+use turnstream_operators::model::unified::{Exchange, Task, UnifiedAnswer, UnifiedRequest};
+use turnstream_operators::sources::SourceKind;
+
+use super::bootstrap::{Conversations, Mean};
+use super::persona::kbp::joined;
+use super::retrieval::kbp::Record;
+use super::retrieval::{EvalError, records};
+use super::unified::{Ask, Figure, MeasureError};
+
+pub mod classifier;
+
+/// What a reply used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Planned {
+    /// Nothing.
+    Null,
+    /// A sentence of the persona.
+    Persona,
+    /// A sentence of the persona, and what is known behind it.
+    Both,
+}
+
+impl Planned {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Null, Self::Persona, Self::Both];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Persona => "persona",
+            Self::Both => "both",
+        }
+    }
+
+    /// What a plan of kinds asks. Documents depend on the persona, so that they bring it along.
+    fn of(kinds: &[SourceKind]) -> Self {
+        match kinds {
+            [] => Self::Null,
+            kinds if kinds.contains(&SourceKind::Documents) => Self::Both,
+            _ => Self::Persona,
+        }
+    }
+}
+
+/// A user's turn, and what the reply used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The conversation that it is in.
+    pub conversation: usize,
+    /// What was said so far; the last has no response yet.
+    pub dialogue: Vec<Exchange>,
+    /// What the reply used.
+    pub gold: Planned,
+}
+
+impl Case {
+    /// The user's last words.
+    fn last(&self) -> &str {
+        self.dialogue.last().map_or("", |exchange| exchange.user.as_str())
+    }
+}
+
+/// The cases of a split of KBP.
+///
+/// # Errors
+/// The file cannot be read, or has no exchange.
+pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
+    let mut cases = Vec::new();
+    for (conversation, record) in records::<Record>(path)?.into_iter().enumerate() {
+        let mut dialogue: Vec<Exchange> = Vec::new();
+        for exchange in &record.conversation {
+            dialogue.push(Exchange { user: joined(&exchange.user), response: None });
+            let gold = match exchange.used.len() {
+                0 => Planned::Null,
+                1 => Planned::Persona,
+                _ => Planned::Both,
+            };
+            cases.push(Case { conversation, dialogue: dialogue.clone(), gold });
+            if let Some(last) = dialogue.last_mut() {
+                last.response = Some(joined(&exchange.system));
+            }
+        }
+    }
+    if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
+}
+
+/// What the unified model plans for each case, of a persona and the documents behind it.
+///
+/// # Errors
+/// The model fails.
+pub fn by_model(
+    cases: &[Case],
+    ask: &mut Ask<'_>,
+    mut done: impl FnMut(),
+) -> Result<Vec<Planned>, MeasureError> {
+    let plan = |case: &Case| {
+        let kinds = vec![SourceKind::BotPersona, SourceKind::Documents];
+        let request =
+            UnifiedRequest { dialogue: case.dialogue.clone(), task: Task::Plan { kinds } };
+        let answers = ask(&[request]).map_err(MeasureError::Model)?;
+        done();
+        match answers.first() {
+            Some(UnifiedAnswer::Plan { kinds, .. }) => Ok(Planned::of(kinds)),
+            _ => Err(MeasureError::Model("no plan came back".to_owned())),
+        }
+    };
+    cases.iter().map(plan).collect()
+}
+
+/// How well one class is planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OfClass {
+    /// Replies of the class.
+    pub n: usize,
+    /// tp ÷ (tp + fp).
+    pub precision: Figure,
+    /// tp ÷ (tp + fn).
+    pub recall: Figure,
+    /// 2 tp ÷ (2 tp + fp + fn).
+    pub f1: Figure,
+}
+
+/// The figures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Turns.
+    pub n: usize,
+    /// The share that is planned as the reply was made.
+    pub accuracy: Figure,
+    /// By what the reply used.
+    pub classes: BTreeMap<&'static str, OfClass>,
+    /// By what the reply used: how often what was planned.
+    pub confusion: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
+}
+
+/// True and false positives, and misses.
+#[derive(Clone, Copy, Default)]
+struct Counts([u32; 3]);
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+        }
+    }
+}
+
+fn share(part: u32, all: u32) -> Option<f64> {
+    (all > 0).then(|| f64::from(part) / f64::from(all))
+}
+
+/// The figures of plans, each for the case of its place.
+pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
+    let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
+    let pairs: Vec<(Planned, Planned)> =
+        cases.iter().map(|case| case.gold).zip(planned.iter().copied()).collect();
+    let right =
+        pairs.iter().map(|(gold, plan)| Some(Mean::from(f64::from(u8::from(gold == plan)))));
+    let right: Vec<Option<Mean>> = right.collect();
+    let of_class = |class: Planned| {
+        let counts = pairs.iter().map(|(gold, plan)| {
+            let counts = [
+                *gold == class && *plan == class,
+                *gold != class && *plan == class,
+                *gold == class && *plan != class,
+            ];
+            Some(Counts(counts.map(u32::from)))
+        });
+        let counts: Vec<Option<Counts>> = counts.collect();
+        let figure = |of: fn(&Counts) -> Option<f64>| conversations.figure(&counts, of).into();
+        OfClass {
+            n: pairs.iter().filter(|(gold, _)| *gold == class).count(),
+            precision: figure(|Counts([tp, fp, _])| share(*tp, tp + fp)),
+            recall: figure(|Counts([tp, _, missed])| share(*tp, tp + missed)),
+            f1: figure(|Counts([tp, fp, missed])| share(2 * tp, 2 * tp + fp + missed)),
+        }
+    };
+    let mut confusion: BTreeMap<&'static str, BTreeMap<&'static str, usize>> = BTreeMap::new();
+    for (gold, plan) in &pairs {
+        *confusion.entry(gold.name()).or_default().entry(plan.name()).or_default() += 1;
+    }
+    Figures {
+        n: pairs.len(),
+        accuracy: conversations.figure(&right, Mean::value).into(),
+        classes: Planned::ALL.into_iter().map(|class| (class.name(), of_class(class))).collect(),
+        confusion,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(conversation: usize, user: &str, gold: Planned) -> Case {
+        let dialogue = vec![Exchange { user: user.to_owned(), response: None }];
+        Case { conversation, dialogue, gold }
+    }
+
+    #[test]
+    fn figures_are_those_counted_by_hand() {
+        use Planned::{Both, Null, Persona};
+        let gold = [Null, Null, Persona, Both, Both, Both];
+        let cases: Vec<Case> =
+            gold.iter().enumerate().map(|(at, gold)| case(at, "", *gold)).collect();
+        let figures = figures(&cases, &[Null, Both, Both, Both, Both, Persona]);
+        assert_eq!((figures.n, figures.accuracy.value), (6, Some(0.5)));
+        let of = |name: &str| {
+            let OfClass { n, precision, recall, f1 } = figures.classes[name];
+            (n, precision.value, recall.value, f1.value)
+        };
+        assert_eq!(of("null"), (2, Some(1.0), Some(0.5), Some(2.0 / 3.0)));
+        assert_eq!(of("persona"), (1, Some(0.0), Some(0.0), Some(0.0)));
+        assert_eq!(of("both"), (3, Some(0.5), Some(2.0 / 3.0), Some(4.0 / 7.0)));
+        assert_eq!(figures.confusion["null"]["both"], 1);
+        assert!(figures.classes["both"].f1.interval.is_some());
+    }
+
+    #[test]
+    fn what_a_reply_used_is_its_class_and_the_reply_is_not_seen() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dev.jsonl");
+        let line = r#"{"persona": {"B0": "我 喜欢 茶"}, "persona_kg": {"B0": {"K0": "茶 是 饮料"}},
+            "conversation": [{"U": "你 好", "S": "你好 呀", "P-K": []},
+                             {"U": "喝 什么", "S": "茶", "P-K": [["B0"]]},
+                             {"U": "茶 是 什么", "S": "饮料", "P-K": [["B0"], ["B0-K0"]]}]}"#;
+        std::fs::write(&path, line.replace('\n', " ")).expect("written");
+        let cases = read(&path).expect("cases");
+        let gold: Vec<Planned> = cases.iter().map(|case| case.gold).collect();
+        assert_eq!(gold, Planned::ALL);
+        assert_eq!(cases[1].dialogue[0].response.as_deref(), Some("你好呀"));
+        assert_eq!((cases[1].last(), &cases[1].dialogue[1].response), ("喝什么", &None));
+    }
+
+    #[test]
+    fn documents_bring_their_persona_along() {
+        use SourceKind::{BotPersona, Documents};
+        let cases = [
+            case(0, "a", Planned::Null),
+            case(0, "b", Planned::Both),
+            case(1, "c", Planned::Persona),
+        ];
+        let mut ask = |requests: &[UnifiedRequest]| {
+            let kinds = match requests[0].dialogue[0].user.as_str() {
+                "a" => vec![],
+                "b" => vec![Documents],
+                _ => vec![BotPersona],
+            };
+            assert_eq!(requests[0].task, Task::Plan { kinds: vec![BotPersona, Documents] });
+            Ok(vec![UnifiedAnswer::Plan { kinds, probability: 1.0 }])
+        };
+        let planned = by_model(&cases, &mut ask, || ()).expect("plans");
+        assert_eq!(planned, [Planned::Null, Planned::Both, Planned::Persona]);
+        let mut fails = |_: &[UnifiedRequest]| Err("out of order".to_owned());
+        assert!(by_model(&cases, &mut fails, || ()).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! A planner that classifies (as the paper's BERT does): logistic regression over TF-IDF of the last utterance, a
+//! class against the others, the same n-grams as the gate's baseline. Strength of the penalty and weight of
+//! each class are chosen on the training split by three parts of its conversations held out in turn, for the best
+//! mean F1 over the classes. It is kept nowhere.
+
+use super::{Case, Planned};
+use crate::eval::gate::tfidf::STRENGTHS;
+use crate::eval::gate::tfidf::features::{Sparse, Vectoriser};
+use crate::eval::gate::tfidf::logistic::Logistic;
+
+const PARTS: usize = 3;
+/// Weights of NULL and of PERSONA that are tried, beside 1 for both together.
+const WEIGHTS: [f64; 7] = [0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
+
+/// A planner that was trained.
+pub struct Classifier {
+    vectoriser: Vectoriser,
+    models: Vec<Logistic>,
+    /// By class.
+    weights: [f64; 3],
+    /// The inverse strength of the penalty that was chosen.
+    pub strength: f64,
+}
+
+/// How probable each class is, by case.
+type Likely = Vec<[f64; 3]>;
+
+impl Classifier {
+    /// Learns from a training split; `progress` is called after every fit.
+    pub fn train(cases: &[Case], mut progress: impl FnMut()) -> Self {
+        let vectoriser = Vectoriser::fit(cases.iter().map(Case::last));
+        let rows = vectoriser.rows(cases.iter().map(Case::last));
+        let mut best = (f64::NEG_INFINITY, STRENGTHS[0], [1.0; 3]);
+        for (strength, likely) in held_out(cases, &rows, &mut progress) {
+            for null in WEIGHTS {
+                for persona in WEIGHTS {
+                    let weights = [null, persona, 1.0];
+                    let mean = mean_f1(cases, &likely, &weights);
+                    if mean > best.0 {
+                        best = (mean, strength, weights);
+                    }
+                }
+            }
+        }
+        let (_, strength, weights) = best;
+        let all: Vec<usize> = (0..cases.len()).collect();
+        let models = Planned::ALL.map(|class| {
+            let model = Logistic::zero(rows.width()).fit(&rows, &is(cases, class), &all, strength);
+            progress();
+            model
+        });
+        Self { vectoriser, models: models.into(), weights, strength }
+    }
+
+    /// What it plans for each case.
+    pub fn plan(&self, cases: &[Case]) -> Vec<Planned> {
+        let rows = self.vectoriser.rows(cases.iter().map(Case::last));
+        let all: Vec<usize> = (0..cases.len()).collect();
+        let mut likely: Likely = vec![[0.0; 3]; cases.len()];
+        for (class, model) in self.models.iter().enumerate() {
+            for (of, value) in likely.iter_mut().zip(model.likely(&rows, &all)) {
+                of[class] = value;
+            }
+        }
+        likely.iter().map(|likely| chosen(likely, &self.weights)).collect()
+    }
+}
+
+fn is(cases: &[Case], class: Planned) -> Vec<bool> {
+    cases.iter().map(|case| case.gold == class).collect()
+}
+
+/// By strength of the penalty: how probable each class is, by models that did not learn from the case's part.
+fn held_out(cases: &[Case], rows: &Sparse, progress: &mut impl FnMut()) -> Vec<(f64, Likely)> {
+    let mut found: Vec<(f64, Likely)> =
+        STRENGTHS.into_iter().map(|strength| (strength, vec![[0.0; 3]; cases.len()])).collect();
+    for part in 0..PARTS {
+        let (out, learned): (Vec<usize>, Vec<usize>) =
+            (0..cases.len()).partition(|at| cases[*at].conversation % PARTS == part);
+        for (place, class) in Planned::ALL.into_iter().enumerate() {
+            let positive = is(cases, class);
+            // A weaker penalty begins where the stronger one ended.
+            let mut model = Logistic::zero(rows.width());
+            for (strength, likely) in &mut found {
+                model = model.fit(rows, &positive, &learned, *strength);
+                for (at, value) in out.iter().zip(model.likely(rows, &out)) {
+                    likely[*at][place] = value;
+                }
+                progress();
+            }
+        }
+    }
+    found
+}
+
+/// The class of the highest weighted probability, the first of equals.
+fn chosen(likely: &[f64; 3], weights: &[f64; 3]) -> Planned {
+    let weighted = |place: usize| likely[place] * weights[place];
+    let mut best = 0;
+    for place in 1..3 {
+        if weighted(place) > weighted(best) {
+            best = place;
+        }
+    }
+    Planned::ALL[best]
+}
+
+fn mean_f1(cases: &[Case], likely: &Likely, weights: &[f64; 3]) -> f64 {
+    let planned: Vec<Planned> = likely.iter().map(|likely| chosen(likely, weights)).collect();
+    let f1 = |class: Planned| {
+        let pairs = || cases.iter().zip(&planned);
+        let right = pairs().filter(|(case, plan)| case.gold == class && **plan == class).count();
+        let either = pairs()
+            .map(|(case, plan)| usize::from(case.gold == class) + usize::from(*plan == class));
+        2.0 * right as f64 / either.sum::<usize>().max(1) as f64
+    };
+    Planned::ALL.into_iter().map(f1).sum::<f64>() / 3.0
+}
+
+#[cfg(test)]
+mod tests {
+    use turnstream_operators::model::unified::Exchange;
+
+    use super::*;
+
+    fn cases(conversations: std::ops::Range<usize>) -> Vec<Case> {
+        let texts = [
+            ("bye now", Planned::Null),
+            ("who are you", Planned::Persona),
+            ("what is tea made of", Planned::Both),
+        ];
+        let of = |conversation: usize| {
+            texts.map(|(text, gold)| {
+                let user = format!("{text} {conversation}");
+                Case { conversation, dialogue: vec![Exchange { user, response: None }], gold }
+            })
+        };
+        conversations.flat_map(of).collect()
+    }
+
+    #[test]
+    fn what_can_be_learned_is_learned() {
+        let mut fits = 0;
+        let classifier = Classifier::train(&cases(0..30), || fits += 1);
+        assert_eq!(fits, PARTS * 3 * STRENGTHS.len() + 3);
+        let unseen = cases(100..110);
+        let gold: Vec<Planned> = unseen.iter().map(|case| case.gold).collect();
+        assert_eq!(classifier.plan(&unseen), gold);
+    }
+
+    #[test]
+    fn a_class_that_counts_more_is_planned_more() {
+        let likely = [0.3, 0.2, 0.5];
+        assert_eq!(chosen(&likely, &[1.0; 3]), Planned::Both);
+        assert_eq!(chosen(&likely, &[2.0, 1.0, 1.0]), Planned::Null);
+        assert_eq!(chosen(&[0.2, 0.2, 0.1], &[1.0; 3]), Planned::Null, "the first of equals");
+        let cases = cases(0..1);
+        let likely = vec![[0.9, 0.1, 0.1], [0.4, 0.3, 0.1], [0.1, 0.2, 0.6]];
+        // NULL: one right of two planned and one there; persona: none; both: all.
+        let mean = mean_f1(&cases, &likely, &[1.0; 3]);
+        assert!((mean - (2.0 / 3.0 + 0.0 + 1.0) / 3.0).abs() < 1e-12, "{mean}");
+        assert!((mean_f1(&cases, &likely, &[0.5, 1.0, 1.0]) - 1.0).abs() < 1e-12);
+    }
+}

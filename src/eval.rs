@@ -2,6 +2,7 @@
 //! it is defined; `docs/` has the figures.
 
 pub mod bootstrap;
+pub mod consistency;
 pub mod gate;
 pub mod generation;
 pub mod history;

@@ -27,12 +27,15 @@ pub mod bench;
 pub mod bert;
 pub mod check;
 pub mod classifier;
+pub mod consistency;
 pub mod decoder;
 pub mod distil;
 pub mod encoder;
 mod folder;
 pub mod gate;
 pub mod language;
+pub mod pair_training;
+mod piece_vectors;
 pub mod pull;
 pub mod registry;
 pub mod remote;
@@ -49,7 +52,7 @@ use encoder::Encoder;
 use registry::KnownModel;
 use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
-use unified::UnifiedModel;
+use unified::{UnifiedModel, UnifiedWeights};
 
 /// `[models]`: which models there are, and how much they may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,9 +72,10 @@ pub struct ModelsConfig {
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
     /// transformers. Nothing does where it is not set.
     pub scorer: Option<PathBuf>,
-    /// The unified model, which plans sources and judges evidence where a stage's form is `learned`: the path
-    /// of a GGUF file that `deploy/training/train export` wrote. Nothing does where it is not set.
-    pub unified: Option<PathBuf>,
+    /// The unified model, which plans sources, judges evidence and words rows of tables where a stage's form
+    /// is `learned`: `"shipped"` for the one inside the program, or the path of a GGUF file that
+    /// `deploy/training/train export` wrote.
+    pub unified: UnifiedWeights,
     /// The server whose model `embedder = "server"` asks: the keys of a language model on a server,
     /// with `api = "embeddings"`.
     pub server: RemoteConfig,
@@ -104,7 +108,7 @@ impl Default for ModelsConfig {
             directory: None,
             embedder: Embedder::default(),
             scorer: None,
-            unified: None,
+            unified: UnifiedWeights::default(),
             server: RemoteConfig { api: Api::Embeddings, ..RemoteConfig::default() },
             threads: None,
             queue_requests: 256,
@@ -335,14 +339,15 @@ pub struct Started {
 }
 
 /// Starts the threads that models work on: the encoder of the configuration, which
-/// [`encoder()`] opened, and its scorer. A static table needs no thread, since it is called in
-/// place.
+/// [`encoder()`] opened, its scorer, and the unified model with the weights, where a stage asks it. A static
+/// table needs no thread, since it is called in place.
 ///
 /// # Errors
-/// The scorer is not there, or cannot be used; the error says what to do.
+/// The scorer or the unified model is not there, or cannot be used; the error says what to do.
 pub fn start(
     config: &ModelsConfig,
     encoder: Option<Arc<dyn Encoder>>,
+    unified: Option<&UnifiedWeights>,
     metrics: &Metrics,
 ) -> Result<Started, ModelError> {
     let mut started = Started::default();
@@ -358,9 +363,9 @@ pub fn start(
         let score = Batched::start(scores, config.limits(), &threads, counted);
         started.score = Some(Arc::new(score.map_err(ModelError::Threads)?));
     }
-    if let Some(path) = &config.unified {
+    if let Some(weights) = unified {
         let counted = metrics.model(Task::Unify).clone();
-        let model = UnifiedModel::open(path)?;
+        let model = UnifiedModel::open(weights)?;
         let unified = Batched::start(model, config.limits(), &threads, counted);
         started.unified = Some(Arc::new(unified.map_err(ModelError::Threads)?));
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnstream_operators::awaited::Awaited;
+use turnstream_operators::consistency::Judge;
 use turnstream_operators::documents::SearchDocuments;
+use turnstream_operators::form::Form;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::preparation::{Preparing, SummariesConfig};
@@ -32,6 +34,7 @@ use crate::meaning::{Meaning, MeaningError};
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;
 use crate::model::attention::AttentionError;
+use crate::model::consistency::ConsistencyError;
 use crate::model::gate::GateError;
 use crate::model::language::{self, AnswerFiles, LanguageModelError};
 use crate::model::{self, ModelError, Started};
@@ -62,6 +65,8 @@ pub struct Parts {
     pub meaning: Meaning,
     /// The trained gate, where the gate is learned.
     pub gate: Option<Arc<dyn LearnedGate>>,
+    /// The trained judge of consistency, where it is configured.
+    pub consistency: Option<Judge>,
     /// Trained weights of attention, where they are configured.
     pub attention: Option<Arc<Attention>>,
     /// What turns texts into vectors, where it is configured.
@@ -101,6 +106,9 @@ pub enum PartsError {
     /// The sources have no order.
     #[error(transparent)]
     Sources(#[from] SourcesError),
+    /// The judge of consistency cannot be used.
+    #[error(transparent)]
+    Consistency(#[from] ConsistencyError),
     /// Trained weights of attention cannot be used.
     #[error(transparent)]
     Attention(#[from] AttentionError),
@@ -133,6 +141,15 @@ fn implied(documents: bool) -> Sources {
     Sources::new(&config.collect()).unwrap_or_default()
 }
 
+/// Whether a stage asks the unified model: planning or relevance, or generation where a table can be
+/// asked, since it words rows.
+fn asks_unified(config: &Config, sources: &Sources) -> bool {
+    let Config { source_planning, relevance, generation, .. } = config;
+    let has_table = sources.iter().any(|source| source.config.kind == SourceKind::Table);
+    [source_planning.form, relevance.form].contains(&Form::Learned)
+        || (generation.form == Form::Learned && has_table)
+}
+
 impl Parts {
     /// The parts of a live engine: the graph and the models that the configuration names, the
     /// English words, the cache of histories in memory, and everything published.
@@ -152,18 +169,22 @@ impl Parts {
         let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
         let encoder = model::encoder_counted(&config.models, metrics.remote("embedder"))?;
         let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
-        let Started { embed, score, unified } = model::start(&config.models, encoder, &metrics)?;
         let prompts = config.prompts()?;
         let sources = match config.sources.is_empty() {
             true => implied(config.documents.directory.is_some()),
             false => Sources::new(&config.sources)?,
         };
+        let weights = asks_unified(&config, &sources).then_some(&config.models.unified);
+        let Started { embed, score, unified } =
+            model::start(&config.models, encoder, weights, &metrics)?;
         let gate = model::gate::configured(&config.gate, &sources)?;
+        let consistency = model::consistency::configured(&config.consistency)?;
         let attention =
             model::attention::configured(&config.integration, meaning.identity.as_ref())?;
         Ok(Self {
             sources: Arc::new(sources),
             gate,
+            consistency,
             attention,
             meaning,
             embed,
@@ -190,6 +211,7 @@ impl Parts {
             listener: None,
             meaning: Meaning::none(),
             gate: None,
+            consistency: None,
             attention: None,
             embed: None,
             score: None,
@@ -307,6 +329,7 @@ impl Parts {
             prompts: self.prompts.clone(),
             listener: self.listener.clone(),
             gate: self.gate.clone(),
+            consistency: self.consistency.clone(),
             attention: self.attention.clone(),
             embed: self.embed.clone(),
             encoder: self.meaning.encoder.clone(),

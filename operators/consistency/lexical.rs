@@ -51,6 +51,19 @@ impl Words {
 
     /// How well the response agrees with a piece of evidence, 0..=1.
     pub fn consistency(&self, evidence: &Evidence) -> f64 {
+        match self.nearest(evidence) {
+            Some((share, part)) if !self.contradicts(&part) => share,
+            _ => 0.0,
+        }
+    }
+
+    /// Whether the response contradicts the part of a piece of evidence that most of its terms stand for.
+    pub fn contradict(&self, evidence: &Evidence) -> bool {
+        self.nearest(evidence).is_some_and(|(_, part)| self.contradicts(&part))
+    }
+
+    /// The part of which most terms stand in the response, and their share of it.
+    fn nearest(&self, evidence: &Evidence) -> Option<(f64, Part)> {
         let parts = parts(evidence).into_iter().map(|part| {
             let terms: BTreeSet<String> = terms(&part.text).into_iter().collect();
             let said = terms.intersection(&self.terms).count();
@@ -61,10 +74,7 @@ impl Words {
             let is_better = next.0.cmp(&best.0).then(next.1.total_cmp(&best.1)).is_gt();
             if is_better { next } else { best }
         });
-        match best {
-            Some((_, share, part)) if !self.contradicts(&part) => share,
-            _ => 0.0,
-        }
+        best.map(|(_, share, part)| (share, part))
     }
 
     /// Whether what the response says of a part of the evidence contradicts it.

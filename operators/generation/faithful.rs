@@ -188,12 +188,12 @@ pub(crate) fn denies(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use turnstream_schemas::Score;
 
     use super::*;
 
-    fn row() -> TableRow {
+    pub(in super::super) fn row() -> TableRow {
         let columns = [
             ("name", "Sino"),
             ("phone number", "408-247-8880"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     /// `<…>` is a value.
-    fn said(text: &str) -> Vec<Said> {
+    pub(in super::super) fn said(text: &str) -> Vec<Said> {
         let parts = text.split_inclusive(['<', '>']);
         let part = |part: &str| match part.strip_suffix('>') {
             Some(value) => {

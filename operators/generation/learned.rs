@@ -2,8 +2,9 @@
 //! (UniMS-RAG, L_response.)
 //!
 //! Only where the most relevant selected evidence is a row, in English, and the utterance is no small talk.
-//! Of its drafts the first is said that is [faithful](super::faithful) to the row; else the realiser answers, which says columns
-//! as they are. The response's `model.name` says who did.
+//! Of its drafts the first is said that is [faithful](super::faithful) to the row and says
+//! [nothing more](super::grounded); else the realiser answers, which says columns as they are. The response's
+//! `model.name` says who did.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use turnstream_schemas::{
 };
 
 use super::{
-    GenerationConfig, LearnedGenerationConfig, Streams, faithful, generate, lexical,
+    GenerationConfig, LearnedGenerationConfig, Streams, faithful, generate, grounded, lexical,
     without_persona,
 };
 use crate::call::{CallShell, Question, call};
@@ -28,6 +29,7 @@ use crate::model::unified::{
 };
 use crate::resources::Resources;
 use crate::sources::SourceKind;
+use crate::stage::OnFailure;
 
 const STAGE: Stage = Stage::Generation;
 
@@ -67,7 +69,8 @@ fn word<'scope>(
     resources: &Resources,
 ) -> Streams<'scope> {
     let Resources { timers, awaited, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
+    // The realiser stands beside the model: a turn that it fails on has a response all the same.
+    let shell = resources.shell(OnFailure::Lexical);
     let shell = CallShell { shell, call: config.learned.call.clone(), timers, awaited };
     let name = model.name().to_owned();
     let LearnedGenerationConfig { max_tokens, drafts, .. } = config.learned;
@@ -100,7 +103,9 @@ fn word<'scope>(
                 dialogue.chain(turn.evidence.iter().map(|it| &*it.text)).collect();
             let is_faithful = |draft: &Wording| {
                 let Wording { said, is_whole, .. } = draft;
-                faithful::check(said, *is_whole, row, context.query(), &known).is_ok()
+                let asked = context.query();
+                faithful::check(said, *is_whole, row, asked, &known).is_ok()
+                    && grounded::check(said, row, asked).is_ok()
             };
             let Some(draft) = drafts.into_iter().find(is_faithful) else {
                 return Ok(realised(turn));
@@ -111,7 +116,6 @@ fn word<'scope>(
             let confidence = Some(Confidence { kind, value });
             Ok(Draft { text: text_of(&draft.said), confidence, model })
         },
-        // The realiser stands beside it: nothing is gained by admitting a failure.
         fallback: move |turn: &Grounded| instead_of(turn),
         join: |grounded, draft| Drafted { grounded: without_persona(grounded), draft },
     };

@@ -104,6 +104,8 @@ pub struct Wording {
     pub lowest_log_probability: f32,
     /// Whether it came to its end by itself.
     pub is_whole: bool,
+    /// Tokens that the network was asked for, its end among them.
+    pub tokens: u32,
 }
 
 /// The unified model, behind its port: answers in the order of the questions.

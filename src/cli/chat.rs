@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use turnstream_operators::form::Form;
 use turnstream_operators::ingest::InputTopic;
 use turnstream_operators::model::Listener;
+use turnstream_operators::sources::SourceKind;
 use turnstream_schemas::Outcome;
 
 use super::demo::print_counts;
@@ -218,8 +219,15 @@ impl Chat<'_> {
 
 /// Who words the responses, for the introduction.
 fn wording(config: &Config) -> String {
+    let has_table = config.sources.values().any(|source| source.kind == SourceKind::Table);
     match config.generation.form {
         Form::Prompted => format!("the language model {}", config.generation.prompted.model),
+        Form::Learned if has_table => {
+            format!(
+                "the unified model ({}) for rows of tables, else a realiser",
+                config.models.unified
+            )
+        }
         _ => "a realiser without a language model".to_owned(),
     }
 }

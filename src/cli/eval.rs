@@ -10,12 +10,13 @@ use turnstream_operators::fusion::SearchForm;
 
 use super::{InputRefused, Usage, load_config, print_json};
 
+pub(super) mod consistency;
 mod gate;
 mod gates;
 mod generation;
 mod histories;
 pub(super) mod history;
-mod persona;
+pub(super) mod persona;
 mod planning;
 mod ranking;
 mod unified;
@@ -48,6 +49,7 @@ impl Args {
             EvalCommand::History(args) => args.json,
             EvalCommand::Histories(args) => args.json,
             EvalCommand::Persona(args) => args.json,
+            EvalCommand::Consistency(args) => args.json,
             EvalCommand::Planning(args) => args.json,
             EvalCommand::Unified(args) => args.json,
         }
@@ -81,6 +83,9 @@ pub enum EvalCommand {
     /// Are persona and knowledge found together, and how hard are they to tell?
     #[command(after_help = persona::EXAMPLES)]
     Persona(persona::PersonaArgs),
+    /// Is the evidence that a response was made from told from other evidence?
+    #[command(after_help = consistency::EXAMPLES)]
+    Consistency(consistency::ConsistencyArgs),
     /// Does a planner name the sources that replies used?
     #[command(after_help = planning::EXAMPLES)]
     Planning(planning::PlanningArgs),
@@ -222,6 +227,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::History(args) => history::execute(args, out),
         EvalCommand::Histories(args) => histories::execute(args, out),
         EvalCommand::Persona(args) => persona::execute(args, out),
+        EvalCommand::Consistency(args) => consistency::execute(args, out),
         EvalCommand::Planning(args) => planning::execute(args, out),
         EvalCommand::Unified(args) => unified::execute(args, out),
     }
@@ -344,7 +350,7 @@ fn tell(
 }
 
 /// What of an evaluation's errors is the input's.
-fn refused(error: EvalError) -> anyhow::Error {
+pub(super) fn refused(error: EvalError) -> anyhow::Error {
     match error {
         EvalError::Read { .. } | EvalError::Record { .. } | EvalError::Nothing { .. } => {
             InputRefused::new(error.to_string(), "see --help for the formats").into()

@@ -101,6 +101,7 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
                 PartsError::Gate(_)
                 | PartsError::Sources(_)
                 | PartsError::Attention(_)
+                | PartsError::Consistency(_)
                 | PartsError::Prompt(_),
             ) => return Exit::Usage,
             Some(PartsError::Meaning(_)) => (None, None),

@@ -6,8 +6,10 @@ use clap::Subcommand;
 
 use super::{Exit, InputRefused, Usage, print_json};
 
+mod consistency;
 mod gate;
 mod integration;
+mod persona;
 
 /// `turnstream train`
 #[derive(Clone, Debug, clap::Args)]
@@ -23,7 +25,9 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             TrainCommand::Gate(args) => args.json,
+            TrainCommand::Consistency(args) => args.json,
             TrainCommand::Integration(args) => args.json,
+            TrainCommand::Persona(args) => args.json,
         }
     }
 }
@@ -37,6 +41,12 @@ pub enum TrainCommand {
     /// Attention over evidence and history: what is the response made from? (DH-RAG)
     #[command(after_help = integration::EXAMPLES)]
     Integration(integration::IntegrationArgs),
+    /// Consistency: does a response agree with its evidence? (UniMS-RAG)
+    #[command(after_help = consistency::EXAMPLES)]
+    Consistency(consistency::ConsistencyArgs),
+    /// Persona and knowledge: which belong together? (PK-ICR)
+    #[command(after_help = persona::EXAMPLES)]
+    Persona(persona::PersonaArgs),
 }
 
 /// Runs a command; results go to `out`.
@@ -47,5 +57,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         TrainCommand::Gate(args) => gate::execute(args, out),
         TrainCommand::Integration(args) => integration::execute(args, out),
+        TrainCommand::Consistency(args) => consistency::execute(args, out),
+        TrainCommand::Persona(args) => persona::execute(args, out),
     }
 }

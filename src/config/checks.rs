@@ -38,7 +38,6 @@ impl Validate for Config {
         checks.within("embedding", |checks| stage(checks, &self.embedding.check()));
         checks.within("source_planning", |checks| {
             stage(checks, &self.source_planning.check());
-            needs_unified(checks, self.source_planning.form, self);
         });
         checks.within("sources", |checks| sources(checks, self));
         checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
@@ -57,7 +56,6 @@ impl Validate for Config {
         checks.within("integration", |checks| stage(checks, &self.integration.check()));
         checks.within("generation", |checks| {
             stage(checks, &self.generation.check());
-            needs_unified(checks, self.generation.form, self);
         });
         checks.within("consistency", |checks| stage(checks, &self.consistency.check()));
         checks.within("self_refinement", |checks| {
@@ -118,17 +116,9 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
 /// Reports what is wrong with relevance, and a judge that is not there.
 fn relevance(checks: &mut Checks, config: &Config) {
     stage(checks, &config.relevance.check());
-    needs_unified(checks, config.relevance.form, config);
     let scores = config.relevance.form != Form::Encoder || config.models.scorer.is_some();
     let remedy = "name the folder of one as models.scorer";
     checks.ensure(scores, "form", "no model scores pairs of texts", remedy);
-}
-
-/// Reports a learned form whose model is not there.
-fn needs_unified(checks: &mut Checks, form: Form, config: &Config) {
-    let is_there = form != Form::Learned || config.models.unified.is_some();
-    let remedy = "name the file of one as models.unified, or take another form";
-    checks.ensure(is_there, "form", "there is no unified model", remedy);
 }
 
 /// Reports what keeps the sources from an order, and documents that are nowhere.

@@ -8,25 +8,23 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_operators::generation::faithful::{self, Unfaithful};
 use turnstream_operators::model::unified::{
-    EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest, Wording, text_of,
+    EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest,
 };
 use turnstream_operators::sources::SourceKind;
 use turnstream_schemas::{Column, Score, TableRow};
 
-use super::bootstrap::{Conversations, Mean};
+use super::bootstrap::Conversations;
 use super::gate::figures::{Figures as Decisions, Scored};
 use super::gate::intervals::{Intervals, intervals};
-use super::generation::bleu::Counts;
-use super::generation::rouge::rouge_l;
-use super::generation::tokens::Tokenisation;
 
 pub mod dstc;
 pub mod sgd;
 pub mod templates;
+mod wordings;
 
 use templates::Templates;
+use wordings::Wordings;
 
 /// Tokens that a response has at most.
 const MAX_TOKENS: u32 = 96;
@@ -90,12 +88,6 @@ impl Frame {
         let values = self.actions.iter().map(|(_, column)| column.value.as_str());
         values.filter(|value| !value.is_empty() && !matches!(*value, "yes" | "no"))
     }
-}
-
-/// Whether a response has every value that it has to have.
-fn lacks<'f>(text: &str, frame: &'f Frame) -> Option<&'f str> {
-    let text = text.to_lowercase();
-    frame.required().find(|value| !text.contains(&value.to_lowercase()))
 }
 
 /// What asks the model: the answers in the order of the questions.
@@ -278,194 +270,25 @@ fn requests(case: &Case, drafts: u32) -> Vec<UnifiedRequest> {
 
 /// Scores beside labels, as they come.
 #[derive(Default)]
-struct Labelled {
+pub(super) struct Labelled {
     of: Vec<usize>,
     scored: Scored,
 }
 
 impl Labelled {
-    fn add(&mut self, conversation: usize, positive: bool, score: f64) {
+    pub(super) fn add(&mut self, conversation: usize, positive: bool, score: f64) {
         self.of.push(conversation);
         self.scored.positive.push(positive);
         self.scored.predicted.push(score >= 0.5);
         self.scored.scores.push(score);
     }
 
-    fn told(&self) -> Told {
+    pub(super) fn told(&self) -> Told {
         let positives = self.scored.positive.iter().filter(|positive| **positive).count();
         let conversations = Conversations::new(&self.of);
         let (figures, n) = (self.scored.figures(), self.of.len());
         Told { n, positives, figures, intervals: intervals(&self.scored, &conversations) }
     }
-}
-
-/// Why a draft is not said.
-fn wrong(draft: &Wording, frame: &Frame, case: &Case, reply: &Reply) -> Option<Unfaithful> {
-    let dialogue = case.dialogue.iter();
-    let said = dialogue.flat_map(|said| [Some(said.user.as_str()), said.response.as_deref()]);
-    let known: Vec<&str> =
-        said.flatten().chain(reply.evidence.iter().map(|piece| &*piece.text)).collect();
-    // What the user asked is in the frame: every value of it is required, below.
-    let checked = faithful::check(&draft.said, draft.is_whole, &frame.row(), "", &known);
-    let lacking =
-        || lacks(&text_of(&draft.said), frame).map(|it| Unfaithful::Missing(it.to_owned()));
-    checked.err().or_else(lacking)
-}
-
-fn name(wrong: &Unfaithful) -> &'static str {
-    match wrong {
-        Unfaithful::Unfinished => "unfinished",
-        Unfaithful::Number(_) => "number",
-        Unfaithful::Missing(_) => "missing",
-        Unfaithful::Slot { .. } => "slot",
-        Unfaithful::Polarity(_) => "polarity",
-    }
-}
-
-/// One response beside its reply.
-#[derive(Clone, Copy, Default)]
-struct Beside {
-    counts: Counts,
-    rouge_l: f64,
-    /// Values that have to be said, and those that are.
-    values: Option<(u32, u32)>,
-    is_foreign: bool,
-}
-
-/// All responses of one making.
-#[derive(Default)]
-struct Making {
-    beside: Vec<Beside>,
-    by: BTreeMap<&'static str, usize>,
-    refused: BTreeMap<&'static str, usize>,
-}
-
-#[derive(Default)]
-struct Wordings {
-    of: Vec<usize>,
-    makings: BTreeMap<&'static str, Making>,
-    samples: Vec<Sample>,
-}
-
-impl Wordings {
-    fn add(
-        &mut self,
-        case: &Case,
-        reply: &Reply,
-        drafts: &[Wording],
-        without: &[Wording],
-        templates: Option<&Templates>,
-    ) {
-        self.of.push(case.conversation);
-        let text = |draft: Option<&Wording>| draft.map_or_else(String::new, |it| text_of(&it.said));
-        let best = text(drafts.first());
-        let evidence: Vec<String> = reply.evidence.iter().map(|piece| piece.text.clone()).collect();
-        self.put("model", case, reply, &best);
-        self.put("without evidence", case, reply, &text(without.first()));
-        self.put("evidence", case, reply, &evidence.join("; "));
-        let mut sample = Sample {
-            user: case.dialogue.last().map_or_else(String::new, |last| last.user.clone()),
-            evidence,
-            reply: reply.text.clone(),
-            model: best.clone(),
-            refused: None,
-            checked: None,
-            by: None,
-        };
-        if let Some(frame) = &reply.frame {
-            let refused = drafts.first().and_then(|draft| wrong(draft, frame, case, reply));
-            if let Some(refused) = &refused {
-                let making = self.makings.entry("checked").or_default();
-                *making.refused.entry(name(refused)).or_default() += 1;
-            }
-            let right = drafts.iter().position(|draft| wrong(draft, frame, case, reply).is_none());
-            let template = templates.and_then(|templates| templates.filled(frame));
-            let (stands_in, made) = match template {
-                Some(template) => (template, "template"),
-                None => (templates::realised(frame), "realiser"),
-            };
-            self.put("no model", case, reply, &stands_in);
-            let (said, by) = match right {
-                Some(0) => (best, "model"),
-                Some(at) => (text(drafts.get(at)), "another draft"),
-                None => (stands_in, made),
-            };
-            self.put("checked", case, reply, &said);
-            *self.makings.entry("checked").or_default().by.entry(by).or_default() += 1;
-            sample.refused = refused.map(|wrong| wrong.to_string());
-            (sample.checked, sample.by) = (Some(said), Some(by));
-        }
-        self.samples.push(sample);
-    }
-
-    fn put(&mut self, making: &'static str, case: &Case, reply: &Reply, said: &str) {
-        let tokens = |text: &str| Tokenisation::English.bleu(&text.to_lowercase());
-        let overlap = |text: &str| Tokenisation::English.rouge(text);
-        let values = reply.frame.as_ref().map(|frame| {
-            let lower = said.to_lowercase();
-            let (all, there) = frame.required().fold((0, 0), |(all, there), value| {
-                (all + 1, there + u32::from(lower.contains(&value.to_lowercase())))
-            });
-            (all, there)
-        });
-        let beside = Beside {
-            counts: Counts::of(&tokens(said), &tokens(&reply.text)),
-            rouge_l: rouge_l(&overlap(said), &overlap(&reply.text)),
-            values: values.filter(|(all, _)| *all > 0),
-            is_foreign: is_foreign(said, case, reply),
-        };
-        self.makings.entry(making).or_default().beside.push(beside);
-    }
-
-    fn figures(&self) -> BTreeMap<&'static str, Worded> {
-        self.makings.iter().map(|(name, making)| (*name, self.worded(making))).collect()
-    }
-
-    fn worded(&self, making: &Making) -> Worded {
-        let conversations = Conversations::new(&self.of);
-        let counts: Vec<_> = making.beside.iter().map(|it| Some(it.counts)).collect();
-        let bleu = |order| {
-            let bleu = move |counts: &Counts| Some(counts.bleu(order));
-            conversations.figure(&counts, bleu).into()
-        };
-        let mean = |of: &dyn Fn(&Beside) -> Option<Mean>| -> Figure {
-            let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
-            conversations.figure(&parts, Mean::value).into()
-        };
-        Worded {
-            n: making.beside.len(),
-            bleu_1: bleu(1),
-            bleu_4: bleu(4),
-            rouge_l: mean(&|it| Some(it.rouge_l.into())),
-            values: mean(&|it| {
-                let (all, there) = it.values?;
-                let mut sum = Mean::default();
-                (0..all).for_each(|at| sum += Mean::from(f64::from(u8::from(at < there))));
-                Some(sum)
-            }),
-            whole: mean(&|it| {
-                it.values.map(|(all, there)| f64::from(u8::from(all == there)).into())
-            }),
-            foreign_numbers: mean(&|it| Some(f64::from(u8::from(it.is_foreign)).into())),
-            by: making.by.clone(),
-            refused: making.refused.clone(),
-        }
-    }
-}
-
-/// Whether a response has a number that is neither in the evidence nor was said.
-fn is_foreign(said: &str, case: &Case, reply: &Reply) -> bool {
-    let numbers = |text: &str| -> Vec<String> {
-        let runs = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
-        runs.map(str::to_owned).collect()
-    };
-    let mut known: Vec<String> =
-        reply.evidence.iter().flat_map(|piece| numbers(&piece.text)).collect();
-    for exchange in &case.dialogue {
-        known.extend(numbers(&exchange.user));
-        known.extend(exchange.response.iter().flat_map(|text| numbers(text)));
-    }
-    numbers(said).iter().any(|number| !known.contains(number))
 }
 
 #[cfg(test)]

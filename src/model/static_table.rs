@@ -14,6 +14,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
+use turnstream_operators::consistency::Calibration;
 
 use super::encoder::{EncodeError, Encoded, Encoder};
 
@@ -32,6 +33,8 @@ struct Card {
     format: u32,
     name: String,
     tokenizer: Tokenizer,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calibration: Option<Calibration>,
 }
 
 /// Pieces of a text that count; what is behind them is cut.
@@ -69,6 +72,7 @@ pub struct StaticTable {
     rows: Box<[i8]>,
     scales: Box<[f32]>,
     tokenizer: Tokenizer,
+    calibration: Option<Calibration>,
 }
 
 impl std::fmt::Debug for StaticTable {
@@ -119,7 +123,7 @@ impl StaticTable {
         let card = metadata.and_then(|metadata| metadata.get(CARD));
         let card = card.ok_or_else(|| not_a_table(place, "it does not say what it is"))?;
         let card = serde_json::from_str::<Card>(card).map_err(|error| not_a_table(place, error))?;
-        let Card { format, name, tokenizer } = card;
+        let Card { format, name, tokenizer, calibration } = card;
         if format != FORMAT_VERSION {
             return Err(not_a_table(place, format!("its format is {format}")));
         }
@@ -149,7 +153,13 @@ impl StaticTable {
             rows: rows.data().iter().map(|byte| *byte as i8).collect(),
             scales,
             tokenizer,
+            calibration,
         })
+    }
+
+    /// What makes scores of its cosines, where it was trained to judge consistency.
+    pub fn calibration(&self) -> Option<Calibration> {
+        self.calibration
     }
 
     /// Puts a table together: `vectors` holds one vector per piece of the tokenizer, by the
@@ -162,6 +172,7 @@ impl StaticTable {
         tokenizer: &Tokenizer,
         vectors: &[f32],
         dimensions: usize,
+        calibration: Option<Calibration>,
     ) -> Result<Vec<u8>, TableError> {
         let failed = |error: &dyn std::fmt::Display| TableError::Write(error.to_string());
         let mut rows = Vec::with_capacity(vectors.len());
@@ -179,7 +190,7 @@ impl StaticTable {
             ("scales", view(Dtype::F32, vec![pieces], &scales)?),
         ];
         let (name, tokenizer) = (name.to_owned(), tokenizer.clone());
-        let card = Card { format: FORMAT_VERSION, name, tokenizer };
+        let card = Card { format: FORMAT_VERSION, name, tokenizer, calibration };
         let card = serde_json::to_string(&card).map_err(|error| failed(&error))?;
         let metadata = HashMap::from([(CARD.to_owned(), card)]);
         safetensors::serialize(tensors, Some(metadata)).map_err(|error| failed(&error))
@@ -202,6 +213,17 @@ impl StaticTable {
     /// The tokenizer fails on the text.
     pub fn cut(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
         Ok(self.pieces(text)?.0)
+    }
+
+    /// What cuts texts into pieces.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The vectors of all pieces, by their numbers, one behind the other.
+    pub fn vectors(&self) -> Vec<f32> {
+        let rows = self.rows.chunks_exact(self.dimensions).zip(&self.scales);
+        rows.flat_map(|(row, scale)| row.iter().map(move |byte| scale * f32::from(*byte))).collect()
     }
 
     /// A piece's words, a continuation with its mark.

@@ -8,7 +8,6 @@
 //! worded. All evidence begins at the same position; the response begins behind the longest.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Error;
@@ -29,8 +28,10 @@ use super::encoder::Encoded;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use stream::{Control, References, open_name};
+pub use weights::UnifiedWeights;
 
 /// Bytes of keys and values of dialogues that are kept: what was planned is scored and worded next.
 const KEPT_BYTES: usize = 64 << 20;
@@ -62,16 +63,25 @@ struct Reading {
 type Result<T> = std::result::Result<T, Error>;
 
 impl UnifiedModel {
-    /// The model of a GGUF file that `deploy/training/train export` wrote.
+    /// The model with the weights that ship, or with those that `deploy/training/train export` wrote.
     ///
     /// # Errors
-    /// The file cannot be read, or is no such model.
-    pub fn open(path: &Path) -> std::result::Result<Self, ModelError> {
-        let refused = |reason| ModelError::Refused { path: path.to_owned(), reason };
-        let config = LocalConfig { path: PathBuf::from(path), ..LocalConfig::default() };
-        let (network, vocabulary) = files::open_parts(&config)?;
+    /// They cannot be read, or are of no such model.
+    pub fn open(weights: &UnifiedWeights) -> std::result::Result<Self, ModelError> {
+        let (name, parts) = match weights {
+            UnifiedWeights::Shipped => {
+                let (bytes, name) = UnifiedWeights::shipped();
+                (name.to_owned(), files::parts_of_gguf(bytes, name)?)
+            }
+            UnifiedWeights::Path(path) => {
+                let config = LocalConfig { path: path.clone(), ..LocalConfig::default() };
+                let name = path.file_stem().map(|name| name.display().to_string());
+                (name.unwrap_or_default(), files::open_parts(&config)?)
+            }
+        };
+        let (network, vocabulary) = parts;
+        let refused = |reason| ModelError::Refused { path: weights.to_string().into(), reason };
         let control = Control::find(&vocabulary).map_err(refused)?;
-        let name = path.file_stem().map_or_else(String::new, |name| name.display().to_string());
         let kept = Mutex::new(Prefixes::new(KEPT_BYTES));
         Ok(Self { name, network, vocabulary, control, kept })
     }
@@ -244,10 +254,14 @@ impl UnifiedModel {
                 }
             }
         }
-        let wording = |draft: Drafting| Wording {
-            said: stream::said(&draft.tokens, references, &self.vocabulary, control),
-            lowest_log_probability: draft.lowest,
-            is_whole: draft.end == Some(End::Said),
+        let wording = |draft: Drafting| {
+            let is_whole = draft.end == Some(End::Said);
+            Wording {
+                said: stream::said(&draft.tokens, references, &self.vocabulary, control),
+                lowest_log_probability: draft.lowest,
+                is_whole,
+                tokens: draft.tokens.len() as u32 + u32::from(is_whole),
+            }
         };
         Ok(drafts.into_iter().map(wording).collect())
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 27] = [
+const DOCUMENTS: [&str; 28] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -30,6 +30,7 @@ const DOCUMENTS: [&str; 27] = [
     "deploy/training/README.md",
     "src/pack/README.md",
     "src/model/static_table/README.md",
+    "src/model/unified/README.md",
 ];
 
 fn root() -> &'static Path {

@@ -27,6 +27,7 @@ mod methods;
 mod metrics;
 mod models;
 mod operations;
+mod outside;
 mod persona;
 mod prompted;
 mod refinement;
@@ -36,6 +37,7 @@ mod scripted_server;
 mod sources;
 mod stalled_encoder;
 mod static_members;
+mod trained_tables;
 mod views;
 
 /// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody

@@ -60,12 +60,18 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     args = parsed()
-    vocabulary = Vocabulary.load(args.out / "tokenizer.json")
-    state = torch.load(args.out / "checkpoint.pt", weights_only=True)
-    weights: dict[str, Tensor] = state["optimisers"]["weights"]
-    shape = Shape(**json.loads((args.out / "shape.json").read_text()))
-    write_safetensors(args.out, weights, shape)
-    write_gguf(args.out / f"{args.name}.gguf", args.name, args.weights, weights, shape, vocabulary)
+    network, vocabulary = trained(args.out)
+    weights = {name: weight.detach() for name, weight in network.named_parameters()}
+    write_safetensors(args.out, weights, network.shape)
+    write_gguf(args.out / f"{args.name}.gguf", args.name, args.weights, weights, network.shape, vocabulary)
+
+
+def trained(out: Path) -> tuple[Network, Vocabulary]:
+    """The network of a checkpoint, in full precision, and its tokens."""
+    network = Network(Shape(**json.loads((out / "shape.json").read_text())))
+    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    network.load_state_dict(state["optimisers"]["weights"])
+    return network, Vocabulary.load(out / "tokenizer.json")
 
 
 def write_safetensors(folder: Path, weights: dict[str, Tensor], shape: Shape) -> None:

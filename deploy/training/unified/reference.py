@@ -1,16 +1,19 @@
 """Writes the figures that the engine's tests hold its own network and streams against: what PyTorch makes
-of a tiny model whose weights follow from their names.
+of a tiny model whose weights follow from their names, or of a trained one.
 
     python -m unified.reference > ../../src/model/unified/fixtures/figures.json
+    python -m unified.reference --of OUT > ../../src/model/unified/fixtures/shipped.json
 """
 
+import argparse
 import json
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 
 from .dialogue import DOCUMENTS, TABLE, Evidence, Turn
-from .export import _LLAMA
+from .export import _LLAMA, trained
 from .network import Network, Shape
 from .stream import Renderer, Window
 from .vocabulary import EVIDENCE_END, PLAN, RESPONSE, Vocabulary, special_tokens
@@ -88,11 +91,8 @@ def laid_out(renderer: Renderer, said: list[Turn]) -> Window:
     return window
 
 
-def main() -> None:
-    described = tokenizer()
-    vocabulary = Vocabulary(Tokenizer.from_str(json.dumps(described)))
-    network = Network(Shape(len(vocabulary), width=64, layers=2, head=16)).float()
-    shapes = fill(network)
+def logits_of(network: Network, vocabulary: Vocabulary) -> dict[str, list]:
+    """Behind the plan's beginning, two pieces of evidence and the response's beginning."""
     renderer = Renderer(vocabulary, 384, 128)
     before = Turn("Do you have a lamp?", "Yes, the Oslo and 2 more.")
     asked = "What is the price of the Oslo lamp? [EOS]"
@@ -111,7 +111,19 @@ def main() -> None:
         places = [at for at, token in enumerate(window.tokens) if token == control and window.turns[at] == turn]
         return [[round(x, 5) for x in all_logits[at].tolist()] for at in places]
 
-    figures = {
+    return {
+        "plan": logits([lamp], PLAN)[0],
+        "relevance": [logits([lamp], EVIDENCE_END)[0], logits([hotel], EVIDENCE_END)[0]],
+        "response": logits([lamp, hotel], RESPONSE)[0],
+    }
+
+
+def tiny() -> dict:
+    described = tokenizer()
+    vocabulary = Vocabulary(Tokenizer.from_str(json.dumps(described)))
+    network = Network(Shape(len(vocabulary), width=64, layers=2, head=16)).float()
+    shapes = fill(network)
+    return {
         "tokenizer": described,
         "config": {
             "model_type": "llama", "hidden_act": "silu", "vocab_size": len(vocabulary), "hidden_size": 64,
@@ -120,11 +132,25 @@ def main() -> None:
             "max_position_embeddings": 1024, "tie_word_embeddings": True, "eos_token_id": 2,
         },
         "tensors": shapes,
-        "plan": logits([lamp], PLAN)[0],
-        "relevance": [logits([lamp], EVIDENCE_END)[0], logits([hotel], EVIDENCE_END)[0]],
-        "response": logits([lamp, hotel], RESPONSE)[0],
+        **logits_of(network, vocabulary),
     }  # fmt: skip
-    print(json.dumps(figures))
+
+
+def of_trained(out: Path) -> dict:
+    """Of a trained model the tokens that sources and relevance are said by, and of all others every sixteenth."""
+    network, vocabulary = trained(out)
+    few = [*range(len(special_tokens())), *range(len(special_tokens()), len(vocabulary), 16)]
+    figures = logits_of(network, vocabulary)
+    pick = lambda logits: [logits[at] for at in few]
+    relevance = [pick(logits) for logits in figures["relevance"]]
+    return {"tokens": few, "plan": pick(figures["plan"]), "relevance": relevance, "response": pick(figures["response"])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="unified.reference")
+    parser.add_argument("--of", type=Path, help="the folder of a trained model")
+    args = parser.parse_args()
+    print(json.dumps(of_trained(args.of) if args.of else tiny()))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ from .vocabulary import (
 
 # What a user says next is worth learning, but less than what is answered.
 USER_WEIGHT = 0.25
+# One token says how relevant a piece is, against a score of a wording's.
+RELEVANCE_WEIGHT = 4.0
 
 
 @dataclass
@@ -179,4 +181,4 @@ class Renderer:
             vocabulary.control(EVIDENCE_END),
         ]
         at = window.add(text, 0.0, turn, block, at)
-        return window.add([vocabulary.relevance(evidence.relevance)], 1.0, turn, block, at)
+        return window.add([vocabulary.relevance(evidence.relevance)], RELEVANCE_WEIGHT, turn, block, at)

@@ -39,20 +39,31 @@ fn drafted(
     evidence: Vec<Evidence>,
     drafts: &[&[Said]],
 ) -> (Draft, Vec<UnifiedRequest>) {
-    let graph = graph("");
-    let turn = gated(context(&[&format!("u: {text}")]), &graph);
-    let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
-    let refinement = Refinement::default();
-    let grounded = Grounded { turn, demand, plan, evidence, history, refinement };
     let drafts: Vec<Wording> = (0_u8..)
         .zip(drafts)
         .map(|(at, said)| Wording {
             said: said.to_vec(),
             lowest_log_probability: -0.5 - f32::from(at),
             is_whole: true,
+            tokens: 9,
         })
         .collect();
-    let model = Answering::new(move |_: &UnifiedRequest| UnifiedAnswer::Response(drafts.clone()));
+    let (drafted, asked) = answered(text, evidence, UnifiedAnswer::Response(drafts));
+    (drafted.draft, asked)
+}
+
+/// What comes of a turn where the model answers this.
+fn answered(
+    text: &str,
+    evidence: Vec<Evidence>,
+    answer: UnifiedAnswer,
+) -> (Drafted, Vec<UnifiedRequest>) {
+    let graph = graph("");
+    let turn = gated(context(&[&format!("u: {text}")]), &graph);
+    let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
+    let refinement = Refinement::default();
+    let grounded = Grounded { turn, demand, plan, evidence, history, refinement };
+    let model = Answering::new(move |_: &UnifiedRequest| answer.clone());
     let unified = Arc::clone(&model);
     let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
         run_dataflow(vec![grounded], move |turns| {
@@ -63,7 +74,7 @@ fn drafted(
         });
     assert!(failed.is_empty(), "{failed:?}");
     let asked = model.asked();
-    (drafted.pop().expect("a turn").draft, asked)
+    (drafted.pop().expect("a turn"), asked)
 }
 
 fn words(words: &str) -> Said {
@@ -100,6 +111,8 @@ fn an_unfaithful_one_is_the_realisers() {
         &[words(" It costs 99.")][..],
         &[words(" I do not know.")],
         &[words(" The item is"), value("$49"), words(".")],
+        // Nobody said so.
+        &[words(" The price of the red one is"), value("$49"), words(".")],
         &[],
     ] {
         let rows = vec![row(1, "Oslo lamp", "$49")];
@@ -120,6 +133,17 @@ fn of_several_drafts_the_first_faithful_one_is_said() {
     assert_eq!(draft.confidence.map(|it| it.value), Some(-1.5));
     let Task::Response { drafts, .. } = asked[0].task else { panic!("{asked:?}") };
     assert_eq!(drafts, LearnedGenerationConfig::default().drafts);
+}
+
+#[test]
+fn where_the_model_fails_the_realiser_answers() {
+    let rows = vec![row(1, "Oslo lamp", "$49")];
+    let no_response = UnifiedAnswer::Relevance(0.5);
+    let (drafted, asked) = answered("What is the price of the Oslo lamp?", rows, no_response);
+    let Drafted { grounded, draft } = drafted;
+    assert_eq!((&*draft.text, &*draft.model.name), ("For Oslo lamp: price is $49.", "realiser"));
+    assert_eq!(grounded.turn.progress.degraded.first(), Some(&Stage::Generation));
+    assert!(!asked.is_empty());
 }
 
 #[test]

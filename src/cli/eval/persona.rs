@@ -1,14 +1,15 @@
 //! `turnstream eval persona`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::{Usage, load_config, print_json, refused};
 use crate::eval::persona::rank_test::NonTriviality;
-use crate::eval::persona::{Figures, Scoring, Share, evaluate, focus, kbp};
+use crate::eval::persona::{Case, Figures, Scoring, Share, evaluate, focus, kbp};
+use crate::eval::retrieval::EvalError;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,7 @@ pub struct PersonaArgs {
 
 /// A data set with gold personas and knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DataSet {
+pub(in crate::cli) enum DataSet {
     /// Knowledge Behind Persona: personas and what is known behind them.
     Kbp,
     /// FoCus: talk about landmarks with a persona of five sentences.
@@ -55,6 +56,14 @@ enum DataSet {
 }
 
 impl DataSet {
+    /// The cases of a split.
+    pub(in crate::cli) fn cases(self, path: &Path) -> Result<Vec<Case>, EvalError> {
+        match self {
+            Self::Kbp => kbp::read(path),
+            Self::Focus => focus::read(path),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Kbp => "kbp",
@@ -72,11 +81,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     let models = load_config(args.config.as_deref())?.value.models;
     let encoder = args.encoder.as_ref().map(|name| models.named(name)).transpose()?;
     let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
-    let cases = match args.format {
-        DataSet::Kbp => kbp::read(&args.data),
-        DataSet::Focus => focus::read(&args.data),
-    };
-    let cases = cases.map_err(refused)?;
+    let cases = args.format.cases(&args.data).map_err(refused)?;
     let scoring = Scoring { encoder, word_share: args.word_share, threshold: args.threshold };
     let figures = evaluate(&cases, &scoring)?;
     if args.json {

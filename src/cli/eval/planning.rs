@@ -12,7 +12,7 @@ use crate::eval::planning::classifier::Classifier;
 use crate::eval::planning::{Case, Figures, Planned, by_model, figures, read};
 use crate::eval::unified::Figure;
 use crate::model::batch::Backend;
-use crate::model::unified::UnifiedModel;
+use crate::model::unified::{UnifiedModel, UnifiedWeights};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -99,7 +99,7 @@ fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>,
         }
         Planner::Unified => {
             let path = args.model.as_deref().ok_or_else(|| missing("--model"))?;
-            let model = UnifiedModel::open(path)?;
+            let model = UnifiedModel::open(&UnifiedWeights::Path(path.to_owned()))?;
             let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
             let progress = Progress::start("turns");
             let planned = by_model(cases, &mut ask, || progress.advance())?;

@@ -16,7 +16,7 @@ use crate::eval::unified::{
     Case, Figure, Figures, Measure, Sample, Told, Worded, dstc, evaluate, sgd,
 };
 use crate::model::batch::Backend;
-use crate::model::unified::UnifiedModel;
+use crate::model::unified::{UnifiedModel, UnifiedWeights};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +40,9 @@ pub struct UnifiedArgs {
     /// The snippets, for dstc11
     #[arg(long, value_name = "FILE", required_if_eq("format", "dstc11"))]
     knowledge: Option<PathBuf>,
-    /// The model: a GGUF file, or a folder with model.safetensors
-    #[arg(long, value_name = "PATH")]
-    model: PathBuf,
+    /// The model: "shipped", a GGUF file, or a folder with model.safetensors
+    #[arg(long, value_name = "PATH", default_value_t)]
+    model: UnifiedWeights,
     /// The split that templates are mined from, for sgd; without it a response that is not right is put
     /// into plain sentences
     #[arg(long, value_name = "FILE")]

@@ -109,7 +109,8 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
         }
     };
     let made = distil(&*teacher, &tokenizer, &texts, &options, &progress)?;
-    let table = StaticTable::to_bytes(&args.name, &tokenizer, &made.vectors, args.dimensions)?;
+    let table =
+        StaticTable::to_bytes(&args.name, &tokenizer, &made.vectors, args.dimensions, None)?;
     let bytes = zstd::encode_all(&*table, LEVEL).context("the table cannot be compressed")?;
     write_whole(&args.out, &bytes)
         .with_context(|| format!("cannot write {}", args.out.display()))?;

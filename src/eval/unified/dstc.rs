@@ -18,17 +18,30 @@ use crate::eval::retrieval::{EvalError, records};
 const MOST_GIVEN: usize = 5;
 
 #[derive(Deserialize)]
-struct Instance {
+pub(in crate::eval) struct Instance {
     target: bool,
     turns: Vec<Turn>,
     #[serde(default)]
-    knowledge: Vec<Snippet>,
-    response: Option<String>,
+    pub(in crate::eval) knowledge: Vec<Snippet>,
+    pub(in crate::eval) response: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Turn {
     text: String,
+}
+
+/// Instances of one dialogue have one number.
+#[derive(Default)]
+pub(in crate::eval) struct Dialogues(HashMap<String, usize>);
+
+impl Dialogues {
+    /// The number of an instance's dialogue: of those that begin alike.
+    pub(in crate::eval) fn of(&mut self, instance: &Instance) -> usize {
+        let beginning = instance.turns.first().map(|turn| turn.text.clone()).unwrap_or_default();
+        let next = self.0.len();
+        *self.0.entry(beginning).or_insert(next)
+    }
 }
 
 /// The cases of a split, or of so many of its conversations, drawn by a seed.
@@ -46,15 +59,13 @@ pub fn read(
         .map(|snippet| (snippet.id, piece(&titled(&snippet.title), &snippet.text)))
         .collect();
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut cases, mut of_beginning) = (Vec::new(), HashMap::<String, usize>::new());
+    let (mut cases, mut dialogues) = (Vec::new(), Dialogues::default());
     for instance in records::<Instance>(path)? {
-        let beginning = instance.turns.first().map(|turn| turn.text.clone()).unwrap_or_default();
-        let next = of_beginning.len();
-        let conversation = *of_beginning.entry(beginning).or_insert(next);
+        let conversation = dialogues.of(&instance);
         cases.push(case(conversation, instance, &known, &mut random));
     }
     if let Some(count) = conversations {
-        let mut order: Vec<usize> = (0..of_beginning.len()).collect();
+        let mut order: Vec<usize> = (0..dialogues.0.len()).collect();
         random.shuffle(&mut order);
         let kept: BTreeSet<usize> = order.into_iter().take(count).collect();
         cases.retain(|case| kept.contains(&case.conversation));

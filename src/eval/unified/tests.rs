@@ -1,6 +1,6 @@
 //! Figures of a scripted model, counted by hand.
 
-use turnstream_operators::model::unified::Said;
+use turnstream_operators::model::unified::{Said, Wording};
 
 use super::*;
 
@@ -38,11 +38,16 @@ fn wording(parts: &[&str]) -> Wording {
         Some(value) => Said::Value(Column { name: "price".to_owned(), value: value.to_owned() }),
         None => Said::Words((*part).to_owned()),
     };
-    Wording { said: parts.iter().map(part).collect(), lowest_log_probability: -0.1, is_whole: true }
+    Wording {
+        said: parts.iter().map(part).collect(),
+        lowest_log_probability: -0.1,
+        is_whole: true,
+        tokens: 9,
+    }
 }
 
-/// A model that plans where a lamp is mentioned, holds evidence with an O for relevant, and words well for the
-/// first user, on its second try for the second, and never for the third.
+/// A model that plans where a lamp is mentioned, holds evidence with an O for relevant, and words well, with an
+/// opinion of its own, for the first user, on its second try for the second, and never for the third.
 fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     let user = &request.dialogue[0].user;
     match &request.task {
@@ -63,7 +68,7 @@ fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
             let good = wording(&["The", "<Oslo", " is", &price, "."]);
             let lacking = wording(&["The", "<Oslo", " is nice."]);
             UnifiedAnswer::Response(match user.as_str() {
-                "A lamp?" => vec![good, lacking],
+                "A lamp?" => vec![wording(&["The", "<Oslo", " is", &price, ", lovely."]), good],
                 "Another lamp?" => vec![lacking, good],
                 _ => vec![lacking, wording(&["The", "<Oslo", " costs 99 or", &price, "."])],
             })
@@ -106,6 +111,9 @@ fn figures_are_those_counted_by_hand() {
     assert_eq!((checked.values.value, checked.whole.value), (Some(1.0), Some(1.0)));
     assert_eq!(checked.by, BTreeMap::from([("another draft", 1), ("model", 1), ("template", 1)]));
     assert_eq!(checked.refused, BTreeMap::from([("missing", 2)]));
+    let guarded = &figures.responses["guarded"];
+    assert_eq!(guarded.by, BTreeMap::from([("another draft", 2), ("template", 1)]));
+    assert_eq!(guarded.refused, BTreeMap::from([("missing", 2), ("word", 1)]));
     assert_eq!(figures.responses["no model"].by, BTreeMap::new());
     let without = &figures.responses["without evidence"];
     assert_eq!((without.values.value, without.foreign_numbers.value), (Some(0.0), Some(1.0)));
@@ -113,7 +121,7 @@ fn figures_are_those_counted_by_hand() {
     assert!(checked.bleu_4.value > model.bleu_4.value, "{figures:?}");
 
     let said: Vec<&str> = samples.iter().filter_map(|it| it.checked.as_deref()).collect();
-    assert_eq!(said, ["The Oslo is $49.", "The Oslo is $35.", "I have the Oslo for $20."]);
+    assert_eq!(said, ["The Oslo is $49, lovely.", "The Oslo is $35.", "I have the Oslo for $20."]);
     assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
     // Where nothing was mined, what has to be said is put plainly.
     let measure = Measure { drafts: 2, templates: None };

@@ -1,6 +1,7 @@
 //! A decoder from its files: a GGUF file, or a folder in the layout of transformers.
 
 use std::collections::BTreeSet;
+use std::io::{Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,19 @@ pub(in crate::model) fn open_parts(
     config: &LocalConfig,
 ) -> Result<(Network, Arc<Vocabulary>), ModelError> {
     open(config).map(|opened| (opened.network, opened.vocabulary))
+}
+
+/// The same, of a GGUF file that is in memory; errors call it by the name.
+///
+/// # Errors
+/// It is damaged, or says what is not known here.
+pub(in crate::model) fn parts_of_gguf(
+    bytes: &[u8],
+    name: &str,
+) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+    let beside = Beside::default();
+    read_gguf(&mut Cursor::new(bytes), Path::new(name), beside, &LocalConfig::default())
+        .map(|opened| (opened.network, opened.vocabulary))
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ModelError> {
@@ -97,17 +111,27 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
 fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let cannot = |source| ModelError::Read { path: path.to_owned(), source };
     let mut file = weights::open(path).map_err(cannot)?;
-    let content = Content::read(&mut file)
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = Beside::read(folder.unwrap_or(Path::new(".")))?;
+    read_gguf(&mut file, path, beside, config)
+}
+
+/// A GGUF file's contents, with what lies beside it.
+fn read_gguf(
+    file: &mut (impl Read + Seek),
+    path: &Path,
+    mut beside: Beside,
+    config: &LocalConfig,
+) -> Result<Opened, ModelError> {
+    let content = Content::read(file)
         .map_err(|error| refused(path)(format!("it is no GGUF file that can be read: {error}")))?;
-    let mut weights = Weights::of_gguf(&content, &mut file).map_err(refused(path))?;
+    let mut weights = Weights::of_gguf(&content, file).map_err(refused(path))?;
     let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
     let factors = weights.find("rope_freqs.weight").map(|factors| weights::numbers(&factors));
     let factors = factors.transpose().map_err(|error| refused(path)(error.to_string()))?;
     let shape = metadata.shape(factors.as_deref()).map_err(refused(path))?;
     let network = Network::take(weights, shape).map_err(refused(path))?;
 
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut beside = Beside::read(folder.unwrap_or(Path::new(".")))?;
     let number = |key: &str| match content.metadata.get(&format!("tokenizer.ggml.{key}")) {
         Some(Entry::U32(number)) => Some(*number),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
 use candle_core::quantized::gguf_file::Content;
@@ -33,7 +33,10 @@ pub(super) struct Weights(HashMap<String, QTensor>);
 
 impl Weights {
     /// All tensors of a GGUF file.
-    pub(super) fn of_gguf(content: &Content, file: &mut BufReader<File>) -> Result<Self, String> {
+    pub(super) fn of_gguf(
+        content: &Content,
+        file: &mut (impl Read + Seek),
+    ) -> Result<Self, String> {
         let mut tensors = HashMap::new();
         for name in content.tensor_infos.keys() {
             let tensor = content.tensor(file, name, &Device::Cpu).and_then(held);

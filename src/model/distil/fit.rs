@@ -1,6 +1,5 @@
 //! Fitting the vectors of pieces to the vectors of texts: a regression to begin with, then
-//! gradient descent on 1 − cosine. Each step touches only the pieces of its texts, so that an
-//! epoch costs a few operations per piece and dimension.
+//! gradient descent on 1 − cosine.
 
 use std::f32::consts::PI;
 
@@ -8,6 +7,7 @@ use nalgebra::DMatrix;
 use tokenizers::Tokenizer;
 
 use super::{DistilError, DistilOptions, PieceError, to_length_1};
+use crate::model::piece_vectors::{PieceVectors, dot};
 
 /// Texts per step.
 const BATCH: usize = 1024;
@@ -15,10 +15,6 @@ const BATCH: usize = 1024;
 const REGRESSION_TEXTS: usize = 60_000;
 /// What the regression adds to the diagonal.
 const RIDGE: f32 = 1.0;
-/// How fast the mean and the spread of the gradients are forgotten (Adam's two betas).
-const FORGET: [f32; 2] = [0.9, 0.999];
-/// Keeps a step finite where there is no spread.
-const EPSILON: f32 = 1e-8;
 
 /// Texts as pieces, with the vectors that their sums are to point to.
 pub(super) struct Corpus {
@@ -75,35 +71,17 @@ impl Corpus {
 
 /// The vectors while they are fitted.
 pub(super) struct Fit {
-    vectors: Vec<f32>,
+    vectors: PieceVectors,
     dimensions: usize,
-    /// Per number of a vector: the mean of its gradients, and of their squares.
-    moments: Vec<[f32; 2]>,
-    /// Per piece: steps that touched it.
-    steps: Vec<u32>,
-    /// Per piece, while a step is prepared: where its gradient is, from 1; 0 where it has none.
-    places: Vec<u32>,
 }
 
 impl Fit {
     pub(super) fn new(vectors: Vec<f32>, dimensions: usize) -> Self {
-        let pieces = vectors.len() / dimensions;
-        let moments = vec![[0.0; 2]; vectors.len()];
-        Self { vectors, dimensions, moments, steps: vec![0; pieces], places: vec![0; pieces] }
+        Self { vectors: PieceVectors::new(vectors, dimensions), dimensions }
     }
 
     pub(super) fn into_vectors(self) -> Vec<f32> {
-        self.vectors
-    }
-
-    /// The sum over a text's pieces; gives its length.
-    fn sum(&self, pieces: &[u32], sum: &mut [f32]) -> f32 {
-        sum.fill(0.0);
-        for &piece in pieces {
-            let vector = &self.vectors[piece as usize * self.dimensions..][..self.dimensions];
-            sum.iter_mut().zip(vector).for_each(|(sum, number)| *sum += number);
-        }
-        dot(sum, sum).sqrt()
+        self.vectors.into_vectors()
     }
 
     /// Turns all vectors by the matrix that brings the sums of texts nearest to their targets.
@@ -113,7 +91,7 @@ impl Fit {
         let (mut sums, mut targets) = (Vec::new(), Vec::new());
         let mut sum = vec![0.0; self.dimensions];
         for &text in &texts {
-            self.sum(corpus.pieces(text), &mut sum);
+            self.vectors.sum(corpus.pieces(text), &mut sum);
             to_length_1(&mut sum);
             sums.extend_from_slice(&sum);
             targets.extend_from_slice(corpus.target(text));
@@ -126,16 +104,17 @@ impl Fit {
         // The ridge makes it positive definite, so that it has this decomposition.
         let Some(solved) = square.cholesky() else { return };
         let map = solved.solve(&(&sums * targets.transpose())).transpose();
-        let pieces = self.vectors.len() / self.dimensions;
-        let vectors = DMatrix::from_column_slice(self.dimensions, pieces, &self.vectors);
-        self.vectors = (map * vectors).as_slice().to_vec();
+        let vectors = self.vectors.vectors();
+        let pieces = vectors.len() / self.dimensions;
+        let vectors = DMatrix::from_column_slice(self.dimensions, pieces, vectors);
+        self.vectors.replace((map * vectors).as_slice().to_vec());
     }
 
     /// The mean cosine over the texts that were held out.
     pub(super) fn mean_cosine(&self, corpus: &Corpus) -> f64 {
         let mut sum = vec![0.0; self.dimensions];
         let cosines = corpus.held_out.iter().map(|&text| {
-            let length = self.sum(corpus.pieces(text), &mut sum);
+            let length = self.vectors.sum(corpus.pieces(text), &mut sum);
             let cosine = dot(&sum, corpus.target(text)) / length.max(f32::MIN_POSITIVE);
             f64::from(cosine)
         });
@@ -159,12 +138,10 @@ impl Fit {
     /// pieces, n its direction and c its cosine to the target y, the gradient for each of its
     /// pieces is (c·n − y) / |s|.
     fn step(&mut self, corpus: &Corpus, texts: &[u32], rate: f32) {
-        let dimensions = self.dimensions;
-        let (mut touched, mut gradients) = (Vec::<u32>::new(), Vec::<f32>::new());
-        let mut sum = vec![0.0; dimensions];
+        let mut sum = vec![0.0; self.dimensions];
         for &text in texts {
             let pieces = corpus.pieces(text);
-            let length = self.sum(pieces, &mut sum);
+            let length = self.vectors.sum(pieces, &mut sum);
             if length <= f32::MIN_POSITIVE {
                 continue;
             }
@@ -174,39 +151,8 @@ impl Fit {
             for (number, target) in sum.iter_mut().zip(target) {
                 *number = (cosine * *number / length - target) * scale;
             }
-            for &piece in pieces {
-                let place = &mut self.places[piece as usize];
-                if *place == 0 {
-                    touched.push(piece);
-                    gradients.resize(touched.len() * dimensions, 0.0);
-                    *place = touched.len() as u32;
-                }
-                let gradient = &mut gradients[(*place as usize - 1) * dimensions..][..dimensions];
-                gradient.iter_mut().zip(&sum).for_each(|(all, own)| *all += own);
-            }
+            self.vectors.pull(pieces, &sum);
         }
-        for (piece, gradient) in touched.into_iter().zip(gradients.chunks_exact(dimensions)) {
-            self.places[piece as usize] = 0;
-            self.descend(piece as usize, gradient, rate);
-        }
+        self.vectors.step(rate);
     }
-
-    fn descend(&mut self, piece: usize, gradient: &[f32], rate: f32) {
-        self.steps[piece] += 1;
-        let step = i32::try_from(self.steps[piece]).unwrap_or(i32::MAX);
-        let [mean_bias, spread_bias] = FORGET.map(|forget| 1.0 - forget.powi(step));
-        let range = piece * self.dimensions..(piece + 1) * self.dimensions;
-        let (vector, moments) = (&mut self.vectors[range.clone()], &mut self.moments[range]);
-        for ((number, moment), gradient) in vector.iter_mut().zip(moments).zip(gradient) {
-            let [mean, spread] = moment;
-            *mean = FORGET[0] * *mean + (1.0 - FORGET[0]) * gradient;
-            *spread = FORGET[1] * *spread + (1.0 - FORGET[1]) * gradient * gradient;
-            let spread = (*spread / spread_bias).sqrt();
-            *number -= rate * (*mean / mean_bias) / (spread + EPSILON);
-        }
-    }
-}
-
-fn dot(one: &[f32], other: &[f32]) -> f32 {
-    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

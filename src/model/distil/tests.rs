@@ -112,7 +112,7 @@ fn the_same_texts_give_the_same_table_which_reads_back() {
     let (one, other) = (distilled(&options()), distilled(&options()));
     assert_eq!(one, other);
     let bytes = |made: &Distilled| {
-        StaticTable::to_bytes("test", &tokenizer(), &made.vectors, 6).expect("a table")
+        StaticTable::to_bytes("test", &tokenizer(), &made.vectors, 6, None).expect("a table")
     };
     assert_eq!(bytes(&one), bytes(&other));
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,9 +40,13 @@ fn folder(figures: &Figures) -> TempDir {
     folder
 }
 
+fn at(path: &Path) -> UnifiedWeights {
+    UnifiedWeights::Path(path.to_owned())
+}
+
 fn model() -> UnifiedModel {
     let folder = folder(&figures());
-    UnifiedModel::open(folder.path()).expect("a model")
+    UnifiedModel::open(&at(folder.path())).expect("a model")
 }
 
 /// The dialogue of the figures; its last words look like a control token.
@@ -93,26 +98,75 @@ fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
 
 #[test]
 fn logits_are_those_of_pytorch() {
-    let (model, figures) = (model(), figures());
-    let base =
-        model.dialogues(&[request(Task::Plan { kinds: Vec::new() })]).expect("read").remove(0);
-    let plan = model.read(&mut [(&[model.control.plan], &mut base.clone())]).expect("read");
-    assert_near(&plan[0], &figures.plan, "the plan");
+    let figures = figures();
+    let [plan, of_lamp, of_hotel, response] = logits(&model());
+    assert_near(&plan, &figures.plan, "the plan");
+    assert_near(&of_lamp, &figures.relevance[0], "the lamp");
+    assert_near(&of_hotel, &figures.relevance[1], "the hotel");
+    assert_near(&response, &figures.response, "the response");
+}
 
-    for (piece, expected) in [lamp(), hotel()].iter().zip(&figures.relevance) {
+/// The logits behind the plan's beginning, the lamp, the hotel, and the beginning of a response to both.
+fn logits(model: &UnifiedModel) -> [Vec<f32>; 4] {
+    let asked = request(Task::Plan { kinds: Vec::new() });
+    let base = model.dialogues(&[asked]).expect("read").remove(0);
+    let mut plan = model.read(&mut [(&[model.control.plan], &mut base.clone())]).expect("read");
+    let [of_lamp, of_hotel] = [lamp(), hotel()].map(|piece| {
         let mut base = base.clone();
         model.read(&mut [(&model.planned(&[piece.kind]), &mut base)]).expect("read");
-        let tokens = stream::evidence(piece, &model.vocabulary, &model.control);
-        let (logits, _) = model.evidence(&base, &[tokens]).expect("read").remove(0);
-        assert_near(&logits, expected, &piece.text);
-    }
-
+        let tokens = stream::evidence(&piece, &model.vocabulary, &model.control);
+        model.evidence(&base, &[tokens]).expect("read").remove(0).0
+    });
     let mut base = base;
     let kinds = [SourceKind::Table, SourceKind::Documents];
     model.read(&mut [(&model.planned(&kinds), &mut base)]).expect("read");
     let mut whole = model.gathered(&base, &[(lamp(), 8), (hotel(), 2)]).expect("read");
-    let logits = model.read(&mut [(&[model.control.response], &mut whole)]).expect("read");
-    assert_near(&logits[0], &figures.response, "the response");
+    let mut response = model.read(&mut [(&[model.control.response], &mut whole)]).expect("read");
+    [plan.remove(0), of_lamp, of_hotel, response.remove(0)]
+}
+
+/// What PyTorch makes of the model that ships, at some tokens: `deploy/training/unified/reference.py --of`.
+#[derive(Deserialize)]
+struct Shipped {
+    tokens: Vec<usize>,
+    plan: Vec<f32>,
+    relevance: [Vec<f32>; 2],
+    response: Vec<f32>,
+}
+
+/// How far the engine's logits of the figures' question are from PyTorch's, on the mean and at most.
+fn apart(model: &UnifiedModel, shipped: &Shipped) -> (f32, f32) {
+    let expected = [&shipped.plan, &shipped.relevance[0], &shipped.relevance[1], &shipped.response];
+    let apart: Vec<f32> = logits(model)
+        .iter()
+        .zip(expected)
+        .flat_map(|(ours, theirs)| {
+            shipped.tokens.iter().zip(theirs).map(|(token, theirs)| (ours[*token] - theirs).abs())
+        })
+        .collect();
+    let mean = apart.iter().sum::<f32>() / apart.len() as f32;
+    (mean, apart.into_iter().fold(0.0, f32::max))
+}
+
+/// The model that ships, at eight bits; and the one it was made of, where `TURNSTREAM_READER` names its folder.
+#[test]
+fn logits_of_the_model_that_ships_are_nearly_those_of_pytorch() {
+    let shipped: Shipped =
+        serde_json::from_str(include_str!("fixtures/shipped.json")).expect("figures");
+    let model = UnifiedModel::open(&UnifiedWeights::Shipped).expect("a model");
+    let (mean, most) = apart(&model, &shipped);
+    println!("at eight bits: {mean} on the mean, {most} at most");
+    assert!(mean < 0.05 && most < 0.5, "{mean} on the mean, {most} at most");
+    let Some(folder) = std::env::var_os("TURNSTREAM_READER") else {
+        eprintln!(
+            "SKIPPED: TURNSTREAM_READER names no folder of a trained model in full precision"
+        );
+        return;
+    };
+    let model = UnifiedModel::open(&at(Path::new(&folder))).expect("a model");
+    let (mean, most) = apart(&model, &shipped);
+    println!("in full precision: {mean} on the mean, {most} at most");
+    assert!(most < 1e-3, "{most}");
 }
 
 #[test]
@@ -273,16 +327,18 @@ fn a_reference_is_to_the_value_of_its_name() {
 #[test]
 fn another_model_is_refused() {
     let (_folder, config) = tiny::folder("llama");
-    let refused = UnifiedModel::open(&config.path).err().expect("refused").to_string();
+    let refused = UnifiedModel::open(&at(&config.path)).err().expect("refused").to_string();
     assert!(refused.contains("[RELEVANCE_0.0]"), "{refused}");
 }
 
 #[test]
 fn it_is_started_by_its_path_and_answers_behind_its_port() {
     let folder = folder(&figures());
-    let config =
-        ModelsConfig { unified: Some(folder.path().to_owned()), ..ModelsConfig::default() };
-    let started = start(&config, None, &Metrics::default()).expect("started");
+    let config = ModelsConfig::default();
+    let idle = start(&config, None, None, &Metrics::default());
+    assert!(idle.expect("started").unified.is_none(), "nobody asks it");
+    let started_at = |path: &Path| start(&config, None, Some(&at(path)), &Metrics::default());
+    let started = started_at(folder.path()).expect("started");
     let unified = started.unified.expect("a model");
     let (answers, asked) = turnstream_operators::model::reply();
     let plan = request(Task::Plan { kinds: vec![SourceKind::Table] });
@@ -291,7 +347,6 @@ fn it_is_started_by_its_path_and_answers_behind_its_port() {
     let answers = asked.wait().expect("answers");
     assert!(matches!(answers[0], UnifiedAnswer::Relevance(of) if (0.0..=1.0).contains(&of)));
     assert!(matches!(answers[1], UnifiedAnswer::Plan { .. }));
-    let nowhere = ModelsConfig { unified: Some("nowhere.gguf".into()), ..ModelsConfig::default() };
-    let refused = start(&nowhere, None, &Metrics::default()).err().expect("refused").to_string();
+    let refused = started_at(Path::new("nowhere.gguf")).err().expect("refused").to_string();
     assert!(refused.contains("nowhere.gguf"), "{refused}");
 }

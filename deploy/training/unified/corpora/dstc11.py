@@ -71,7 +71,7 @@ def _dialogue(record: dict, knowledge: _Knowledge, rng: random.Random) -> Dialog
     same = [text for text in knowledge.of[domain, entity] if text not in texts]
     for text in rng.sample(same, min(len(same), rng.randint(0, 2))):
         evidence.append(knowledge.evidence(domain, entity, text, min(5, round(10 * overlap(text, about)))))
-    if rng.random() < 0.5:
+    if rng.random() < 0.7:
         other, where, text = rng.choice(knowledge.snippets)
         if (other, where) != (domain, entity):
             evidence.append(knowledge.evidence(other, where, text, 0))

@@ -94,14 +94,14 @@ def _turn(user: str, system: dict, names: _Names, foreign: list, rng: random.Ran
         before = "".join([*(f"{act}; " for act in done), *(f"{name} = {count}, " for name, count in counts)])
         evidence.append(Evidence(TABLE, before + text, 10, counts + values))
         others = [row for row in results if row is not fits[0]]
-        if others and rng.random() < 0.5:
+        if others and rng.random() < 0.7:
             # What the service did and how much it found stands before each of its rows.
             text, values = row_text(rng.choice(others), {}, names.of)
             evidence.append(Evidence(TABLE, before + text, 3, values))
     else:
         text, values = frame_text(actions, names.of)
         evidence.append(Evidence(TABLE, text, 10, values))
-    if foreign and rng.random() < 0.4:
+    if rng.random() < 0.8:
         text, values = rng.choice(foreign)
         evidence.append(Evidence(TABLE, before + text, 0, values))
     rng.shuffle(evidence)
@@ -125,7 +125,7 @@ def _dialogue(record: dict, descriptions: dict, foreign: list, rng: random.Rando
 
 def makers(data: Path, split: str = "train") -> Iterator[Make]:
     descriptions = _descriptions(data)
-    # Answers to other questions, of the dialogues before.
+    # Answers to other questions, of all dialogues: of a few the model would learn which they are.
     foreign: list[tuple[str, Values]] = []
     for record in records(data / f"sgd/{split}.jsonl.gz"):
         yield lambda rng, record=record: _dialogue(record, descriptions, foreign, rng)
@@ -135,4 +135,3 @@ def makers(data: Path, split: str = "train") -> Iterator[Make]:
                 foreign.append(frame_text(frame["actions"], words))
             for row in frame.get("service_results", [])[:1]:
                 foreign.append(row_text(row, {}, words))
-        del foreign[:-2000]

@@ -1,0 +1,132 @@
+//! The unified model that ships: what a turn about rows of a table asks of it, for 1 and 8 conversations at
+//! once, through the queue that stages ask by.
+//!
+//! ```text
+//! cargo bench --bench unified
+//! ```
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use turnstream::metrics::Metrics;
+use turnstream::model::unified::UnifiedWeights;
+use turnstream::model::{ModelsConfig, start};
+use turnstream_operators::model::reply;
+use turnstream_operators::model::unified::{
+    EvidenceText, Exchange, Task, Unified, UnifiedAnswer, UnifiedRequest,
+};
+use turnstream_operators::sources::SourceKind;
+use turnstream_operators::tables::Row;
+
+const AT_ONCE: [usize; 2] = [1, 8];
+const PLAN: [SourceKind; 1] = [SourceKind::Table];
+
+fn model() -> Arc<Unified> {
+    let weights = UnifiedWeights::Shipped;
+    let started = start(&ModelsConfig::default(), None, Some(&weights), &Metrics::default());
+    started.expect("a model").unified.expect("the unified model")
+}
+
+/// Four exchanges; what is asked last differs by conversation, so that nothing is known of it.
+fn dialogue(conversation: usize) -> Vec<Exchange> {
+    let said = |user: &str, response: &str| Exchange {
+        user: user.to_owned(),
+        response: Some(response.to_owned()),
+    };
+    vec![
+        said("Hi, I am looking for a place to eat tonight.", "Which city are you in?"),
+        said("In Fresno, and nothing too dear, please.", "What do you feel like eating?"),
+        said("Something with noodles would be lovely.", "How about Lucky Crane? It is moderate."),
+        Exchange {
+            user: format!("Sounds good. What is the address, we are {conversation} people?"),
+            response: None,
+        },
+    ]
+}
+
+fn rows() -> [EvidenceText; 3] {
+    ["Lucky Crane", "Blue Ladle", "Third Bowl"].map(|name| {
+        let row = serde_json::json!({
+            "restaurant_name": name, "city": "Fresno", "cuisine": "Asian", "price_range": "moderate",
+            "address": "77 North Palm Avenue", "phone_number": "559-555-0177", "live_music": false
+        });
+        let Row { columns, text } = Row::of(row.as_object().expect("an object"));
+        EvidenceText { kind: SourceKind::Table, text, columns }
+    })
+}
+
+fn ask_all(unified: &Unified, requests: Vec<Vec<UnifiedRequest>>) -> Vec<Vec<UnifiedAnswer>> {
+    let asked: Vec<_> = requests
+        .into_iter()
+        .map(|requests| {
+            let (answers, asked) = reply();
+            assert!(unified.ask(requests, answers).is_ok(), "the queue has room");
+            asked
+        })
+        .collect();
+    asked.into_iter().map(|asked| asked.wait().expect("answers")).collect()
+}
+
+fn plan(conversation: usize) -> Vec<UnifiedRequest> {
+    let task = Task::Plan { kinds: PLAN.to_vec() };
+    vec![UnifiedRequest { dialogue: dialogue(conversation), task }]
+}
+
+fn relevance(conversation: usize) -> Vec<UnifiedRequest> {
+    let task = |evidence| Task::Relevance { plan: PLAN.to_vec(), evidence };
+    let request =
+        |evidence| UnifiedRequest { dialogue: dialogue(conversation), task: task(evidence) };
+    rows().map(request).into()
+}
+
+fn response(conversation: usize, drafts: u32) -> Vec<UnifiedRequest> {
+    let evidence = rows().into_iter().zip([9, 3, 3]).collect();
+    let task = Task::Response { plan: PLAN.to_vec(), evidence, max_tokens: 96, drafts };
+    vec![UnifiedRequest { dialogue: dialogue(conversation), task }]
+}
+
+/// One iteration is a plan, or the relevance of three rows, for each conversation; a dialogue is read anew for
+/// its plan and is known for the rest.
+fn judged(criterion: &mut Criterion) {
+    let unified = model();
+    for at_once in AT_ONCE {
+        let mut group = criterion.benchmark_group("unified");
+        group.throughput(Throughput::Elements(at_once as u64));
+        let mut next = 1_000;
+        group.bench_function(BenchmarkId::new("plan", at_once), |bench| {
+            bench.iter(|| {
+                next += at_once;
+                ask_all(&*unified, (next..next + at_once).map(plan).collect())
+            });
+        });
+        group.bench_function(BenchmarkId::new("relevance", at_once), |bench| {
+            bench.iter(|| ask_all(&*unified, (0..at_once).map(relevance).collect()));
+        });
+        group.finish();
+    }
+}
+
+/// One iteration is a response for each conversation; elements are tokens of all drafts.
+fn worded(criterion: &mut Criterion) {
+    let unified = model();
+    for at_once in AT_ONCE {
+        let mut group = criterion.benchmark_group("unified/response");
+        for drafts in [1, 4] {
+            let ask = || ask_all(&*unified, (0..at_once).map(|at| response(at, drafts)).collect());
+            let answers = ask().concat();
+            let tokens = answers.iter().flat_map(|answer| match answer {
+                UnifiedAnswer::Response(drafts) => drafts.as_slice(),
+                _ => &[],
+            });
+            let tokens: u64 = tokens.map(|draft| u64::from(draft.tokens)).sum();
+            group.throughput(Throughput::Elements(tokens));
+            let id = BenchmarkId::new(format!("drafts_{drafts}"), at_once);
+            group.bench_function(id, |bench| bench.iter(|| black_box(ask())));
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, judged, worded);
+criterion_main!(benches);

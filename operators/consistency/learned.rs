@@ -1,0 +1,135 @@
+//! Consistency by a table that was trained for it: how near a response is to what a response to this evidence
+//! says, whatever words it takes; 0 where words, numbers or denials contradict.
+//!
+//! The nearness is the cosine of two vectors, of the response and of the piece of evidence, or of the sentence
+//! of it that is nearest; a calibration makes a score of it that is one half where both are as likely.
+
+use std::sync::Arc;
+
+use turnstream_schemas::Evidence;
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::lexical::Words;
+use crate::model::encoder::{EncodeError, Encoder};
+
+/// What makes a score of a cosine c: 1 ÷ (1 + exp(−(slope · c + offset))).
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Calibration {
+    /// How steeply the score rises.
+    pub slope: f64,
+    /// The score's logit at a cosine of 0.
+    pub offset: f64,
+}
+
+impl Calibration {
+    /// The score of a cosine, 0..=1.
+    pub fn score(self, cosine: f64) -> f64 {
+        1.0 / (1.0 + (-(self.slope * cosine + self.offset)).exp())
+    }
+}
+
+/// Judges by a table. Clones share it.
+#[derive(Clone)]
+pub struct Judge {
+    encoder: Arc<dyn Encoder>,
+    calibration: Calibration,
+}
+
+impl Judge {
+    /// By an encoder that takes microseconds, and its calibration.
+    pub fn new(encoder: Arc<dyn Encoder>, calibration: Calibration) -> Self {
+        Self { encoder, calibration }
+    }
+
+    /// How well a response agrees with each piece of evidence, 0..=1.
+    ///
+    /// # Errors
+    /// The encoder fails.
+    pub fn judge(&self, response: &str, evidence: &[&Evidence]) -> Result<Vec<f64>, EncodeError> {
+        let words = Words::of(response);
+        let mut texts = vec![response];
+        let mut ends = Vec::with_capacity(evidence.len());
+        for piece in evidence {
+            texts.push(&piece.text);
+            let sentences: Vec<&str> = piece.text.unicode_sentences().collect();
+            // A row is one, whatever its values look like.
+            if sentences.len() > 1 && piece.row.is_none() {
+                texts.extend(sentences);
+            }
+            ends.push(texts.len());
+        }
+        let mut numbers = Vec::with_capacity(texts.len() * self.encoder.dimensions());
+        self.encoder.encode(&texts, &mut numbers)?;
+        let vectors: Vec<&[f32]> = numbers.chunks_exact(self.encoder.dimensions()).collect();
+        let cosine = |of: &&[f32]| -> f64 {
+            vectors[0].iter().zip(*of).map(|(a, b)| f64::from(a * b)).sum()
+        };
+        let begins = std::iter::once(1).chain(ends.iter().copied());
+        let judged = evidence.iter().zip(begins.zip(&ends)).map(|(piece, (begin, end))| {
+            if words.contradict(piece) {
+                return 0.0;
+            }
+            let nearest = vectors[begin..*end].iter().map(cosine).fold(-1.0, f64::max);
+            self.calibration.score(nearest)
+        });
+        Ok(judged.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::encoder::Encoded;
+    use crate::testing::document;
+
+    /// Of the sea, of bread, and how long a text is beside.
+    struct Tastes;
+
+    impl Encoder for Tastes {
+        fn name(&self) -> &str {
+            "tastes"
+        }
+
+        fn fingerprint(&self) -> u64 {
+            1
+        }
+
+        fn dimensions(&self) -> usize {
+            2
+        }
+
+        fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+            for text in texts {
+                vectors.extend(match (text.contains("sail"), text.contains("bread")) {
+                    (true, false) => [1.0, 0.0],
+                    (false, true) => [0.0, 1.0],
+                    (true, true) => [0.6, 0.8],
+                    (false, false) => [0.0, 0.0],
+                });
+            }
+            Ok(Encoded::default())
+        }
+    }
+
+    #[test]
+    fn the_nearest_sentence_counts_and_what_contradicts_does_not_agree() {
+        let judge = Judge::new(Arc::new(Tastes), Calibration { slope: 10.0, offset: -5.0 });
+        let judged = |evidence: &[&str]| {
+            let pieces: Vec<Evidence> =
+                evidence.iter().map(|text| document("d", "d", text, 0.5)).collect();
+            let pieces: Vec<&Evidence> = pieces.iter().collect();
+            judge.judge("You can sail at 9.", &pieces).expect("scores")
+        };
+        let score = |cosine: f64| 1.0 / (1.0 + (-(10.0 * cosine - 5.0)).exp());
+        let near = |scores: &[f64], cosines: &[f64]| {
+            scores.len() == cosines.len()
+                && scores.iter().zip(cosines).all(|(a, cosine)| (a - score(*cosine)).abs() < 1e-6)
+        };
+        let texts =
+            ["Boats that sail.", "Fresh bread.", "Much bread. Many sail away.", "sail, bread"];
+        let scores = judged(&texts);
+        assert!(near(&scores, &[1.0, 0.0, 1.0, 0.6]), "{scores:?}");
+        assert_eq!(judged(&["You cannot sail.", "You can sail at 10."]), [0.0, 0.0]);
+        assert!(judged(&[]).is_empty());
+    }
+}

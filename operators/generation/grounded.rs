@@ -1,0 +1,240 @@
+//! Whether a worded response says only what its row says: the guard of the learned form, which is most at home
+//! in what it was trained on and invents elsewhere.
+//!
+//! Of the model's own words, each that has a meaning of its own has to be a word of the row, or one of
+//! `plain_words.txt`, some of which need a column that they go with: "costs" needs a price. What the user
+//! said counts for nothing: who asks for vegan dishes is not to hear that there are some because he asked.
+//! Words for what was done ("booked") are on no list, so that nothing is said to be done. What is affirmed
+//! or denied has to be a column of yes or no; and who says neither a value nor such a column says too little.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use turnstream_schemas::{Column, TableRow};
+
+use super::faithful::denies;
+use crate::model::unified::Said;
+use crate::terms::terms;
+
+const PLAIN_WORDS: &str = include_str!("plain_words.txt");
+
+/// Words that affirm, where a response begins with one.
+const AFFIRMED: [&str; 4] = ["yes", "yeah", "yep", "yup"];
+/// Words that deny, likewise.
+const DENIED: [&str; 2] = ["no", "nope"];
+
+/// Why a response says more than its row.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ungrounded {
+    /// A word that is neither the row's nor a plain one.
+    #[error("the word {0} is from nowhere")]
+    Word(String),
+    /// What is affirmed or denied is no column of yes or no that was asked for.
+    #[error("{0:?} answers what the row does not say")]
+    Answer(String),
+    /// A value or a column that is denied, or affirmed and is no.
+    #[error("{0} is said the wrong way round")]
+    Denied(String),
+    /// Neither a value nor a column of yes or no.
+    #[error("it says nothing of the row")]
+    Nothing,
+}
+
+/// What a plain word needs: nothing where no column's term is named.
+static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
+    let mut plain: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in PLAIN_WORDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (word, columns) = line.split_once(':').unwrap_or((line, ""));
+        for term in terms(word) {
+            plain.entry(term).or_default().extend(terms(columns));
+        }
+    }
+    plain
+});
+
+/// Checks a response to `asked` that is made from a row.
+///
+/// # Errors
+/// The first thing that the row does not say.
+pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
+    words(said, row)?;
+    answer(said, row, asked)?;
+    clauses_hold(said, row)
+}
+
+fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
+    let named: BTreeSet<String> = row.columns.iter().flat_map(|it| terms(&it.name)).collect();
+    let valued = row.columns.iter().flat_map(|it| terms(&it.value));
+    let of_row: BTreeSet<String> = named.iter().cloned().chain(valued).collect();
+    for part in said {
+        let Said::Words(words) = part else { continue };
+        for term in terms(words) {
+            // Numbers are judged by where they stand.
+            if of_row.contains(&term) || term.chars().all(|c| c.is_ascii_digit()) {
+                continue;
+            }
+            let goes_with = PLAIN.get(&term);
+            let is_plain =
+                goes_with.is_some_and(|needs| needs.is_empty() || !needs.is_disjoint(&named));
+            if !is_plain {
+                return Err(Ungrounded::Word(term));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Who begins with yes or no answers a question for a column of yes or no, as the row has it: of such columns
+/// those that most of the words asked for are of.
+fn answer(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
+    let Some(Said::Words(words)) = said.first() else { return Ok(()) };
+    let first = words.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
+    let first = first.unwrap_or_default().to_lowercase();
+    let truth = match &*first {
+        first if AFFIRMED.contains(&first) => "yes",
+        first if DENIED.contains(&first) => "no",
+        _ => return Ok(()),
+    };
+    let asked: BTreeSet<String> = terms(asked).into_iter().collect();
+    let shared = |column: &Column| called(column).intersection(&asked).count();
+    let most = truths(row).map(shared).max().unwrap_or_default();
+    let mut meant = truths(row).filter(|column| shared(column) == most);
+    if most > 0 && meant.all(|column| column.value == truth) {
+        Ok(())
+    } else {
+        Err(Ungrounded::Answer(first))
+    }
+}
+
+/// The columns of yes or no.
+fn truths(row: &TableRow) -> impl Iterator<Item = &Column> {
+    row.columns.iter().filter(|column| matches!(&*column.value, "yes" | "no"))
+}
+
+/// The terms of a column's name.
+fn called(column: &Column) -> BTreeSet<String> {
+    terms(&column.name).into_iter().collect()
+}
+
+/// A part of a response up to a comma or a full stop.
+#[derive(Default)]
+struct Clause<'s> {
+    words: String,
+    values: Vec<&'s Column>,
+}
+
+fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
+    let mut clauses = vec![Clause::default()];
+    for part in said {
+        match part {
+            Said::Value(column) => {
+                if let Some(last) = clauses.last_mut() {
+                    last.values.push(column);
+                }
+            }
+            Said::Words(words) => {
+                for (at, words) in words.split([',', ';', '.', '!', '?']).enumerate() {
+                    if at > 0 {
+                        clauses.push(Clause::default());
+                    }
+                    if let Some(last) = clauses.last_mut() {
+                        last.words.push_str(words);
+                    }
+                }
+            }
+        }
+    }
+    clauses
+}
+
+/// A clause that denies has no value but that of the first column, which the row is about, and speaks of columns
+/// that are no; one that does not deny speaks of none that is. Somewhere a value or such a column has to be
+/// spoken of: who says that he found nothing says less than the row.
+fn clauses_hold(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
+    let subject = row.columns.first();
+    let others = row.columns.iter().filter(|column| !matches!(&*column.value, "yes" | "no"));
+    let elsewhere: BTreeSet<String> =
+        others.flat_map(|it| terms(&it.name).into_iter().chain(terms(&it.value))).collect();
+    let mut says = false;
+    for Clause { words, values } in clauses(said) {
+        let denies = denies(&words);
+        if let Some(value) = values.iter().find(|value| denies && Some(**value) != subject) {
+            return Err(Ungrounded::Denied(value.value.clone()));
+        }
+        let spoken: BTreeSet<String> = terms(&words).into_iter().collect();
+        let is_spoken_of = |column: &&Column| {
+            called(column).iter().any(|term| spoken.contains(term) && !elsewhere.contains(term))
+        };
+        let mut meant = truths(row).filter(is_spoken_of).peekable();
+        says |= !values.is_empty() || meant.peek().is_some();
+        let is_denied = meant.peek().is_none() && denies && !spoken.is_disjoint(&elsewhere);
+        if let Some(wrong) = meant.find(|column| denies == (column.value == "yes")) {
+            return Err(Ungrounded::Denied(wrong.name.clone()));
+        }
+        if is_denied {
+            return Err(Ungrounded::Denied(words.trim().to_owned()));
+        }
+    }
+    if says { Ok(()) } else { Err(Ungrounded::Nothing) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faithful::tests::{row, said};
+    use super::*;
+
+    fn judged(text: &str, asked: &str) -> Result<(), Ungrounded> {
+        check(&said(text), &row(), asked)
+    }
+
+    #[test]
+    fn the_words_of_the_row_and_plain_ones_pass() {
+        for (text, asked) in [
+            ("The phone number of <Sino> is <408-247-8880>.", "Their phone number?"),
+            (
+                "Sure, how about <Sino>? It is located at <377 Santana Row>.",
+                "A restaurant, please.",
+            ),
+            ("You can reach them at <408-247-8880>.", "How can I call them?"),
+            ("Yes, they have vegetarian dishes.", "Is there anything vegetarian?"),
+            ("No, <Sino> has no live music, but the address is <377 Santana Row>.", "Live music?"),
+            ("Sorry, there are no others. <Sino> is moderate.", "Another one?"),
+        ] {
+            assert_eq!(judged(text, asked), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_row_does_not_say_is_refused() {
+        let word = |word: &str| Ungrounded::Word(word.to_owned());
+        let denied = |what: &str| Ungrounded::Denied(what.to_owned());
+        for (text, asked, wrong) in [
+            // The user's word is not the row's.
+            ("<Sino> has vegan dishes.", "Do they have vegan dishes?", word("vegan")),
+            // No column goes with it: it has no departure.
+            ("<Sino> leaves at <377 Santana Row>.", "When?", word("leav")),
+            ("I have booked <Sino>.", "Book it.", word("book")),
+            ("There are ten <Sino>.", "How many?", word("ten")),
+            ("Yes, <Sino>.", "Do they deliver?", Ungrounded::Answer("yes".to_owned())),
+            ("No, <Sino>.", "Vegetarian dishes?", Ungrounded::Answer("no".to_owned())),
+            // One word of it is shared with what is no.
+            (
+                "No, they have vegetarian dishes.",
+                "Vegetarian dishes and live fish?",
+                Ungrounded::Answer("no".to_owned()),
+            ),
+            (
+                "The address of <Sino> is not <377 Santana Row>.",
+                "Where?",
+                denied("377 Santana Row"),
+            ),
+            // A part of a column's name is enough.
+            ("<Sino> has no dishes.", "Vegetarian dishes?", denied("vegetarian dishes")),
+            ("There is music at <Sino>.", "Live music?", denied("live music")),
+            ("<Sino> has no phone.", "Phone number?", denied("has no phone")),
+            ("I could not find that.", "What is the warranty?", Ungrounded::Nothing),
+        ] {
+            assert_eq!(judged(text, asked), Err(wrong), "{text}");
+        }
+    }
+}

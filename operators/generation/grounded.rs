@@ -4,6 +4,7 @@
 //! Of the model's own words, each that has a meaning of its own has to be a word of the row, or one of
 //! `plain_words.txt`, some of which need a column that they go with: "costs" needs a price. What the user
 //! said counts for nothing: who asks for vegan dishes is not to hear that there are some because he asked.
+//! A value stands for a column that was asked for, or that its clause names.
 //! Words for what was done ("booked") are on no list, so that nothing is said to be done. What is affirmed
 //! or denied has to be a column of yes or no; and who says neither a value nor such a column says too little.
 
@@ -35,6 +36,9 @@ pub enum Ungrounded {
     /// A value or a column that is denied, or affirmed and is no.
     #[error("{0} is said the wrong way round")]
     Denied(String),
+    /// A value that answers nothing that was asked, and whose column nothing in its clause names.
+    #[error("what {0} is of is not said")]
+    Unnamed(String),
     /// Neither a value nor a column of yes or no.
     #[error("it says nothing of the row")]
     Nothing,
@@ -59,7 +63,7 @@ static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
 pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     words(said, row)?;
     answer(said, row, asked)?;
-    clauses_hold(said, row)
+    clauses_hold(said, row, asked)
 }
 
 fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
@@ -147,14 +151,15 @@ fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// A clause that denies has no value but that of the first column, which the row is about, and speaks of columns
+/// What a value is of is asked for or said in its clause; the first column's is what the row is about. A clause that denies has no value but that of the first column, which the row is about, and speaks of columns
 /// that are no; one that does not deny speaks of none that is. Somewhere a value or such a column has to be
 /// spoken of: who says that he found nothing says less than the row.
-fn clauses_hold(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
+fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let others = row.columns.iter().filter(|column| !matches!(&*column.value, "yes" | "no"));
     let elsewhere: BTreeSet<String> =
         others.flat_map(|it| terms(&it.name).into_iter().chain(terms(&it.value))).collect();
+    let asked: BTreeSet<String> = terms(asked).into_iter().collect();
     let mut says = false;
     for Clause { words, values } in clauses(said) {
         let denies = denies(&words);
@@ -162,6 +167,16 @@ fn clauses_hold(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
             return Err(Ungrounded::Denied(value.value.clone()));
         }
         let spoken: BTreeSet<String> = terms(&words).into_iter().collect();
+        let is_named = |column: &Column| {
+            let name = called(column);
+            let goes_with =
+                |term| PLAIN.get(term).is_some_and(|needs: &BTreeSet<_>| !needs.is_disjoint(&name));
+            !name.is_disjoint(&asked) || !name.is_disjoint(&spoken) || spoken.iter().any(goes_with)
+        };
+        let unnamed = values.iter().find(|value| Some(**value) != subject && !is_named(value));
+        if let Some(unnamed) = unnamed {
+            return Err(Ungrounded::Unnamed(unnamed.value.clone()));
+        }
         let is_spoken_of = |column: &&Column| {
             called(column).iter().any(|term| spoken.contains(term) && !elsewhere.contains(term))
         };
@@ -199,6 +214,7 @@ mod tests {
             ("Yes, they have vegetarian dishes.", "Is there anything vegetarian?"),
             ("No, <Sino> has no live music, but the address is <377 Santana Row>.", "Live music?"),
             ("Sorry, there are no others. <Sino> is moderate.", "Another one?"),
+            ("It is <moderate>.", "How about the price?"),
         ] {
             assert_eq!(judged(text, asked), Ok(()), "{text}");
         }
@@ -228,6 +244,8 @@ mod tests {
                 "Where?",
                 denied("377 Santana Row"),
             ),
+            // Nobody asked for it, and nothing says what it is.
+            ("It is <moderate>.", "Who cooks?", Ungrounded::Unnamed("moderate".to_owned())),
             // A part of a column's name is enough.
             ("<Sino> has no dishes.", "Vegetarian dishes?", denied("vegetarian dishes")),
             ("There is music at <Sino>.", "Live music?", denied("live music")),

@@ -186,6 +186,9 @@ pub struct Sample {
     /// Who made that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<&'static str>,
+    /// The response that was guarded too, or what stands for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarded: Option<String>,
 }
 
 /// How the model is measured.

@@ -15,7 +15,7 @@ use crate::model::consistency::open;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   turnstream eval consistency --format dstc11 --data dev.jsonl.gz --knowledge knowledge.json.gz
-  turnstream eval consistency --format dstc11 --data dev.jsonl --knowledge k.json --table t.tensors
+  turnstream eval consistency --format dstc11 --data dev.jsonl --knowledge k.json --table table
   turnstream eval consistency --format kbp --data dev.jsonl --table t --train train.jsonl --json
 
 docs/refinement.md says how the figures are defined.";

@@ -20,12 +20,11 @@ use crate::model::static_table::StaticTable;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  turnstream train consistency --format dstc11 --data train.jsonl --knowledge k.json --out t.tensors
-  turnstream train consistency --format kbp --data train.jsonl.gz --out t.tensors --json
-  turnstream eval consistency --format kbp --data dev.jsonl.gz --table t.tensors
+  turnstream train consistency --format dstc11 --data train.jsonl --knowledge k.json --out table
+  turnstream train consistency --format kbp --data train.jsonl.gz --out table --json
 
 Each response is put to the evidence that it was made from and to other evidence. Name the file as
-consistency.table, with form = \"learned\".";
+consistency.table, with form = \"learned\"; `turnstream eval consistency --table` measures it.";
 
 /// `train consistency`
 #[derive(Clone, Debug, clap::Args)]

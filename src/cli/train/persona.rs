@@ -20,12 +20,11 @@ use crate::model::static_table::StaticTable;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   turnstream train persona --format kbp --data train.jsonl.gz --out persona.safetensors
-  turnstream train persona --format focus --data train_focus.json --from static --out p.safetensors
-  turnstream eval persona --format kbp --data dev.jsonl.gz --encoder persona.safetensors
+  turnstream train persona --format focus --data train_focus.json --from static --out table
 
 Each sentence of a persona joined with what the user said is put to every piece of knowledge; the
 right pairs are to be nearest (PK-ICR). The table is an encoder like any other: name the file as
-models.embedder.";
+models.embedder; `turnstream eval persona --encoder` measures it.";
 
 /// `train persona`
 #[derive(Clone, Debug, clap::Args)]

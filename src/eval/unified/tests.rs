@@ -122,6 +122,7 @@ fn figures_are_those_counted_by_hand() {
 
     let said: Vec<&str> = samples.iter().filter_map(|it| it.checked.as_deref()).collect();
     assert_eq!(said, ["The Oslo is $49, lovely.", "The Oslo is $35.", "I have the Oslo for $20."]);
+    assert_eq!(samples[0].guarded.as_deref(), Some("The Oslo is $49."));
     assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
     // Where nothing was mined, what has to be said is put plainly.
     let measure = Measure { drafts: 2, templates: None };

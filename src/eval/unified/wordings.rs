@@ -49,6 +49,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
         Ungrounded::Word(_) => "word",
         Ungrounded::Answer(_) => "answer",
         Ungrounded::Denied(_) => "denied",
+        Ungrounded::Unnamed(_) => "unnamed",
         Ungrounded::Nothing => "nothing",
     })
 }
@@ -104,6 +105,7 @@ impl Wordings {
             refused: None,
             checked: None,
             by: None,
+            guarded: None,
         };
         if let Some(frame) = &reply.frame {
             let template = templates.and_then(|templates| templates.filled(frame));
@@ -117,11 +119,12 @@ impl Wordings {
                 is_wrong(draft).as_ref().map(name)
             });
             let asked = &sample.user;
-            self.first("guarded", case, reply, drafts, &stands_in, |draft| {
+            let guarded = self.first("guarded", case, reply, drafts, &stands_in, |draft| {
                 is_wrong(draft).as_ref().map(name).or_else(|| strange(draft, frame, asked))
             });
             sample.refused = drafts.first().and_then(is_wrong).map(|wrong| wrong.to_string());
             (sample.checked, sample.by) = (Some(said.0), Some(said.1));
+            sample.guarded = Some(guarded.0);
         }
         self.samples.push(sample);
     }

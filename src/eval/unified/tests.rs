@@ -35,7 +35,10 @@ fn case(conversation: usize, user: &str, reply: &str, price: &str) -> Case {
 
 fn wording(parts: &[&str]) -> Wording {
     let part = |part: &&str| match part.strip_prefix('<') {
-        Some(value) => Said::Value(Column { name: "price".to_owned(), value: value.to_owned() }),
+        Some(value) => {
+            let name = if value == "Oslo" { "item" } else { "price" };
+            Said::Value(Column { name: name.to_owned(), value: value.to_owned() })
+        }
         None => Said::Words((*part).to_owned()),
     };
     Wording {
@@ -65,10 +68,12 @@ fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
         Task::Response { evidence, drafts, .. } => {
             assert_eq!(*drafts, 2);
             let price = format!("<{}", evidence[0].0.columns[1].value);
-            let good = wording(&["The", "<Oslo", " is", &price, "."]);
+            let good = wording(&["The price of", "<Oslo", " is", &price, "."]);
             let lacking = wording(&["The", "<Oslo", " is nice."]);
             UnifiedAnswer::Response(match user.as_str() {
-                "A lamp?" => vec![wording(&["The", "<Oslo", " is", &price, ", lovely."]), good],
+                "A lamp?" => {
+                    vec![wording(&["The price of", "<Oslo", " is", &price, ", lovely."]), good]
+                }
                 "Another lamp?" => vec![lacking, good],
                 _ => vec![lacking, wording(&["The", "<Oslo", " costs 99 or", &price, "."])],
             })
@@ -121,8 +126,15 @@ fn figures_are_those_counted_by_hand() {
     assert!(checked.bleu_4.value > model.bleu_4.value, "{figures:?}");
 
     let said: Vec<&str> = samples.iter().filter_map(|it| it.checked.as_deref()).collect();
-    assert_eq!(said, ["The Oslo is $49, lovely.", "The Oslo is $35.", "I have the Oslo for $20."]);
-    assert_eq!(samples[0].guarded.as_deref(), Some("The Oslo is $49."));
+    assert_eq!(
+        said,
+        [
+            "The price of Oslo is $49, lovely.",
+            "The price of Oslo is $35.",
+            "I have the Oslo for $20."
+        ]
+    );
+    assert_eq!(samples[0].guarded.as_deref(), Some("The price of Oslo is $49."));
     assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
     // Where nothing was mined, what has to be said is put plainly.
     let measure = Measure { drafts: 2, templates: None };

@@ -38,8 +38,8 @@ const LEGEND: &[(&str, &str)] = &[
     ),
     (
         "answer",
-        "the response; re:p2 is our answer to turn p2. No language model is used here: a \
-      realiser puts facts into sentences",
+        "the response; re:p2 is our answer to turn p2. No large model is used here: a \
+      realiser puts facts into sentences, and a small one of our own (reader-en) words rows of tables",
     ),
 ];
 

@@ -183,21 +183,28 @@ fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, Score
     scored.collect()
 }
 
+/// The places of the scores that are dropped, the lowest first and of equals the later one: at most `replaced` (α),
+/// and none that is good enough. (Algorithm 1, lines 7 and 8.)
+pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
+    let mut lowest: Vec<usize> =
+        (0..scores.len()).filter(|place| scores[*place] < good_enough).collect();
+    lowest.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)));
+    lowest.truncate(replaced as usize);
+    lowest
+}
+
 /// What is dropped, each with what comes in its place.
 fn dropped(
     grounded: &Grounded,
     scored: &[(usize, ScoredEvidence)],
     config: &SelfRefinementConfig,
 ) -> Vec<(usize, Option<usize>)> {
-    let mut worst: Vec<(usize, f64)> =
-        scored.iter().map(|(place, scored)| (*place, scored.score.get())).collect();
-    worst.retain(|(_, score)| *score < config.good_enough);
-    // Of equals the later one.
-    worst.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
-    worst.truncate(config.replaced as usize);
+    let scores: Vec<f64> = scored.iter().map(|(_, scored)| scored.score.get()).collect();
+    let worst = lowest(&scores, config.replaced, config.good_enough);
+    let worst = worst.into_iter().map(|at| scored[at].0);
     let mut taken = Vec::new();
     let mut dropped: Vec<(usize, Option<usize>)> = Vec::new();
-    for (place, _) in worst {
+    for place in worst {
         let next = next_unseen(grounded, place, &taken);
         taken.extend(next);
         dropped.push((place, next));

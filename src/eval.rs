@@ -10,4 +10,5 @@ pub mod persona;
 pub mod planning;
 pub mod ranking;
 pub mod retrieval;
+pub mod sources;
 pub mod unified;

@@ -24,8 +24,7 @@ use crate::call::{CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Grounded};
 use crate::language::Lexicon;
 use crate::model::unified::{
-    Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, exchanges, tenths,
-    text_of,
+    Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, exchanges, text_of,
 };
 use crate::resources::Resources;
 use crate::sources::SourceKind;
@@ -35,6 +34,10 @@ const STAGE: Stage = Stage::Generation;
 
 /// Rows that the model is shown.
 const MOST_ROWS: usize = 3;
+/// Relevance in tenths, as in training: of the row that a response speaks of, and of others beside it. What the
+/// turn's evidence was scored by has another scale.
+const LEADING: u8 = 10;
+const BESIDE: u8 = 3;
 
 /// Generation by the unified model, of what it can word; by the realiser else.
 pub(super) fn generation<'scope>(
@@ -85,8 +88,9 @@ fn word<'scope>(
     let instead_of = Rc::clone(&realised);
     let question = Question {
         ask: move |turn: &Grounded| {
-            let evidence = rows(turn)
-                .map(|row| (evidence_text(row, SourceKind::Table), tenths(row.relevance)));
+            let relevances = std::iter::once(LEADING).chain(std::iter::repeat(BESIDE));
+            let evidence =
+                rows(turn).map(|row| evidence_text(row, SourceKind::Table)).zip(relevances);
             let (evidence, plan) = (evidence.collect(), vec![SourceKind::Table]);
             let dialogue = exchanges(&turn.turn.context);
             let task = Task::Response { plan, evidence, max_tokens, drafts };

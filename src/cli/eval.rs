@@ -1,14 +1,21 @@
 //! `turnstream eval`: measure the engine's parts on public data sets.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 use serde_json::json;
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchWithin};
 use turnstream_operators::fusion::SearchForm;
 
+use super::progress::Progress;
 use super::{InputRefused, Usage, load_config, print_json};
+use crate::eval::sources as several;
+use crate::model::batch::Backend;
+use crate::model::unified::{UnifiedModel, UnifiedWeights};
 
 pub(super) mod consistency;
 mod gate;
@@ -19,9 +26,11 @@ pub(super) mod history;
 pub(super) mod persona;
 mod planning;
 mod ranking;
+mod sources;
 mod unified;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
+use crate::eval::unified::Figure;
 
 /// `turnstream eval`
 #[derive(Clone, Debug, clap::Args)]
@@ -51,6 +60,7 @@ impl Args {
             EvalCommand::Persona(args) => args.json,
             EvalCommand::Consistency(args) => args.json,
             EvalCommand::Planning(args) => args.json,
+            EvalCommand::Sources(args) => args.json,
             EvalCommand::Unified(args) => args.json,
         }
     }
@@ -89,6 +99,9 @@ pub enum EvalCommand {
     /// Does a planner name the sources that replies used?
     #[command(after_help = planning::EXAMPLES)]
     Planning(planning::PlanningArgs),
+    /// How good are responses that are planned, found, worded and refined from several sources?
+    #[command(after_help = sources::EXAMPLES)]
+    Sources(sources::SourcesArgs),
     /// Does the unified model plan, judge and word as a data set does?
     #[command(after_help = unified::EXAMPLES)]
     Unified(unified::UnifiedArgs),
@@ -102,6 +115,7 @@ Examples:
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --json
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever fusion --train train.jsonl
   turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever stage --encoder static
+  turnstream eval retrieval --format kbp --data dev.jsonl.gz --retriever unified --model m.gguf
 
 docs/documents.md and docs/personas.md say how the figures are defined. What is learned from --train
 is used for this measurement alone and is not kept.";
@@ -142,6 +156,10 @@ pub struct RetrievalArgs {
     /// [embedding]; the defaults where it is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The unified model that judges relevance, for --retriever unified: a GGUF file, or a folder with
+    /// model.safetensors
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -169,6 +187,8 @@ pub enum Retriever {
     Fusion,
     /// The flow's own stage, persona_retrieval, for kbp.
     Stage,
+    /// The unified model by the relevance that it gives, for kbp.
+    Unified,
 }
 
 /// How the stage searches.
@@ -199,6 +219,7 @@ impl Retriever {
             Self::Dense => "dense",
             Self::Fusion => "fusion",
             Self::Stage => "stage",
+            Self::Unified => "unified",
         }
     }
 }
@@ -229,6 +250,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::Persona(args) => persona::execute(args, out),
         EvalCommand::Consistency(args) => consistency::execute(args, out),
         EvalCommand::Planning(args) => planning::execute(args, out),
+        EvalCommand::Sources(args) => sources::execute(args, out),
         EvalCommand::Unified(args) => unified::execute(args, out),
     }
 }
@@ -251,10 +273,11 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             Retriever::Bm25 => SearchForm::Bm25,
             Retriever::Dense => SearchForm::Dense,
             Retriever::Fusion => SearchForm::Fusion,
-            Retriever::Stage => {
+            Retriever::Stage | Retriever::Unified => {
                 let remedy =
                     "write bm25, dense or fusion; documents are searched as their stage does";
-                return Err(Usage::new("--retriever stage is for kbp", remedy).into());
+                let which = args.retriever.name();
+                return Err(Usage::new(format!("--retriever {which} is for kbp"), remedy).into());
             }
         },
         within: match args.within {
@@ -291,6 +314,7 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let retriever = match (args.retriever, &args.train) {
         (Retriever::Stage, _) => return persona_stage(args, out),
+        (Retriever::Unified, _) => return by_unified_model(args, out),
         (Retriever::Bm25, _) => kbp::Retriever::Bm25,
         (Retriever::Dense, _) => {
             let remedy = "write bm25 or fusion";
@@ -320,6 +344,22 @@ fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()
     let figures = kbp::evaluate(&args.data, kbp::Retriever::Stage(retriever)).map_err(refused)?;
     let more = json!({ "form": stage.form, "encoder": encoder.map(|encoder| encoder.name()) });
     tell(args, &figures, more, out)
+}
+
+/// The relevance that a unified model gives, on the same data.
+fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Some(path) = &args.model else {
+        let remedy = "name the GGUF file, or a folder with model.safetensors";
+        return Err(Usage::new("--retriever unified needs --model", remedy).into());
+    };
+    let model = UnifiedModel::open(&UnifiedWeights::Path(path.clone()))?;
+    let cases = several::read(&args.data, None, None, 0).map_err(refused)?;
+    let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
+    let progress = Progress::start("replies");
+    let figures =
+        several::recall(&cases, &mut several::Asked::new(&mut ask), || progress.advance())?;
+    progress.finish();
+    tell(args, &figures, json!({ "model": model.name() }), out)
 }
 
 /// Figures on KBP, and what else there is to say of them.
@@ -357,4 +397,21 @@ pub(super) fn refused(error: EvalError) -> anyhow::Error {
         }
         error => error.into(),
     }
+}
+
+fn number(figure: &Figure, times: f64) -> String {
+    figure.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value * times))
+}
+
+/// Writes responses for reading, one a line.
+fn write_samples(path: &Path, samples: &[impl Serialize]) -> anyhow::Result<()> {
+    let write = || -> anyhow::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        for sample in samples {
+            serde_json::to_writer(&mut file, sample)?;
+            file.write_all(b"\n")?;
+        }
+        Ok(file.flush()?)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }

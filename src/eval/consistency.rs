@@ -96,7 +96,7 @@ pub fn unseen(cases: &[Case], learned: &[Case]) -> Vec<Case> {
 }
 
 /// A text as evidence.
-fn piece(text: &str) -> Evidence {
+pub(super) fn piece(text: &str) -> Evidence {
     Evidence {
         id: EvidenceId(String::new()),
         source: "documents".into(),

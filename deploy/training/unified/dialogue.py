@@ -17,6 +17,8 @@ class Evidence:
     relevance: int
     # What a response can refer to: names with their values, as the response has them.
     values: tuple[tuple[str, str], ...] = ()
+    # Whether its relevance is learned; not where nobody can know it before the response.
+    is_judged: bool = True
 
 
 @dataclass

@@ -181,4 +181,5 @@ class Renderer:
             vocabulary.control(EVIDENCE_END),
         ]
         at = window.add(text, 0.0, turn, block, at)
-        return window.add([vocabulary.relevance(evidence.relevance)], RELEVANCE_WEIGHT, turn, block, at)
+        weight = RELEVANCE_WEIGHT if evidence.is_judged else 0.0
+        return window.add([vocabulary.relevance(evidence.relevance)], weight, turn, block, at)

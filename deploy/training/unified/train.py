@@ -31,6 +31,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="the folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="where checkpoints and the model go")
     parser.add_argument("--corpora", default=",".join(SHIPPED), help="data sets, with commas between")
+    parser.add_argument("--relevance-labels", type=Path, help="what `python -m unified.labels` wrote, for kbp")
     parser.add_argument("--tokens", type=float, default=50e6, help="tokens to train on (default 50e6)")
     parser.add_argument("--width", type=int, default=512, help="a multiple of 128 (default 512)")
     parser.add_argument("--layers", type=int, default=4)
@@ -256,7 +257,7 @@ def parted(args: argparse.Namespace) -> tuple[list[Make], dict[str, list[Make]]]
     trained: list[Make] = []
     held_out: dict[str, list[Make]] = {}
     counts: dict[str, int] = {}
-    for corpus, make in makers(args.data, tuple(args.corpora.split(","))):
+    for corpus, make in makers(args.data, tuple(args.corpora.split(",")), args.relevance_labels):
         at = counts.get(corpus, 0)
         counts[corpus] = at + 1
         (held_out.setdefault(corpus, []) if is_held_out(corpus, at) else trained).append(make)

@@ -1,20 +1,16 @@
 //! `turnstream eval unified`.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{Usage, print_json, refused};
+use super::{Usage, number, print_json, refused, write_samples};
 use crate::cli::progress::Progress;
 use crate::eval::retrieval::EvalError;
 use crate::eval::unified::templates::Templates;
-use crate::eval::unified::{
-    Case, Figure, Figures, Measure, Sample, Told, Worded, dstc, evaluate, sgd,
-};
+use crate::eval::unified::{Case, Figures, Measure, Told, Worded, dstc, evaluate, sgd};
 use crate::model::batch::Backend;
 use crate::model::unified::{UnifiedModel, UnifiedWeights};
 
@@ -95,7 +91,7 @@ pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result
     let (figures, samples) = evaluate(&cases, &mut ask, measure, || progress.advance())?;
     progress.finish();
     if let Some(path) = &args.samples {
-        written(path, &samples).with_context(|| format!("cannot write {}", path.display()))?;
+        write_samples(path, &samples)?;
     }
     if args.json {
         let mut record = json!({ "format": args.format.name(), "model": model.name(), "turns": cases.len(),
@@ -121,15 +117,6 @@ fn cases(args: &UnifiedArgs) -> Result<Vec<Case>, EvalError> {
 
 fn mined(path: &Path) -> anyhow::Result<Templates> {
     Ok(Templates::mined(&sgd::read(path, None, 0).map_err(refused)?))
-}
-
-fn written(path: &Path, samples: &[Sample]) -> anyhow::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    for sample in samples {
-        serde_json::to_writer(&mut file, sample)?;
-        file.write_all(b"\n")?;
-    }
-    Ok(file.flush()?)
 }
 
 fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -160,10 +147,6 @@ fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn number(figure: &Figure, times: f64) -> String {
-    figure.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value * times))
 }
 
 fn told(what: &str, told: &Told, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -13,32 +13,21 @@
 //! licence, so nothing learned from it may ship. *Stage* is the flow's own persona retrieval, as it
 //! is configured; it ranks personas alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::bm25::{Bag, Statistics};
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
-use turnstream_operators::terms::terms;
 
-use super::learned::{Group, Ranker};
 use super::{EvalError, records};
 use crate::model::encoder::Encoder;
 
+mod fusion;
 mod stage;
 
-/// Parts of the dialogue that are looked at apart: the last user utterance, the reply before it,
-/// the user utterance before that, and everything earlier.
-const PARTS: usize = 4;
-/// Single terms and pairs of neighbours.
-const GRAMS: usize = 2;
-/// BM25, the share of the query's weight that is found, the share of the text's weight that is
-/// asked for.
-const MEASURES: usize = 3;
-const MATCH: usize = PARTS * GRAMS * MEASURES;
+use fusion::{Case, cases};
+pub use fusion::{Fusion, Lexicon, Order};
 
 /// A dialogue.
 #[derive(Deserialize)]
@@ -125,24 +114,8 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
         }
         Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
         Retriever::Fusion { train } => {
-            let learning = read(train, &super::records::<Record>(train)?, &mut lexicon)?;
-            let weights = Weights::of(&learning);
-            let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
-            let personas = Ranker::train(
-                seen.iter()
-                    .zip(&learning)
-                    .map(|(seen, case)| Group { rows: &seen.personas, gold: &case.gold_personas }),
-            );
-            let documents =
-                Ranker::train(seen.iter().zip(&learning).map(|(seen, case)| Group {
-                    rows: &seen.documents,
-                    gold: &case.gold_documents,
-                }));
-            let rank = |case: &Case| {
-                let seen = case.features(&weights);
-                (personas.first(&seen.personas), documents.first(&seen.documents))
-            };
-            cases.iter().map(rank).collect()
+            let fusion = Fusion::train(train, &mut lexicon)?;
+            cases.iter().map(|case| fusion.order(case).first()).collect()
         }
     };
     let figures = figures(&cases, &rankings);
@@ -152,9 +125,10 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
     })
 }
 
-/// The cases of a file's records.
+/// The replies of a file's records that used anything.
 fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
     let cases: Vec<Case> = records.iter().flat_map(|record| cases(record, lexicon)).collect();
+    let cases: Vec<Case> = cases.into_iter().filter(Case::used_any).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
@@ -179,162 +153,6 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
         persona: share(false, &persona),
         both_persona: share(true, &persona),
         both_documents: Some(share(true, &documents)),
-    }
-}
-
-/// Numbers for terms and for pairs of neighbours.
-#[derive(Default)]
-struct Lexicon {
-    numbers: FxHashMap<String, u32>,
-}
-
-impl Lexicon {
-    fn number(&mut self, term: String) -> u32 {
-        let next = self.numbers.len() as u32;
-        *self.numbers.entry(term).or_insert(next)
-    }
-
-    /// A text's terms, and its pairs of neighbours, each with how often it stands there.
-    fn read(&mut self, text: &str) -> Text {
-        // Words stand apart in some of the personas; nobody writes so.
-        let terms = terms(&text.split_whitespace().collect::<String>());
-        let pairs = terms.windows(2).map(|pair| pair.join(" ")).collect::<Vec<_>>();
-        let mut bag =
-            |terms: Vec<String>| terms.into_iter().map(|term| self.number(term)).collect();
-        Text([bag(terms), bag(pairs)])
-    }
-}
-
-/// A text as bags of single terms and of pairs.
-struct Text([Bag<u32>; GRAMS]);
-
-/// Statistics of a training split.
-struct Weights([Statistics<u32>; GRAMS]);
-
-impl Weights {
-    fn of(cases: &[Case]) -> Self {
-        let bags = |kind: usize| {
-            let texts = cases.iter().filter(|case| case.first).flat_map(Case::candidates);
-            Statistics::of(texts.map(move |text| &text.0[kind]))
-        };
-        Self([bags(0), bags(1)])
-    }
-
-    /// How well a text meets the parts of a dialogue.
-    fn matches(&self, parts: &[Text; PARTS], text: &Text) -> Vec<f64> {
-        let mut measures = Vec::with_capacity(MATCH);
-        for part in parts {
-            for (kind, statistics) in self.0.iter().enumerate() {
-                let (query, text) = (&part.0[kind], &text.0[kind]);
-                measures.push(statistics.bm25(query, text) / 10.0);
-                measures.push(statistics.share(query, text));
-                measures.push(statistics.share(text, query));
-            }
-        }
-        measures
-    }
-}
-
-/// What a candidate is judged by, a row each.
-struct Features {
-    personas: Vec<Vec<f64>>,
-    documents: Vec<Vec<f64>>,
-}
-
-/// The moment before a reply that used something.
-struct Case {
-    /// The first of its dialogue.
-    first: bool,
-    parts: [Text; PARTS],
-    personas: Rc<Vec<Text>>,
-    /// Each with the persona that it stands behind.
-    documents: Rc<Vec<(usize, Text)>>,
-    gold_personas: BTreeSet<usize>,
-    gold_documents: BTreeSet<usize>,
-}
-
-fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
-    let ids: Vec<&String> = record.persona.keys().collect();
-    let personas: Vec<Text> = record.persona.values().map(|text| lexicon.read(text)).collect();
-    let (mut places, mut documents) = (FxHashMap::default(), Vec::new());
-    for (at, id) in ids.iter().enumerate() {
-        for (below, text) in record.persona_kg.get(*id).into_iter().flatten() {
-            places.insert(format!("{id}-{below}"), documents.len());
-            documents.push((at, lexicon.read(text)));
-        }
-    }
-    let (personas, documents) = (Rc::new(personas), Rc::new(documents));
-    let (mut said, mut cases) = (Vec::<&str>::new(), Vec::new());
-    for exchange in &record.conversation {
-        let used: Vec<&String> = exchange.used.iter().flatten().collect();
-        if !used.is_empty() {
-            let gold_personas =
-                used.iter().filter_map(|id| ids.iter().position(|it| it == id)).collect();
-            let gold_documents = used.iter().filter_map(|id| places.get(*id).copied()).collect();
-            let back = |at: usize| said.len().checked_sub(at).map_or("", |at| said[at]);
-            let earlier = said[..said.len().saturating_sub(2)].concat();
-            let parts = [exchange.user.as_str(), back(1), back(2), &earlier];
-            cases.push(Case {
-                first: cases.is_empty(),
-                parts: parts.map(|part| lexicon.read(part)),
-                personas: personas.clone(),
-                documents: documents.clone(),
-                gold_personas,
-                gold_documents,
-            });
-        }
-        said.extend([exchange.user.as_str(), exchange.system.as_str()]);
-    }
-    cases
-}
-
-impl Case {
-    fn candidates(&self) -> impl Iterator<Item = &Text> {
-        self.personas.iter().chain(self.documents.iter().map(|(_, text)| text))
-    }
-
-    /// The first persona and the first document by BM25 over the last user utterance.
-    fn by_bm25(&self) -> First {
-        let query = &self.parts[0].0[0];
-        let first = |texts: Vec<&Bag<u32>>| {
-            let statistics = Statistics::of(texts.iter().copied());
-            best(texts.iter().map(|text| statistics.bm25(query, text)))
-        };
-        let personas = self.personas.iter().map(|text| &text.0[0]).collect();
-        let documents = self.documents.iter().map(|(_, text)| &text.0[0]).collect();
-        (first(personas), first(documents))
-    }
-
-    /// What the candidates are judged by. A persona: how it meets the dialogue, and how the best
-    /// and the mean of what is behind it do. A document: how it meets the dialogue, how its
-    /// persona does, and how much better the best of its neighbours does.
-    fn features(&self, weights: &Weights) -> Features {
-        let own: Vec<Vec<f64>> =
-            self.personas.iter().map(|text| weights.matches(&self.parts, text)).collect();
-        let documents: Vec<Vec<f64>> =
-            self.documents.iter().map(|(_, text)| weights.matches(&self.parts, text)).collect();
-        let mut most = vec![vec![0.0_f64; MATCH]; own.len()];
-        let mut mean = vec![vec![0.0_f64; MATCH]; own.len()];
-        let mut behind = vec![0.0_f64; own.len()];
-        for ((persona, _), row) in self.documents.iter().zip(&documents) {
-            behind[*persona] += 1.0;
-            for (at, value) in row.iter().enumerate() {
-                most[*persona][at] = most[*persona][at].max(*value);
-                mean[*persona][at] += value;
-            }
-        }
-        for (row, count) in mean.iter_mut().zip(&behind) {
-            row.iter_mut().for_each(|value| *value /= count.max(1.0));
-        }
-        let personas = own.iter().zip(&most).zip(&mean);
-        let personas =
-            personas.map(|((own, most), mean)| [&own[..], most, mean].concat()).collect();
-        let documents = self.documents.iter().zip(&documents).map(|((persona, _), row)| {
-            let ahead: Vec<f64> =
-                most[*persona].iter().zip(row).map(|(most, value)| most - value).collect();
-            [&row[..], &own[*persona], &ahead].concat()
-        });
-        Features { personas, documents: documents.collect() }
     }
 }
 

@@ -9,8 +9,6 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 
-use super::kbp::best;
-
 const HIDDEN: usize = 32;
 const EPOCHS: usize = 15;
 const BATCH: usize = 64;
@@ -73,9 +71,13 @@ impl Ranker {
         ranker
     }
 
-    /// The place of the best candidate.
-    pub(super) fn first(&self, rows: &[Vec<f64>]) -> Option<usize> {
-        best(rows.iter().map(|row| self.net.forward(&self.scaled(row)).1))
+    /// The places of candidates, the best first.
+    pub(super) fn order(&self, rows: &[Vec<f64>]) -> Vec<usize> {
+        let scores: Vec<f64> =
+            rows.iter().map(|row| self.net.forward(&self.scaled(row)).1).collect();
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        order
     }
 
     fn scaled(&self, row: &[f64]) -> Vec<f64> {
@@ -219,9 +221,9 @@ mod tests {
         }
         let (train, test) = groups.split_at(1_000);
         let ranker = Ranker::train(train.iter().map(|(rows, gold)| Group { rows, gold }));
-        let right = test
-            .iter()
-            .filter(|(rows, gold)| ranker.first(rows).is_some_and(|first| gold.contains(&first)));
+        let right = test.iter().filter(|(rows, gold)| {
+            ranker.order(rows).first().is_some_and(|first| gold.contains(first))
+        });
         assert!(right.count() > 475);
     }
 }

@@ -20,8 +20,9 @@ def records(path: Path) -> Iterator[dict]:
             yield json.loads(line)
 
 
-def makers(data: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Make]]:
-    """What makes the dialogues of the named data sets, with the data set's name."""
+def makers(data: Path, names: tuple[str, ...], labels: Path | None = None) -> Iterator[tuple[str, Make]]:
+    """What makes the dialogues of the named data sets, with the data set's name. KBP's evidence is as relevant as the
+    labels say, where there are any."""
     from . import dstc11, graph, kbp, multiwoz, sgd, tables, topical_chat
 
     modules = {
@@ -34,7 +35,8 @@ def makers(data: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Make]]:
         "kbp": kbp,
     }
     for name in names:
-        for make in modules[name].makers(data):
+        of = {"labels": labels} if name == "kbp" else {}
+        for make in modules[name].makers(data, **of):
             yield name, make
 
 

@@ -4,6 +4,7 @@ the service's answer, beside rows that answer something else."""
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..dialogue import TABLE, Dialogue, Evidence, Turn
@@ -16,6 +17,10 @@ _ANSWERS = {"OFFER", "INFORM", "INFORM_COUNT", "NOTIFY_SUCCESS", "NOTIFY_FAILURE
 _FRAMES = 0.6
 # How often a slot has words of its description in place of its name, so that names can be new.
 _RENAMED = 0.15
+# How often a row stands without what was done before it, as the engine has rows.
+_BARE = 0.6
+# How often evidence that does not fit is of the same service.
+_SAME_SERVICE = 0.5
 
 
 class _Names:
@@ -76,36 +81,69 @@ def row_text(row: dict, said: dict[str, str], name) -> tuple[str, Values]:
     return text, tuple((name(slot), said.get(slot) or surface(value)) for slot, value in row.items())
 
 
-def _turn(user: str, system: dict, names: _Names, foreign: list, rng: random.Random) -> Turn:
-    before = ""
+@dataclass
+class _Elsewhere:
+    """Answers to other questions, of all dialogues: of a few the model would learn which they are."""
+
+    pieces: list[tuple[str, Values]] = field(default_factory=list)
+    # By service.
+    rows: dict[str, list[dict]] = field(default_factory=dict)
+
+    def drawn(self, service: str, wanted: dict[str, list[str]], rng: random.Random) -> tuple[str, Values]:
+        """A row of the same service that is not what the user wants, or anything."""
+        if service in self.rows and rng.random() < _SAME_SERVICE:
+            for row in rng.sample(self.rows[service], min(8, len(self.rows[service]))):
+                if _contradicts(row, wanted):
+                    return row_text(row, {}, words)
+        return rng.choice(self.pieces)
+
+
+def _contradicts(row: dict, wanted: dict[str, list[str]]) -> bool:
+    """Whether a row has another value than what was asked for."""
+    both = [(str(row[slot]).lower(), [value.lower() for value in values]) for slot, values in wanted.items() if slot in row]
+    return any(value not in values for value, values in both if "dontcare" not in values)
+
+
+def _turn(user: dict, system: dict, names: _Names, elsewhere: _Elsewhere, rng: random.Random) -> Turn:
     frame = system["frames"][0]
     actions = frame["actions"]
-    response = system["utterance"]
+    asked, response = user["utterance"], system["utterance"]
     if not (frame.get("service_call") or any(act in _ANSWERS for act, _, _ in actions)):
-        return Turn(user, response)
+        return Turn(asked, response)
     results = [row for of in system["frames"] for row in of.get("service_results", [])]
     said = {slot: values[0] for act, slot, values in actions if values and slot}
-    evidence = []
-    fits = [row for row in results if sum(row.get(slot) is not None for slot in said) and _agrees(row, said)]
+    fits = [row for row in results if _agrees(row, said)]
+    turn = Turn(asked, response, (TABLE,))
+    before = ""
     if fits and rng.random() > _FRAMES:
         text, values = row_text(fits[0], said, names.of)
         done = [words(act) for act, _, _ in actions if act.startswith("NOTIFY")]
         counts = tuple(("count", values[0]) for act, _, values in actions if act == "INFORM_COUNT" and values)
+        # What the service did and how much it found stands before each of its rows.
         before = "".join([*(f"{act}; " for act in done), *(f"{name} = {count}, " for name, count in counts)])
-        evidence.append(Evidence(TABLE, before + text, 10, counts + values))
+        if before and rng.random() < _BARE:
+            # Nobody could word that from a row alone, but the row is judged.
+            before, turn.weight = "", 0.0
+        turn.evidence.append(Evidence(TABLE, before + text, 10, counts + values))
         others = [row for row in results if row is not fits[0]]
         if others and rng.random() < 0.7:
-            # What the service did and how much it found stands before each of its rows.
             text, values = row_text(rng.choice(others), {}, names.of)
-            evidence.append(Evidence(TABLE, before + text, 3, values))
+            # Which of them is spoken of is chosen with the response.
+            turn.evidence.append(Evidence(TABLE, before + text, 3, values, is_judged=False))
     else:
         text, values = frame_text(actions, names.of)
-        evidence.append(Evidence(TABLE, text, 10, values))
+        turn.evidence.append(Evidence(TABLE, text, 10, values))
     if rng.random() < 0.8:
-        text, values = rng.choice(foreign)
-        evidence.append(Evidence(TABLE, before + text, 0, values))
-    rng.shuffle(evidence)
-    return Turn(user, response, (TABLE,), evidence)
+        wanted = {
+            slot: values
+            for of in user["frames"]
+            if of["service"] == frame["service"]
+            for slot, values in of.get("state", {}).get("values", {}).items()
+        }
+        text, values = elsewhere.drawn(frame["service"], wanted, rng)
+        turn.evidence.append(Evidence(TABLE, before + text, 0, values))
+    rng.shuffle(turn.evidence)
+    return turn
 
 
 def _agrees(row: dict, said: dict[str, str]) -> bool:
@@ -114,24 +152,24 @@ def _agrees(row: dict, said: dict[str, str]) -> bool:
     return any(a == b for a, b in both)
 
 
-def _dialogue(record: dict, descriptions: dict, foreign: list, rng: random.Random) -> Dialogue:
+def _dialogue(record: dict, descriptions: dict, elsewhere: _Elsewhere, rng: random.Random) -> Dialogue:
     known = {slot: name for service in record["services"] for slot, name in descriptions.get(service, {}).items()}
     names = _Names(known, rng)
-    turns = []
-    for user, system in zip(record["turns"][::2], record["turns"][1::2]):
-        turns.append(_turn(user["utterance"], system, names, foreign, rng))
-    return turns
+    turns = zip(record["turns"][::2], record["turns"][1::2])
+    return [_turn(user, system, names, elsewhere, rng) for user, system in turns]
 
 
 def makers(data: Path, split: str = "train") -> Iterator[Make]:
     descriptions = _descriptions(data)
-    # Answers to other questions, of all dialogues: of a few the model would learn which they are.
-    foreign: list[tuple[str, Values]] = []
+    elsewhere = _Elsewhere()
     for record in records(data / f"sgd/{split}.jsonl.gz"):
-        yield lambda rng, record=record: _dialogue(record, descriptions, foreign, rng)
+        yield lambda rng, record=record: _dialogue(record, descriptions, elsewhere, rng)
         for turn in record["turns"][1::2]:
             frame = turn["frames"][0]
-            if any(act in _ANSWERS for act, _, _ in frame["actions"]):
-                foreign.append(frame_text(frame["actions"], words))
+            text, values = frame_text(frame["actions"], words)
+            # A frame without values could be right anywhere.
+            if values and any(act in _ANSWERS for act, _, _ in frame["actions"]):
+                elsewhere.pieces.append((text, values))
             for row in frame.get("service_results", [])[:1]:
-                foreign.append(row_text(row, {}, words))
+                elsewhere.pieces.append(row_text(row, {}, words))
+                elsewhere.rows.setdefault(frame["service"], []).append(row)

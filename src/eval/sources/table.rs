@@ -1,0 +1,37 @@
+//! The settings that UniMS-RAG's tables and figures have: one row each.
+
+use super::{FindBy, PlanBy, Setting};
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it shows.
+    pub name: &'static str,
+    /// How it is measured.
+    pub setting: Setting,
+}
+
+/// All of them: who finds evidence, one to three pieces, self-refinement by α and by steps (from three pieces, as in
+/// the paper), oracles, and what is left out.
+pub fn rows() -> Vec<Row> {
+    let one = Setting::default();
+    let three = Setting { pieces: 3, ..one };
+    let refined = |replaced, steps| Setting { replaced, steps, ..three };
+    let rows = [
+        ("by the fusion", one),
+        ("by itself", Setting { retrieval: FindBy::Model, ..one }),
+        ("two pieces", Setting { pieces: 2, ..one }),
+        ("three pieces", three),
+        ("refined, α 1", refined(1, 1)),
+        ("refined, α 2", refined(2, 1)),
+        ("refined, α 3", refined(3, 1)),
+        ("refined, two steps", refined(1, 2)),
+        ("refined, three steps", refined(1, 3)),
+        ("gold plan", Setting { plan: PlanBy::Gold, ..one }),
+        ("gold retrieval", Setting { retrieval: FindBy::Gold, ..one }),
+        ("gold plan and retrieval", Setting { plan: PlanBy::Gold, retrieval: FindBy::Gold, ..one }),
+        ("every source", Setting { plan: PlanBy::Every, ..one }),
+        ("no source", Setting { plan: PlanBy::None, ..one }),
+    ];
+    rows.map(|(name, setting)| Row { name, setting }).to_vec()
+}

@@ -314,9 +314,11 @@ pub struct Grounded {
     pub refinement: Refinement,
 }
 
-/// The rounds in which a response is made anew from other evidence.
+/// The drafts of a response: the one that the gate reads, and rounds in which it is made anew from other evidence.
 #[derive(Clone, Debug, Default)]
 pub struct Refinement {
+    /// Whether the draft is made before the gate decides, for it to read.
+    pub for_gate: bool,
     /// The rounds so far, in order, with the one that is under way.
     pub rounds: Vec<RefinementRound>,
     /// What stood before the round that is under way; `None` while none is.
@@ -434,6 +436,10 @@ pub trait InFlight: 'static {
     fn round(&self) -> u32 {
         0
     }
+    /// Whether its response is drafted before the gate decides.
+    fn for_gate(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! in_flight {
@@ -469,6 +475,10 @@ impl InFlight for Grounded {
     fn round(&self) -> u32 {
         u32::try_from(self.refinement.rounds.len()).unwrap_or(u32::MAX)
     }
+
+    fn for_gate(&self) -> bool {
+        self.refinement.for_gate
+    }
 }
 
 impl InFlight for Drafted {
@@ -482,6 +492,10 @@ impl InFlight for Drafted {
 
     fn round(&self) -> u32 {
         self.grounded.round()
+    }
+
+    fn for_gate(&self) -> bool {
+        self.grounded.for_gate()
     }
 }
 

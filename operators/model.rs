@@ -50,6 +50,9 @@ pub struct Origin {
     /// How often the response had been made anew when it was asked.
     #[serde(default, skip_serializing_if = "is_first")]
     pub round: u32,
+    /// Whether it is the draft that the gate reads: what is asked behind the gate is asked anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_gate: bool,
     /// Hash of the prompt's template.
     pub prompt: String,
 }

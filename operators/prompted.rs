@@ -204,6 +204,10 @@ impl<I: InFlight> InFlight for Thinking<I> {
     fn round(&self) -> u32 {
         self.turn.round()
     }
+
+    fn for_gate(&self) -> bool {
+        self.turn.for_gate()
+    }
 }
 
 /// Asks the model of a stage about every turn: turns in, (turns with the stage's decision, faults)
@@ -402,6 +406,7 @@ impl<Fill> Prompter<Fill> {
                 input: turn.context().input.clone(),
                 step,
                 round: turn.round(),
+                for_gate: turn.for_gate(),
                 prompt: template.hash().to_owned(),
             }),
         }

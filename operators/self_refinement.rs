@@ -297,7 +297,7 @@ fn changed(turn: Drafted, change: Change) -> Drafted {
     for evidence in &mut grounded.evidence {
         (evidence.consistency, evidence.attention) = (None, None);
     }
-    grounded.refinement = Refinement { rounds, before: Some(Box::new(before)) };
+    grounded.refinement = Refinement { rounds, before: Some(Box::new(before)), for_gate: false };
     Drafted { grounded, draft }
 }
 

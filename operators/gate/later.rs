@@ -57,7 +57,12 @@ pub fn after_draft<'scope>(
         let (kept, none) = (empty(turns.scope()), empty(turns.scope()));
         return (turns, kept, none);
     }
-    let (drafted, faults) = generation(turns.map(Grounded::without_knowledge), writing, resources);
+    let asked = turns.map(|turn| {
+        let mut grounded = Grounded::without_knowledge(turn);
+        grounded.refinement.for_gate = true;
+        grounded
+    });
+    let (drafted, faults) = generation(asked, writing, resources);
     let read =
         |turn: &Drafted| Read { knowledge: Vec::new(), draft: Some(turn.draft.text.clone()) };
     let (weighed, gate_faults) = weighed(

@@ -5,9 +5,11 @@ use turnstream_schemas::{Demand, Evidence, EvidenceId};
 use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
 use crate::flow::{Candidates, Drafted, Retrieved};
+use crate::generation::{GenerationConfig, generation};
 use crate::knowledge::Graph;
+use crate::model::Generated;
 use crate::sources::{SourceConfig, SourceKind, Sources};
-use crate::testing::{context, gated, graph, recalled, resources, run_dataflow, scene};
+use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow, scene};
 
 const FACTS: &str = "
     coffee HasProperty bitter 1
@@ -365,7 +367,7 @@ fn after_a_draft_a_turn_that_needs_nothing_keeps_it() {
     let turns: [&[&str]; 2] = [&["u: one two three four five six seven"], &["u: Thanks!"]];
     let (turns, _) = through(&turns, &config, false);
     let (kept, failed) = run_dataflow(turns, move |turns| {
-        let writing = crate::generation::GenerationConfig::default();
+        let writing = GenerationConfig::default();
         let means = with_gate(&graph, false);
         let (needing_turns, kept, faults) =
             later::after_draft(turns, config.clone(), writing, &means);
@@ -383,6 +385,35 @@ fn after_a_draft_a_turn_that_needs_nothing_keeps_it() {
     texts.sort_unstable();
     // The one keeps its words; the other goes on without them.
     assert_eq!(texts, [(false, false), (true, true)]);
+}
+
+#[test]
+fn a_draft_for_the_gate_is_another_question_than_the_response() {
+    let graph = graph(FACTS);
+    let config = GateConfig { after_draft: true, threshold: 0.6, ..learned_config(&["words"]) };
+    let turns: [&[&str]; 2] = [&["u: one two three four five six seven"], &["u: Thanks!"]];
+    let (turns, _) = through(&turns, &config, false);
+    let (drafted, failed) = run_dataflow(turns, move |turns| {
+        let writing = GenerationConfig { form: Form::Prompted, ..GenerationConfig::default() };
+        let means = asking(with_gate(&graph, false), |request| {
+            let for_gate = request.origin.is_some_and(|origin| origin.for_gate);
+            let text = if for_gate { "read by the gate" } else { "said behind it" }.to_owned();
+            let model = ModelUsed { name: "scripted".to_owned(), prompt_hash: None };
+            Generated { text, confidence: None, model }
+        });
+        let (needing, kept, faults) =
+            later::after_draft(turns, config.clone(), writing.clone(), &means);
+        let needing = needing.map(crate::flow::Grounded::without_knowledge);
+        let (drafted, more) = generation(needing, writing, &means);
+        (kept.concat(drafted), faults.concat(more))
+    });
+    assert!(failed.is_empty());
+    let mut said: Vec<(bool, &str)> = drafted
+        .iter()
+        .map(|turn| (turn.grounded.turn.gate.retrieve, turn.draft.text.as_str()))
+        .collect();
+    said.sort_unstable();
+    assert_eq!(said, [(false, "read by the gate"), (true, "said behind it")]);
 }
 
 #[test]

@@ -156,10 +156,10 @@ pub struct RetrievalArgs {
     /// [embedding]; the defaults where it is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The unified model that judges relevance, for --retriever unified: a GGUF file, or a folder with
-    /// model.safetensors
+    /// The unified model that judges relevance, for --retriever unified: "shipped", a GGUF file, or a
+    /// folder with model.safetensors
     #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
+    model: Option<UnifiedWeights>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -348,11 +348,11 @@ fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()
 
 /// The relevance that a unified model gives, on the same data.
 fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Some(path) = &args.model else {
+    let Some(weights) = &args.model else {
         let remedy = "name the GGUF file, or a folder with model.safetensors";
         return Err(Usage::new("--retriever unified needs --model", remedy).into());
     };
-    let model = UnifiedModel::open(&UnifiedWeights::Path(path.clone()))?;
+    let model = UnifiedModel::open(weights)?;
     let cases = several::read(&args.data, None, None, 0).map_err(refused)?;
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
     let progress = Progress::start("replies");

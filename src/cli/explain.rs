@@ -155,6 +155,8 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
         let asked = Asked {
             stage: line.stage,
             step: line.origin.step,
+            round: line.origin.round,
+            for_gate: line.origin.for_gate,
             model: line.asked,
             prompt_hash: line.origin.prompt,
             system: question.system,
@@ -162,7 +164,7 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
             answer: Some(line.text),
         };
         // Of two of the same the later one counts, as in a replay.
-        found.retain(|one| (one.stage, one.step) != (asked.stage, asked.step));
+        found.retain(|one| one.place() != asked.place());
         found.push(asked);
     }
     if without_prompts > 0 && found.is_empty() {
@@ -176,6 +178,6 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
                       that a model had a part in";
         return Err(Usage::new(what, remedy).into());
     }
-    found.sort_by_key(|asked| (asked.stage, asked.step));
+    found.sort_by_key(Asked::place);
     Ok(found)
 }

@@ -15,6 +15,7 @@ use turnstream_operators::sources::SourceKind;
 use turnstream_schemas::{Column, Score, TableRow};
 
 use super::bootstrap::Conversations;
+use super::consistency::Relation;
 use super::gate::figures::{Figures as Decisions, Scored};
 use super::gate::intervals::{Intervals, intervals};
 
@@ -46,13 +47,13 @@ pub struct Case {
     pub reply: Option<Reply>,
 }
 
-/// A piece of evidence and whether it fits.
+/// A piece of evidence and what the reply has to do with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The piece.
     pub piece: EvidenceText,
-    /// Whether the reply rests on it.
-    pub fits: bool,
+    /// Whether the reply rests on it, or could have, or it is from elsewhere.
+    pub relation: Relation,
 }
 
 /// A reply and what it rests on.
@@ -162,6 +163,11 @@ pub struct Figures {
     pub plan: Told,
     /// Does it tell evidence that fits? `None` where none is judged.
     pub relevance: Option<Told>,
+    /// The same, against evidence that could have fitted alone: another row of the same answer, another snippet of
+    /// the same place.
+    pub relevance_same: Option<Told>,
+    /// The same, against evidence from elsewhere alone.
+    pub relevance_other: Option<Told>,
     /// The responses, by who made them.
     pub responses: BTreeMap<&'static str, Worded>,
 }
@@ -210,7 +216,8 @@ pub fn evaluate(
     measure: Measure<'_>,
     mut done: impl FnMut(),
 ) -> Result<(Figures, Vec<Sample>), MeasureError> {
-    let (mut plans, mut fits) = (Labelled::default(), Labelled::default());
+    let mut plans = Labelled::default();
+    let mut fits: [Labelled; 3] = std::array::from_fn(|_| Labelled::default());
     let mut wordings = Wordings::default();
     for case in cases {
         let requests = requests(case, measure.drafts);
@@ -226,7 +233,12 @@ pub fn evaluate(
         for judged in &case.judged {
             match next()? {
                 UnifiedAnswer::Relevance(relevance) => {
-                    fits.add(case.conversation, judged.fits, f64::from(relevance));
+                    let relation = judged.relation;
+                    let counts = [true, relation != Relation::Other, relation != Relation::Same];
+                    for (fits, _) in fits.iter_mut().zip(counts).filter(|(_, counts)| *counts) {
+                        let is_gold = relation == Relation::Gold;
+                        fits.add(case.conversation, is_gold, f64::from(relevance));
+                    }
                 }
                 _ => return Err(other("no relevance")),
             }
@@ -241,8 +253,10 @@ pub fn evaluate(
         }
         done();
     }
-    let relevance = (!fits.of.is_empty()).then(|| fits.told());
-    let figures = Figures { plan: plans.told(), relevance, responses: wordings.figures() };
+    let [relevance, relevance_same, relevance_other] =
+        fits.map(|fits| (!fits.of.is_empty()).then(|| fits.told()));
+    let (plan, responses) = (plans.told(), wordings.figures());
+    let figures = Figures { plan, relevance, relevance_same, relevance_other, responses };
     Ok((figures, wordings.samples))
 }
 

@@ -15,6 +15,10 @@ pub struct Asked {
     pub stage: Stage,
     /// Which of the stage's questions it is.
     pub step: Step,
+    /// How often the response had been made anew when it was asked.
+    pub round: u32,
+    /// Whether a response was drafted for the gate to read.
+    pub for_gate: bool,
     /// The model's name in the configuration.
     pub model: String,
     /// The hash of the prompt's template, as responses bear it.
@@ -40,9 +44,16 @@ pub enum Fits {
     OtherPrompt,
     /// The response names this prompt and says something else: the answer is of another run.
     OtherAnswer,
+    /// The gate read it, or self-refinement put it aside: the response was made anew.
+    PutAside,
 }
 
 impl Asked {
+    /// Its place among the questions of a response: for the gate, then by stage, round and step.
+    pub fn place(&self) -> (bool, Stage, u32, Step) {
+        (!self.for_gate, self.stage, self.round, self.step)
+    }
+
     /// Whether the response came from it.
     pub fn fits(&self, response: &Response) -> Fits {
         let used = match self.stage {
@@ -56,9 +67,13 @@ impl Asked {
             return Fits::OtherPrompt;
         }
         let said = self.answer.as_deref().unwrap_or_default().trim();
-        match self.stage == Stage::Generation && said != response.text {
-            true => Fits::OtherAnswer,
-            false => Fits::Used,
+        // Of the draft that the gate reads, and of those of earlier rounds, another one came.
+        let is_last = !self.for_gate && self.round as usize >= response.refinement.len();
+        match self.stage {
+            Stage::Generation if said == response.text => Fits::Used,
+            Stage::Generation if is_last => Fits::OtherAnswer,
+            Stage::Generation => Fits::PutAside,
+            _ => Fits::Used,
         }
     }
 
@@ -78,8 +93,15 @@ impl Asked {
             Fits::OtherAnswer => {
                 Text::new(Ink::Careful, "NOT this response's: the answer is another")
             }
+            Fits::PutAside => Text::new(Ink::Quiet, "the response was made anew"),
+        };
+        let round = match self.round {
+            _ if self.for_gate => ", for the gate to read".to_owned(),
+            0 => String::new(),
+            round => format!(", round {round}"),
         };
         let head = Text::new(Ink::Label, self.stage.name())
+            .and(Ink::Plain, round)
             .and(Ink::Plain, step)
             .and(Ink::Quiet, format!(" model {}, prompt {}: ", self.model, self.prompt_hash))
             .then(fits);

@@ -276,7 +276,13 @@ mod tests {
             schema: None,
             seed: 0,
             listener: None,
-            origin: Some(Origin { input, step, round: 0, prompt: "abc".to_owned() }),
+            origin: Some(Origin {
+                input,
+                step,
+                round: 0,
+                for_gate: false,
+                prompt: "abc".to_owned(),
+            }),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Tables that the program trains: `train persona` finds knowledge that shares no word with the question, and
-//! `train consistency` judges responses in the flow.
+//! `train consistency` judges responses in the flow, and those of several sources.
 
 use serde_json::{Value, json};
 
@@ -102,6 +102,32 @@ fn a_judge_is_learned_and_judges_in_the_flow() {
     assert!(auc(&words) < 0.7 && auc(&by_table) > 0.95, "{words} {by_table}");
     // Everything was learned from.
     assert_eq!(by_table["unseen"]["n"], 0);
+
+    // It judges what several sources give, too: by the shipped model, which knows nothing of this.
+    let several = ["eval", "sources", "--data", &dev, "--train", &train, "--judge", &table];
+    let several = |more: &[&str]| {
+        run(&[&several[..], &["--model", "shipped", "--conversations", "3", "--json"], more]
+            .concat())
+    };
+    let value = |row: &Value, of: &str| row[of]["value"].as_f64().expect("a figure");
+    let table_of = several(&["--table"]);
+    let rows = table_of["rows"].as_array().expect("rows");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).expect("the row");
+    assert_eq!((rows.len(), &table_of["turns"]), (14, &json!(3)));
+    // Everything was used, and is consistent with nothing where nothing is asked.
+    assert!(value(row("no source"), "persona_consistency").abs() < 1e-9, "{table_of}");
+    assert!(value(row("no source"), "knowledge_consistency").abs() < 1e-9, "{table_of}");
+    let samples = file("samples.jsonl");
+    let gold = several(&["--oracle", "plan,retrieval", "--samples", &samples]);
+    let [alone] = &gold["rows"].as_array().expect("rows")[..] else { panic!("{gold}") };
+    assert_eq!(alone["bleu_1"], row("gold plan and retrieval")["bleu_1"]);
+    let samples = std::fs::read_to_string(&samples).expect("written");
+    let first: Value = serde_json::from_str(samples.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first["plan"], json!(["bot_persona", "documents"]), "{first}");
+    assert_eq!(first["evidence"].as_array().map(Vec::len), Some(2), "{first}");
+    let recall = ["eval", "retrieval", "--format", "kbp", "--data", &dev, "--retriever", "unified"];
+    let recall = run(&[&recall[..], &["--model", "shipped", "--json"]].concat());
+    assert_eq!((&recall["n"], &recall["model"]), (&json!(12), &json!("reader-en")), "{recall}");
 
     let lamps = file("lamps.jsonl");
     let rows = [json!({ "item": "Oslo lamp", "price": "$49" }), json!({ "item": "Oslo chair" })];

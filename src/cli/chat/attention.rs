@@ -146,6 +146,8 @@ impl Model<GenerateRequest, Generated> for Watched {
         let asked = Asked {
             stage: request.stage,
             step: origin.step,
+            round: origin.round,
+            for_gate: origin.for_gate,
             model: self.name.clone(),
             prompt_hash: origin.prompt,
             system: request.system.clone(),

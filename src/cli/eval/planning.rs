@@ -35,9 +35,9 @@ pub struct PlanningArgs {
     /// The split that the classifier learns from
     #[arg(long, value_name = "FILE", required_if_eq("planner", "classifier"))]
     train: Option<PathBuf>,
-    /// The unified model: a GGUF file, or a folder with model.safetensors
+    /// The unified model: "shipped", a GGUF file, or a folder with model.safetensors
     #[arg(long, value_name = "PATH", required_if_eq("planner", "unified"))]
-    model: Option<PathBuf>,
+    model: Option<UnifiedWeights>,
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(super) json: bool,
@@ -98,8 +98,8 @@ fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>,
             (classifier.plan(cases), None)
         }
         Planner::Unified => {
-            let path = args.model.as_deref().ok_or_else(|| missing("--model"))?;
-            let model = UnifiedModel::open(&UnifiedWeights::Path(path.to_owned()))?;
+            let weights = args.model.as_ref().ok_or_else(|| missing("--model"))?;
+            let model = UnifiedModel::open(weights)?;
             let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
             let progress = Progress::start("turns");
             let planned = by_model(cases, &mut ask, || progress.advance())?;

@@ -32,9 +32,9 @@ pub struct SourcesArgs {
     /// The split that the retriever learns from
     #[arg(long, value_name = "FILE")]
     train: PathBuf,
-    /// The unified model: a GGUF file, or a folder with model.safetensors
+    /// The unified model: "shipped", a GGUF file, or a folder with model.safetensors
     #[arg(long, value_name = "PATH")]
-    model: PathBuf,
+    model: UnifiedWeights,
     /// The table that judges consistency, as `train consistency --format kbp` wrote it
     #[arg(long, value_name = "FILE")]
     judge: PathBuf,
@@ -127,7 +127,7 @@ impl SourcesArgs {
 }
 
 pub(super) fn execute(args: &SourcesArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let model = UnifiedModel::open(&UnifiedWeights::Path(args.model.clone()))?;
+    let model = UnifiedModel::open(&args.model)?;
     let judge = open(&args.judge)?;
     let cases =
         read(&args.data, Some(&args.train), args.conversations, args.seed).map_err(refused)?;

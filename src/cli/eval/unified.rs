@@ -121,8 +121,12 @@ fn mined(path: &Path) -> anyhow::Result<Templates> {
 
 fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
     told("plan", &figures.plan, out)?;
-    if let Some(relevance) = &figures.relevance {
-        told("relevance", relevance, out)?;
+    for (what, relevance) in [
+        ("relevance", &figures.relevance),
+        ("  against what could have fitted", &figures.relevance_same),
+        ("  against what is from elsewhere", &figures.relevance_other),
+    ] {
+        relevance.as_ref().map_or(Ok(()), |relevance| told(what, relevance, out))?;
     }
     writeln!(
         out,

@@ -304,6 +304,7 @@ impl Asking<'_> {
                 input: self.input.clone(),
                 step: Step::Answer,
                 round: 0,
+                for_gate: false,
                 prompt: format!("{}-{:08x}", prompt.hash, crc32fast::hash(question.as_bytes())),
             }),
             prompt: question,

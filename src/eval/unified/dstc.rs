@@ -10,7 +10,7 @@ use turnstream_operators::model::unified::{EvidenceText, Exchange, TITLE};
 use turnstream_operators::sources::SourceKind;
 use turnstream_schemas::Column;
 
-use super::{Case, Judged, Reply};
+use super::{Case, Judged, Relation, Reply};
 use crate::eval::retrieval::dstc::{Snippet, snippets};
 use crate::eval::retrieval::{EvalError, records};
 
@@ -98,8 +98,8 @@ fn case(
 ) -> Case {
     let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
     let pieces: Vec<&EvidenceText> = gold.iter().filter_map(|id| known.get(id)).collect();
-    let mut judged: Vec<Judged> =
-        pieces.iter().map(|piece| Judged { piece: (*piece).clone(), fits: true }).collect();
+    let judge = |piece: &EvidenceText, relation| Judged { piece: piece.clone(), relation };
+    let mut judged: Vec<Judged> = pieces.iter().map(|piece| judge(piece, Relation::Gold)).collect();
     if let Some(first) = instance.knowledge.first().filter(|_| !pieces.is_empty()) {
         let entity = first.entity();
         let others = |of_entity: bool| -> Vec<&EvidenceText> {
@@ -108,9 +108,9 @@ fn case(
                 .filter(|(id, _)| id.starts_with(&entity) == of_entity && !gold.contains(*id));
             others.map(|(_, piece)| piece).collect()
         };
-        for of_entity in [true, false] {
+        for (of_entity, relation) in [(true, Relation::Same), (false, Relation::Other)] {
             let other = random.choice(others(of_entity));
-            judged.extend(other.map(|piece| Judged { piece: piece.clone(), fits: false }));
+            judged.extend(other.map(|piece| judge(piece, relation)));
         }
     }
     let evidence: Vec<EvidenceText> = pieces.into_iter().take(MOST_GIVEN).cloned().collect();
@@ -134,6 +134,7 @@ fn exchanges(turns: &[Turn]) -> Vec<Exchange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Relation::{Gold, Other, Same};
 
     #[test]
     fn gold_snippets_fit_and_others_of_the_same_place_and_elsewhere_do_not() {
@@ -162,15 +163,15 @@ mod tests {
             cases.iter().map(|it| (it.asks, it.conversation)).collect::<Vec<_>>(),
             [(true, 0), (false, 0)]
         );
-        let judged: Vec<(&str, bool)> =
-            cases[0].judged.iter().map(|it| (it.piece.text.as_str(), it.fits)).collect();
+        let judged: Vec<(&str, Relation)> =
+            cases[0].judged.iter().map(|it| (it.piece.text.as_str(), it.relation)).collect();
         assert_eq!(
             judged,
             [
-                ("Ashley Inn: Pets? No.", true),
-                ("Ashley Inn: Quiet.", true),
-                ("Ashley Inn: Clean.", false),
-                ("Bridge: Loud.", false)
+                ("Ashley Inn: Pets? No.", Gold),
+                ("Ashley Inn: Quiet.", Gold),
+                ("Ashley Inn: Clean.", Same),
+                ("Bridge: Loud.", Other)
             ]
         );
         assert_eq!(cases[0].judged[0].piece.columns[0].value, "Ashley Inn");

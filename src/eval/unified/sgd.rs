@@ -13,7 +13,7 @@ use turnstream_operators::sources::SourceKind;
 use turnstream_operators::tables::{Row, surface, words};
 use turnstream_schemas::Column;
 
-use super::{Case, Frame, Judged, Reply};
+use super::{Case, Frame, Judged, Relation, Reply};
 use crate::eval::retrieval::{EvalError, records};
 use crate::formats::sgd::domain;
 
@@ -69,7 +69,10 @@ pub fn read(path: &Path, conversations: Option<usize>, seed: u64) -> Result<Vec<
     for at in order {
         let from = cases.len();
         cases.extend(of_record(at, &records[at], &foreign, &mut random));
-        let rows = cases[from..].iter().flat_map(|case| &case.judged).filter(|it| it.fits);
+        let rows = cases[from..]
+            .iter()
+            .flat_map(|case| &case.judged)
+            .filter(|it| it.relation == Relation::Gold);
         foreign.extend(rows.map(|it| it.piece.clone()));
         foreign.drain(..foreign.len().saturating_sub(FOREIGN));
     }
@@ -170,11 +173,11 @@ fn judged(system: &Turn, foreign: &[EvidenceText], random: &mut fastrand::Rng) -
         })
     };
     let Some(fits) = rows.iter().position(|row| agrees(row)) else { return Vec::new() };
-    let judge = |piece: EvidenceText, fits: bool| Judged { piece, fits };
-    let mut judged = vec![judge(piece(rows[fits]), true)];
+    let judge = |piece: EvidenceText, relation| Judged { piece, relation };
+    let mut judged = vec![judge(piece(rows[fits]), Relation::Gold)];
     let others: Vec<usize> = (0..rows.len()).filter(|at| !agrees(rows[*at])).collect();
-    judged.extend(random.choice(&others).map(|at| judge(piece(rows[*at]), false)));
-    judged.extend(random.choice(foreign).map(|other| judge(other.clone(), false)));
+    judged.extend(random.choice(&others).map(|at| judge(piece(rows[*at]), Relation::Same)));
+    judged.extend(random.choice(foreign).map(|other| judge(other.clone(), Relation::Other)));
     judged
 }
 
@@ -225,13 +228,13 @@ mod tests {
     #[test]
     fn the_row_that_is_spoken_of_fits_and_another_does_not() {
         let cases = cases(OFFER);
-        let judged: Vec<(&str, bool)> =
-            cases[0].judged.iter().map(|it| (it.piece.text.as_str(), it.fits)).collect();
+        let judged: Vec<(&str, Relation)> =
+            cases[0].judged.iter().map(|it| (it.piece.text.as_str(), it.relation)).collect();
         assert_eq!(
             judged,
             [
-                ("lamp name = Oslo, time = 9:30 am, can dim = yes", true),
-                ("lamp name = Bergen, time = 10:00 am", false)
+                ("lamp name = Oslo, time = 9:30 am, can dim = yes", Relation::Gold),
+                ("lamp name = Bergen, time = 10:00 am", Relation::Same)
             ]
         );
     }

@@ -22,8 +22,8 @@ fn case(conversation: usize, user: &str, reply: &str, price: &str) -> Case {
         kind: SourceKind::Table,
         asks: true,
         judged: vec![
-            Judged { piece: piece("item = Oslo", &[]), fits: true },
-            Judged { piece: piece("item = Bergen", &[]), fits: false },
+            Judged { piece: piece("item = Oslo", &[]), relation: Relation::Gold },
+            Judged { piece: piece("item = Bergen", &[]), relation: Relation::Same },
         ],
         reply: Some(Reply {
             text: reply.to_owned(),
@@ -106,6 +106,11 @@ fn figures_are_those_counted_by_hand() {
         (relevance.n, relevance.figures.auc, relevance.figures.f1),
         (6, Some(1.0), Some(1.0))
     );
+    let same = figures.relevance_same.as_ref().expect("judged");
+    let other = figures.relevance_other.as_ref().expect("judged");
+    assert_eq!((same.n, same.figures.auc), (6, Some(1.0)));
+    // Right ones alone.
+    assert_eq!((other.n, other.positives, other.figures.auc), (3, 3, None));
 
     let model = &figures.responses["model"];
     assert_eq!(

@@ -80,6 +80,8 @@ fn asked(stage: Stage, prompt_hash: &str, answer: &str) -> Asked {
     Asked {
         stage,
         step: Step::Answer,
+        round: 0,
+        for_gate: false,
         model: "default".to_owned(),
         prompt_hash: prompt_hash.to_owned(),
         system: "Answer.".to_owned(),
@@ -134,10 +136,16 @@ fn drafts_that_were_put_aside_are_shown_with_their_scores() {
         "dropped": ["docs/1"], "added": []
     });
     response.refinement.push(serde_json::from_value(round).expect("a round"));
-    let shown = tree(&response, &Shown::default()).render(1000, false);
+    let asked = asked(Stage::Generation, "aaaa", "Bread is food.");
+    let asked = [asked.clone(), Asked { round: 1, ..asked }];
+    assert!(asked[0].place() < asked[1].place());
+    let shown = Shown { asked: &asked, ..Shown::default() };
+    let shown = tree(&response, &shown).render(1000, false);
     for line in [
         "refinement once made anew",
         "draft 1 put aside \"Bread is food.\": docs/1 out, nothing in",
+        "generation model default, prompt aaaa: the response was made anew",
+        "generation, round 1 model default, prompt aaaa: NOT this response's: the answer is another",
         "docs/1 0.25 = relevance 0.50 × consistency 0.50",
         "docs/2 0.75 = relevance 1.00 × consistency 0.75",
     ] {
@@ -195,6 +203,9 @@ fn a_prompt_is_held_against_what_the_response_names() {
     assert_eq!(fits(asked(Stage::Generation, "aaaa", said)), Fits::Used);
     assert_eq!(fits(asked(Stage::Generation, "aaaa", "Something else.")), Fits::OtherAnswer);
     assert_eq!(fits(asked(Stage::Generation, "dddd", said)), Fits::OtherPrompt);
+    let for_gate = |answer| Asked { for_gate: true, ..asked(Stage::Generation, "aaaa", answer) };
+    assert_eq!(fits(for_gate("Something else.")), Fits::PutAside);
+    assert_eq!(fits(for_gate(said)), Fits::Used);
     assert_eq!(fits(asked(Stage::QueryProduction, "bbbb", "{}")), Fits::Used);
     assert_eq!(fits(asked(Stage::TopicPlanning, "eeee", "{}")), Fits::NotUsed);
 }

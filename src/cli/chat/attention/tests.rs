@@ -62,6 +62,7 @@ fn request(offset: i64, prompt: &str) -> GenerateRequest {
             input: input(offset),
             step: Step::Answer,
             round: 0,
+            for_gate: false,
             prompt: "abc".to_owned(),
         }),
     }

@@ -36,8 +36,9 @@ from .vocabulary import (
 
 # What a user says next is worth learning, but less than what is answered.
 USER_WEIGHT = 0.25
-# One token says how relevant a piece is, against a score of a wording's.
+# One token says how relevant a piece is, and two which source is asked, against a score of a wording's.
 RELEVANCE_WEIGHT = 4.0
+PLAN_WEIGHT = 2.0
 
 
 @dataclass
@@ -162,7 +163,7 @@ class Renderer:
         position = window.add(self.user(turn), USER_WEIGHT * min(turn.weight, 1.0), number, 0, position)
         plan = [vocabulary.source(source) for source in turn.plan] or [control(NULL)]
         window.add([control(PLAN)], 0.0, number, -1, position)
-        planned = window.add([*plan, control(PLANNED)], 1.0, number, -1, position + 1)
+        planned = window.add([*plan, control(PLANNED)], PLAN_WEIGHT, number, -1, position + 1)
         after = planned
         for block, evidence in enumerate(turn.evidence, start=1):
             after = max(after, self._evidence(window, evidence, number, block, planned))

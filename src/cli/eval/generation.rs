@@ -11,6 +11,7 @@ use crate::cli::{InputRefused, Usage, load_config, print_json};
 use crate::config::Config;
 use crate::eval::generation::judge::{Judge, Judged, Prompts};
 use crate::eval::generation::material::{self, Answer, Log, Place};
+use crate::eval::generation::tokens::Tokenisation;
 use crate::eval::generation::{Beside, GenerationError, Measured, measure};
 use crate::formats::Format;
 use crate::knowledge;
@@ -119,11 +120,12 @@ fn judged(
     let most = args.judged.map_or(all, |most| (most as usize).min(all));
     let chosen: Vec<_> = (0..most).map(|at| answers[at * all / most]).collect();
 
+    let language = Tokenisation::of_corpus(answers.iter().map(|(answer, _)| &*answer.text));
     let progress = Progress::start("responses judged");
     let judge = Judge {
         model: &*model,
         encoder: encoder.as_deref(),
-        prompts: Prompts::shipped(),
+        prompts: Prompts::shipped(language),
         at_once: args.judged_at_once as usize,
     };
     let (judgements, counts) = judge.judge(&chosen, log, &|| progress.advance())?;

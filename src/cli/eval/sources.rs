@@ -16,9 +16,9 @@ use crate::model::unified::{UnifiedModel, UnifiedWeights};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   turnstream eval sources --data dev.jsonl --train train.jsonl --model m.gguf --judge table
-  turnstream eval sources --data dev.jsonl --train train.jsonl --model m.gguf --judge t --table --json
-  turnstream eval sources --data d.jsonl --train t.jsonl --model m.gguf --judge t --oracle plan,retrieval
-  turnstream eval sources --data d.jsonl --train t.jsonl --model m.gguf --judge t --pieces 3 --steps 1
+  turnstream eval sources --data d.jsonl --train t.jsonl --model m.gguf --judge j --table --json
+  turnstream eval sources --data d.jsonl --train t.jsonl --model m.gguf --judge j --oracle plan
+  turnstream eval sources --data d.jsonl --train t.jsonl --model m.gguf --judge j --steps 1
 
 docs/unified-model.md says how the figures are defined. What is learned from --train is used for this
 measurement alone and is not kept.";

@@ -29,6 +29,7 @@ use answers::{
     Engagement, Quality, Questions, Relevance, Statements, Support, read, schema, within,
 };
 pub use figures::{Judged, Used};
+use prompts::Wording;
 pub use prompts::{Prompt, Prompts};
 
 use super::material::{Answer, Log, Place};
@@ -180,8 +181,9 @@ impl Judge<'_> {
         let dialogue = fenced(
             "dialogue",
             shown.iter().map(|said| {
-                let who = if said.speaker == Speaker::User { "user" } else { "system" };
-                format!("{who}: {}", said.text)
+                let Wording { user, system, .. } = self.prompts.wording;
+                let who = if said.speaker == Speaker::User { user } else { system };
+                format!("{who}{}", said.text)
             }),
         );
         let reply = fenced("reply", [&answer.text]);
@@ -325,10 +327,8 @@ impl Asking<'_> {
         }
         let answer = fenced("answer", [&first.text]);
         let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        request.prompt.push_str(&format!(
-            "\n\n{answer}\nThis was your answer, and it cannot be read: {reason}. Answer again, \
-             rightly."
-        ));
+        let Wording { unreadable, again, .. } = self.judge.prompts.wording;
+        request.prompt.push_str(&format!("\n\n{answer}\n{unreadable}{reason}{again}"));
         let again = self.answer(request)?;
         match read(&again.text).and_then(&take) {
             Ok(taken) => Some(taken),

@@ -1,7 +1,9 @@
 //! What the judge is asked, as files: the task, and under `[answer]` how to answer. The material
-//! stands between the two, each part behind its fence.
+//! stands between the two, each part behind its fence. English and Chinese.
 
-use turnstream_operators::prompted::fence::NOTE_ENGLISH;
+use turnstream_operators::prompted::fence::{NOTE_CHINESE, NOTE_ENGLISH};
+
+use crate::eval::generation::tokens::Tokenisation;
 
 /// A question to the judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,35 +33,78 @@ pub struct Prompts {
     pub support: Prompt,
     /// What would the response answer?
     pub questions: Prompt,
+    /// What is said around them.
+    pub(super) wording: Wording,
 }
 
-fn read(name: &'static str, file: &'static str) -> Prompt {
+/// What is said around the questions, in one language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wording {
+    /// Who asks.
+    pub user: &'static str,
+    /// Who answers.
+    pub system: &'static str,
+    /// An answer cannot be read, before the reason.
+    pub unreadable: &'static str,
+    /// What to do about it, behind the reason.
+    pub again: &'static str,
+    note: &'static str,
+}
+
+const ENGLISH: Wording = Wording {
+    user: "user: ",
+    system: "system: ",
+    unreadable: "This was your answer, and it cannot be read: ",
+    again: ". Answer again, rightly.",
+    note: NOTE_ENGLISH,
+};
+
+const CHINESE: Wording = Wording {
+    user: "用户：",
+    system: "系统：",
+    unreadable: "这是你刚才的回答，无法读取：",
+    again: "。请重新正确地回答。",
+    note: NOTE_CHINESE,
+};
+
+fn read(name: &'static str, file: &'static str, note: &str) -> Prompt {
     let (task, answer) = file.split_once("[answer]").unwrap_or((file, ""));
     Prompt {
         name,
-        system: format!("{}\n\n{NOTE_ENGLISH}", task.trim()),
+        system: format!("{}\n\n{note}", task.trim()),
         answer: answer.trim(),
         hash: format!("{:08x}", crc32fast::hash(file.as_bytes())),
     }
 }
 
 impl Prompts {
-    /// Those that ship.
-    pub fn shipped() -> Self {
-        let of = read;
-        Self {
-            engagement: of("engagement", include_str!("../../prompts/en/engagement.txt")),
-            quality: of("quality", include_str!("../../prompts/en/quality.txt")),
-            relevance: of("relevance", include_str!("../../prompts/en/relevance.txt")),
-            statements: of("statements", include_str!("../../prompts/en/statements.txt")),
-            support: of("support", include_str!("../../prompts/en/support.txt")),
-            questions: of("questions", include_str!("../../prompts/en/questions.txt")),
+    /// Those that ship, in the language of the responses.
+    pub fn shipped(language: Tokenisation) -> Self {
+        macro_rules! prompts {
+            ($folder:literal, $wording:expr, $($name:ident)*) => {
+                Self {
+                    $($name: read(
+                        stringify!($name),
+                        include_str!(concat!("../../prompts/", $folder, "/", stringify!($name), ".txt")),
+                        $wording.note,
+                    ),)*
+                    wording: $wording,
+                }
+            };
+        }
+        match language {
+            Tokenisation::English => {
+                prompts!("en", ENGLISH, engagement quality relevance statements support questions)
+            }
+            Tokenisation::Chinese => {
+                prompts!("zh", CHINESE, engagement quality relevance statements support questions)
+            }
         }
     }
 
     /// All of them.
     pub fn all(&self) -> [&Prompt; 6] {
-        let Self { engagement, quality, relevance, statements, support, questions } = self;
+        let Self { engagement, quality, relevance, statements, support, questions, .. } = self;
         [engagement, quality, relevance, statements, support, questions]
     }
 }
@@ -70,12 +115,18 @@ mod tests {
 
     #[test]
     fn every_prompt_has_a_task_an_answer_and_a_hash_of_its_own() {
-        let prompts = Prompts::shipped();
         let mut hashes = std::collections::BTreeSet::new();
-        for prompt in prompts.all() {
-            assert!(prompt.system.len() > NOTE_ENGLISH.len() + 100, "{}", prompt.name);
-            assert!(prompt.answer.contains('{'), "{} shows its JSON", prompt.name);
-            assert!(hashes.insert(&prompt.hash), "{}", prompt.name);
+        for (language, note) in
+            [(Tokenisation::English, NOTE_ENGLISH), (Tokenisation::Chinese, NOTE_CHINESE)]
+        {
+            for prompt in Prompts::shipped(language).all() {
+                let name = prompt.name;
+                let task = prompt.system.strip_suffix(note).expect(name);
+                assert!(task.len() > 100, "{name}");
+                assert!(prompt.answer.contains('{'), "{name} shows its JSON");
+                assert_eq!(Tokenisation::of_corpus([task]), language, "{name}");
+                assert!(hashes.insert(prompt.hash.clone()), "{name}");
+            }
         }
     }
 }

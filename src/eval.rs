@@ -11,4 +11,6 @@ pub mod planning;
 pub mod ranking;
 pub mod retrieval;
 pub mod sources;
+#[cfg(test)]
+mod testing;
 pub mod unified;

@@ -203,6 +203,7 @@ pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::testing::Files;
 
     fn case(conversation: usize, user: &str, gold: Planned) -> Case {
         let dialogue = vec![Exchange { user: user.to_owned(), response: None }];
@@ -230,14 +231,12 @@ mod tests {
 
     #[test]
     fn what_a_reply_used_is_its_class_and_the_reply_is_not_seen() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("dev.jsonl");
+        let files = Files::new();
         let line = r#"{"persona": {"B0": "我 喜欢 茶"}, "persona_kg": {"B0": {"K0": "茶 是 饮料"}},
             "conversation": [{"U": "你 好", "S": "你好 呀", "P-K": []},
                              {"U": "喝 什么", "S": "茶", "P-K": [["B0"]]},
                              {"U": "茶 是 什么", "S": "饮料", "P-K": [["B0"], ["B0-K0"]]}]}"#;
-        std::fs::write(&path, line.replace('\n', " ")).expect("written");
-        let cases = read(&path).expect("cases");
+        let cases = read(&files.write("dev.jsonl", &[line])).expect("cases");
         let gold: Vec<Planned> = cases.iter().map(|case| case.gold).collect();
         assert_eq!(gold, Planned::ALL);
         assert_eq!(cases[1].dialogue[0].response.as_deref(), Some("你好呀"));

@@ -51,24 +51,19 @@ pub fn read(path: &Path, knowledge: &Path, seed: u64) -> Result<Vec<Case>, EvalE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::testing::Files;
 
     #[test]
     fn a_response_stands_beside_snippets_of_its_place_and_of_others() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).expect("written");
-            path
-        };
+        let files = Files::new();
         let knowledge = r#"{"hotel": {
             "1": {"name": "OAK", "reviews": {"0": {"sentences": {"0": "Beds are soft.", "1": "It is loud."}}}},
             "2": {"name": "ELM", "faqs": {"0": {"question": "Pool?", "answer": "No."}}}}}"#;
         let line = r#"{"target": true, "turns": [{"text": "Soft beds?"}], "response": "Yes, soft.",
-            "knowledge": [{"domain": "hotel", "entity_id": 1, "doc_type": "review", "doc_id": 0, "sent_id": 0}]}"#
-            .replace('\n', " ");
+            "knowledge": [{"domain": "hotel", "entity_id": 1, "doc_type": "review", "doc_id": 0, "sent_id": 0}]}"#;
         let small_talk = r#"{"target": false, "turns": [{"text": "Hi."}]}"#;
-        let (data, knowledge) =
-            (file("d.jsonl", &format!("{line}\n{small_talk}\n")), file("k.json", knowledge));
+        let data = files.write("d.jsonl", &[line, small_talk]);
+        let knowledge = files.write("k.json", &[knowledge]);
         let cases = read(&data, &knowledge, 1).expect("cases");
         let [case] = &cases[..] else { panic!("{cases:?}") };
         let texts: Vec<(&str, Relation)> =

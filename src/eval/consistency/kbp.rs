@@ -70,18 +70,16 @@ fn texts(record: &Record) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::testing::Files;
 
     #[test]
     fn what_was_used_is_gold_and_what_else_is_known_is_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("kbp.jsonl");
+        let files = Files::new();
         let first = r#"{"persona": {"B0": "我 爬山", "B1": "我有猫"}, "persona_kg": {"B0": {"K0": "爬山好。"}},
             "conversation": [{"U": "你好", "S": "你好", "P-K": []},
                              {"U": "周末？", "S": "我 去爬山", "P-K": [["B0"]]}]}"#;
         let second = r#"{"persona": {"B0": "我开车"}, "conversation": []}"#;
-        let lines = format!("{}\n{second}\n", first.replace('\n', " "));
-        std::fs::write(&path, lines).expect("written");
-        let cases = read(&path, 1).expect("cases");
+        let cases = read(&files.write("kbp.jsonl", &[first, second]), 1).expect("cases");
         let [case] = &cases[..] else { panic!("{cases:?}") };
         assert_eq!((case.conversation, case.response.as_str()), (0, "我去爬山"));
         let of = |relation| -> BTreeSet<&str> {

@@ -7,6 +7,7 @@ use turnstream_operators::model::encoder::{Encoded, Encoder};
 use turnstream_operators::model::unified::{Said, Wording};
 
 use super::*;
+use crate::eval::testing::Files;
 
 /// Of tea, and of mountains.
 struct Tastes;
@@ -37,15 +38,14 @@ fn judge() -> Judge {
 
 /// Four turns of one dialogue: nothing is used, a sentence, a sentence and what is behind it, and nothing again.
 fn written() -> Vec<Case> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("dev.jsonl");
     let line = r#"{"persona": {"B0": "我 喝茶", "B1": "我 爬山"},
         "persona_kg": {"B0": {"K0": "绿茶 是茶", "K1": "红茶 也是茶"}, "B1": {"K0": "泰山 是山"}},
         "conversation": [{"U": "你 好", "S": "你好", "P-K": []},
                          {"U": "周末 呢", "S": "我去爬山", "P-K": [["B1"]]},
                          {"U": "喝 什么", "S": "红茶也是茶", "P-K": [["B0"], ["B0-K1"]]},
                          {"U": "再见", "S": "再见", "P-K": []}]}"#;
-    std::fs::write(&path, line.replace('\n', " ")).expect("written");
+    let files = Files::new();
+    let path = files.write("dev.jsonl", &[line]);
     let mut cases = read(&path, None, None, 1).expect("cases");
     for case in &mut cases {
         case.order = Order { personas: vec![0, 1], documents: vec![0, 1, 2] };

@@ -134,21 +134,17 @@ fn exchanges(turns: &[Turn]) -> Vec<Exchange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::testing::Files;
     use Relation::{Gold, Other, Same};
 
     #[test]
     fn gold_snippets_fit_and_others_of_the_same_place_and_elsewhere_do_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).expect("written");
-            path
-        };
+        let files = Files::new();
         let knowledge = r#"{"hotel": {
             "1": {"name": "ASHLEY INN", "reviews": {"0": {"sentences": {"0": "Quiet.", "1": "Clean."}}},
                   "faqs": {"3": {"question": "Pets?", "answer": "No."}}},
             "11": {"name": "BRIDGE", "reviews": {"0": {"sentences": {"0": "Loud."}}}}}}"#;
-        let knowledge = file("knowledge.json", knowledge);
+        let knowledge = files.write("knowledge.json", &[knowledge]);
         let gold = r#"[{"domain": "hotel", "entity_id": 1, "doc_type": "review", "doc_id": 0, "sent_id": 0},
                        {"domain": "hotel", "entity_id": 1, "doc_type": "faq", "doc_id": 3}]"#;
         let asked = format!(
@@ -156,8 +152,7 @@ mod tests {
             {{"speaker": "U", "text": "Quiet?"}}], "knowledge": {gold}, "response": "It is quiet."}}"#
         );
         let not = r#"{"target": false, "turns": [{"speaker": "U", "text": "Hi"}]}"#;
-        let lines = format!("{}\n{not}\n", asked.replace('\n', " "));
-        let data = file("dev.jsonl", &lines);
+        let data = files.write("dev.jsonl", &[&asked, not]);
         let cases = read(&data, &knowledge, None, 1).expect("cases");
         assert_eq!(
             cases.iter().map(|it| (it.asks, it.conversation)).collect::<Vec<_>>(),

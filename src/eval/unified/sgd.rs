@@ -184,13 +184,12 @@ fn judged(system: &Turn, foreign: &[EvidenceText], random: &mut fastrand::Rng) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::testing::Files;
 
     fn cases(turns: &str) -> Vec<Case> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("dev.jsonl");
-        let line = format!("{{\"turns\":[{}]}}\n", turns.replace('\n', " "));
-        std::fs::write(&path, line).expect("written");
-        read(&path, None, 1).expect("cases")
+        let files = Files::new();
+        let record = format!("{{\"turns\":[{turns}]}}");
+        read(&files.write("dev.jsonl", &[&record]), None, 1).expect("cases")
     }
 
     const OFFER: &str = r#"

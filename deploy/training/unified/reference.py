@@ -86,8 +86,8 @@ def fill(network: Network) -> dict[str, list[int]]:
 
 def laid_out(renderer: Renderer, said: list[Turn]) -> Window:
     """The last turn, behind what was said before it."""
-    window = renderer._begin(said, len(said) - 1)
-    renderer._turn(window, said[-1], 1, len(window))
+    window = renderer.begin(said, len(said) - 1)
+    renderer.turn(window, said[-1], 1, len(window))
     return window
 
 

@@ -109,10 +109,15 @@ class References:
 
 
 class Renderer:
-    """Lays dialogues out as windows of at most so many tokens."""
+    """Lays dialogues out as windows of at most so many tokens. Two ablations: without the evidence attention mask a
+    piece of evidence stands behind those before it and sees them; without relevance none is learned (SAFARI, a
+    planner and reader alone)."""
 
-    def __init__(self, vocabulary: Vocabulary, length: int, history: int):
+    def __init__(
+        self, vocabulary: Vocabulary, length: int, history: int, *, has_mask: bool = True, has_relevance: bool = True
+    ):
         self.vocabulary, self.length, self.history = vocabulary, length, history
+        self.has_mask, self.has_relevance = has_mask, has_relevance
 
     def user(self, turn: Turn) -> list[int]:
         return [self.vocabulary.control(USER), *self.vocabulary.encode(" " + turn.user)]
@@ -126,14 +131,14 @@ class Renderer:
         windows: list[Window] = []
         at = 0
         while at < len(dialogue):
-            window = self._begin(dialogue, at)
+            window = self.begin(dialogue, at)
             fits, position = at, len(window)
             while fits < len(dialogue):
                 added = Window()
                 if fits > at:
                     # What was answered to the turn before, for those that come.
                     position = added.add(self.text(dialogue[fits - 1]), 0.0, fits, 0, position)
-                position = self._turn(added, dialogue[fits], fits + 1, position)
+                position = self.turn(added, dialogue[fits], fits + 1, position)
                 if len(window) + len(added) > self.length:
                     break
                 for name in ("tokens", "weights", "positions", "turns", "blocks"):
@@ -145,7 +150,8 @@ class Renderer:
             at = max(fits, at + 1)
         return windows
 
-    def _begin(self, dialogue: Dialogue, at: int) -> Window:
+    def begin(self, dialogue: Dialogue, at: int) -> Window:
+        """A window before a turn: the latest turns before it that there is room for."""
         said: list[int] = []
         for turn in reversed(dialogue[:at]):
             exchange = self.user(turn) + self.text(turn)
@@ -156,7 +162,7 @@ class Renderer:
         window.add([self.vocabulary.control(START), *said], 0.0, 0, 0, 0)
         return window
 
-    def _turn(self, window: Window, turn: Turn, number: int, position: int) -> int:
+    def turn(self, window: Window, turn: Turn, number: int, position: int) -> int:
         """Adds a turn up to its wording; where the text of its response stands."""
         vocabulary = self.vocabulary
         control = vocabulary.control
@@ -166,7 +172,10 @@ class Renderer:
         planned = window.add([*plan, control(PLANNED)], PLAN_WEIGHT, number, -1, position + 1)
         after = planned
         for block, evidence in enumerate(turn.evidence, start=1):
-            after = max(after, self._evidence(window, evidence, number, block, planned))
+            if self.has_mask:
+                after = max(after, self._evidence(window, evidence, number, block, planned))
+            else:
+                after = self._evidence(window, evidence, number, 1, after)
         if turn.weight > 0:
             after = window.add([control(RESPONSE)], 0.0, number, -2, after)
             wording = References(turn.evidence).encode(turn.response, vocabulary)
@@ -182,5 +191,5 @@ class Renderer:
             vocabulary.control(EVIDENCE_END),
         ]
         at = window.add(text, 0.0, turn, block, at)
-        weight = RELEVANCE_WEIGHT if evidence.is_judged else 0.0
+        weight = RELEVANCE_WEIGHT if evidence.is_judged and self.has_relevance else 0.0
         return window.add([vocabulary.relevance(evidence.relevance)], weight, turn, block, at)

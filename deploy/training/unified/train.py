@@ -32,6 +32,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="where checkpoints and the model go")
     parser.add_argument("--corpora", default=",".join(SHIPPED), help="data sets, with commas between")
     parser.add_argument("--relevance-labels", type=Path, help="what `python -m unified.labels` wrote, for kbp")
+    parser.add_argument(
+        "--without",
+        choices=("mask", "relevance"),
+        help="ablations: without the evidence attention mask, or without learning relevance",
+    )
     parser.add_argument("--tokens", type=float, default=50e6, help="tokens to train on (default 50e6)")
     parser.add_argument("--width", type=int, default=512, help="a multiple of 128 (default 512)")
     parser.add_argument("--layers", type=int, default=4)
@@ -182,7 +187,8 @@ class Run:
         self.args = args
         self.trained, held_out = parted(args)
         self.vocabulary = vocabulary_of(args, self.trained)
-        self.renderer = Renderer(self.vocabulary, args.length, args.history)
+        kept = {"has_mask": args.without != "mask", "has_relevance": args.without != "relevance"}
+        self.renderer = Renderer(self.vocabulary, args.length, args.history, **kept)
         self.held_out = {
             corpus: list(self.batches(makes, -1))[:3] for corpus, makes in held_out.items()
         }

@@ -127,8 +127,8 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
 
 /// The replies of a file's records that used anything.
 fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
-    let cases: Vec<Case> = records.iter().flat_map(|record| cases(record, lexicon)).collect();
-    let cases: Vec<Case> = cases.into_iter().filter(Case::used_any).collect();
+    let cases = records.iter().flat_map(|record| cases(record, lexicon));
+    let cases: Vec<Case> = cases.filter(|case| case.is_grounded).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
@@ -157,7 +157,7 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
 }
 
 /// The place of the largest score, the first of equals.
-pub(super) fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
+fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;
     for (at, score) in scores.enumerate() {
         if best.is_none_or(|(most, _)| score > most) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use turnstream_operators::consistency::Calibration;
 use turnstream_operators::model::encoder::{Encoded, Encoder};
-use turnstream_operators::model::unified::{Said, Wording};
+use turnstream_operators::model::unified::{Said, Task, UnifiedAnswer, UnifiedRequest, Wording};
 
 use super::*;
+use crate::eval::retrieval::kbp::Order;
 use crate::eval::testing::Files;
 
 /// Of tea, and of mountains.

@@ -137,7 +137,9 @@ struct Features {
 
 /// The moment before a reply.
 pub(super) struct Case {
-    /// The first of its dialogue whose reply used something.
+    /// Whether the reply used anything.
+    pub(super) is_grounded: bool,
+    /// The first such one of its dialogue.
     first: bool,
     parts: [Text; PARTS],
     personas: Rc<Vec<Text>>,
@@ -169,8 +171,10 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
         let back = |at: usize| said.len().checked_sub(at).map_or("", |at| said[at]);
         let earlier = said[..said.len().saturating_sub(2)].concat();
         let parts = [exchange.user.as_str(), back(1), back(2), &earlier];
-        let first = !used.is_empty() && std::mem::take(&mut is_first);
+        let is_grounded = !used.is_empty();
+        let first = is_grounded && std::mem::take(&mut is_first);
         cases.push(Case {
+            is_grounded,
             first,
             parts: parts.map(|part| lexicon.read(part)),
             personas: personas.clone(),
@@ -184,11 +188,6 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
 }
 
 impl Case {
-    /// Whether the reply used anything.
-    pub(super) fn used_any(&self) -> bool {
-        !(self.gold_personas.is_empty() && self.gold_documents.is_empty())
-    }
-
     fn candidates(&self) -> impl Iterator<Item = &Text> {
         self.personas.iter().chain(self.documents.iter().map(|(_, text)| text))
     }

@@ -1,0 +1,128 @@
+//! KBP as turns with what could be found for each.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use turnstream_operators::model::unified::{EvidenceText, Exchange};
+use turnstream_operators::sources::SourceKind;
+
+use crate::eval::persona::kbp::joined;
+use crate::eval::retrieval::kbp::{Fusion, Lexicon, Order, Record};
+use crate::eval::retrieval::{EvalError, records};
+
+/// A user's turn, what may be known, and the reply.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The conversation that it is in.
+    pub conversation: usize,
+    /// What was said so far; the last has no response yet.
+    pub dialogue: Vec<Exchange>,
+    /// What was answered.
+    pub reply: String,
+    /// What could be found.
+    pub known: Rc<Known>,
+    /// Sentences of the persona that the reply used, by their places.
+    pub gold_personas: Vec<usize>,
+    /// What else it used, by its places.
+    pub gold_documents: Vec<usize>,
+    /// How a retriever that is not the model ranks them.
+    pub order: Order,
+}
+
+impl Case {
+    /// Which sources the reply used.
+    pub(super) fn gold_plan(&self) -> Vec<SourceKind> {
+        match (self.gold_personas.is_empty(), self.gold_documents.is_empty()) {
+            (true, true) => Vec::new(),
+            (_, true) => vec![SourceKind::BotPersona],
+            (_, false) => vec![SourceKind::BotPersona, SourceKind::Documents],
+        }
+    }
+
+    /// A sentence of the persona.
+    pub(super) fn sentence(&self, place: usize) -> EvidenceText {
+        evidence_text(SourceKind::BotPersona, &self.known.persona[place])
+    }
+
+    /// What is known behind one.
+    pub(super) fn document(&self, place: usize) -> EvidenceText {
+        evidence_text(SourceKind::Documents, &self.known.documents[place].1)
+    }
+}
+
+fn evidence_text(kind: SourceKind, text: &str) -> EvidenceText {
+    EvidenceText { kind, text: text.to_owned(), columns: Vec::new() }
+}
+
+/// What could be found in a dialogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The sentences of the answering side's persona.
+    pub persona: Vec<String>,
+    /// What is known, each with the place of the sentence that it stands behind.
+    pub documents: Vec<(usize, String)>,
+}
+
+/// The cases of a split of KBP, ranked by a fusion that is learned from another one; where there is none, not ranked.
+///
+/// # Errors
+/// A file cannot be read, or has no exchange.
+pub fn read(
+    path: &Path,
+    train: Option<&Path>,
+    conversations: Option<usize>,
+    seed: u64,
+) -> Result<Vec<Case>, EvalError> {
+    let mut lexicon = Lexicon::default();
+    let fusion = train.map(|train| Fusion::train(train, &mut lexicon)).transpose()?;
+    let records = records::<Record>(path)?;
+    let mut chosen: Vec<usize> = (0..records.len()).collect();
+    if let Some(count) = conversations {
+        fastrand::Rng::with_seed(seed).shuffle(&mut chosen);
+        chosen.truncate(count);
+        chosen.sort_unstable();
+    }
+    let of = |at: usize| {
+        let record: &Record = &records[at];
+        let orders = match &fusion {
+            Some(fusion) => fusion.orders(record, &mut lexicon),
+            None => vec![Order::default(); record.conversation.len()],
+        };
+        cases(at, record, orders)
+    };
+    let cases: Vec<Case> = chosen.into_iter().flat_map(of).collect();
+    if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
+}
+
+fn cases(conversation: usize, record: &Record, orders: Vec<Order>) -> Vec<Case> {
+    let (mut ids, mut known) = (Vec::new(), Known::default());
+    for (at, (id, sentence)) in record.persona.iter().enumerate() {
+        known.persona.push(joined(sentence));
+        for (below, text) in record.persona_kg.get(id).into_iter().flatten() {
+            ids.push(format!("{id}-{below}"));
+            known.documents.push((at, joined(text)));
+        }
+    }
+    let known = Rc::new(known);
+    let (mut dialogue, mut cases) = (Vec::<Exchange>::new(), Vec::new());
+    for (exchange, order) in record.conversation.iter().zip(orders) {
+        dialogue.push(Exchange { user: joined(&exchange.user), response: None });
+        let used = |place: usize| exchange.used.get(place).into_iter().flatten();
+        let reply = joined(&exchange.system);
+        cases.push(Case {
+            conversation,
+            dialogue: dialogue.clone(),
+            reply: reply.clone(),
+            known: known.clone(),
+            gold_personas: used(0)
+                .filter_map(|id| record.persona.keys().position(|it| it == id))
+                .collect(),
+            gold_documents: used(1).filter_map(|id| ids.iter().position(|it| it == id)).collect(),
+            order,
+        });
+        if let Some(last) = dialogue.last_mut() {
+            last.response = Some(reply);
+        }
+    }
+    cases
+}

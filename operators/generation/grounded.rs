@@ -39,9 +39,12 @@ pub enum Ungrounded {
     /// A value that answers nothing that was asked, and whose column nothing in its clause names.
     #[error("what {0} is of is not said")]
     Unnamed(String),
-    /// Neither a value nor a column of yes or no.
+    /// Neither a value that the user has not said nor a column of yes or no.
     #[error("it says nothing of the row")]
     Nothing,
+    /// A value, or a word of its own in one clause, that stands there twice.
+    #[error("`{0}` is said twice")]
+    Twice(String),
 }
 
 /// What a plain word needs: nothing where no column's term is named.
@@ -62,6 +65,7 @@ static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
 /// The first thing that the row does not say.
 pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     words(said, row)?;
+    once(said)?;
     answer(said, row, asked)?;
     clauses_hold(said, row, asked)
 }
@@ -83,6 +87,21 @@ fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
             if !is_plain {
                 return Err(Ungrounded::Word(term));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is said twice: no value, and in no clause a word.
+fn once(said: &[Said]) -> Result<(), Ungrounded> {
+    let mut values = BTreeSet::new();
+    for Clause { words, values: here } in clauses(said) {
+        if let Some(value) = here.iter().find(|column| !values.insert(column.value.as_str())) {
+            return Err(Ungrounded::Twice(value.value.clone()));
+        }
+        let mut spoken = BTreeSet::new();
+        if let Some(term) = terms(&words).into_iter().find(|term| !spoken.insert(term.clone())) {
+            return Err(Ungrounded::Twice(term));
         }
     }
     Ok(())
@@ -151,9 +170,10 @@ fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// What a value is of is asked for or said in its clause; the first column's is what the row is about. A clause that denies has no value but that of the first column, which the row is about, and speaks of columns
-/// that are no; one that does not deny speaks of none that is. Somewhere a value or such a column has to be
-/// spoken of: who says that he found nothing says less than the row.
+/// What a value is of is asked for or said in its clause; the first column's is what the row is about. A clause
+/// that denies has no value but that of the first column, which the row is about, and speaks of columns that are no;
+/// one that does not deny speaks of none that is. Somewhere a value that the user has not said, or such a column, has to
+/// be spoken of: who says that he found nothing, or the user's own words, says less than the row.
 fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let others = row.columns.iter().filter(|column| !matches!(&*column.value, "yes" | "no"));
@@ -180,10 +200,14 @@ fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrou
         let is_spoken_of = |column: &&Column| {
             called(column).iter().any(|term| spoken.contains(term) && !elsewhere.contains(term))
         };
-        let mut meant = truths(row).filter(is_spoken_of).peekable();
-        says |= !values.is_empty() || meant.peek().is_some();
-        let is_denied = meant.peek().is_none() && denies && !spoken.is_disjoint(&elsewhere);
-        if let Some(wrong) = meant.find(|column| denies == (column.value == "yes")) {
+        let meant: Vec<&Column> = truths(row).filter(is_spoken_of).collect();
+        let is_new = |column: &&Column| terms(&column.value).iter().any(|it| !asked.contains(it));
+        says |= values.iter().any(is_new) || !meant.is_empty();
+        // What is denied by half of its name may be something else.
+        let is_named_in_full = |column: &&Column| called(column).is_subset(&spoken);
+        let is_vague = !meant.iter().any(is_named_in_full);
+        let is_denied = denies && is_vague && !spoken.is_disjoint(&elsewhere);
+        if let Some(wrong) = meant.iter().find(|column| denies == (column.value == "yes")) {
             return Err(Ungrounded::Denied(wrong.name.clone()));
         }
         if is_denied {
@@ -251,6 +275,22 @@ mod tests {
             ("There is music at <Sino>.", "Live music?", denied("live music")),
             ("<Sino> has no phone.", "Phone number?", denied("has no phone")),
             ("I could not find that.", "What is the warranty?", Ungrounded::Nothing),
+            (
+                "The address has no music.",
+                "Is there live music?",
+                denied("The address has no music"),
+            ),
+            ("It is <Sino>.", "Is the food at Sino hot?", Ungrounded::Nothing),
+            (
+                "It is <moderate> and <moderate>.",
+                "The price?",
+                Ungrounded::Twice("moderate".to_owned()),
+            ),
+            (
+                "No, <Sino> has no live music or music.",
+                "Live music?",
+                Ungrounded::Twice("music".to_owned()),
+            ),
         ] {
             assert_eq!(judged(text, asked), Err(wrong), "{text}");
         }

@@ -51,6 +51,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
         Ungrounded::Denied(_) => "denied",
         Ungrounded::Unnamed(_) => "unnamed",
         Ungrounded::Nothing => "nothing",
+        Ungrounded::Twice(_) => "twice",
     })
 }
 

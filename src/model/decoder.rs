@@ -22,6 +22,7 @@ use crate::metrics::DecoderMetrics;
 
 pub(super) mod cache;
 mod constraint;
+mod device;
 mod engine;
 pub(super) mod files;
 mod ggml_tokenizer;
@@ -42,6 +43,7 @@ mod weights;
 pub(super) mod tests;
 
 pub use constraint::SchemaBounds;
+pub use device::ProductsOn;
 pub use sampling::SamplingConfig;
 pub use weights::Quantize;
 
@@ -61,6 +63,9 @@ pub struct LocalConfig {
     /// How weights in safetensors are held: `"none"` as f32, which is exact and slow, or `"q8_0"`.
     /// Those of a GGUF file stay as they are.
     pub quantize: Quantize,
+    /// What computes the products with the weights: `"cpu"`, or `"cuda"` for an NVIDIA GPU, which
+    /// then holds the weights. It takes a program built with `--features cuda`.
+    pub products_on: ProductsOn,
     /// Tokens of a prompt and its answer at most, from 16; where the model was trained for fewer,
     /// those. A request that may need more is refused.
     #[schemars(range(min = 16))]
@@ -100,6 +105,7 @@ impl Default for LocalConfig {
         Self {
             path: PathBuf::new(),
             quantize: Quantize::default(),
+            products_on: ProductsOn::default(),
             context_tokens: 4_096,
             max_sequences: 8,
             step_tokens: 256,
@@ -138,6 +144,7 @@ impl LocalConfig {
         } else if self.stop.iter().any(String::is_empty) {
             Err("stop holds an empty text, which would end every answer".to_owned())
         } else {
+            self.products_on.check()?;
             self.sampling.check()
         }
     }

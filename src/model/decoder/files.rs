@@ -223,6 +223,13 @@ fn finish(
     config: &LocalConfig,
 ) -> Result<Opened, ModelError> {
     let path = config.path.as_path();
+    let device = config.products_on.open();
+    let network = device.and_then(|device| match device {
+        None => Ok(network),
+        Some(device) => network.on(&device),
+    });
+    let network =
+        network.map_err(|error| refused(path)(format!("the device of products_on: {error}")))?;
     beside.ends.extend(beside.end.as_ref().and_then(|end| tokenizer.token_to_id(end)));
     let vocabulary = Vocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
     let vocabulary =

@@ -3,6 +3,8 @@
 //! sequence each piece is. Only attention knows which sequence a row is of, and it looks at that
 //! sequence's own keys and values.
 
+use candle_core::Device;
+
 use super::cache::KeyValues;
 use super::kernels::{Attention, add, cap, gated, norm};
 use super::products::{Joined, Linear, Result, Rows, each_chunk};
@@ -84,6 +86,17 @@ impl Network {
         }
         weights.finish()?;
         Ok(Self { shape, embeddings, layers, norm, output })
+    }
+
+    /// The same network with its products on a device. The table of embeddings stays here, where
+    /// its rows are looked up; where it is the output too, the device has a copy.
+    ///
+    /// # Errors
+    /// The device has no room, or no such products.
+    pub(super) fn on(self, device: &Device) -> Result<Self> {
+        let output = self.output.as_ref().unwrap_or(&self.embeddings).on(device)?;
+        let layers = self.layers.into_iter().map(|layer| layer.on(device));
+        Ok(Self { output: Some(output), layers: layers.collect::<Result<_>>()?, ..self })
     }
 
     /// Tokens that there are.
@@ -284,6 +297,17 @@ impl Layer {
             widening: Joined::new(widening, None).map_err(failed)?,
             narrowing: Joined::new(vec![narrowing], None).map_err(failed)?,
             wide_norm_after,
+        })
+    }
+
+    /// The same layer with its products on a device.
+    fn on(self, device: &Device) -> Result<Self> {
+        Ok(Self {
+            projection: self.projection.on(device)?,
+            output: self.output.on(device)?,
+            widening: self.widening.on(device)?,
+            narrowing: self.narrowing.on(device)?,
+            ..self
         })
     }
 }

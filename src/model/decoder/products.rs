@@ -4,13 +4,13 @@
 //! What a row becomes does not depend on the rows beside it (measured for `Q8_0` with sizes that
 //! are multiples of 256, and for f32): so a request's text depends neither on what else is asked
 //! nor on how much of its prompt was remembered. `Q4_K` and `Q6_K` take other kernels for many
-//! rows than for few, and differ in the last digits.
+//! rows than for few, and differ in the last digits; so do all products of an accelerator.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
 
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Tensor};
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Module, Tensor};
 
 /// What candle says where it fails; shapes are checked when weights are read.
 pub(super) type Result<T> = candle_core::Result<T>;
@@ -49,16 +49,40 @@ impl Rows {
 
 /// One matrix of weights, `outputs` rows of `inputs` numbers.
 pub(super) struct Linear {
-    weights: QTensor,
+    weights: Held,
     outputs: usize,
     inputs: usize,
+}
+
+enum Held {
+    /// Here, where the kernels take rows as they are.
+    Here(QTensor),
+    /// On a device that rows are sent to, and their products fetched from.
+    There(QMatMul, Device),
 }
 
 impl Linear {
     /// Of a matrix.
     pub(super) fn new(weights: QTensor) -> Result<Self> {
         let (outputs, inputs) = weights.shape().dims2()?;
-        Ok(Self { weights, outputs, inputs })
+        Ok(Self { weights: Held::Here(weights), outputs, inputs })
+    }
+
+    /// The same matrix, held on a device.
+    pub(super) fn on(&self, device: &Device) -> Result<Self> {
+        let Self { outputs, inputs, .. } = *self;
+        let weights = match &self.weights {
+            // Devices have products of quantised blocks and of tensors, not of f32 in blocks.
+            Held::Here(weights) if weights.dtype() == GgmlDType::F32 => {
+                QMatMul::Tensor(weights.dequantize(&Device::Cpu)?.to_device(device)?)
+            }
+            Held::Here(weights) => {
+                let storage = QStorage::from_data(weights.data()?, device, weights.dtype())?;
+                QMatMul::from_qtensor(QTensor::new(storage, (outputs, inputs))?)?
+            }
+            Held::There(weights, _) => weights.clone(),
+        };
+        Ok(Self { weights: Held::There(weights, device.clone()), outputs, inputs })
     }
 
     pub(super) fn outputs(&self) -> usize {
@@ -72,15 +96,27 @@ impl Linear {
     /// The product of each row with the weights.
     pub(super) fn apply(&self, rows: &Rows) -> Result<Rows> {
         let count = rows.numbers().len() / self.inputs;
-        let layout = Layout::contiguous((count, self.inputs));
-        let (storage, _) = self.weights.cpu_fwd(&rows.storage, &layout)?;
+        let storage = match &self.weights {
+            Held::Here(weights) => {
+                let layout = Layout::contiguous((count, self.inputs));
+                weights.cpu_fwd(&rows.storage, &layout)?.0
+            }
+            Held::There(weights, device) => {
+                let sent = Tensor::from_slice(rows.numbers(), (count, self.inputs), device)?;
+                CpuStorage::F32(weights.forward(&sent)?.flatten_all()?.to_vec1()?)
+            }
+        };
         Ok(Rows { storage, width: self.outputs })
     }
 
     /// The rows of the weights with these numbers, one behind the other: a table of embeddings.
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
         let ids = Tensor::from_slice(ids, ids.len(), &Device::Cpu)?;
-        self.weights.embedding(&ids)?.flatten_all()?.to_vec1()
+        let rows = match &self.weights {
+            Held::Here(weights) => weights.embedding(&ids)?,
+            Held::There(weights, _) => weights.embedding(&ids)?,
+        };
+        rows.flatten_all()?.to_vec1()
     }
 }
 
@@ -95,21 +131,28 @@ pub(super) struct Joined {
 
 impl Joined {
     pub(super) fn new(matrices: Vec<QTensor>, bias: Option<Vec<f32>>) -> Result<Self> {
-        let mut parts: Vec<Linear> = Vec::new();
+        let mut joined: Vec<QTensor> = Vec::new();
         for matrix in matrices {
-            let part = match parts.pop() {
-                Some(last) if last.weights.dtype() == matrix.dtype() => {
-                    Linear::new(one_above_the_other(&last.weights, &matrix)?)?
+            let part = match joined.pop() {
+                Some(last) if last.dtype() == matrix.dtype() => {
+                    one_above_the_other(&last, &matrix)?
                 }
                 last => {
-                    parts.extend(last);
-                    Linear::new(matrix)?
+                    joined.extend(last);
+                    matrix
                 }
             };
-            parts.push(part);
+            joined.push(part);
         }
+        let parts = joined.into_iter().map(Linear::new).collect::<Result<Vec<_>>>()?;
         let outputs = parts.iter().map(Linear::outputs).sum();
         Ok(Self { parts, outputs, bias })
+    }
+
+    /// The same matrices, held on a device.
+    pub(super) fn on(self, device: &Device) -> Result<Self> {
+        let parts = self.parts.iter().map(|part| part.on(device)).collect::<Result<_>>()?;
+        Ok(Self { parts, ..self })
     }
 
     /// The outputs for each row.

@@ -128,6 +128,32 @@ fn what_is_kept_of_another_prompt_gives_the_same_logits() {
 }
 
 #[test]
+fn a_network_whose_rows_are_sent_to_a_device_is_the_same_network() {
+    let tokens = Figures::read().tokens;
+    // The device is this one; what is sent and fetched goes the same way to any other.
+    let sent = |config: &LocalConfig| network(config).on(&candle_core::Device::Cpu).unwrap();
+    for name in tiny::ALL {
+        let (_folder, config) = tiny::folder(name);
+        let difference = difference(name, &sent(&config));
+        assert!(difference < 2e-5, "{name}: {difference}");
+    }
+    let (_folder, config) = tiny::gguf("wide", GgmlDType::Q8_0);
+    let here = logits(&network(&config), &tokens, 16);
+    assert_eq!(bits(&logits(&sent(&config), &tokens, 16)), bits(&here));
+}
+
+#[test]
+fn a_device_that_the_program_was_built_without_is_refused() {
+    let config = LocalConfig { path: "model.gguf".into(), ..LocalConfig::default() };
+    assert_eq!(config.check(), Ok(()));
+    let config = LocalConfig { products_on: ProductsOn::Cuda, ..config };
+    match cfg!(feature = "cuda") {
+        true => assert_eq!(config.check(), Ok(())),
+        false => assert!(config.check().unwrap_err().contains("--features cuda")),
+    }
+}
+
+#[test]
 fn weights_that_are_quantised_give_nearly_the_same_logits() {
     for (quantised, name) in
         [(GgmlDType::Q8_0, "wide"), (GgmlDType::Q8_0, "qwen3"), (GgmlDType::F16, "llama")]

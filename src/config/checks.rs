@@ -19,6 +19,7 @@ use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
 use crate::log::kafka::{KafkaConfig, KafkaTopics};
 use crate::metrics::MetricsConfig;
+use crate::model::decoder::KeyProblem;
 use crate::model::language::LanguageModelConfig;
 use crate::model::remote::{Api, ConfigProblem};
 use crate::model::{Embedder, ModelsConfig};
@@ -362,8 +363,8 @@ impl Validate for LanguageModelConfig {
                 }
             }
             Self::Local(config) => {
-                if let Err(problem) = config.check() {
-                    checks.otherwise("path", problem);
+                if let Err(KeyProblem { key, problem }) = config.check() {
+                    checks.otherwise(key, format!("it {problem}"));
                 }
             }
         }

@@ -121,28 +121,44 @@ impl Default for LocalConfig {
     }
 }
 
+/// A key of a local model's configuration that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {problem}")]
+pub struct KeyProblem {
+    /// Which key, with a dot where it is one of a table.
+    pub key: &'static str,
+    /// What is the matter with it, and what would do.
+    pub problem: String,
+}
+
+impl KeyProblem {
+    fn new(key: &'static str, problem: String) -> Self {
+        Self { key, problem }
+    }
+}
+
 impl LocalConfig {
     /// # Errors
-    /// The key that is out of its range, and the range.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first key that cannot be used.
+    pub fn check(&self) -> Result<(), KeyProblem> {
+        let problem = |key, problem| Err(KeyProblem::new(key, problem));
+        let Self { context_tokens, max_sequences, step_tokens, .. } = *self;
         if self.path.as_os_str().is_empty() {
-            Err("path is missing: name a GGUF file, or a folder with a model".to_owned())
-        } else if self.context_tokens < 16 {
-            Err(format!("context_tokens is {}; it is at least 16", self.context_tokens))
-        } else if self.max_sequences == 0 {
-            Err("max_sequences is 0; it is at least 1".to_owned())
-        } else if self.step_tokens < 2 * self.max_sequences {
-            Err(format!(
-                "step_tokens is {}; it is at least twice max_sequences, {}",
-                self.step_tokens,
-                2 * self.max_sequences
-            ))
+            problem("path", "is missing: name a GGUF file, or a folder with a model".to_owned())
+        } else if context_tokens < 16 {
+            problem("context_tokens", format!("is {context_tokens}; it is at least 16"))
+        } else if max_sequences == 0 {
+            problem("max_sequences", "is 0; it is at least 1".to_owned())
+        } else if step_tokens < 2 * max_sequences {
+            let least = 2 * max_sequences;
+            let range = format!("is {step_tokens}; it is at least twice max_sequences, {least}");
+            problem("step_tokens", range)
         } else if self.queue_requests == 0 {
-            Err("queue_requests is 0; it is at least 1".to_owned())
+            problem("queue_requests", "is 0; it is at least 1".to_owned())
         } else if self.schema_bounds.has_zero() {
-            Err("schema_bounds has a 0; each bound is at least 1".to_owned())
+            problem("schema_bounds", "has a 0; each bound is at least 1".to_owned())
         } else if self.stop.iter().any(String::is_empty) {
-            Err("stop holds an empty text, which would end every answer".to_owned())
+            problem("stop", "holds an empty text, which would end every answer".to_owned())
         } else {
             self.products_on.check()?;
             self.sampling.check()

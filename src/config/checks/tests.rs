@@ -88,6 +88,21 @@ fn stages_and_logs_are_checked() {
 }
 
 #[test]
+fn a_local_model_is_refused_by_the_key_that_is_wrong() {
+    let text = "[language_models.one]\nkind = 'local'\npath = 'm.gguf'\nmax_sequences = 9\n\
+                step_tokens = 17\n[language_models.two]\nkind = 'local'\npath = 'm.gguf'\n\
+                [language_models.two.sampling]\ntop_p = 0\n";
+    assert_eq!(
+        config(text).expect_err("refused").to_string().lines().collect::<Vec<_>>(),
+        [
+            "t.toml:5: language_models.one.step_tokens: it is 17; it is at least twice \
+             max_sequences, 18",
+            "t.toml:10: language_models.two.sampling.top_p: it is 0; it is above 0 and at most 1",
+        ]
+    );
+}
+
+#[test]
 fn no_secret_of_kafka_is_shown() {
     let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n\
                 'sasl.oauthbearer.client.secret' = 'swordfish'\n'sasl.username' = \

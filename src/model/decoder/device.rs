@@ -6,6 +6,8 @@ use candle_core::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::KeyProblem;
+
 /// What computes the products of rows with weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -20,13 +22,14 @@ pub enum ProductsOn {
 impl ProductsOn {
     /// # Errors
     /// This program was built without what it takes.
-    pub(super) fn check(self) -> Result<(), String> {
+    pub(super) fn check(self) -> Result<(), KeyProblem> {
         match self {
-            Self::Cuda if !cfg!(feature = "cuda") => Err(
-                "products_on is \"cuda\", and this turnstream was built without it; build it with \
-                 --features cuda, or leave products_on at \"cpu\""
+            Self::Cuda if !cfg!(feature = "cuda") => Err(KeyProblem::new(
+                "products_on",
+                "is \"cuda\", and this turnstream was built without it; build it with \
+                 --features cuda, or write \"cpu\""
                     .to_owned(),
-            ),
+            )),
             Self::Cpu | Self::Cuda => Ok(()),
         }
     }

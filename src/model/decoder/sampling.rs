@@ -6,6 +6,8 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::KeyProblem;
+
 /// How tokens are chosen where a request's temperature is above 0; at 0 the likeliest one is. The
 /// penalty holds for both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,15 +35,17 @@ impl Default for SamplingConfig {
 
 impl SamplingConfig {
     /// # Errors
-    /// The key that is out of its range, and the range.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first key that is out of its range, and the range.
+    pub fn check(&self) -> Result<(), KeyProblem> {
+        let problem = |key, range| Err(KeyProblem::new(key, range));
         let Self { top_p, min_p, repetition_penalty, .. } = *self;
         if !(top_p > 0.0 && top_p <= 1.0) {
-            Err(format!("sampling.top_p is {top_p}; it is above 0 and at most 1"))
+            problem("sampling.top_p", format!("is {top_p}; it is above 0 and at most 1"))
         } else if !(0.0..=1.0).contains(&min_p) {
-            Err(format!("sampling.min_p is {min_p}; it is 0 to 1"))
+            problem("sampling.min_p", format!("is {min_p}; it is 0 to 1"))
         } else if !(repetition_penalty >= 1.0 && repetition_penalty.is_finite()) {
-            Err(format!("sampling.repetition_penalty is {repetition_penalty}; it is at least 1"))
+            let range = format!("is {repetition_penalty}; it is at least 1");
+            problem("sampling.repetition_penalty", range)
         } else {
             Ok(())
         }
@@ -233,7 +237,7 @@ mod tests {
             (SamplingConfig { min_p: 1.5, ..usual.clone() }, "sampling.min_p"),
             (SamplingConfig { repetition_penalty: 0.5, ..usual }, "sampling.repetition_penalty"),
         ] {
-            assert!(wrong.check().unwrap_err().starts_with(key), "{wrong:?}");
+            assert_eq!(wrong.check().unwrap_err().key, key);
         }
     }
 }

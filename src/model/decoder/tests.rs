@@ -149,7 +149,7 @@ fn a_device_that_the_program_was_built_without_is_refused() {
     let config = LocalConfig { products_on: ProductsOn::Cuda, ..config };
     match cfg!(feature = "cuda") {
         true => assert_eq!(config.check(), Ok(())),
-        false => assert!(config.check().unwrap_err().contains("--features cuda")),
+        false => assert!(config.check().unwrap_err().problem.contains("--features cuda")),
     }
 }
 

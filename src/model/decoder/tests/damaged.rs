@@ -75,7 +75,7 @@ fn files_that_are_missing_or_cut_are_named() {
 fn a_configuration_out_of_range_is_refused_by_its_key() {
     let usual = LocalConfig { path: tiny::nowhere(), ..LocalConfig::default() };
     assert_eq!(usual.check(), Ok(()));
-    assert!(LocalConfig::default().check().unwrap_err().key == "path");
+    assert_eq!(LocalConfig::default().check().unwrap_err().key, "path");
     type Change = fn(&mut LocalConfig);
     let wrong: [(&str, Change); 6] = [
         ("context_tokens", |config| config.context_tokens = 15),

@@ -97,8 +97,8 @@ pub struct ModelsConfig {
     /// Milliseconds that a request waits for others while a thread is idle. While none is, it
     /// waits anyway, and others gather.
     pub batch_wait_ms: u64,
-    /// Texts whose vectors are remembered, and pairs whose scores are; the least used ones go. A
-    /// vector of MiniLM takes 1.5 kB. 0 for none.
+    /// Texts whose vectors are remembered, pairs whose scores are and questions that the unified
+    /// model answered; the least used ones go. A vector of MiniLM takes 1.5 kB. 0 for none.
     pub cache_entries: usize,
 }
 

@@ -7,7 +7,7 @@ Writes a Llama of the bench's shape with
 random weights in Q8_0, serves it with llama.cpp's server on loopback, and prints the server's own
 figures: tokens per second of prompts (prefill) and of answers (decode), for 1 and 8 conversations at
 once, as the median of rounds. Divide the bench's figures by these for the ratios; take both in turn
-on a machine with nothing else to do.
+on a machine with nothing else to do. The server's log, which is long, is on standard error.
 """
 
 import argparse

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use turnstream::metrics::Metrics;
+use turnstream::metrics::{Metrics, resident_bytes};
 use turnstream::model::unified::UnifiedWeights;
 use turnstream::model::{ModelsConfig, start};
 use turnstream_operators::model::reply;
@@ -22,10 +22,19 @@ use turnstream_operators::tables::Row;
 const AT_ONCE: [usize; 2] = [1, 8];
 const PLAN: [SourceKind; 1] = [SourceKind::Table];
 
+/// Nothing that was answered is remembered: the same is asked again and again here.
 fn model() -> Arc<Unified> {
     let weights = UnifiedWeights::Shipped;
-    let started = start(&ModelsConfig::default(), None, Some(&weights), &Metrics::default());
-    started.expect("a model").unified.expect("the unified model")
+    let config = ModelsConfig { cache_entries: 0, ..ModelsConfig::default() };
+    let before = resident_bytes("VmRSS:");
+    let started = start(&config, None, Some(&weights), &Metrics::default());
+    let unified = started.expect("a model").unified.expect("the unified model");
+    ask_all(&*unified, vec![plan(0)]);
+    if let (Some(before), Some(after)) = (before, resident_bytes("VmRSS:")) {
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!("memory: {:.1} MiB, with its model {:.1}", mebibytes(before), mebibytes(after));
+    }
+    unified
 }
 
 /// Four exchanges; what is asked last differs by conversation, so that nothing is known of it.
@@ -128,5 +137,12 @@ fn worded(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, judged, worded);
+/// The most memory that the process held, dialogues that are kept and all.
+fn memory(_: &mut Criterion) {
+    if let Some(most) = resident_bytes("VmHWM:") {
+        println!("memory: {:.1} MiB at most", most as f64 / f64::from(1 << 20));
+    }
+}
+
+criterion_group!(benches, judged, worded, memory);
 criterion_main!(benches);

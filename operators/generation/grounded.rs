@@ -7,6 +7,8 @@
 //! A value stands for a column that was asked for, or that its clause names.
 //! Words for what was done ("booked") are on no list, so that nothing is said to be done. What is affirmed
 //! or denied has to be a column of yes or no; and who says neither a value nor such a column says too little.
+//! A row of which the user said a part of the name, the dimmer of the lamp where he asked of the lamp, is to be
+//! named: it may not be the one that he meant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -14,7 +16,7 @@ use std::sync::LazyLock;
 use turnstream_schemas::{Column, TableRow};
 
 use super::faithful::denies;
-use crate::model::unified::Said;
+use crate::model::unified::{Said, text_of};
 use crate::terms::terms;
 
 const PLAIN_WORDS: &str = include_str!("plain_words.txt");
@@ -45,6 +47,9 @@ pub enum Ungrounded {
     /// A value, or a word of its own in one clause, that stands there twice.
     #[error("`{0}` is said twice")]
     Twice(String),
+    /// What the row is about, which the user called by a part of its name or by another that shares a word, is not named.
+    #[error("that it is of {0} is not said")]
+    Subject(String),
 }
 
 /// What a plain word needs: nothing where no column's term is named.
@@ -66,6 +71,7 @@ static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
 pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     words(said, row)?;
     once(said)?;
+    named_in_part(said, row, asked)?;
     answer(said, row, asked)?;
     clauses_hold(said, row, asked)
 }
@@ -103,6 +109,19 @@ fn once(said: &[Said]) -> Result<(), Ungrounded> {
         if let Some(term) = terms(&words).into_iter().find(|term| !spoken.insert(term.clone())) {
             return Err(Ungrounded::Twice(term));
         }
+    }
+    Ok(())
+}
+
+/// A row that the utterance names in part is named by the response in full.
+fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
+    let Some(subject) = row.columns.first() else { return Ok(()) };
+    let asked: BTreeSet<String> = terms(asked).into_iter().collect();
+    let name: BTreeSet<String> = terms(&subject.value).into_iter().collect();
+    let spoken: BTreeSet<String> = terms(&text_of(said)).into_iter().collect();
+    let is_in_part = !name.is_disjoint(&asked) && !name.is_subset(&asked);
+    if is_in_part && !name.is_subset(&spoken) {
+        return Err(Ungrounded::Subject(subject.value.clone()));
     }
     Ok(())
 }
@@ -241,6 +260,33 @@ mod tests {
             ("It is <moderate>.", "How about the price?"),
         ] {
             assert_eq!(judged(text, asked), Ok(()), "{text}");
+        }
+    }
+
+    /// As `judged`, where the row is about a place whose name has two words.
+    fn judged_of_two_words(text: &str, asked: &str) -> Result<(), Ungrounded> {
+        let mut row = row();
+        row.columns[0].value = "Sino Garden".to_owned();
+        let longer = |part: Said| match part {
+            Said::Value(column) if column.value == "Sino" => Said::Value(row.columns[0].clone()),
+            part => part,
+        };
+        let said: Vec<Said> = said(text).into_iter().map(longer).collect();
+        check(&said, &row, asked)
+    }
+
+    #[test]
+    fn a_row_that_is_named_in_part_has_to_be_named_in_full() {
+        let unnamed = Err(Ungrounded::Subject("Sino Garden".to_owned()));
+        for (text, asked, verdict) in [
+            ("The phone number is <408-247-8880>.", "The phone number of Sino?", unnamed.clone()),
+            ("The phone number is <408-247-8880>.", "The phone of your garden?", unnamed),
+            ("The phone number of <Sino> is <408-247-8880>.", "The phone number of Sino?", Ok(())),
+            ("The phone number is <408-247-8880>.", "And the one of Sino Garden?", Ok(())),
+            // It was named before.
+            ("The phone number is <408-247-8880>.", "And their phone number?", Ok(())),
+        ] {
+            assert_eq!(judged_of_two_words(text, asked), verdict, "{asked} {text}");
         }
     }
 

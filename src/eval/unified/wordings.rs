@@ -52,6 +52,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
         Ungrounded::Unnamed(_) => "unnamed",
         Ungrounded::Nothing => "nothing",
         Ungrounded::Twice(_) => "twice",
+        Ungrounded::Subject(_) => "subject",
     })
 }
 

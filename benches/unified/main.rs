@@ -5,6 +5,8 @@
 //! cargo bench --bench unified
 //! ```
 
+#![allow(clippy::print_stdout)] // Memory is printed.
+
 use std::hint::black_box;
 use std::sync::Arc;
 

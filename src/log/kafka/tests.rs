@@ -110,7 +110,17 @@ impl Broker {
         });
         let admin = topics::admin(config).unwrap();
         let made = topics::wait_for(admin.create_topics(&topics, &topics::options())).unwrap();
-        made.into_iter().for_each(|topic| drop(topic.unwrap()));
+        for topic in made {
+            // The answer comes before the broker's own metadata has the topic.
+            let name = topic.unwrap();
+            let known = || {
+                let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT).unwrap();
+                metadata.topics().iter().all(|topic| topic.error().is_none())
+            };
+            while !known() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 }
 

@@ -3,11 +3,11 @@
 
     PYTHONPATH=$(deploy/language-model/fetch | tail -n 1) python3 benches/decoder/llama_cpp.py
 
-Writes a Llama of the bench's shape with
-random weights in Q8_0, serves it with llama.cpp's server on loopback, and prints the server's own
-figures: tokens per second of prompts (prefill) and of answers (decode), for 1 and 8 conversations at
-once, as the median of rounds. Divide the bench's figures by these for the ratios; take both in turn
-on a machine with nothing else to do. The server's log, which is long, is on standard error.
+Writes a Llama of the bench's shape with random weights in Q8_0 (`--write` does no more than that),
+serves it with llama.cpp's server on loopback, and prints the server's own figures: tokens per second
+of prompts (prefill) and of answers (decode), for 1 and 8 conversations at once, as the median of
+rounds. Divide the bench's figures by these for the ratios; take both in turn on a machine with
+nothing else to do. The server's log, which is long, is on standard error.
 """
 
 import argparse
@@ -23,8 +23,6 @@ import time
 import urllib.request
 from pathlib import Path
 
-import xllamacpp
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "language-model"))
 import tiny_model as gguf  # noqa: E402
 
@@ -36,7 +34,7 @@ Q8_0, BLOCK = 8, 32
 def metadata():
     number = lambda key, value: gguf.entry(key, gguf.UINT32, value)  # noqa: E731
     plain = gguf.byte_letters()
-    words = [*plain, *(f"token{at}" for at in range(len(plain), TOKENS))]
+    words = [*plain, "ab", *(f"token{at}" for at in range(len(plain) + 1, TOKENS))]
     return [
         gguf.entry("general.architecture", gguf.STRING, "llama"),
         number("llama.context_length", 8192),
@@ -122,7 +120,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the model there, and end")
     given = parser.parse_args()
+    if given.write:
+        write(given.write)
+        return
+    import xllamacpp
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.gguf")
         write(path)

@@ -1,5 +1,5 @@
-//! mistral.rs on the shape of `cargo bench --bench decoder`, in one process: the same prompts and
-//! answers for 1 and 8 conversations at once, in tokens per second.
+//! mistral.rs on the shape of `cargo bench --bench decoder`, in one process: prompts and answers of
+//! the same lengths, for 1 and 8 conversations at once, in tokens per second.
 //!
 //! `python3 benches/decoder/llama_cpp.py --write FOLDER/bench.gguf` writes the file; then, in this
 //! folder, `RUSTFLAGS='-C target-cpu=native' cargo run --release -- FOLDER ROUNDS`. Without these

@@ -43,7 +43,7 @@ pub enum Unfaithful {
 const WORDS_BEFORE: usize = 5;
 
 /// Words behind which stands what a value is of.
-const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
+pub(super) const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
 
 /// Words that deny.
 const DENIALS: [&str; 7] = ["no", "not", "cannot", "never", "without", "none", "neither"];

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use turnstream_schemas::{Column, TableRow};
 
-use super::faithful::denies;
+use super::faithful::{WHOSE, denies};
 use crate::model::unified::{Said, text_of};
 use crate::terms::terms;
 
@@ -25,6 +25,9 @@ const PLAIN_WORDS: &str = include_str!("plain_words.txt");
 const AFFIRMED: [&str; 4] = ["yes", "yeah", "yep", "yup"];
 /// Words that deny, likewise.
 const DENIED: [&str; 2] = ["no", "nope"];
+
+/// What ends a clause.
+const CLAUSE_ENDS: [char; 5] = [',', ';', '.', '!', '?'];
 
 /// Why a response says more than its row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +44,9 @@ pub enum Ungrounded {
     /// A value that answers nothing that was asked, and whose column nothing in its clause names.
     #[error("what {0} is of is not said")]
     Unnamed(String),
+    /// A value that what the row is about is said to be of.
+    #[error("the row is said to be of {0}, and not the other way round")]
+    Reversed(String),
     /// Neither a value that the user has not said nor a column of yes or no.
     #[error("it says nothing of the row")]
     Nothing,
@@ -72,6 +78,7 @@ pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounde
     words(said, row)?;
     once(said)?;
     named_in_part(said, row, asked)?;
+    forwards(said, row)?;
     answer(said, row, asked)?;
     clauses_hold(said, row, asked)
 }
@@ -126,6 +133,34 @@ fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungro
     Ok(())
 }
 
+/// A value is of what the row is about, and no clause says it the other way round: the ferry for C2 is Skarvik,
+/// unlike the ferry for gate C2.
+fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
+    let subject = row.columns.first();
+    let mut whose: Option<&Column> = None;
+    let mut is_whose = false;
+    for part in said {
+        match part {
+            Said::Words(words) => {
+                let clause = words.rsplit(CLAUSE_ENDS).next().unwrap_or_default();
+                if clause.len() < words.len() {
+                    whose = None;
+                }
+                let last = clause.split_whitespace().next_back().unwrap_or_default();
+                is_whose = WHOSE.contains(&last.to_lowercase().as_str());
+            }
+            Said::Value(column) if Some(column) == subject => {
+                if let Some(other) = whose.filter(|_| !is_whose) {
+                    return Err(Ungrounded::Reversed(other.value.clone()));
+                }
+            }
+            Said::Value(column) if is_whose => (whose, is_whose) = (Some(column), false),
+            Said::Value(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Who begins with yes or no answers a question for a column of yes or no, as the row has it: of such columns
 /// those that most of the words asked for are of.
 fn answer(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
@@ -175,7 +210,7 @@ fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
                 }
             }
             Said::Words(words) => {
-                for (at, words) in words.split([',', ';', '.', '!', '?']).enumerate() {
+                for (at, words) in words.split(CLAUSE_ENDS).enumerate() {
                     if at > 0 {
                         clauses.push(Clause::default());
                     }
@@ -258,6 +293,10 @@ mod tests {
             ("No, <Sino> has no live music, but the address is <377 Santana Row>.", "Live music?"),
             ("Sorry, there are no others. <Sino> is moderate.", "Another one?"),
             ("It is <moderate>.", "How about the price?"),
+            ("The address <377 Santana Row> is of <Sino>.", "Where is it?"),
+            ("The place at the address <377 Santana Row> is <Sino>.", "Where is it?"),
+            ("It is at <377 Santana Row>, <Sino>.", "The address?"),
+            ("It is at <377 Santana Row> for <Sino>.", "The address?"),
         ] {
             assert_eq!(judged(text, asked), Ok(()), "{text}");
         }
@@ -316,6 +355,12 @@ mod tests {
             ),
             // Nobody asked for it, and nothing says what it is.
             ("It is <moderate>.", "Who cooks?", Ungrounded::Unnamed("moderate".to_owned())),
+            // The user asked where the place is, and hears what is there.
+            (
+                "The place at <377 Santana Row> is <Sino>.",
+                "The address?",
+                Ungrounded::Reversed("377 Santana Row".to_owned()),
+            ),
             // A part of a column's name is enough.
             ("<Sino> has no dishes.", "Vegetarian dishes?", denied("vegetarian dishes")),
             ("There is music at <Sino>.", "Live music?", denied("live music")),

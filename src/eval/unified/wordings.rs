@@ -50,6 +50,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
         Ungrounded::Answer(_) => "answer",
         Ungrounded::Denied(_) => "denied",
         Ungrounded::Unnamed(_) => "unnamed",
+        Ungrounded::Reversed(_) => "reversed",
         Ungrounded::Nothing => "nothing",
         Ungrounded::Twice(_) => "twice",
         Ungrounded::Subject(_) => "subject",

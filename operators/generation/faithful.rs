@@ -43,7 +43,10 @@ pub enum Unfaithful {
 const WORDS_BEFORE: usize = 5;
 
 /// Words behind which stands what a value is of.
-pub(super) const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
+const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
+
+/// What ends a clause.
+pub(super) const CLAUSE_ENDS: [char; 5] = ['.', '!', '?', ';', ','];
 
 /// Words that deny.
 const DENIALS: [&str; 7] = ["no", "not", "cannot", "never", "without", "none", "neither"];
@@ -116,6 +119,28 @@ fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
     }
 }
 
+/// The words up to a value.
+pub(super) struct UpToValue<'w> {
+    /// Those of the value's own clause.
+    pub(super) clause: &'w str,
+    /// Whether the clause begins within them, rather than before.
+    pub(super) begins_clause: bool,
+    /// Whether they end in a word such as "of": the value is then whose value was spoken of, and not the value.
+    pub(super) is_whose: bool,
+}
+
+impl<'w> UpToValue<'w> {
+    pub(super) fn of(words: &'w str) -> Self {
+        let (begins_clause, clause) = match words.rsplit_once(CLAUSE_ENDS) {
+            Some((_, clause)) => (true, clause),
+            None => (false, words),
+        };
+        let last = clause.split_whitespace().next_back().unwrap_or_default();
+        let is_whose = WHOSE.contains(&last.to_lowercase().as_str());
+        Self { clause, begins_clause, is_whose }
+    }
+}
+
 /// The words right before a value must not be those of another column alone. What stands behind a word such
 /// as "of" is whose value it is, and not the value.
 fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
@@ -123,17 +148,13 @@ fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
     for part in said {
         match part {
             Said::Words(words) => {
+                let up_to_value = UpToValue::of(words);
                 // A clause speaks of its own columns.
-                let (ends_clause, clause) = match words.rsplit_once(['.', '!', '?', ';', ',']) {
-                    Some((_, clause)) => (true, clause),
-                    None => (false, words.as_str()),
-                };
-                if ends_clause {
+                if up_to_value.begins_clause {
                     before.clear();
                 }
-                before.extend(terms(clause));
-                let last = clause.split_whitespace().next_back().unwrap_or_default();
-                is_whose = WHOSE.contains(&last.to_lowercase().as_str());
+                before.extend(terms(up_to_value.clause));
+                is_whose = up_to_value.is_whose;
             }
             Said::Value(Column { value, .. }) if !is_whose => {
                 let near = &before[before.len().saturating_sub(WORDS_BEFORE)..];
@@ -235,6 +256,9 @@ pub(super) mod tests {
             ("It is moderate.", "What is the price range?"),
             ("For <Sino> the address is <377 Santana Row>, the phone number <408-247-8880>.", "?"),
             ("There is vegetarian food. It has no live music, though.", "Music?"),
+            // What another clause speaks of is not what the value is said to be.
+            ("I have the address, too. It is <moderate>.", "The price?"),
+            ("I have the address of <Sino>. It is <moderate>.", "The price?"),
         ] {
             assert_eq!(judged(text, asked), Ok(()), "{text}");
         }

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use turnstream_schemas::{Column, TableRow};
 
-use super::faithful::{WHOSE, denies};
+use super::faithful::{CLAUSE_ENDS, UpToValue, denies};
 use crate::model::unified::{Said, text_of};
 use crate::terms::terms;
 
@@ -25,9 +25,6 @@ const PLAIN_WORDS: &str = include_str!("plain_words.txt");
 const AFFIRMED: [&str; 4] = ["yes", "yeah", "yep", "yup"];
 /// Words that deny, likewise.
 const DENIED: [&str; 2] = ["no", "nope"];
-
-/// What ends a clause.
-const CLAUSE_ENDS: [char; 5] = [',', ';', '.', '!', '?'];
 
 /// Why a response says more than its row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,12 +139,11 @@ fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     for part in said {
         match part {
             Said::Words(words) => {
-                let clause = words.rsplit(CLAUSE_ENDS).next().unwrap_or_default();
-                if clause.len() < words.len() {
+                let up_to_value = UpToValue::of(words);
+                if up_to_value.begins_clause {
                     whose = None;
                 }
-                let last = clause.split_whitespace().next_back().unwrap_or_default();
-                is_whose = WHOSE.contains(&last.to_lowercase().as_str());
+                is_whose = up_to_value.is_whose;
             }
             Said::Value(column) if Some(column) == subject => {
                 if let Some(other) = whose.filter(|_| !is_whose) {

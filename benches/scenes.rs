@@ -65,7 +65,7 @@ fn context(dialogue: &[Turn]) -> TurnContext {
         dialogue: utterances.collect(),
         recalled: Vec::new(),
         reconstructed: None,
-        recalled_by_words_alone: false,
+        recall_fault: None,
     }
 }
 

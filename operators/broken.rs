@@ -16,6 +16,8 @@ pub enum Broken {
     /// A changelog is read until the offset of its last record is seen, which control records
     /// hide.
     RestoreByLastMessage,
+    /// Who takes a transactional id does not sweep: what the log forgot of it stays open.
+    NoSweep,
     /// What was worked out under an older assignment of a partition counts.
     LateAnswers,
     /// Superseded turns end after the agent's words that superseded them.

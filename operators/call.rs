@@ -26,6 +26,7 @@ use turnstream_schemas::{Fault, FaultKind, Stage};
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, InFlight};
 use crate::model::{Answer, Busy, CallError, Model, Outcome, Reply};
+use crate::panics::at_work;
 use crate::stage::Shell;
 use crate::timers::Timers;
 
@@ -138,6 +139,7 @@ where
         let _ = waker.activate();
     });
     let mut calls = Calls::new(stage, model, shell, wake, activator);
+    calls.mends = mend.is_some();
 
     builder.build(move |_| {
         move |_| {
@@ -145,7 +147,8 @@ where
             input.for_each(|capability, turns| {
                 for turn in turns.drain(..) {
                     let capabilities = (capability.retain(0), capability.retain(1));
-                    calls.begin(turn, capabilities, &question.ask);
+                    let request = turn.context().request;
+                    at_work(request, || calls.begin(turn, capabilities, &question.ask));
                 }
             });
             for Pending { turn, capabilities, started, .. } in calls.given_up() {
@@ -156,7 +159,9 @@ where
             }
             for (pending, answer) in calls.answered(&question.ask) {
                 let unread = answer.as_ref().ok().filter(|_| mend.is_some()).cloned();
-                let decided = answer.and_then(|answer| (question.read)(&pending.turn, answer));
+                let decided = at_work(pending.turn.context().request, || {
+                    answer.and_then(|answer| (question.read)(&pending.turn, answer))
+                });
                 if let (Err(fault), Some(mend), Some(unread), false) =
                     (&decided, &mend, unread, pending.mended)
                 {
@@ -166,6 +171,9 @@ where
                 }
                 let Pending { mut turn, capabilities, started, .. } = pending;
                 let shell = &calls.shell.shell;
+                if let Err(fault) = &decided {
+                    shell.observer.tell(|it| it.model_failed(calls.model.name(), fault));
+                }
                 match shell.settle(&mut turn, (stage, started), decided, &question.fallback) {
                     Ok(decided) => {
                         let value = (question.join)(turn, decided);
@@ -179,17 +187,20 @@ where
     (value_stream, fault_stream)
 }
 
+/// A turn with what its call came to.
+type Settled<I, A> = (Pending<I, A>, Result<A, Fault>);
+
 /// A turn whose answer is awaited.
-struct Pending<I> {
+struct Pending<I, A> {
     turn: I,
     capabilities: (Capability<Epoch>, Capability<Epoch>),
     attempt: u32,
-    /// Whether an answer could not be read, and another was asked for.
+    /// Whether an answer could not be read or was empty, and another was asked for.
     mended: bool,
     /// When this attempt is given up, or when the next one begins while `waiting`.
     due_ms: u64,
     waiting: bool,
-    outcome: Outcome,
+    outcome: Outcome<A>,
     started: Option<u64>,
 }
 
@@ -198,15 +209,17 @@ struct Calls<I, Q, A> {
     stage: Stage,
     model: Arc<dyn Model<Q, A>>,
     shell: CallShell,
+    /// Whether an answer that cannot be used is asked for once more.
+    mends: bool,
     wake: Arc<dyn Fn() + Send + Sync>,
     activator: Rc<Activator>,
     armed_ms: Option<u64>,
     /// How many turns had been given up when it was looked at last.
     given_up: u64,
     /// Turns that came when nobody waited for them any more.
-    gone: Vec<Pending<I>>,
+    gone: Vec<Pending<I, A>>,
     next_ticket: u64,
-    pending: BTreeMap<u64, Pending<I>>,
+    pending: BTreeMap<u64, Pending<I, A>>,
     /// Requests that a full queue handed back, in order.
     busy: VecDeque<Busy<Q, A>>,
     send: Sender<Answer<A>>,
@@ -231,6 +244,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             stage,
             model,
             shell,
+            mends: false,
             wake,
             activator,
             armed_ms,
@@ -275,7 +289,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         }
     }
 
-    fn send(&mut self, ticket: u64, pending: &Pending<I>, request: Q) {
+    fn send(&mut self, ticket: u64, pending: &Pending<I, A>, request: Q) {
         let reply = Reply {
             ticket,
             attempt: pending.attempt,
@@ -283,7 +297,6 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
             wake: Arc::clone(&self.wake),
             outcome: pending.outcome.clone(),
             answered: false,
-            tap: None,
         };
         // Behind those that wait already, so that nobody is overtaken for ever.
         if !self.busy.is_empty() {
@@ -295,12 +308,13 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
 
     /// Every turn that nobody waits for any more. Its request is abandoned, and what comes for it
     /// is not heard.
-    fn given_up(&mut self) -> Vec<Pending<I>> {
+    fn given_up(&mut self) -> Vec<Pending<I, A>> {
         let mut gone = std::mem::take(&mut self.gone);
         let given_up = self.shell.awaited.given_up();
         if std::mem::replace(&mut self.given_up, given_up) != given_up {
             let awaited = &self.shell.awaited;
-            let unwanted = |pending: &Pending<I>| !awaited.contains(pending.turn.context().request);
+            let unwanted =
+                |pending: &Pending<I, A>| !awaited.contains(pending.turn.context().request);
             let unwanted = self.pending.extract_if(.., |_, pending| unwanted(pending));
             gone.extend(unwanted.map(|(_, pending)| pending));
         }
@@ -311,7 +325,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
     }
 
     /// Every turn whose answer is final now.
-    fn answered(&mut self, ask: &impl Fn(&I) -> Q) -> Vec<(Pending<I>, Result<A, Fault>)> {
+    fn answered(&mut self, ask: &impl Fn(&I) -> Q) -> Vec<Settled<I, A>> {
         let mut finished = Vec::new();
         while let Ok((ticket, attempt, answer)) = self.answers.try_recv() {
             let current = self.pending.get(&ticket);
@@ -321,12 +335,18 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         }
         let now_ms = self.shell.timers.now_ms();
         let due = self.pending.iter().filter(|(_, pending)| pending.due_ms <= now_ms);
+        let late = CallError::Timeout { timeout_ms: self.shell.call.timeout_ms };
         for ticket in due.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             if self.pending[&ticket].waiting {
                 self.ask_again(ticket, ask);
-            } else if self.pending[&ticket].outcome.abandon() {
-                let timeout_ms = self.shell.call.timeout_ms;
-                self.settle_attempt(ticket, Err(CallError::Timeout { timeout_ms }), &mut finished);
+                continue;
+            }
+            // What it was never the turn of is offered all the same: who records must hear of it.
+            let place = self.busy.iter().position(|busy| busy.reply.ticket == ticket);
+            let busy = place.and_then(|place| self.busy.remove(place));
+            let _offered = busy.map(|Busy { request, reply }| self.model.ask(request, reply));
+            if self.pending[&ticket].outcome.time_out(late.clone()) {
+                self.settle_attempt(ticket, Err(late.clone()), &mut finished);
             }
         }
         self.busy.retain(|busy| !busy.reply.is_abandoned());
@@ -345,12 +365,18 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
         &mut self,
         ticket: u64,
         answer: Result<A, CallError>,
-        finished: &mut Vec<(Pending<I>, Result<A, Fault>)>,
+        finished: &mut Vec<Settled<I, A>>,
     ) {
         let Some(mut pending) = self.pending.remove(&ticket) else { return };
+        let again = match &answer {
+            Ok(_) => false,
+            // An answer, if one that cannot be used: asked for once more, however many attempts.
+            Err(CallError::Empty(_)) if self.mends => !std::mem::replace(&mut pending.mended, true),
+            Err(_) => pending.attempt < self.shell.call.attempts,
+        };
         match answer {
             Ok(answer) => finished.push((pending, Ok(answer))),
-            Err(_) if pending.attempt < self.shell.call.attempts => {
+            Err(_) if again => {
                 let doublings = (pending.attempt - 1).min(16);
                 let backoff_ms = self.shell.call.backoff_ms << doublings;
                 pending.due_ms = self.shell.timers.now_ms() + backoff_ms;
@@ -361,13 +387,14 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
                 let kind = match error {
                     CallError::Timeout { .. } => FaultKind::Timeout,
                     CallError::Panic => FaultKind::Panic,
+                    CallError::Empty(_) => FaultKind::Unfit,
                     CallError::Model(_) | CallError::Dropped => FaultKind::Error,
                 };
                 let reason = format!(
                     "model `{}`, attempt {} of {}: {error}",
                     self.model.name(),
                     pending.attempt,
-                    self.shell.call.attempts
+                    self.shell.call.attempts.max(pending.attempt)
                 );
                 finished.push((pending, Err(Fault::new(self.stage, kind, reason))));
             }
@@ -387,7 +414,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
     }
 
     /// Asks for a turn whose answer could not be read.
-    fn mend(&mut self, mut pending: Pending<I>, request: Q) {
+    fn mend(&mut self, mut pending: Pending<I, A>, request: Q) {
         self.shell.shell.observer.tell(|observer| observer.asked_again(self.stage));
         let ticket = self.next_ticket;
         self.next_ticket += 1;

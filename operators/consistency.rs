@@ -107,7 +107,7 @@ pub fn consistency<'scope>(
 
 /// Whether a response was made from evidence, and says something.
 fn has_something_to_judge(turn: &Drafted) -> bool {
-    let failed = turn.grounded.turn.progress.degraded.contains(&Stage::Generation);
+    let failed = turn.grounded.turn.progress.is_without(Stage::Generation);
     let evidence = turn.grounded.evidence.iter().any(|evidence| evidence.selected);
     evidence && !failed && !turn.draft.text.trim().is_empty()
 }
@@ -158,7 +158,7 @@ fn judged<'scope>(
                 }
                 given => {
                     let reason = format!("{given} numbers for {asked} pieces of evidence");
-                    Err(Fault::new(STAGE, FaultKind::Error, reason))
+                    Err(Fault::new(STAGE, FaultKind::Unfit, reason))
                 }
             }
         },

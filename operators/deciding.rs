@@ -2,7 +2,6 @@
 //! switched off (DCRAG's ablations): what query production, topic planning, cross revision and fact
 //! selection have in common.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use timely::dataflow::StreamVec;
@@ -10,6 +9,7 @@ use turnstream_schemas::{Fault, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight};
 use crate::form::Form;
+use crate::panics::contain;
 use crate::prompted::{Answer, PromptedConfig, Reading, Slot, prompted};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
@@ -66,8 +66,7 @@ where
         return stage(turns, of, resources.shell(on_failure), work);
     };
     let fallback = move |turn: &I| {
-        let by_rules = (on_failure == OnFailure::Lexical)
-            .then(|| catch_unwind(AssertUnwindSafe(|| lexical(turn))).ok());
+        let by_rules = (on_failure == OnFailure::Lexical).then(|| contain(|| lexical(turn)).ok());
         by_rules.flatten().unwrap_or_else(|| without(turn))
     };
     prompted(turns, of, asking, Reading { fill, read, fallback, join })

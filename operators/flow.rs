@@ -98,8 +98,8 @@ pub struct TurnContext {
     pub recalled: Vec<Recalled>,
     /// q'_t: the query completed from what was recalled; `None` where it stands for itself.
     pub reconstructed: Option<Reconstructed>,
-    /// Whether the encoder that recall goes by failed.
-    pub recalled_by_words_alone: bool,
+    /// Why it was recalled by words alone, where the encoder that recall goes by failed.
+    pub recall_fault: Option<Fault>,
 }
 
 impl TurnContext {
@@ -141,10 +141,23 @@ impl TurnContext {
 pub struct Progress {
     /// Microseconds per stage so far; empty where the engine measures none.
     pub timings_us: BTreeMap<Stage, u64>,
-    /// Stages that failed and were gone without, in flow order.
-    pub degraded: Vec<Stage>,
+    /// Why stages failed that were gone without, in flow order; one fault of each.
+    pub degraded: Vec<Fault>,
     /// The language models that decided, by stage.
     pub models: BTreeMap<Stage, ModelUsed>,
+}
+
+impl Progress {
+    /// Whether a stage failed, and the turn went on without it.
+    pub fn is_without(&self, stage: Stage) -> bool {
+        self.degraded.iter().any(|fault| fault.stage == stage)
+    }
+
+    /// Which stages failed and were gone without.
+    #[cfg(test)]
+    pub(crate) fn without(&self) -> Vec<Stage> {
+        self.degraded.iter().map(|fault| fault.stage).collect()
+    }
 }
 
 /// What is said as vectors, each of length 1.
@@ -183,8 +196,7 @@ pub struct Gated {
 impl Gated {
     /// A turn as it leaves `history`: nothing linked, nothing decided.
     pub fn undecided(context: Arc<TurnContext>, knowledge: Moment) -> Self {
-        let by_words = context.recalled_by_words_alone;
-        let degraded = by_words.then_some(Stage::History).into_iter().collect();
+        let degraded = context.recall_fault.clone().into_iter().collect();
         Self {
             progress: Progress { degraded, ..Progress::default() },
             context,

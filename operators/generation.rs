@@ -24,9 +24,12 @@ pub mod grounded;
 mod learned;
 mod passage;
 mod prompted;
+mod prose;
 mod realiser;
 mod row;
 mod templates;
+
+pub use prose::is_prose;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -30,6 +30,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
 use crate::form::Form;
 use crate::ingest::{Arrived, OnAgentReply};
+use crate::panics::at_work;
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -203,6 +204,14 @@ pub struct Keeping {
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
 pub type Answer = Result<Box<Drafted>, Box<Failed>>;
 
+/// The turn that an answer is for.
+fn context_of(answer: &Answer) -> &Arc<TurnContext> {
+    match answer {
+        Ok(drafted) => &drafted.grounded.turn.context,
+        Err(failed) => &failed.context,
+    }
+}
+
 /// Keeps every scope in order: arrivals and answers in, (turns to answer, ended inputs) out.
 /// `late` is called for every answer that came for a turn that had ended otherwise.
 ///
@@ -262,11 +271,16 @@ pub fn history<'scope>(
                     });
                 };
             }
-            take!(prepared, |scopes: &mut Scopes, turn| scopes.prepared(turn).unwrap_or_else(late));
-            take!(answers, |scopes: &mut Scopes, answer| {
-                scopes.answered(answer).unwrap_or_else(late)
+            take!(prepared, |scopes: &mut Scopes, turn: Prepared| {
+                at_work(turn.request(), || scopes.prepared(turn)).unwrap_or_else(late)
             });
-            take!(arrivals, Scopes::arrived);
+            take!(answers, |scopes: &mut Scopes, answer: Answer| {
+                at_work(context_of(&answer).request, || scopes.answered(answer))
+                    .unwrap_or_else(late)
+            });
+            take!(arrivals, |scopes: &mut Scopes, arrived: Arrived| {
+                at_work(arrived.request(), || scopes.arrived(arrived))
+            });
             match scopes.let_go() {
                 Next::Never => {}
                 Next::At(at_ms) => timers.wake_at(at_ms, Rc::clone(&activator)),

@@ -19,6 +19,7 @@ use turnstream_schemas::{
 };
 
 use crate::flow::{Epoch, Finished, RequestId};
+use crate::panics::at_work;
 use crate::partitioner::Partitioner;
 
 mod reading;
@@ -206,7 +207,23 @@ pub enum Arrived {
     },
 }
 
+impl InputRecord {
+    fn request(&self) -> RequestId {
+        let Self { partition, generation, offset, .. } = *self;
+        RequestId { partition, generation, offset }
+    }
+}
+
 impl Arrived {
+    /// Which input it is, where it is one.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Turn(turn) => Some(turn.request),
+            Self::Forget(forget) => Some(forget.request),
+            Self::Ended { .. } | Self::Assigned { .. } | Self::Revoked { .. } => None,
+        }
+    }
+
     /// Where the exchange sends it: low bits well mixed, since timely routes by them.
     pub fn route(&self) -> u64 {
         match self {
@@ -269,7 +286,7 @@ pub fn ingest<'scope>(
                     match input {
                         Input::Record(record) => {
                             let ended = ended_scope(&record, &config);
-                            match read(record, &config, &topic) {
+                            match at_work(record.request(), || read(record, &config, &topic)) {
                                 Ok(record) => arrived.give(record),
                                 Err(finished) => {
                                     refused.give(*finished);
@@ -301,9 +318,9 @@ fn read(
     config: &TurnsConfig,
     topic: &InputTopic,
 ) -> Result<Arrived, Box<Finished>> {
-    let InputRecord { partition, generation, offset, original, last_of_scope } = record;
+    let request = record.request();
+    let InputRecord { partition, offset, original, last_of_scope, .. } = record;
     let input = InputId { topic: topic.name.as_ref().to_owned(), partition, offset };
-    let request = RequestId { partition, generation, offset };
     let original = Arc::new(original);
     let read = parsed(&original, config).and_then(|read| {
         check_partition(partition, &original, config.partitioner, topic.partitions)?;

@@ -159,9 +159,9 @@ fn pair(queried: Half<Queried>, planned: Half<Planned>) -> Result<Pair, Failed> 
             let progress = &mut queried.turn.progress;
             progress.timings_us.extend(&planned.turn.progress.timings_us);
             progress.models.append(&mut planned.turn.progress.models);
-            progress.degraded.extend(&planned.turn.progress.degraded);
-            progress.degraded.sort_unstable();
-            progress.degraded.dedup();
+            progress.degraded.append(&mut planned.turn.progress.degraded);
+            progress.degraded.sort_by_key(|fault| fault.stage);
+            progress.degraded.dedup_by_key(|fault| fault.stage);
             Ok(Pair { queried, planned })
         }
         (Err(mut failed), Err(also)) => {

@@ -95,6 +95,7 @@ pub mod language;
 pub mod linking;
 
 pub mod model;
+pub mod panics;
 pub mod partitioner;
 pub mod prompted;
 pub mod resources;

@@ -5,10 +5,11 @@
 //! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a
 //! lost answer would stop the conversation and the frontier for ever.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Confidence, InputId, ModelUsed, Stage};
 
@@ -137,11 +138,15 @@ pub struct Busy<Q, A> {
 }
 
 /// Why a model gave no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum CallError {
     /// The model answered with an error.
     #[error("the model answered: {0}")]
     Model(String),
+    /// The model answered, and there is no text in its answer.
+    #[error("the model answered without a text: {0}")]
+    Empty(String),
     /// The model panicked while it worked on the request.
     #[error("the model panicked")]
     Panic,
@@ -161,15 +166,15 @@ pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
     let outcome = Outcome::default();
     let asked = Asked { answers, outcome: outcome.clone() };
-    let (ticket, attempt, answered, tap) = (0, 1, false, None);
+    let (ticket, attempt, answered) = (0, 1, false);
     let wake = Arc::new(|| ());
-    (Reply { ticket, attempt, answers: send, wake, outcome, answered, tap }, asked)
+    (Reply { ticket, attempt, answers: send, wake, outcome, answered }, asked)
 }
 
 /// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
 pub struct Asked<A> {
     answers: Receiver<Answer<A>>,
-    outcome: Outcome,
+    outcome: Outcome<A>,
 }
 
 impl<A> Asked<A> {
@@ -181,6 +186,20 @@ impl<A> Asked<A> {
         // A reply that is dropped answers as well, so that the channel does not just close.
         self.answers.recv().map_or(Err(CallError::Dropped), |(_, _, answer)| answer)
     }
+
+    /// Waits for the answer, for so long.
+    ///
+    /// # Errors
+    /// The model gave none, or not in that time.
+    pub fn wait_for(self, patience: Duration) -> Result<A, CallError> {
+        match self.answers.recv_timeout(patience) {
+            Ok((_, _, answer)) => answer,
+            Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(CallError::Timeout { timeout_ms: patience.as_millis() as u64 })
+            }
+        }
+    }
 }
 
 impl<A> Drop for Asked<A> {
@@ -191,10 +210,27 @@ impl<A> Drop for Asked<A> {
 
 /// Which came first: the answer, or that nobody waits for it any more. One of the two, for whoever
 /// asks and whoever answers, so that what is heard of an answer is what was used of it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome(Arc<AtomicU8>);
+pub(crate) struct Outcome<A>(Arc<Deciding<A>>);
 
-impl Outcome {
+struct Deciding<A> {
+    decided: AtomicU8,
+    /// Who hears what was used, each by a name.
+    taps: Mutex<Vec<(&'static str, Tap<A>)>>,
+}
+
+impl<A> Default for Outcome<A> {
+    fn default() -> Self {
+        Self(Arc::new(Deciding { decided: AtomicU8::new(0), taps: Mutex::default() }))
+    }
+}
+
+impl<A> Clone for Outcome<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A> Outcome<A> {
     const ANSWERED: u8 = 1;
     const ABANDONED: u8 = 2;
 
@@ -203,18 +239,41 @@ impl Outcome {
         self.decide(Self::ABANDONED)
     }
 
+    /// Nobody waits any more, and goes on with this error in the answer's place. False where the
+    /// answer came before that.
+    pub(crate) fn time_out(&self, error: CallError) -> bool {
+        let abandoned = self.abandon();
+        if abandoned {
+            self.tell(&Err(error));
+        }
+        abandoned
+    }
+
     /// There is an answer. False where nobody waits for it.
     fn answer(&self) -> bool {
         self.decide(Self::ANSWERED)
     }
 
     fn decide(&self, outcome: u8) -> bool {
-        let open = self.0.compare_exchange(0, outcome, Ordering::AcqRel, Ordering::Acquire);
+        let decided = &self.0.decided;
+        let open = decided.compare_exchange(0, outcome, Ordering::AcqRel, Ordering::Acquire);
         open.is_ok() || open == Err(outcome)
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::ABANDONED
+        self.0.decided.load(Ordering::Acquire) == Self::ABANDONED
+    }
+
+    fn taps(&self) -> MutexGuard<'_, Vec<(&'static str, Tap<A>)>> {
+        self.0.taps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells who hears, once.
+    fn tell(&self, used: &Result<A, CallError>) {
+        let taps = std::mem::take(&mut *self.taps());
+        for (_, tap) in taps {
+            tap(used);
+        }
     }
 }
 
@@ -227,32 +286,35 @@ pub struct Reply<A> {
     pub(crate) attempt: u32,
     pub(crate) answers: Sender<Answer<A>>,
     pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Outcome<A>,
     pub(crate) answered: bool,
-    pub(crate) tap: Option<Tap<A>>,
 }
 
-/// Hears an answer on its way.
+/// Hears what is used: an answer on its way, or that it took too long.
 pub(crate) type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
 
 impl<A: 'static> Reply<A> {
-    /// The same, whose answer `hear` hears first, unless nobody waits for it any more.
-    pub fn heard(mut self, hear: impl FnOnce(&Result<A, CallError>) + Send + 'static) -> Self {
-        self.tap = Some(match self.tap.take() {
-            None => Box::new(hear),
-            Some(tap) => Box::new(move |answer| {
-                tap(answer);
-                hear(answer);
-            }),
-        });
+    /// The same, whose answer `hear` hears first: the one that is used, which is that it took too
+    /// long where its stage gave it up for that; nothing where nobody waited for it any more. Who
+    /// hears it already, by its name, where a full queue had handed it back, goes on hearing it.
+    pub fn heard(
+        self,
+        who: &'static str,
+        hear: impl FnOnce(&Result<A, CallError>) + Send + 'static,
+    ) -> Self {
+        let mut taps = self.outcome.taps();
+        if taps.iter().all(|(other, _)| *other != who) {
+            taps.push((who, Box::new(hear)));
+        }
+        drop(taps);
         self
     }
 }
 
 impl<A> Reply<A> {
-    /// The same, heard by nobody: for a request that is handed back.
-    pub fn unheard(mut self) -> Self {
-        self.tap = None;
+    /// The same, heard by nobody: for one that is let go of without an answer.
+    pub fn unheard(self) -> Self {
+        self.outcome.taps().clear();
         self
     }
 
@@ -271,9 +333,7 @@ impl<A> Reply<A> {
         if !self.outcome.answer() {
             return;
         }
-        if let Some(tap) = self.tap.take() {
-            tap(&answer);
-        }
+        self.outcome.tell(&answer);
         // The operator that asked is gone when its dataflow was dropped; nobody waits then.
         if self.answers.send((self.ticket, self.attempt, answer)).is_ok() {
             (self.wake)();
@@ -301,7 +361,7 @@ mod tests {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let listening = |reply: Reply<u32>| {
             let hears = Arc::clone(&heard);
-            reply.heard(move |answer| hears.lock().unwrap().push(answer.clone()))
+            reply.heard("test", move |answer| hears.lock().unwrap().push(answer.clone()))
         };
         // Answered first: who waited cannot give it up any more, for it is on its way.
         let (first, asked) = reply();
@@ -314,5 +374,12 @@ mod tests {
         listening(second).answer(Ok(2));
         assert!(asked.answers.try_recv().is_err());
         assert_eq!(*heard.lock().unwrap(), [Ok(1)]);
+        // Too late for who asked, who goes on with that: it is what is heard, and not the answer.
+        let (third, asked) = reply();
+        let third = listening(listening(third));
+        assert!(asked.outcome.time_out(CallError::Timeout { timeout_ms: 9 }));
+        third.answer(Ok(3));
+        assert_eq!(heard.lock().unwrap().last(), Some(&Err(CallError::Timeout { timeout_ms: 9 })));
+        assert_eq!(heard.lock().unwrap().len(), 2, "once, by one that heard it already");
     }
 }

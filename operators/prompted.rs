@@ -32,7 +32,7 @@ mod prompts;
 pub mod template;
 
 pub(crate) use answer::Answer;
-pub use prompts::{PromptError, Prompts, SHIPPED};
+pub use prompts::{PromptError, Prompts, SHIPPED, table_of};
 pub use template::{Slot, Template};
 
 /// When a model is asked to think. (DCRAG: think, then generate.)
@@ -144,21 +144,21 @@ struct Wording {
     fences: &'static str,
     /// Where the thought stands in the answer.
     first_in: fn(&str) -> String,
-    unreadable: fn(&str) -> String,
+    unusable: fn(&str) -> String,
 }
 
 static ENGLISH: Wording = Wording {
     fences: fence::NOTE_ENGLISH,
     first_in: |name| format!("Put that into \"{name}\", before everything else of the answer."),
-    unreadable: |reason| {
-        format!("This was your answer, and it cannot be read: {reason}. Answer again, rightly.")
+    unusable: |reason| {
+        format!("This was your answer, and it cannot be used: {reason}. Answer again, rightly.")
     },
 };
 
 static CHINESE: Wording = Wording {
     fences: fence::NOTE_CHINESE,
     first_in: |name| format!("把它写进回答的 \"{name}\"，放在最前面。"),
-    unreadable: |reason| format!("这是你的回答，但读不出来：{reason}。请重新正确地回答。"),
+    unusable: |reason| format!("这是你的回答，但无法使用：{reason}。请重新正确地回答。"),
 };
 
 /// What a stage adds: what fills its slots, and what it makes of an answer.
@@ -238,12 +238,14 @@ where
     let again = Arc::clone(&schema);
     let mend: Mend<Thinking<I>, GenerateRequest, Generated> =
         Box::new(move |thinking, answer, fault| {
-            mends.again(thinking, Arc::clone(&again), answer, fault)
+            let request = mends.answer(thinking, Arc::clone(&again));
+            mends.again(&thinking.turn, request, answer, fault)
         });
     let question = Question {
         ask: move |thinking: &Thinking<I>| asks.answer(thinking, Arc::clone(&schema)),
         read: move |thinking: &Thinking<I>, generated: Generated| {
-            let answer = A::read(&generated.text).map_err(|reason| fault(stage, reason))?;
+            let answer = A::read(&generated.text)
+                .map_err(|reason| Fault::new(stage, FaultKind::Unfit, reason))?;
             let thought = if thinking.thought.is_empty() {
                 one_line(answer.thought())
             } else {
@@ -352,26 +354,22 @@ impl<Fill> Prompter<Fill> {
         self.request(&thinking.turn, Step::Answer, parts, Some(schema))
     }
 
-    /// What is asked where an answer could not be read.
-    fn again<I: InFlight>(
+    /// What is asked where the answer to a request could not be used.
+    pub(crate) fn again<I: InFlight>(
         &self,
-        thinking: &Thinking<I>,
-        schema: Arc<str>,
+        turn: &I,
+        mut request: GenerateRequest,
         answer: &Generated,
         fault: &Fault,
-    ) -> GenerateRequest
-    where
-        Fill: Fn(&I, Slot) -> String,
-    {
-        let (_, wording) = self.prompts.of(thinking.turn.context());
-        let mut request = self.answer(thinking, schema);
+    ) -> GenerateRequest {
+        let (_, wording) = self.prompts.of(turn.context());
         if let Some(origin) = &mut request.origin {
             origin.step = Step::Again;
         }
         request.prompt.push_str("\n\n");
         request.prompt.push_str(&fence::fenced("answer", [&answer.text]));
         request.prompt.push('\n');
-        request.prompt.push_str(&(wording.unreadable)(&one_line(&fault.reason)));
+        request.prompt.push_str(&(wording.unusable)(&one_line(&fault.reason)));
         request
     }
 
@@ -416,10 +414,6 @@ impl<Fill> Prompter<Fill> {
 /// A text without line ends.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn fault(stage: Stage, reason: String) -> Fault {
-    Fault::new(stage, FaultKind::Error, reason)
 }
 
 /// The language models of a process by their names in the configuration.

@@ -216,7 +216,7 @@ fn shell(config: &RelevanceConfig, resources: &Resources) -> CallShell {
 }
 
 fn unreadable(reason: &str) -> Fault {
-    Fault::new(STAGE, FaultKind::Error, reason)
+    Fault::new(STAGE, FaultKind::Unfit, reason)
 }
 
 /// σ(slope · logit(score) + offset).

@@ -25,7 +25,9 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
-use turnstream_schemas::{Evidence, EvidenceId, RefinementRound, Score, ScoredEvidence, Stage};
+use turnstream_schemas::{
+    Evidence, EvidenceId, Fault, RefinementRound, Score, ScoredEvidence, Stage,
+};
 
 use crate::consistency::{ConsistencyConfig, consistency};
 use crate::flow::{Before, Drafted, Epoch, Failed, Grounded, InFlight, Refinement};
@@ -153,14 +155,14 @@ struct Change {
 fn refine(turn: &Drafted, config: &SelfRefinementConfig, is_relevance_judged: bool) -> Decision {
     let grounded = &turn.grounded;
     let progress = &grounded.turn.progress;
-    if progress.degraded.contains(&Stage::Generation) {
+    if progress.is_without(Stage::Generation) {
         let is_anew = grounded.refinement.before.is_some();
         return if is_anew { Decision::TakenBack } else { Decision::Done };
     }
     if grounded.plan.0.is_empty() || turn.round() >= config.steps {
         return Decision::Done;
     }
-    let judged = is_relevance_judged && !progress.degraded.contains(&Stage::Relevance);
+    let judged = is_relevance_judged && !progress.is_without(Stage::Relevance);
     let scored = scored(&grounded.evidence, judged);
     let dropped = dropped(grounded, &scored, config);
     if dropped.is_empty() {
@@ -262,8 +264,8 @@ fn taken_back(mut turn: Drafted, before: Before) -> Drafted {
     grounded.demand.thoughts.generation = thought;
     (grounded.evidence, grounded.history) = (evidence, history);
     let degraded = &mut turn.grounded.turn.progress.degraded;
-    degraded.retain(|stage| *stage != Stage::Generation);
-    degraded.push(STAGE);
+    let failed = degraded.extract_if(.., |fault| fault.stage == Stage::Generation).next();
+    degraded.extend(failed.map(|fault| Fault { stage: STAGE, ..fault }));
     Drafted { draft, ..turn }
 }
 

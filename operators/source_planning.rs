@@ -114,7 +114,7 @@ fn learned<'scope>(
         },
         read: move |turn: &Gated, answers: Vec<UnifiedAnswer>| match answers.first() {
             Some(UnifiedAnswer::Plan { kinds, .. }) => Ok(of_kinds(turn, kinds, &named)),
-            _ => Err(Fault::new(STAGE, FaultKind::Error, "the answer is no plan")),
+            _ => Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no plan")),
         },
         fallback: move |turn: &Gated| match on_failure {
             OnFailure::Lexical => called_for(turn, &sources),

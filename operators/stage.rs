@@ -2,7 +2,6 @@
 //! panics, measures time, tells who observes, and applies the failure policy, so that a stage
 //! itself is a plain function on plain values.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight};
+use crate::panics::{at_work, contain};
 
 /// What becomes of a turn when a stage cannot do its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,7 +35,7 @@ pub enum OnFailure {
 /// it can; else nothing.
 pub(crate) fn instead<T: Default>(on_failure: OnFailure, lexical: impl FnOnce() -> T) -> T {
     match on_failure {
-        OnFailure::Lexical => catch_unwind(AssertUnwindSafe(lexical)).unwrap_or_default(),
+        OnFailure::Lexical => contain(lexical).unwrap_or_default(),
         OnFailure::Degrade | OnFailure::DeadLetter => T::default(),
     }
 }
@@ -82,6 +82,8 @@ pub trait StageObserver: Send + Sync {
     fn left(&self, stage: Stage, passage: Passage);
     /// A stage asks its model once more for a turn.
     fn asked_again(&self, stage: Stage);
+    /// A model gave a stage no answer for a turn that can be used, however often it was asked.
+    fn model_failed(&self, model: &str, fault: &Fault);
     /// So many sentences of a turn's persona exceed the bounds.
     fn persona_sentences_passed_over(&self, sentences: u64);
     /// So many scopes more (or fewer) are in the memory of a worker.
@@ -168,7 +170,8 @@ where
                 let mut values = values.session(&capability);
                 let mut faults = faults.session(&capability);
                 for turn in turns.drain(..) {
-                    match run(turn, stage, &shell, &work) {
+                    let request = turn.context().request;
+                    match at_work(request, || run(turn, stage, &shell, &work)) {
                         Ok(value) => values.give(value),
                         Err(fault) => faults.give(fault),
                     }
@@ -194,8 +197,8 @@ where
     J: Fn(I, T) -> O,
 {
     let started = shell.begin(stage);
-    let decided = catch_unwind(AssertUnwindSafe(|| work(&turn)))
-        .unwrap_or_else(|panic| Err(Fault::new(stage, FaultKind::Panic, panic_message(&*panic))));
+    let decided = contain(|| work(&turn))
+        .unwrap_or_else(|said| Err(Fault::new(stage, FaultKind::Panic, said)));
     let decided = shell.settle(&mut turn, (stage, started), decided, fallback)?;
     Ok(join(turn, decided))
 }
@@ -247,11 +250,11 @@ fn apply_policy<I: InFlight, T>(
 ) -> Result<T, Failed> {
     match (decided, on_failure) {
         (Ok(decided), _) => Ok(decided),
-        (Err(_), OnFailure::Degrade | OnFailure::Lexical) => {
+        (Err(fault), OnFailure::Degrade | OnFailure::Lexical) => {
             let decided = fallback(turn);
-            let degraded = &mut turn.progress().degraded;
-            if !degraded.contains(&stage) {
-                degraded.push(stage);
+            let progress = turn.progress();
+            if !progress.is_without(stage) {
+                progress.degraded.push(Fault { stage, ..fault });
             }
             Ok(decided)
         }
@@ -259,11 +262,4 @@ fn apply_policy<I: InFlight, T>(
             Err(Failed { context: Arc::clone(turn.context()), fault })
         }
     }
-}
-
-/// What a panic said.
-pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -73,7 +73,7 @@ pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
         dialogue,
         recalled: Vec::new(),
         reconstructed: None,
-        recalled_by_words_alone: false,
+        recall_fault: None,
     }
 }
 

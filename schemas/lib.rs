@@ -17,7 +17,8 @@
 //! 8. [`fault`]: why a stage could not do its work;
 //! 9. [`knowledge`]: what changes in the knowledge while turns flow;
 //! 10. [`views`]: what committed responses, histories and knowledge amount to;
-//! 11. [`answers`]: what a language model answers in a prompted stage.
+//! 11. [`answers`]: what a language model answers in a prompted stage;
+//! 12. [`text`]: what is shown of words that come from outside.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
 //! `schemas/json/` and are generated from the types (see [`published`]).
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod published;
 pub mod refinement;
 pub mod response;
+pub mod text;
 pub mod turn;
 pub mod views;
 
@@ -49,7 +51,7 @@ pub use demand::{
 pub use evidence::{
     Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, TableRow,
 };
-pub use fault::{Fault, FaultKind, Stage};
+pub use fault::{Degraded, Fault, FaultKind, Stage};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::demand::Demand;
 use crate::evidence::Evidence;
-use crate::fault::Stage;
+use crate::fault::{Degraded, Stage};
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
 use crate::plan::Plan;
@@ -121,8 +121,8 @@ pub struct Response {
     /// The language models that decided in the stages before, by stage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<Stage, ModelUsed>,
-    /// Stages that failed and were gone without.
-    pub degraded: Vec<Stage>,
+    /// Stages that failed and were gone without, each with the reason.
+    pub degraded: Vec<Degraded>,
     /// Microseconds per stage. Left out in replays unless asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timings_us: BTreeMap<Stage, u64>,
@@ -132,4 +132,11 @@ pub struct Response {
     /// The turn's unknown fields.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub extra: Extra,
+}
+
+impl Response {
+    /// Whether a stage failed, and the turn went on without it.
+    pub fn is_without(&self, stage: Stage) -> bool {
+        self.degraded.iter().any(|degraded| degraded.stage() == stage)
+    }
 }

@@ -32,7 +32,7 @@ use turnstream_operators::history::cache::{CacheChange, CacheError, Cached, Scop
 use turnstream_schemas::{EntryId, Scope};
 
 use crate::config::RunConfig;
-use crate::knowledge::cache_folder;
+use crate::knowledge::writable_folder;
 
 /// The folder within the user's cache folder.
 const FOLDER: &str = "histories";
@@ -86,10 +86,14 @@ impl DiskCache {
     /// # Errors
     /// A folder cannot be made, locked or read.
     pub fn open(config: &RunConfig) -> Result<Self, CacheError> {
+        Self::open_in(&Self::parent(config), config.cache_map_size_mib)
+    }
+
+    /// The folder in which a process makes one of its own.
+    pub fn parent(config: &RunConfig) -> PathBuf {
         let named = config.cache_directory.clone();
-        let parent = named.or_else(|| Some(cache_folder()?.join(FOLDER)));
-        let parent = parent.unwrap_or_else(|| std::env::temp_dir().join("turnstream-histories"));
-        Self::open_in(&parent, config.cache_map_size_mib)
+        let parent = named.or_else(|| Some(writable_folder()?.join(FOLDER)));
+        parent.unwrap_or_else(|| std::env::temp_dir().join("turnstream-histories"))
     }
 
     /// A cache in a new folder within this one.

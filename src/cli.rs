@@ -25,6 +25,7 @@ pub mod knowledge;
 pub mod link;
 pub mod logging;
 pub mod models;
+mod opening;
 pub mod output;
 pub mod progress;
 pub mod prompts;
@@ -160,7 +161,9 @@ impl Command {
     /// What is logged where nobody says. What is read by a person stays among itself.
     fn logged(&self) -> &'static str {
         match self {
-            Self::Demo(_) | Self::Chat(_) => "warn,turnstream::knowledge=info",
+            Self::Demo(_) | Self::Chat(_) => {
+                "warn,turnstream::knowledge=info,turnstream::model::probe=info"
+            }
             Self::Explain(_) => "warn",
             _ => logging::DEFAULT,
         }
@@ -271,7 +274,10 @@ fn execute(cli: &Cli, out: &mut (dyn Write + Send)) -> Exit {
     match done {
         Ok(exit) => exit,
         Err(error) if output::is_closed(&error) => Exit::Success,
-        Err(error) => failure::report(&error, cli.command.json(), out, &mut std::io::stderr()),
+        Err(error) => {
+            let formats = (cli.log_format, cli.command.json());
+            failure::report(&error, formats, out, &mut std::io::stderr())
+        }
     }
 }
 

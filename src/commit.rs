@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -28,6 +29,12 @@ pub use encode::{Ended, encode};
 use ledger::metadata::MetadataError;
 use ledger::{Ledger, Polled};
 
+/// How often it is told that a transaction is still tried again.
+const TELL: Duration = Duration::from_secs(60);
+
+/// How long a process that is to stop waits for a log that takes no transaction.
+const AT_THE_END: Duration = Duration::from_secs(10);
+
 /// `[commit]`: how often outcomes become visible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -37,8 +44,6 @@ pub struct CommitConfig {
     pub interval_ms: u64,
     /// Outcomes in one transaction at most, from 1; with so many it does not wait.
     pub max_outcomes: usize,
-    /// How often a transaction that was aborted is tried again before the process stops.
-    pub retries: u32,
     /// Milliseconds before an aborted transaction is tried again.
     pub retry_backoff_ms: u64,
     /// Whether recorded outcomes are written to the `recorded` topic.
@@ -47,13 +52,7 @@ pub struct CommitConfig {
 
 impl Default for CommitConfig {
     fn default() -> Self {
-        Self {
-            interval_ms: 50,
-            max_outcomes: 500,
-            retries: 5,
-            retry_backoff_ms: 200,
-            publish_recorded: true,
-        }
+        Self { interval_ms: 50, max_outcomes: 500, retry_backoff_ms: 200, publish_recorded: true }
     }
 }
 
@@ -103,8 +102,12 @@ pub struct Committer {
     waiting: Vec<Ended>,
     /// When what waits must be committed at the latest.
     due_ms: Option<u64>,
+    /// What was committed last is in doubt, and somebody may wait for it to be settled.
+    is_doubtful: bool,
     counts: Counts,
     metrics: OutcomeMetrics,
+    /// Set once the process is to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 /// What the committer counts.
@@ -129,8 +132,10 @@ impl Committer {
             ledger,
             waiting,
             due_ms: None,
+            is_doubtful: false,
             counts,
             metrics: OutcomeMetrics::default(),
+            stopping: Arc::default(),
         }
     }
 
@@ -138,6 +143,12 @@ impl Committer {
     #[must_use]
     pub fn counted_by(self, metrics: &OutcomeMetrics) -> Self {
         Self { metrics: metrics.clone(), ..self }
+    }
+
+    /// Once this is set, a transaction that fails is tried again for [`AT_THE_END`] at most.
+    #[must_use]
+    pub fn until(self, stopping: Arc<AtomicBool>) -> Self {
+        Self { stopping, ..self }
     }
 
     /// Takes note of what happened, and commits where that is due.
@@ -150,10 +161,27 @@ impl Committer {
         if self.is_full() {
             return self.commit();
         }
-        if self.due_ms.is_none() && !self.waiting.is_empty() {
-            self.due_ms = Some(now_ms + self.config.interval_ms);
-        }
+        self.plan(now_ms);
         Ok(())
+    }
+
+    /// Commits what is due.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn wake(&mut self, now_ms: u64) -> Result<(), CommitError> {
+        self.commit()?;
+        self.plan(now_ms);
+        Ok(())
+    }
+
+    fn plan(&mut self, now_ms: u64) {
+        let wait_ms = match (self.waiting.is_empty(), self.is_doubtful) {
+            (false, _) => self.config.interval_ms,
+            (true, true) => self.config.retry_backoff_ms,
+            (true, false) => return,
+        };
+        self.due_ms.get_or_insert(now_ms + wait_ms);
     }
 
     /// When [`Self::commit`] must be called at the latest; `None` while nothing waits.
@@ -172,6 +200,7 @@ impl Committer {
             }
             Report::Revoked { partitions, done } => {
                 self.commit()?;
+                self.settle()?;
                 for partition in partitions {
                     self.forget(partition);
                 }
@@ -179,6 +208,7 @@ impl Committer {
                 let _ = done.send(());
             }
             Report::Lost { partitions } => {
+                self.settle()?;
                 for partition in partitions {
                     self.forget(partition);
                 }
@@ -229,24 +259,31 @@ impl Committer {
             >= self.config.max_outcomes
     }
 
-    /// Commits what waits, in one transaction. One that was aborted is tried again as it is:
-    /// nothing of it was visible. Partitions that became another's meanwhile are left out. A
+    /// Commits what waits, in one transaction. One that was aborted is tried again as it is, as
+    /// often as it takes: nothing of it was visible. Partitions that became another's meanwhile are left out. A
     /// partition whose finished offsets do not fit into the metadata waits for its lowest one.
     ///
     /// # Errors
     /// As [`Self::take`].
     pub fn commit(&mut self) -> Result<(), CommitError> {
         self.due_ms = None;
+        if self.is_doubtful {
+            self.settle()?;
+        }
         let (mut ended, mut transaction) = self.transaction();
-        let mut attempt = 0;
+        let (mut attempt, mut told, mut stopping) = (0, Instant::now(), None);
         while !ended.is_empty() {
             let Err(source) = self.producer.commit(&transaction) else { break };
             attempt += 1;
-            if source.is_fatal() || attempt > self.config.retries {
+            if self.stopping.load(Ordering::Relaxed) {
+                stopping.get_or_insert_with(Instant::now);
+            }
+            let is_over = stopping.is_some_and(|since| since.elapsed() >= AT_THE_END);
+            if source.is_fatal() || is_over {
                 return Err(CommitError::Log { attempt, source });
             }
             if let LogError::Stale { partitions } = &source {
-                tracing::info!(?partitions, "partitions are another's; their outcomes are his");
+                tracing::info!(which = ?partitions, "partitions are another's; their outcomes are his");
                 transaction.outputs.retain(|output| !partitions.contains(&output.partition));
                 transaction.positions.retain(|position| !partitions.contains(&position.partition));
                 let gone = ended.extract_if(.., |ended| partitions.contains(&ended.partition));
@@ -255,7 +292,10 @@ impl Committer {
                     self.forget(*partition);
                 }
             } else {
-                tracing::warn!(attempt, error = %source, "transaction aborted; trying again");
+                if attempt == 1 || told.elapsed() >= TELL {
+                    told = Instant::now();
+                    tracing::warn!(attempt, error = %source, "transaction aborted; trying again");
+                }
                 std::thread::sleep(Duration::from_millis(self.config.retry_backoff_ms));
             }
         }
@@ -265,6 +305,23 @@ impl Committer {
             self.flow.settle(ended.partition, ended.offsets.len());
         }
         Ok(())
+    }
+
+    /// Makes certain what was committed last: whoever is to have these partitions next, this process
+    /// among them, waits for that.
+    fn settle(&mut self) -> Result<(), CommitError> {
+        let settled = self.producer.commit(&Transaction::default());
+        let was_doubtful = std::mem::replace(&mut self.is_doubtful, settled.is_err());
+        match settled {
+            Err(source) if source.is_fatal() => Err(CommitError::Log { attempt: 1, source }),
+            Err(error) => {
+                if !was_doubtful {
+                    tracing::warn!(%error, "what was committed last is in doubt; trying on");
+                }
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// What was counted so far.
@@ -325,7 +382,9 @@ pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Commi
                 return Ok(committer);
             }
             Ok(report) => committer.take(report, started.elapsed().as_millis() as u64)?,
-            Err(RecvTimeoutError::Timeout) => committer.commit()?,
+            Err(RecvTimeoutError::Timeout) => {
+                committer.wake(started.elapsed().as_millis() as u64)?;
+            }
         }
     }
 }
@@ -366,4 +425,33 @@ pub enum CommitError {
         /// What is wrong with it.
         source: MetadataError,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log that is away for so many calls.
+    struct Away(u32);
+
+    impl Producer for Away {
+        fn commit(&mut self, _: &Transaction) -> Result<(), LogError> {
+            let away = self.0 > 0;
+            self.0 = self.0.saturating_sub(1);
+            if away { Err(LogError::Unsettled { what: "the log".to_owned() }) } else { Ok(()) }
+        }
+    }
+
+    /// Who restores the partition may be this process, which then reports nothing before that.
+    #[test]
+    fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
+        let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(1, 1)));
+        let mut committer = Committer::new(config, Box::new(Away(2)), flow);
+        committer.take(Report::Lost { partitions: vec![0] }, 0).unwrap();
+        assert_eq!(committer.due_ms(), Some(200));
+        committer.wake(200).unwrap();
+        assert_eq!(committer.due_ms(), Some(400));
+        committer.wake(400).unwrap();
+        assert_eq!(committer.due_ms(), None);
+    }
 }

@@ -27,7 +27,7 @@ use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::integration::IntegrationConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
-use turnstream_operators::prompted::{PromptError, PromptedConfig, Prompts};
+use turnstream_operators::prompted::PromptedConfig;
 use turnstream_operators::query_production::QueryProductionConfig;
 use turnstream_operators::relevance::RelevanceConfig;
 use turnstream_operators::self_refinement::SelfRefinementConfig;
@@ -60,7 +60,7 @@ mod tests;
 
 pub use load::{Checks, Loaded, Validate, load, read};
 pub use print::PrintError;
-pub use problem::{ConfigError, KeyPath, Problem};
+pub use problem::{ConfigError, KeyPath, Problem, parted};
 pub use secret::{MASK, is_secret};
 
 /// The configuration of turnstream.
@@ -148,15 +148,6 @@ impl Config {
         ];
         let prompted = stages.into_iter().filter(|(_, form, _)| *form == Form::Prompted);
         prompted.map(|(stage, _, config)| (stage, config))
-    }
-
-    /// The prompts of those stages.
-    ///
-    /// # Errors
-    /// A file cannot be read, or is no prompt of its stage.
-    pub fn prompts(&self) -> Result<Prompts, PromptError> {
-        let chosen = self.prompted().map(|(stage, config)| (stage, config.prompt.as_deref()));
-        Prompts::load(chosen, |path| std::fs::read_to_string(path))
     }
 }
 
@@ -271,12 +262,18 @@ pub struct RunConfig {
     /// The folder in which this process makes one of its own for the histories of idle scopes: a
     /// copy of the history topic's partitions that it serves, made at every assignment and thrown
     /// away after. On a local disk, and not in memory (`tmpfs`). Where it is not set, `histories`
-    /// in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder.
+    /// in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder; where that cannot
+    /// be written to, in a folder of the user's among the system's temporary files.
     pub cache_directory: Option<PathBuf>,
     /// The most that the histories of one partition may take there, in MiB, 1 or more. Only
     /// address space is taken in advance.
     #[schemars(range(min = 1))]
     pub cache_map_size_mib: usize,
+    /// Milliseconds after SIGTERM or SIGINT in which turns in flight may still end. Then what has
+    /// ended is committed and the process stops; what has not is left, and answered after the next
+    /// start. Let whoever ends the process wait for longer: for this and one transaction
+    /// (`log.kafka.transaction_timeout_ms`).
+    pub drain_at_most_ms: u64,
 }
 
 impl RunConfig {
@@ -286,6 +283,11 @@ impl RunConfig {
 
 impl Default for RunConfig {
     fn default() -> Self {
-        Self { workers: 1, cache_directory: None, cache_map_size_mib: 16 * 1024 }
+        Self {
+            workers: 1,
+            cache_directory: None,
+            cache_map_size_mib: 16 * 1024,
+            drain_at_most_ms: 15_000,
+        }
     }
 }

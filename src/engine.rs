@@ -12,6 +12,7 @@ use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
 use crate::learning::{Learned, Learning, LearningError};
 use crate::log::{Consumer, Follower, Producer};
+use crate::panics::Panicked;
 use crate::parts::Parts;
 use crate::tally::Tally;
 use crate::worker::{WorkerError, Workers};
@@ -31,6 +32,8 @@ pub struct Summary {
     pub late_answers: u64,
     /// Outcomes of an older assignment that were dropped.
     pub stale: u64,
+    /// Inputs in flight that had not ended when the time to stop was over: the next start's to do.
+    pub left: u64,
 }
 
 /// The halves of a log.
@@ -50,7 +53,8 @@ impl Ends {
     }
 }
 
-/// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed.
+/// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed:
+/// where it was stopped, what ends within `run.drain_at_most_ms`.
 pub fn serve(
     ends: Ends,
     parts: &Parts,
@@ -62,8 +66,10 @@ pub fn serve(
     let commit: CommitConfig = parts.config.commit.clone();
     let ends = parts.metrics.observe(ends, &flow);
     let committer = Committer::new(commit, ends.producer, Arc::clone(&flow));
-    let committer = committer.counted_by(parts.metrics.outcomes());
+    let stopping = Arc::new(AtomicBool::new(false));
+    let committer = committer.counted_by(parts.metrics.outcomes()).until(Arc::clone(&stopping));
     let (reports, reported) = crossbeam_channel::unbounded();
+    let in_flight = Arc::clone(&flow);
 
     std::thread::scope(|threads| {
         let committing = std::thread::Builder::new()
@@ -73,9 +79,12 @@ pub fn serve(
         let stopped = || stop.load(Ordering::Relaxed) || committing.is_finished();
         let incoming = (ends.consumer, ends.knowledge);
         let taken_in = take_in(incoming, parts, workers, (reports.clone(), flow), stopped);
+        stopping.store(true, Ordering::Relaxed);
         // Everything that ended was reported before this. The committer may be gone already.
         let _ = reports.send(Report::End);
-        let committed = committing.join().map_err(|_| EngineError::CommitterPanicked)?;
+        let thread = committing.thread().id();
+        let panicked = |_| EngineError::CommitterPanicked(Panicked::of(thread));
+        let committed = committing.join().map_err(panicked)?;
         let committer = committed?;
         let consumer = taken_in?;
         let late_answers = parts.late_answers.load(Ordering::Relaxed);
@@ -84,7 +93,11 @@ pub fn serve(
         // leaving the group earlier would hand our partitions on while we still commit for them.
         drop(committer);
         drop(consumer);
-        Ok(Summary { tally, skipped, late_answers, stale })
+        let left = in_flight.in_flight() as u64;
+        if left > 0 {
+            tracing::warn!(left, "stopped with turns in flight: they are left for the next start");
+        }
+        Ok(Summary { tally, skipped, late_answers, stale, left })
     })
 }
 
@@ -107,7 +120,8 @@ fn take_in(
     let polled = std::thread::scope(|threads| {
         let learning = match knowledge {
             Some(follower) => {
-                let learners = workers.learners().ok_or(WorkerError::Panicked)?;
+                let learners =
+                    workers.learners().ok_or_else(|| WorkerError::Panicked(Panicked::default()))?;
                 let mut learning = Learning::new(follower, parts, learned);
                 let ended = &ended;
                 let thread = std::thread::Builder::new().name("learning".to_owned());
@@ -121,13 +135,16 @@ fn take_in(
         parts.metrics.stopping();
         ended.store(true, Ordering::Relaxed);
         // Why learning ended is the reason why polling did.
-        let learned = learning.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
-        learned.map_err(|_| LearningError::Panicked)??;
+        if let Some(learning) = learning {
+            let thread = learning.thread().id();
+            learning.join().map_err(|_| LearningError::Panicked(Panicked::of(thread)))??;
+        }
         Ok::<_, EngineError>(polled?)
     });
     let consumer = intake.stop();
     // A worker that panicked is the reason why polling failed, so it is told first.
-    workers.drain()?;
+    let at_most = Duration::from_millis(parts.config.run.drain_at_most_ms);
+    workers.drain(stopped().then_some(at_most))?;
     polled?;
     Ok(consumer)
 }
@@ -141,7 +158,7 @@ fn poll_until(
     let started = Instant::now();
     loop {
         if stopped() {
-            tracing::info!("stopping: what is in flight ends first");
+            tracing::info!("stopping: what is in flight ends first, within run.drain_at_most_ms");
             return Ok(());
         }
         workers.check()?;
@@ -170,8 +187,6 @@ pub enum EngineError {
     #[error("a thread could not be started: {0}; free memory or raise the limit of processes")]
     Thread(std::io::Error),
     /// The committer panicked: a fault of the engine.
-    #[error(
-        "the committer panicked; the log has the place, and a restart goes on from the last commit"
-    )]
-    CommitterPanicked,
+    #[error("the committer panicked: {0}; a restart goes on from the last commit")]
+    CommitterPanicked(Panicked),
 }

@@ -12,7 +12,7 @@ mod tree;
 mod wording;
 
 pub use asked::{Asked, Fits};
-pub use page::{Ink, Page, Text, terminal_width};
+pub use page::{Ink, Page, Text, before_last_word, terminal_width, wrapped};
 pub use path::{Shown, tree};
 pub use spoken::Spoken;
 pub use tree::Tree;

@@ -25,6 +25,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use turnstream_schemas::Turn;
 
@@ -186,7 +187,20 @@ pub type LoggedItems = Box<dyn Iterator<Item = Result<LoggedItem, FormatError>> 
 ///
 /// Where the file cannot be opened, or its first bytes cannot be read.
 pub fn open(format: Format, path: &Path) -> Result<LoggedItems, FormatError> {
-    let source = source::Source::open(path)?;
+    open_counting(format, path, &Arc::default())
+}
+
+/// The same, adding the bytes that are read of the file, as it lies there, to `read`.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_counting(
+    format: Format,
+    path: &Path,
+    read: &Arc<AtomicU64>,
+) -> Result<LoggedItems, FormatError> {
+    let source = source::Source::open(path, Arc::clone(read))?;
     match format {
         Format::Turns => Ok(Box::new(turns::Lines::new(source))),
         Format::Sgd => dialogue::read::<sgd::Record>(format, source),

@@ -28,6 +28,9 @@ const REVOKE_MS: u64 = 5_000;
 /// Milliseconds before a partition that could not be restored yet is tried again.
 const RESTORE_RETRY_MS: u64 = 100;
 
+/// Milliseconds between two times that it is told of partitions that still cannot be restored.
+const TELL_MS: u64 = 60_000;
+
 /// How long one poll waits at most while partitions wait to be given back: others wait for that.
 const REVOKED_POLL: Duration = Duration::from_millis(2);
 
@@ -43,6 +46,8 @@ pub struct Intake<W> {
     assigned: VecDeque<Assignment>,
     /// When the first of them is tried again.
     restore_at_ms: u64,
+    /// When it was told last that one could not be restored.
+    told_ms: Option<u64>,
     revoked: Vec<Revoked>,
     /// Nothing is restored before this is done.
     learned: Learned,
@@ -103,6 +108,7 @@ impl<W: Inlets> Intake<W> {
             partitions: BTreeMap::new(),
             assigned: VecDeque::new(),
             restore_at_ms: 0,
+            told_ms: None,
             revoked: Vec::new(),
             learned: Learned::nothing_to_learn(),
         }
@@ -189,23 +195,30 @@ impl<W: Inlets> Intake<W> {
     }
 
     /// Restores the next partition that was assigned. One where a transaction that somebody left
-    /// open may still change what would be read is tried again a little later.
+    /// open may still change what would be read, or where the log does not answer, is tried again a
+    /// little later.
     fn restore(&mut self, now_ms: u64) -> Result<(), IntakeError> {
         let Some(assignment) = self.assigned.front().copied() else { return Ok(()) };
         if now_ms < self.restore_at_ms || !self.learned.is_done() {
             return Ok(());
         }
         match self.assign(assignment) {
-            Err(IntakeError::Log(error @ LogError::Unsettled { .. })) => {
-                tracing::warn!(partition = assignment.partition, %error, "not restored yet");
+            // A rebalance overtook us; the next poll tells.
+            Err(IntakeError::Log(LogError::Stale { .. })) => {}
+            Err(IntakeError::Log(error)) if !error.is_fatal() => {
+                if self.told_ms.is_none_or(|told_ms| now_ms >= told_ms + TELL_MS) {
+                    self.told_ms = Some(now_ms);
+                    tracing::warn!(partition = assignment.partition, %error, "not restored yet");
+                }
                 self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
                 // Those behind it need not wait for it.
                 self.assigned.rotate_left(1);
                 return Ok(());
             }
-            // A rebalance overtook us; the next poll tells.
-            Err(IntakeError::Log(LogError::Stale { .. })) => {}
-            restored => restored?,
+            restored => {
+                restored?;
+                self.told_ms = None;
+            }
         }
         self.assigned.pop_front();
         Ok(())
@@ -231,7 +244,7 @@ impl<W: Inlets> Intake<W> {
     /// Has what is done committed; once it is, or its time is over, the partitions are given back.
     /// The others go on meanwhile.
     fn revoke(&mut self, partitions: Vec<i32>, now_ms: u64) -> Result<(), IntakeError> {
-        tracing::info!(?partitions, "revoked");
+        tracing::info!(which = ?partitions, "revoked");
         self.drop_partitions(&partitions)?;
         let (committed, done) = crossbeam_channel::bounded(1);
         self.report(Report::Revoked { partitions, done: committed })?;

@@ -8,7 +8,6 @@
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy;
 use turnstream_operators::knowledge::{
     Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, import,
     lexicon_fingerprint, write_whole,
@@ -18,6 +17,7 @@ pub mod census;
 pub mod diff;
 pub mod embed;
 pub mod files;
+mod folder;
 pub mod generate;
 pub mod lookup;
 pub mod progress;
@@ -25,6 +25,7 @@ pub mod progress;
 use crate::model::encoder::Encoder;
 
 pub use files::{FileReport, SourceFile, import_files, import_sorted};
+pub use folder::{CACHE_VARIABLE, cache_folder, writable_folder};
 pub use progress::Progress;
 
 /// The shipped English pack.
@@ -32,9 +33,6 @@ const PACK: &[u8] = include_bytes!("pack/conceptnet-en.tsv.zst");
 
 /// The location that means the shipped pack.
 pub const PACK_LOCATION: &str = "pack";
-
-/// Names the folder that snapshots of the pack are kept in; without it the user's cache folder.
-pub const CACHE_VARIABLE: &str = "TURNSTREAM_CACHE";
 
 /// Compression level of a pack: the strongest that needs no special window to read.
 const PACK_LEVEL: i32 = 19;
@@ -105,21 +103,20 @@ pub fn open(location: &str) -> Result<Graph, KnowledgeError> {
     Ok(Graph::open(Path::new(location))?)
 }
 
-/// Opens the shipped pack, and compiles its snapshot into the cache folder where that has not
-/// been done. Without a folder that can be written, the snapshot is compiled in memory.
+/// Opens the shipped pack, and compiles its snapshot into the [`writable_folder`] where that has
+/// not been done. Without such a folder the snapshot is compiled in memory.
 ///
 /// # Errors
 /// The pack inside the program is damaged.
 pub fn open_pack() -> Result<Graph, KnowledgeError> {
-    match cache_folder() {
-        Some(folder) => open_pack_in(&folder),
-        None => {
-            tracing::warn!(
-                "no cache folder: the knowledge is compiled in memory at every start; set \
-                 {CACHE_VARIABLE} to a folder"
-            );
-            Ok(read_pack()?.into_graph())
-        }
+    let own = cache_folder();
+    if let Some(graph) = own.as_deref().and_then(compiled_in) {
+        return Ok(graph);
+    }
+    match writable_folder() {
+        Some(folder) if own.as_deref() == Some(&folder) => compile_into(&folder),
+        Some(spare) => open_pack_in(&spare),
+        None => Ok(read_pack()?.into_graph()),
     }
 }
 
@@ -128,13 +125,23 @@ pub fn open_pack() -> Result<Graph, KnowledgeError> {
 /// # Errors
 /// The pack inside the program is damaged.
 pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
-    let path = folder.join(pack_snapshot_name());
-    match Graph::open(&path) {
-        Ok(graph) => return Ok(graph),
+    compiled_in(folder).map_or_else(|| compile_into(folder), Ok)
+}
+
+/// The snapshot of the pack that lies in a folder and can be used.
+fn compiled_in(folder: &Path) -> Option<Graph> {
+    use std::io::ErrorKind;
+    match Graph::open(&folder.join(pack_snapshot_name())) {
+        Ok(graph) => return Some(graph),
         Err(SnapshotError::Read { source, .. })
-            if source.kind() == std::io::ErrorKind::NotFound => {}
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
         Err(error) => tracing::warn!("compiling the shipped knowledge again: {error}"),
     }
+    None
+}
+
+fn compile_into(folder: &Path) -> Result<Graph, KnowledgeError> {
+    let path = folder.join(pack_snapshot_name());
     tracing::info!(path = %path.display(), "compiling the shipped knowledge, once");
     let written = read_pack()?.write(&path);
     let opened = match written {
@@ -157,18 +164,13 @@ fn pack_snapshot_name() -> String {
     format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
 }
 
-/// Where the vectors of the pack lie that an encoder makes; `None` without a cache folder.
+/// Where the vectors of the pack lie that an encoder makes: in the cache folder where they are
+/// there, else where they can be made. `None` where they cannot.
 pub fn pack_vectors_path(encoder: &dyn Encoder) -> Option<PathBuf> {
     let name = format!("{}-{:016x}", encoder.name(), encoder.fingerprint());
-    Some(embed::vectors_beside(&cache_folder()?.join(pack_snapshot_name()), &name))
-}
-
-/// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder.
-pub fn cache_folder() -> Option<PathBuf> {
-    match std::env::var_os(CACHE_VARIABLE) {
-        Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
-        _ => Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("turnstream")),
-    }
+    let path = |folder: PathBuf| embed::vectors_beside(&folder.join(pack_snapshot_name()), &name);
+    let made = cache_folder().map(path).filter(|path| path.exists());
+    made.or_else(|| writable_folder().map(path))
 }
 
 /// The facts of the pack, not yet compiled.

@@ -18,6 +18,7 @@ use crate::config::LogKind;
 use crate::log::{Follower, LogError, Record, Topic};
 use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
+use crate::panics::Panicked;
 use crate::parts::Parts;
 use crate::worker::WorkerError;
 
@@ -261,9 +262,6 @@ pub enum LearningError {
         limit: u64,
     },
     /// The thread panicked: a fault of the engine.
-    #[error(
-        "the thread that learns panicked; the log has the place, and a restart goes on from the \
-         last commit"
-    )]
-    Panicked,
+    #[error("the thread that learns panicked: {0}; a restart goes on from the last commit")]
+    Panicked(Panicked),
 }

@@ -50,6 +50,7 @@ pub mod log;
 pub mod meaning;
 pub mod metrics;
 pub mod model;
+pub mod panics;
 pub mod parts;
 pub mod tables;
 pub mod tally;

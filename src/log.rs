@@ -158,8 +158,8 @@ pub enum Event {
     /// [released](Consumer::release): commit what is done, then release them. Others wait for
     /// that, so it must be bounded; what is not done by then is the next owner's to do.
     Revoked(Vec<i32>),
-    /// These partitions are no longer ours, and may be another's already. Whatever is not
-    /// committed is his to do: drop it. A commit of theirs is refused.
+    /// These partitions are no longer ours, and may be another's already. Whatever
+    /// is not committed is to be done by who has them next: drop it. A commit of theirs is refused.
     Lost(Vec<i32>),
     /// No input will ever come again (files, and a sealed embedded log).
     End,
@@ -174,9 +174,14 @@ pub struct Standing {
     pub is_member: Option<bool>,
     /// For each partition where both are known: records between what was read of it and its end.
     pub lag: BTreeMap<i32, u64>,
+    /// The end of each partition of which it is known: the offset that its next record will have.
+    pub ends: BTreeMap<i32, i64>,
     /// How often it left its group and joined again, so that partitions which were nobody's were
     /// given on.
     pub rejoins: u64,
+    /// On how many partitions, since the process started, a transaction of an earlier process of its
+    /// name was found open that the log had given up, and was aborted.
+    pub swept: u64,
 }
 
 /// Where a partition stands, after its changelog was given.
@@ -233,8 +238,9 @@ pub trait Consumer: Send {
     ///
     /// [`LogError::Unsettled`] while a transaction that somebody left open may still change the
     /// answer: try again. [`LogError::Stale`] where the partition is not ours (any more): poll.
-    /// [`LogError::Refused`] where a changelog stands without a committed position. After an
-    /// error some records may have been given.
+    /// [`LogError::Refused`] where a changelog stands without a committed position. Another that
+    /// is not fatal, where the log did not answer in time: try again. After an error some records
+    /// may have been given.
     fn restore(
         &mut self,
         partition: i32,
@@ -325,13 +331,14 @@ impl Transaction {
 /// Writes outcomes. Owned by one thread.
 pub trait Producer: Send {
     /// Makes the whole transaction visible to readers of committed records, or nothing of it.
-    /// An empty transaction does nothing. Returns once it is certain which.
+    /// An empty transaction only makes certain what of those before it may be in doubt. Returns once
+    /// it is certain which.
     ///
     /// # Errors
     ///
-    /// After an error whose [`LogError::is_fatal`] is false nothing of it is visible and it may
-    /// be tried again; after [`LogError::Stale`] only without the partitions that it names,
-    /// whose outcomes must be dropped. After a fatal error it may be visible or not: only
+    /// After an error whose [`LogError::is_fatal`] is false it may be tried again, and nothing
+    /// becomes visible twice; after [`LogError::Stale`] only without the partitions that it names,
+    /// whose outcomes must be dropped: another's are visible or will be. After a fatal error it may be visible or not: only
     /// restoring in a new process tells.
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError>;
 
@@ -413,7 +420,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether trying again is pointless: the process must stop and begin anew.
+    /// Whether trying again is pointless: the process must stop.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Kafka { fatal, .. } => *fatal,

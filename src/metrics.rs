@@ -25,6 +25,7 @@ use self::server::{Observed, Server, ServerError};
 use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
+mod connections;
 mod decoder;
 pub mod health;
 mod knowledge;
@@ -32,6 +33,7 @@ mod models;
 mod observed;
 mod outcomes;
 mod remote;
+mod seldom;
 pub mod server;
 mod stages;
 mod views;
@@ -212,6 +214,7 @@ impl Metrics {
             flow: Arc::clone(flow),
             ask_ms: 0,
             rejoins: 0,
+            swept: 0,
         };
         let producer = ObservedProducer {
             inner: ends.producer,

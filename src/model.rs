@@ -36,6 +36,7 @@ pub mod gate;
 pub mod language;
 pub mod pair_training;
 mod piece_vectors;
+pub mod probe;
 pub mod pull;
 pub mod registry;
 pub mod remote;
@@ -235,7 +236,7 @@ impl JsonSchema for Embedder {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// It has not been pulled, or only in part.
-    #[error("model `{model}` is not in {folder}: run `turnstream models pull {model}`", folder = folder.display())]
+    #[error("model `{model}` is not in {folder}; run `turnstream models pull {model}`", folder = folder.display())]
     Missing {
         /// Its name.
         model: &'static str,
@@ -327,49 +328,58 @@ fn no_such_model(folder: &Path) -> ModelError {
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 
-/// The models of a process, behind the ports of the stages.
-#[derive(Clone, Default)]
-pub struct Started {
-    /// Turns texts into vectors.
-    pub embed: Option<Arc<Embed>>,
-    /// Scores pairs of texts.
-    pub score: Option<Arc<Score>>,
-    /// Plans sources, judges evidence and words responses.
-    pub unified: Option<Arc<Unified>>,
+/// The threads that models work on, and what starts models on them, behind the ports of the stages.
+pub struct Runtime<'a> {
+    config: &'a ModelsConfig,
+    threads: Threads,
+    metrics: &'a Metrics,
 }
 
-/// Starts the threads that models work on: the encoder of the configuration, which
-/// [`encoder()`] opened, its scorer, and the unified model with the weights, where a stage asks it. A static
-/// table needs no thread, since it is called in place.
-///
-/// # Errors
-/// The scorer or the unified model is not there, or cannot be used; the error says what to do.
-pub fn start(
-    config: &ModelsConfig,
-    encoder: Option<Arc<dyn Encoder>>,
-    unified: Option<&UnifiedWeights>,
-    metrics: &Metrics,
-) -> Result<Started, ModelError> {
-    let mut started = Started::default();
-    let threads = Threads::new(config.threads());
-    if let Some(encoder) = encoder.filter(|_| !config.embedder.is_in_place()) {
-        let counted = metrics.model(Task::Embed).clone();
-        let embed = Batched::start(Embeds(encoder), config.limits(), &threads, counted);
-        started.embed = Some(Arc::new(embed.map_err(ModelError::Threads)?));
+impl<'a> Runtime<'a> {
+    /// As many threads as the configuration says, which are started with the models.
+    pub fn new(config: &'a ModelsConfig, metrics: &'a Metrics) -> Self {
+        Self { config, threads: Threads::new(config.threads()), metrics }
     }
-    if let Some(folder) = &config.scorer {
-        let counted = metrics.model(Task::Score).clone();
+
+    /// What turns texts into vectors, with the encoder that [`encoder()`] opened. A static table needs
+    /// no thread, since it is called in place.
+    ///
+    /// # Errors
+    /// There are no threads to be had.
+    pub fn embed(
+        &self,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Option<Arc<Embed>>, ModelError> {
+        let Some(encoder) = encoder.filter(|_| !self.config.embedder.is_in_place()) else {
+            return Ok(None);
+        };
+        let counted = self.metrics.model(Task::Embed).clone();
+        let embed = Batched::start(Embeds(encoder), self.config.limits(), &self.threads, counted);
+        Ok(Some(Arc::new(embed.map_err(ModelError::Threads)?)))
+    }
+
+    /// What scores pairs of texts, where that is configured.
+    ///
+    /// # Errors
+    /// The model is not there, or cannot be used; the error says what to do.
+    pub fn score(&self) -> Result<Option<Arc<Score>>, ModelError> {
+        let Some(folder) = &self.config.scorer else { return Ok(None) };
+        let counted = self.metrics.model(Task::Score).clone();
         let scores = Scores(Classifier::open(folder, name_of(folder))?);
-        let score = Batched::start(scores, config.limits(), &threads, counted);
-        started.score = Some(Arc::new(score.map_err(ModelError::Threads)?));
+        let score = Batched::start(scores, self.config.limits(), &self.threads, counted);
+        Ok(Some(Arc::new(score.map_err(ModelError::Threads)?)))
     }
-    if let Some(weights) = unified {
-        let counted = metrics.model(Task::Unify).clone();
+
+    /// The unified model with these weights: plans sources, judges evidence and words responses.
+    ///
+    /// # Errors
+    /// They are not there, or cannot be used; the error says what to do.
+    pub fn unified(&self, weights: &UnifiedWeights) -> Result<Arc<Unified>, ModelError> {
+        let counted = self.metrics.model(Task::Unify).clone();
         let model = UnifiedModel::open(weights)?;
-        let unified = Batched::start(model, config.limits(), &threads, counted);
-        started.unified = Some(Arc::new(unified.map_err(ModelError::Threads)?));
+        let unified = Batched::start(model, self.config.limits(), &self.threads, counted);
+        Ok(Arc::new(unified.map_err(ModelError::Threads)?))
     }
-    Ok(started)
 }
 
 /// A folder's own name, for records.

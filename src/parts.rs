@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::consistency::Judge;
 use turnstream_operators::documents::SearchDocuments;
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::preparation::{Preparing, SummariesConfig};
@@ -18,27 +17,26 @@ use turnstream_operators::integration::Attention;
 use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_operators::model::unified::Unified;
 use turnstream_operators::model::{Embed, Listener, Score};
-use turnstream_operators::prompted::{LanguageModels, PromptError, Prompts};
+use turnstream_operators::prompted::{LanguageModels, Prompts};
 use turnstream_operators::resources::Resources;
-use turnstream_operators::sources::{SourceConfig, SourceKind, Sources, SourcesError};
+use turnstream_operators::sources::Sources;
 use turnstream_operators::stage::{Clock, OnFailure};
 use turnstream_operators::tables::Tables;
 use turnstream_operators::timers::Timers;
 use turnstream_schemas::Stage;
 
 use crate::config::Config;
-use crate::documents::{self, Documents, DocumentsError};
-use crate::knowledge::{self, KnowledgeError};
 use crate::log::Topic;
-use crate::meaning::{Meaning, MeaningError};
+use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;
-use crate::model::attention::AttentionError;
-use crate::model::consistency::ConsistencyError;
-use crate::model::gate::GateError;
-use crate::model::language::{self, AnswerFiles, LanguageModelError};
-use crate::model::{self, ModelError, Started};
-use crate::tables::{self, TableError};
+use crate::model::language::AnswerFiles;
+
+mod opening;
+
+pub use opening::{PartsError, Reach, Unusable};
+
+use opening::{Opening, implied};
 
 /// What a dataflow is built from: shared by all workers of a process.
 #[derive(Clone)]
@@ -91,109 +89,42 @@ pub struct Parts {
     pub metrics: Metrics,
 }
 
-/// Why a dataflow has not what it needs.
-#[derive(Debug, thiserror::Error)]
-pub enum PartsError {
-    /// The graph cannot be opened.
-    #[error(transparent)]
-    Knowledge(#[from] KnowledgeError),
-    /// A model cannot be used.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// The trained gate cannot be used.
-    #[error(transparent)]
-    Gate(#[from] GateError),
-    /// The sources have no order.
-    #[error(transparent)]
-    Sources(#[from] SourcesError),
-    /// The judge of consistency cannot be used.
-    #[error(transparent)]
-    Consistency(#[from] ConsistencyError),
-    /// Trained weights of attention cannot be used.
-    #[error(transparent)]
-    Attention(#[from] AttentionError),
-    /// A prompt cannot be used.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    /// Facts cannot be ranked by meaning.
-    #[error(transparent)]
-    Meaning(#[from] MeaningError),
-}
-
-/// Why the sources that are configured cannot be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum SourcesUnusable {
-    /// The documents.
-    #[error(transparent)]
-    Documents(#[from] DocumentsError),
-    /// The rows of a table.
-    #[error(transparent)]
-    Table(#[from] TableError),
-}
-
-/// The sources where none are configured: the graph, the sentences that turns bring about their users,
-/// and the documents, where there are any.
-fn implied(documents: bool) -> Sources {
-    let mut kinds = vec![("graph", SourceKind::Graph), ("persona", SourceKind::UserPersona)];
-    kinds.extend(documents.then_some((documents::SOURCE, SourceKind::Documents)));
-    let config = kinds.into_iter().map(|(name, kind)| (name.to_owned(), SourceConfig::of(kind)));
-    // They depend on nothing, and are one of each kind.
-    Sources::new(&config.collect()).unwrap_or_default()
-}
-
-/// Whether a stage asks the unified model: planning or relevance, or generation where a table can be
-/// asked, since it words rows.
-fn asks_unified(config: &Config, sources: &Sources) -> bool {
-    let Config { source_planning, relevance, generation, .. } = config;
-    let has_table = sources.iter().any(|source| source.config.kind == SourceKind::Table);
-    [source_planning.form, relevance.form].contains(&Form::Learned)
-        || (generation.form == Form::Learned && has_table)
-}
-
 impl Parts {
-    /// The parts of a live engine: the graph and the models that the configuration names, the
+    /// The parts of a live engine: everything that the configuration names but language models, the
     /// English words, the cache of histories in memory, and everything published.
     ///
     /// # Errors
-    /// The graph or a model cannot be opened.
-    pub fn new(config: Config) -> Result<Self, PartsError> {
-        let metrics = Metrics::new(&config.metrics);
-        Self::counted(config, metrics)
+    /// Everything that cannot be opened, by its key.
+    pub fn new(config: &Config) -> Result<Self, PartsError> {
+        Self::counted(config, &Metrics::new(&config.metrics))
     }
 
     /// The same, counted in metrics that are there already.
     ///
     /// # Errors
     /// As for [`Self::new`].
-    pub fn counted(config: Config, metrics: Metrics) -> Result<Self, PartsError> {
-        let graph = Arc::new(knowledge::open(&config.knowledge.snapshot.to_string())?);
-        let encoder = model::encoder_counted(&config.models, metrics.remote("embedder"))?;
-        let meaning = Meaning::open(&config, &graph, encoder.as_ref())?;
-        let prompts = config.prompts()?;
-        let sources = match config.sources.is_empty() {
-            true => implied(config.documents.directory.is_some()),
-            false => Sources::new(&config.sources)?,
-        };
-        let weights = asks_unified(&config, &sources).then_some(&config.models.unified);
-        let Started { embed, score, unified } =
-            model::start(&config.models, encoder, weights, &metrics)?;
-        let gate = model::gate::configured(&config.gate, &sources)?;
-        let consistency = model::consistency::configured(&config.consistency)?;
-        let attention =
-            model::attention::configured(&config.integration, meaning.identity.as_ref())?;
-        Ok(Self {
-            sources: Arc::new(sources),
-            gate,
-            consistency,
-            attention,
-            meaning,
-            embed,
-            score,
-            unified,
-            prompts,
-            metrics,
-            ..Self::with_graph(config, graph)
-        })
+    pub fn counted(config: &Config, metrics: &Metrics) -> Result<Self, PartsError> {
+        let mut opening = Opening::new(config, metrics, Reach::Servers);
+        let parts = opening.parts();
+        opening.finish(parts)
+    }
+
+    /// The same with the language models that the stages in prompted form name; and the recording
+    /// of their answers, where there is to be one.
+    ///
+    /// # Errors
+    /// Everything that cannot be opened, by its key; or a file of answers.
+    pub fn open(
+        config: &Config,
+        metrics: &Metrics,
+        files: &AnswerFiles,
+        reach: Reach,
+    ) -> Result<(Self, Option<Recording>), PartsError> {
+        let mut opening = Opening::new(config, metrics, reach);
+        let (language_models, recording) = opening.language_models(files)?;
+        let parts = opening.parts();
+        let parts = opening.finish(parts)?;
+        Ok((Self { language_models, ..parts }, recording))
     }
 
     /// The same with a graph that is there already, and without models.
@@ -224,49 +155,6 @@ impl Parts {
             late_answers: Arc::default(),
             metrics,
         }
-    }
-
-    /// The same with the language models that the stages in prompted form name; and the recording
-    /// of their answers, where there is to be one.
-    ///
-    /// # Errors
-    /// A model cannot be used, or a file of answers.
-    pub fn with_language_models(
-        mut self,
-        files: &AnswerFiles,
-    ) -> Result<(Self, Option<Recording>), LanguageModelError> {
-        let (models, recording) = language::start(&self.config, files, &self.metrics)?;
-        self.language_models = models;
-        Ok((self, recording))
-    }
-
-    /// The same with what the sources hold that the configuration names: the rows of its tables, and the
-    /// documents, where it names any.
-    ///
-    /// # Errors
-    /// They cannot be opened.
-    pub fn with_sources(mut self) -> Result<Self, SourcesUnusable> {
-        self = self.with_documents()?;
-        self.tables = Arc::new(tables::open(&self.config.sources)?);
-        Ok(self)
-    }
-
-    fn with_documents(mut self) -> Result<Self, DocumentsError> {
-        let config = &self.config.documents;
-        if let Some(folder) = &config.directory {
-            let documents = Documents::open(folder, config)?;
-            match (&self.meaning.identity, &documents.extent().encoder) {
-                (Some((name, fingerprint)), _) => documents.check_encoder(name, *fingerprint)?,
-                (None, Some(stored)) => tracing::warn!(
-                    encoder = stored.name,
-                    "the documents have vectors, and models.embedder is \"none\": they are \
-                     searched by words alone"
-                ),
-                (None, None) => {}
-            }
-            self.documents = Some(Arc::new(documents));
-        }
-        Ok(self)
     }
 
     /// What `history` goes by. A replay always answers, whoever speaks meanwhile.

@@ -4,11 +4,9 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use turnstream_operators::sources::SourcesConfig;
-use turnstream_operators::tables::{Row, Table, Tables};
+use turnstream_operators::tables::Row;
 
 /// Why a table's rows cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -35,23 +33,11 @@ pub enum TableError {
     },
 }
 
-/// The rows of all tables that are configured.
+/// The rows of a source's file; empty lines are none.
 ///
 /// # Errors
-/// A file cannot be read, or a line of it is no row.
-pub fn open(config: &SourcesConfig) -> Result<Tables, TableError> {
-    let mut tables = Tables::new();
-    for (name, source) in config {
-        let Some(file) = &source.file else { continue };
-        let rows = rows(name, file)?;
-        tracing::info!(source = name.as_str(), rows = rows.len(), "a table is read");
-        tables.insert(name.as_str().into(), Arc::new(Table::new(rows)));
-    }
-    Ok(tables)
-}
-
-/// The rows of a file; empty lines are none.
-fn rows(name: &str, file: &Path) -> Result<Vec<Row>, TableError> {
+/// The file cannot be read, or a line of it is no row.
+pub fn rows(name: &str, file: &Path) -> Result<Vec<Row>, TableError> {
     let unreadable = |source| {
         let (name, file) = (name.to_owned(), file.to_owned());
         TableError::Read { name, file, source }

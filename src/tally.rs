@@ -101,8 +101,8 @@ impl Tally {
             u64::from(response.evidence.iter().any(|evidence| evidence.set == foreseen));
         self.evidence_used +=
             response.evidence.iter().filter(|evidence| evidence.selected).count() as u64;
-        for stage in &response.degraded {
-            *self.degraded.entry(*stage).or_default() += 1;
+        for degraded in &response.degraded {
+            *self.degraded.entry(degraded.stage()).or_default() += 1;
         }
     }
 }

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,15 +22,17 @@ use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
-use turnstream_operators::flow::{Epoch, Finished};
+use turnstream_operators::flow::{Epoch, Finished, RequestId};
 use turnstream_operators::ingest::Input;
 use turnstream_operators::knowledge::{Changes, Knowledge, Moment};
+use turnstream_operators::panics::at_work;
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
 
 use crate::commit::{Report, encode};
 use crate::dataflow::dialogue;
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
+use crate::panics::Panicked;
 use crate::parts::Parts;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
@@ -170,13 +171,21 @@ fn outputs(
             input.for_each(|capability, finished| {
                 let _progress = output.session(&capability);
                 for inputs in finished.drain(..) {
+                    let ended = at_work(first_of(&inputs), || encode(inputs, publish_recorded));
                     // The committer is gone only when the process is about to stop; what it did
                     // not commit will be read again.
-                    let _ = outlet.send(Report::Ended(encode(inputs, publish_recorded)));
+                    let _ = outlet.send(Report::Ended(ended));
                 }
             });
         }
     })
+}
+
+/// The first of inputs that ended together.
+fn first_of(finished: &Finished) -> Option<RequestId> {
+    let (first, _) = finished.outcomes.first()?;
+    let Finished { partition, generation, .. } = *finished;
+    Some(RequestId { partition, generation, offset: first.input().offset })
 }
 
 /// Where inputs are handed to the core: the workers of a process, or the one of a simulation.
@@ -193,16 +202,36 @@ pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
     learners: Option<Learners>,
     guards: Option<WorkerGuards<()>>,
-    panicked: Arc<AtomicBool>,
+    panic: WorkersPanic,
 }
 
-/// Sets its flag where the thread that holds it panics.
-struct NotePanic(Arc<AtomicBool>);
+/// Why the first of the workers panicked, where one has. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct WorkersPanic(Arc<OnceLock<Panicked>>);
+
+impl WorkersPanic {
+    /// Whether all workers are well.
+    ///
+    /// # Errors
+    /// [`WorkerError::Panicked`] once one has panicked.
+    pub fn check(&self) -> Result<(), WorkerError> {
+        self.0.get().cloned().map_or(Ok(()), |why| Err(WorkerError::Panicked(why)))
+    }
+
+    /// The error of a worker that is gone.
+    pub fn error(&self) -> WorkerError {
+        WorkerError::Panicked(self.0.get().cloned().unwrap_or_default())
+    }
+}
+
+/// Notes where the thread that holds it panics.
+struct NotePanic(WorkersPanic);
 
 impl Drop for NotePanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Release);
+            // Others may panic because of the first.
+            let _ = self.0.0.set(Panicked::here());
         }
     }
 }
@@ -221,10 +250,10 @@ impl Workers {
         let reads = reading.clone();
         let (parts, outlet) = (parts.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
-        let panicked = Arc::new(AtomicBool::new(false));
-        let noted = Arc::clone(&panicked);
+        let panic = WorkersPanic::default();
+        let noted = panic.clone();
         let guards = timely::execute(TimelyConfig::process(count), move |worker| {
-            let _note = NotePanic(Arc::clone(&noted));
+            let _note = NotePanic(noted.clone());
             let index = worker.index();
             let start = Instant::now();
             let clock = match parts.timings {
@@ -253,16 +282,16 @@ impl Workers {
         .map_err(WorkerError::Start)?;
         let (mut wakers, mut knowledge) = (BTreeMap::new(), None);
         while wakers.len() < count {
-            let (index, waker, learner) = started.recv().map_err(|_| WorkerError::Panicked)?;
+            let (index, waker, learner) = started.recv().map_err(|_| panic.error())?;
             if index == 0 {
                 knowledge = Some(learner);
             }
             wakers.insert(index, waker);
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
-        let noted = Arc::clone(&panicked);
+        let noted = panic.clone();
         let learners = knowledge.map(|waker| Learners::new(changes, waker, noted, reading));
-        Ok(Self { inlets, learners, guards: Some(guards), panicked })
+        Ok(Self { inlets, learners, guards: Some(guards), panic })
     }
 
     /// The workers, as whoever learns reaches them. To be dropped before they are drained.
@@ -275,12 +304,14 @@ impl Workers {
     /// # Errors
     /// [`WorkerError::Panicked`] once one has panicked.
     pub fn check(&self) -> Result<(), WorkerError> {
-        if self.panicked.load(Ordering::Acquire) { Err(WorkerError::Panicked) } else { Ok(()) }
+        self.panic.check()
     }
 
-    /// Ends the input and waits until every turn in flight has ended, or a worker panicked: then
-    /// the others may wait for it for ever, and are left to the end of the process.
-    pub fn drain(mut self) -> Result<(), WorkerError> {
+    /// Ends the input and waits until every turn in flight has ended, or `at_most` has passed, or
+    /// a worker panicked, for which the others may wait for ever: then they are left to the end of
+    /// the process.
+    pub fn drain(mut self, at_most: Option<Duration>) -> Result<(), WorkerError> {
+        let began = Instant::now();
         if let Some(learners) = self.learners.take() {
             learners.end();
         }
@@ -291,13 +322,17 @@ impl Workers {
         }
         let Some(guards) = self.guards.take() else { return Ok(()) };
         while !guards.guards().iter().all(JoinHandle::is_finished) {
-            if self.check().is_err() {
+            if let Err(panicked) = self.check() {
                 std::mem::forget(guards);
-                return Err(WorkerError::Panicked);
+                return Err(panicked);
+            }
+            if at_most.is_some_and(|at_most| began.elapsed() >= at_most) {
+                std::mem::forget(guards);
+                return Ok(());
             }
             std::thread::sleep(DRAIN_LOOK);
         }
-        guards.join().into_iter().try_for_each(|worker| worker.map_err(|_| WorkerError::Panicked))
+        guards.join().into_iter().try_for_each(|worker| worker.map_err(|_| self.panic.error()))
     }
 }
 
@@ -309,9 +344,9 @@ impl Inlets for Workers {
         let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
         let (inlet, waker) = &self.inlets[worker];
         for input in inputs {
-            inlet.send(input).map_err(|_| WorkerError::Panicked)?;
+            inlet.send(input).map_err(|_| self.panic.error())?;
         }
-        waker.activate().map_err(|_| WorkerError::Panicked)
+        waker.activate().map_err(|_| self.panic.error())
     }
 }
 
@@ -335,8 +370,8 @@ pub enum WorkerError {
     #[error("the workers did not start: {0}")]
     Start(String),
     /// A worker panicked: a fault of the engine, since panics of stages are contained.
-    #[error("a worker panicked; the log has the place, and a restart goes on from the last commit")]
-    Panicked,
+    #[error("a worker panicked: {0}; a restart goes on from the last commit")]
+    Panicked(Panicked),
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ fn pass(parts: &Parts, workers: usize, batches: Vec<(i32, Vec<Input>)>) {
             done += count(&ended);
         }
     }
-    workers.drain().expect("a clean end");
+    workers.drain(None).expect("a clean end");
     done += ended.into_iter().map(|report| inputs_of(&report)).sum::<usize>();
     assert_eq!(done, sent, "every input ends");
 }

@@ -144,6 +144,6 @@ fn context(offset: i64) -> TurnContext {
         dialogue: vec![utterance],
         recalled: Vec::new(),
         reconstructed: None,
-        recalled_by_words_alone: false,
+        recall_fault: None,
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn serve(bootstrap: &str) {
     let model = Arc::new(Stalled::default());
     let generate = Some(Arc::clone(&model) as _);
     let language_models = generate.map(|model| ("default".to_owned(), model)).into_iter().collect();
-    let parts = Parts { language_models, ..Parts::new(config).expect("the graph") };
+    let parts = Parts { language_models, ..Parts::new(&config).expect("the graph") };
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|threads| {
         threads.spawn(|| {

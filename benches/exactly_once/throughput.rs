@@ -121,7 +121,7 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
     let watch = Arc::new(Watch::default());
     let producer = Timed { inner: producer, watch: Arc::clone(&watch) };
     let ends = Ends::new(consumer, producer);
-    let parts = Parts::new(config).expect("the graph");
+    let parts = Parts::new(&config).expect("the graph");
     let stop = Arc::clone(&watch);
     serve_engine(ends, &parts, 1, &stop.done).expect("served");
     let seen = std::mem::take(&mut *watch.seen.lock().expect("nobody writes"));

@@ -232,5 +232,5 @@ pub(crate) fn restore(bootstrap: &str) {
     }
     drop(producer);
     drop(intake.stop());
-    workers.drain().expect("a clean end");
+    workers.drain(None).expect("a clean end");
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use turnstream::metrics::{Metrics, resident_bytes};
 use turnstream::model::unified::UnifiedWeights;
-use turnstream::model::{ModelsConfig, start};
+use turnstream::model::{ModelsConfig, Runtime};
 use turnstream_operators::model::reply;
 use turnstream_operators::model::unified::{
     EvidenceText, Exchange, Task, Unified, UnifiedAnswer, UnifiedRequest,
@@ -29,8 +29,8 @@ fn model() -> Arc<Unified> {
     let weights = UnifiedWeights::Shipped;
     let config = ModelsConfig { cache_entries: 0, ..ModelsConfig::default() };
     let before = resident_bytes("VmRSS:");
-    let started = start(&config, None, Some(&weights), &Metrics::default());
-    let unified = started.expect("a model").unified.expect("the unified model");
+    let metrics = Metrics::default();
+    let unified = Runtime::new(&config, &metrics).unified(&weights).expect("the unified model");
     ask_all(&*unified, vec![plan(0)]);
     if let (Some(before), Some(after)) = (before, resident_bytes("VmRSS:")) {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -72,11 +72,36 @@ is_ours() {
   [[ -f $1/server.properties && $(head -n 1 "$1/server.properties") == "$marker" ]]
 }
 
-# running DIR: true, and sets pid, when the broker of that data folder lives.
+# nodes_of DIR: the folders of its nodes, one a line: the folder itself where there is one node, and the numbered
+# folders in it where there are several. Nothing where it is not ours.
+nodes_of() {
+  local folder
+  if is_ours "$1"; then
+    printf '%s\n' "$1"
+  elif is_ours "$1/1"; then
+    for folder in "$1"/[1-9]; do
+      if is_ours "$folder"; then printf '%s\n' "$folder"; fi
+    done
+  fi
+}
+
+# running DIR: true, and sets pid, when the node of that folder lives.
 # A pid that another program got since has another command line.
 running() {
   pid=
   [[ -s $1/pid ]] || return 1
   pid=$(<"$1/pid")
   [[ $pid =~ ^[0-9]+$ ]] && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$1/server.properties"
+}
+
+# leaving DIR: its node ends, and still has threads that hold its port and its files. The command line is the first
+# thing that a process loses.
+leaving() {
+  local pid threads
+  [[ -s $1/pid ]] || return 1
+  pid=$(<"$1/pid")
+  [[ $pid =~ ^[0-9]+$ && -d /proc/$pid && -z $(tr -d '\0' 2>/dev/null <"/proc/$pid/cmdline") ]] || return 1
+  # The last thread of one that nobody has asked after yet holds nothing.
+  threads=("/proc/$pid/task"/*)
+  ((${#threads[@]} > 1)) || ! grep -qs '^State:.[ZX]' "/proc/$pid/status"
 }

@@ -38,7 +38,7 @@ fn judged(
     assert!(faults.is_empty(), "{faults:?}");
     let grounded = &out[0].grounded;
     let scores = grounded.evidence.iter().map(|it| it.consistency.map(Score::get));
-    (scores.collect(), grounded.turn.progress.degraded.clone())
+    (scores.collect(), grounded.turn.progress.without())
 }
 
 fn config(form: Form, on_failure: OnFailure) -> ConsistencyConfig {
@@ -95,7 +95,8 @@ fn off_and_with_nothing_to_judge_nobody_is_asked() {
     let mut null = drafted(TEXT);
     null.grounded.evidence.clear();
     let mut failed = drafted(TEXT);
-    failed.grounded.turn.progress.degraded.push(Stage::Generation);
+    let fault = Fault::new(Stage::Generation, FaultKind::Error, "told to");
+    failed.grounded.turn.progress.degraded.push(fault);
     for turn in [null, failed, drafted(" ")] {
         let config = config(Form::Prompted, OnFailure::Degrade);
         let (found, degraded) = judged(&config, turn, nobody);

@@ -161,8 +161,8 @@ fn every_turn_comes_out_with_or_without_documents() {
             assert_eq!((out.len(), faults.len()), if dead { (1, 1) } else { (2, 0) });
             assert_eq!(out[0].candidates.passages.len(), passages);
             if let Some(failed) = out.get(1) {
-                let degraded = &failed.turn.progress.degraded;
-                assert_eq!(degraded.contains(&Stage::DocumentRetrieval), documents);
+                let progress = &failed.turn.progress;
+                assert_eq!(progress.is_without(Stage::DocumentRetrieval), documents);
             }
         }
     }

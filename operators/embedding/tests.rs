@@ -109,6 +109,6 @@ fn what_says_nothing_has_no_vector() {
 fn an_encoder_that_fails_is_gone_without() {
     for turn in embedded(&["u: an error at sea"]) {
         assert_eq!(turn.embedding, None);
-        assert_eq!(turn.progress.degraded, [Stage::Embedding]);
+        assert_eq!(turn.progress.without(), [Stage::Embedding]);
     }
 }

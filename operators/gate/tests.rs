@@ -226,7 +226,7 @@ fn rules_decide_in_languages_that_the_model_does_not_know_and_where_it_fails() {
     let config = GateConfig { on_failure: OnFailure::Lexical, ..learned_config(&[]) };
     let (passed, failed) = through(&turns[1..], &config, true);
     assert!(failed.is_empty() && passed[0].gate.retrieve);
-    assert_eq!(passed[0].progress.degraded, [Stage::Gate]);
+    assert_eq!(passed[0].progress.without(), [Stage::Gate]);
     let (passed, _) = through(&turns[1..], &learned_config(&[]), true);
     assert!(!passed[0].gate.retrieve);
     let config = GateConfig { on_failure: OnFailure::DeadLetter, ..config };

@@ -98,7 +98,7 @@ fn word<'scope>(
         },
         read: move |turn: &Grounded, answers: Vec<UnifiedAnswer>| {
             let Some(UnifiedAnswer::Response(drafts)) = answers.into_iter().next() else {
-                return Err(Fault::new(STAGE, FaultKind::Error, "the answer is no response"));
+                return Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no response"));
             };
             let Some(row) = leading_row(turn) else { return Ok(realised(turn)) };
             let context = &turn.turn.context;

@@ -6,7 +6,8 @@
 //!
 //! The answer is text, not JSON. A model that is to think first (as in multi-stage prompting, where it
 //! states the knowledge before it uses it) has its thought before it when it writes. Where the stage fails and the policy says `lexical`, the realiser
-//! answers; at `degrade` a fixed sentence admits it.
+//! answers; at `degrade` a fixed sentence admits it. What may not be said to anybody (`prose`) is asked for once
+//! more, like an answer of other stages that cannot be read.
 
 use std::rc::Rc;
 
@@ -14,8 +15,8 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
-use super::{GenerationConfig, admitted, generate, without_persona};
-use crate::call::{Question, call};
+use super::{GenerationConfig, admitted, generate, prose, without_persona};
+use crate::call::{Mend, Question, call_mending};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
 use crate::knowledge::Knowledge;
 use crate::model::{GenerateRequest, Generated, Listener};
@@ -44,18 +45,22 @@ pub(super) fn generation<'scope>(
     let name = model.name().to_owned();
     let prompter = Rc::new(Prompter { stage: STAGE, prompts, config, fill, thought: None });
     let (thinking, thinking_faults) = think_first(turns, &prompter, &model, &shell);
-    let asks = Rc::clone(&prompter);
+    let (asks, mends) = (Rc::clone(&prompter), Rc::clone(&prompter));
+    let ask = move |thinking: &Thinking<Grounded>| GenerateRequest {
+        listener: listener.clone(),
+        ..asks.ask(thinking)
+    };
+    let asked = ask.clone();
+    let mend: Mend<Thinking<Grounded>, GenerateRequest, Generated> =
+        Box::new(move |thinking, answer, fault| {
+            mends.again(&thinking.turn, asked(thinking), answer, fault)
+        });
     let question = Question {
-        ask: move |thinking: &Thinking<Grounded>| GenerateRequest {
-            listener: listener.clone(),
-            ..asks.ask(thinking)
-        },
+        ask,
         read: move |thinking: &Thinking<Grounded>, answer: Generated| {
             let Generated { text, confidence, model } = answer;
-            let said = text.trim();
-            if said.is_empty() {
-                return Err(Fault::new(STAGE, FaultKind::Error, "the model said nothing"));
-            }
+            let said = prose::read(&text)
+                .map_err(|unfit| Fault::new(STAGE, FaultKind::Unfit, unfit.to_string()))?;
             let prompt_hash = Some(prompter.hash(&thinking.turn).to_owned());
             let model = ModelUsed { prompt_hash, ..model };
             let shown_persona = prompter.shows(&thinking.turn, Slot::Persona);
@@ -76,7 +81,7 @@ pub(super) fn generation<'scope>(
             Drafted { grounded, draft }
         },
     };
-    let (drafted, faults) = call(thinking, STAGE, model, shell, question);
+    let (drafted, faults) = call_mending(thinking, STAGE, model, shell, question, Some(mend));
     (drafted, faults.concat(thinking_faults))
 }
 

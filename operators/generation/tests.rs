@@ -237,11 +237,10 @@ fn a_persona_is_selected_where_the_writer_was_shown_it() {
                 assert!(!request.system.contains("lighthouse"), "{}", request.system);
                 Generated { text: answer.to_owned(), ..Generated::default() }
             };
-            let prompts = Prompts::load([(Stage::Generation, Some(prompt))], |_| {
-                Err(std::io::ErrorKind::NotFound.into())
-            });
-            let resources = asking(resources(&graph), answer);
-            let resources = Resources { prompts: prompts.expect("shipped"), ..resources };
+            let mut prompts = Prompts::default();
+            let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+            prompts.add(Stage::Generation, Some(prompt), no_file).expect("shipped");
+            let resources = Resources { prompts, ..asking(resources(&graph), answer) };
             generation(turns, config, &resources)
         });
         drafted.pop().expect("a turn")

@@ -161,8 +161,8 @@ pub struct Vectors {
     pub query: Option<Vector>,
     /// Of entries, by their offset.
     pub exchanges: Vec<(i64, Vector)>,
-    /// Whether the encoder failed.
-    pub failed: bool,
+    /// Why the encoder failed, where it did.
+    pub failed: Option<Fault>,
 }
 
 impl Prepared {
@@ -242,10 +242,14 @@ fn embedded<'scope>(
             let query = vectors.next().flatten();
             let offsets = turn.exchanges.iter().map(|(offset, _)| *offset);
             let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
-            Ok(Vectors { query, exchanges: exchanges.collect(), failed: false })
+            Ok(Vectors { query, exchanges: exchanges.collect(), failed: None })
         },
-        fallback: |_: &Unprepared| Vectors { failed: true, ..Vectors::default() },
-        join: Prepared::new,
+        fallback: |_: &Unprepared| Vectors::default(),
+        // What failed was noted on the turn, which has been nowhere else yet.
+        join: |mut turn: Unprepared, vectors| {
+            let failed = turn.progress.degraded.pop();
+            Prepared::new(turn, Vectors { failed, ..vectors })
+        },
     };
     // What fails is gone without, so there are no faults.
     let (prepared, _) = call(turns, Stage::History, embed, shell, question);
@@ -267,7 +271,7 @@ fn summarised<'scope>(
         read: move |turn: &Prepared, answer: Generated| {
             let text = one_line(&answer.text);
             if text.is_empty() {
-                return Err(Fault::new(STAGE, FaultKind::Error, "the model said nothing"));
+                return Err(Fault::new(STAGE, FaultKind::Unfit, "the model said nothing"));
             }
             let prompt_hash = Some(prompter.hash(turn).to_owned());
             let model = ModelUsed { prompt_hash, ..answer.model };

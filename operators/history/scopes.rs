@@ -15,7 +15,7 @@ use turnstream_schemas::Scope;
 use super::cache::CacheError;
 use super::preparation::Prepared;
 use super::sequence::{Sequence, Step, Waiting};
-use super::{Answer, Keeping, Rules};
+use super::{Answer, Keeping, Rules, context_of};
 use crate::flow::RequestId;
 use crate::ingest::Arrived;
 
@@ -111,10 +111,7 @@ impl Scopes {
 
     /// Takes back what became of a turn; `None` where nobody waits for it any more.
     pub(super) fn answered(&mut self, answer: Answer) -> Option<Vec<Step>> {
-        let context = match &answer {
-            Ok(drafted) => Arc::clone(&drafted.grounded.turn.context),
-            Err(failed) => Arc::clone(&failed.context),
-        };
+        let context = Arc::clone(context_of(&answer));
         let key = (context.request.partition, context.scope.clone());
         let open = self.open.get_mut(&key)?;
         let steps = open.sequence.answered(context.request, answer, &self.rules)?;

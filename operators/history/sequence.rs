@@ -312,7 +312,7 @@ impl Sequence {
         };
         let recalled = self.database.recall(&query, &rules.remembering());
         let context = self.context(&turn, rules);
-        let context = TurnContext { recalled, recalled_by_words_alone: failed, ..context };
+        let context = TurnContext { recalled, recall_fault: failed, ..context };
         (self.query, self.asked) = (Some(query), Some(turn));
         Some(vec![Step::Ask(Arc::new(context))])
     }
@@ -335,7 +335,7 @@ impl Sequence {
             dialogue,
             reconstructed: self.database.reconstruct(&turn.turn.text, &rules.config),
             recalled: Vec::new(),
-            recalled_by_words_alone: false,
+            recall_fault: None,
         }
     }
 
@@ -489,7 +489,7 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         confidence: draft.confidence,
         knowledge: grounded.turn.knowledge.state().clone(),
         model: draft.model,
-        degraded: grounded.turn.progress.degraded,
+        degraded: grounded.turn.progress.degraded.into_iter().map(Into::into).collect(),
         models: grounded.turn.progress.models,
         timings_us: grounded.turn.progress.timings_us,
         metadata: turn.turn.metadata.clone(),

@@ -229,6 +229,8 @@ impl StageObserver for Counts {
 
     fn asked_again(&self, _: Stage) {}
 
+    fn model_failed(&self, _: &str, _: &Fault) {}
+
     fn persona_sentences_passed_over(&self, sentences: u64) {
         self.passed_over.fetch_add(sentences, Ordering::Relaxed);
     }
@@ -314,7 +316,7 @@ fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
             let (out, faults, _, _) = run(vec![turn], &config, reached);
             assert_eq!(faults.len(), dead, "{reached:?}, {on_failure:?}");
             let found = out.first().map(|turn| {
-                assert_eq!(turn.turn.progress.degraded, [STAGE]);
+                assert_eq!(turn.turn.progress.without(), [STAGE]);
                 places(&turn.candidates.persona)
             });
             assert_eq!(found, left, "{reached:?}, {on_failure:?}");
@@ -331,7 +333,7 @@ fn without_vectors_words_decide_unless_meaning_is_to() {
         assert!(out[0].turn.progress.degraded.is_empty() && asked.is_empty());
         let dense = PersonaRetrievalConfig { form: SearchForm::Dense, ..config() };
         let (out, _, _, _) = run(vec![turn.clone()], &dense, reached);
-        assert_eq!(out[0].turn.progress.degraded, [STAGE]);
+        assert_eq!(out[0].turn.progress.without(), [STAGE]);
         assert_eq!(places(&out[0].candidates.persona), [2]);
         let error = sought(&turn, None, &dense).unwrap_err().to_string();
         assert!(error.contains("persona_retrieval.form"), "{error}");

@@ -64,8 +64,9 @@ shipped! {
 pub enum PromptError {
     /// The file cannot be read.
     #[error(
-        "{stage}.prompted.prompt: {prompt} is none of the prompts that ship ({known}), and as a \
-         file it cannot be read: {source}"
+        "{}.prompted.prompt: {prompt} is none of the prompts that ship ({known}), and as a \
+         file it cannot be read: {source}",
+        table_of(*stage)
     )]
     Read {
         /// Whose prompt.
@@ -78,7 +79,7 @@ pub enum PromptError {
         source: std::io::Error,
     },
     /// A prompt for another stage.
-    #[error("{stage}.prompted.prompt: the prompt {prompt} is for {of}")]
+    #[error("{}.prompted.prompt: the prompt {prompt} is for {of}", table_of(*stage))]
     OtherStage {
         /// Whose prompt.
         stage: Stage,
@@ -97,22 +98,32 @@ pub enum PromptError {
     },
 }
 
+/// The table of the configuration that has a stage's `prompted`, from the root, with dots.
+pub fn table_of(stage: Stage) -> &'static str {
+    match stage {
+        Stage::History => "history.summaries",
+        _ => stage.name(),
+    }
+}
+
 /// The prompts of the stages that have a prompted form. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Prompts(BTreeMap<Stage, Arc<StagePrompts>>);
 
 impl Prompts {
-    /// The prompts that the configuration names, by stage: a name that ships, a file that `read`
-    /// reads, or nothing for the stage's own.
+    /// Adds the prompts of a stage: by a name that ships, from a file that `read` reads, or with no name the
+    /// stage's own.
     ///
     /// # Errors
-    /// A file cannot be read, or is no prompt of its stage.
-    pub fn load<'c>(
-        chosen: impl IntoIterator<Item = (Stage, Option<&'c str>)>,
+    /// The file cannot be read, or is no prompt of the stage.
+    pub fn add(
+        &mut self,
+        stage: Stage,
+        prompt: Option<&str>,
         read: impl Fn(&str) -> std::io::Result<String>,
-    ) -> Result<Self, PromptError> {
-        let load = |(stage, prompt)| Ok((stage, Arc::new(load(stage, prompt, &read)?)));
-        Ok(Self(chosen.into_iter().map(load).collect::<Result<_, _>>()?))
+    ) -> Result<(), PromptError> {
+        self.0.insert(stage, Arc::new(load(stage, prompt, read)?));
+        Ok(())
     }
 
     /// A stage's own prompts, as they ship.
@@ -166,8 +177,8 @@ mod tests {
     #[test]
     fn every_prompt_that_ships_is_one_of_its_stage() {
         for shipped in SHIPPED {
-            let chosen = [(shipped.stage, Some(shipped.name))];
-            let prompts = Prompts::load(chosen, nowhere).expect(shipped.name);
+            let mut prompts = Prompts::default();
+            prompts.add(shipped.stage, Some(shipped.name), nowhere).expect(shipped.name);
             let prompts = prompts.of(shipped.stage).expect("its prompts");
             let thinks = prompts.english.think().is_some();
             assert_eq!(thinks, prompts.chinese.think().is_some(), "{}", shipped.name);
@@ -180,7 +191,10 @@ mod tests {
     fn a_file_takes_the_place_of_a_prompt() {
         let file = "[task]\nT\n[material]\n{{dialogue}}\n[answer]\nA\n";
         let read = |path: &str| if path == "my.txt" { Ok(file.to_owned()) } else { nowhere(path) };
-        let load = |prompt| Prompts::load([(Stage::Gate, Some(prompt))], read);
+        let load = |prompt| {
+            let mut prompts = Prompts::default();
+            prompts.add(Stage::Gate, Some(prompt), read).map(|()| prompts)
+        };
         let prompts = load("my.txt").expect("a prompt").of(Stage::Gate).expect("the gate's");
         assert_eq!((prompts.english.task(), prompts.chinese.task()), ("T", "T"));
         let wrong = |prompt| load(prompt).expect_err("refused").to_string();

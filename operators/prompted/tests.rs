@@ -141,13 +141,13 @@ fn what_cannot_be_read_twice_goes_by_the_policy() {
     };
     let (without, _) = run(OnFailure::Degrade);
     assert_eq!(without[0].queries, Default::default());
-    assert_eq!(without[0].turn.progress.degraded, [Stage::QueryProduction]);
+    assert_eq!(without[0].turn.progress.without(), [Stage::QueryProduction]);
     let (lexical, _) = run(OnFailure::Lexical);
     let graph = graph(FACTS);
     let by_rules = produce(&scene(&LINES, &graph), graph.view(), None, &Default::default());
     assert_eq!((&lexical[0].queries, &lexical[0].thought), (&by_rules.0, &by_rules.1));
     assert!(!lexical[0].queries.explicit.is_empty());
-    assert_eq!(lexical[0].turn.progress.degraded, [Stage::QueryProduction]);
+    assert_eq!(lexical[0].turn.progress.without(), [Stage::QueryProduction]);
     let (none, failed) = run(OnFailure::DeadLetter);
     assert!(none.is_empty());
     assert!(failed[0].fault.reason.contains("no JSON object"), "{}", failed[0].fault.reason);
@@ -171,7 +171,7 @@ fn the_gate_goes_by_the_models_word() {
     assert!(!yes.mentions.is_empty(), "later stages need the concepts");
     let unread = run("perhaps");
     assert!(!unread.gate.retrieve);
-    assert_eq!(unread.progress.degraded, [Stage::Gate]);
+    assert_eq!(unread.progress.without(), [Stage::Gate]);
 }
 
 #[test]

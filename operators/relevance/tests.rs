@@ -37,7 +37,7 @@ fn judged(
     assert!(faults.is_empty(), "{faults:?}");
     let Retrieved { turn, candidates, .. } = &out[0];
     let told = candidates.iter().map(|piece| (piece.id.0.clone(), piece.relevance.get()));
-    (told.collect(), turn.progress.degraded.clone())
+    (told.collect(), turn.progress.without())
 }
 
 fn told(found: &[(&str, f64)]) -> Vec<(String, f64)> {

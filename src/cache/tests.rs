@@ -159,3 +159,59 @@ fn errors_name_the_folder_and_the_remedy() {
     let error = DiskCache::open_in(&file.join("folder"), 1).err().unwrap().to_string();
     assert!(error.contains("a file/folder") && error.contains("run.cache_directory"), "{error}");
 }
+
+/// A worker reads and writes one partition while the next are restored, its own is begun anew, and
+/// others come and go in the same folder.
+#[test]
+fn a_worker_goes_on_beside_restorations_and_neighbours() {
+    const GENERATIONS: u32 = 60;
+    let (parent, cache) = cache();
+    let (parent, current) = (parent.path(), AtomicU64::new(0));
+    let scopes: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for generation in 1..=GENERATIONS {
+                for partition in [7, 8] {
+                    cache.begin(partition, generation).unwrap();
+                    for scope in &scopes {
+                        let changes = ["own", "x"].map(|value| {
+                            change(scope, (value == "x").then_some((7, 1)), Some(value))
+                        });
+                        cache.put(partition, generation, changes.into()).unwrap();
+                    }
+                }
+                current.store(u64::from(generation), Ordering::Release);
+            }
+            cache.end(7);
+            current.store(u64::MAX, Ordering::Release);
+        });
+        threads.spawn(|| {
+            while current.load(Ordering::Acquire) < u64::MAX {
+                // As a process that was killed leaves it, and one that ends.
+                let dead = parent.join("1-0");
+                std::fs::create_dir_all(&dead).unwrap();
+                File::create(dead.join(OWNER_LOCK)).unwrap();
+                let neighbour = DiskCache::open_in(parent, 16).unwrap();
+                neighbour.begin(7, 1).unwrap();
+                neighbour.put(7, 1, vec![change("c0", None, Some("its"))]).unwrap();
+            }
+        });
+        let mut number = 0;
+        loop {
+            let generation = current.load(Ordering::Acquire);
+            let Ok(generation) = u32::try_from(generation) else { break };
+            let scope = &scopes[number % scopes.len()];
+            number += 1;
+            if let Some(records) = loaded(&cache, generation, scope) {
+                assert!(records.is_empty() || records == ["own", "7-1=x"], "{records:?}");
+            }
+            if number % 3 == 0 {
+                cache.forget(7, generation, &Scope::new(None, scope)).unwrap();
+            } else {
+                let whole =
+                    [change(scope, None, Some("own")), change(scope, Some((7, 1)), Some("x"))];
+                cache.put(7, generation, whole.into()).unwrap();
+            }
+        }
+    });
+}

@@ -18,14 +18,16 @@ use turnstream_schemas::Outcome;
 
 use super::demo::print_counts;
 use super::explain::takes_colour;
-use super::{load_config, print_json, signals};
-use crate::config::Config;
-use crate::explain::Shown;
+use super::{load_config, opening, print_json, signals};
+use crate::config::{Checks, Config, ConfigError, Loaded};
+use crate::explain::{Shown, terminal_width};
 use crate::log::Topic;
 use crate::log::embedded::EmbeddedLog;
+use crate::metrics::Metrics;
 use crate::model::answers::Recording;
 use crate::model::language::AnswerFiles;
-use crate::parts::Parts;
+use crate::model::probe;
+use crate::parts::Reach;
 
 mod attention;
 mod lines;
@@ -98,15 +100,18 @@ pub struct Args {
 /// engine stops, or `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let config = config(args)?;
-    let (session, recording) = open(args, config)?;
+    let (session, recording) = open(args, &config)?;
     let mut stderr = std::io::stderr();
     let mut nowhere = std::io::sink();
     let (shown, records): (&mut dyn Write, &mut dyn Write) =
         if args.json { (&mut stderr, out) } else { (out, &mut nowhere) };
     let colour = !args.json && !args.no_color && takes_colour();
+    // What a script reads has the lines of the responses.
+    let is_read = !args.json && std::io::stdout().is_terminal();
+    let columns = is_read.then_some(terminal_width as fn() -> usize);
     let mut chat = Chat {
         session,
-        view: View::new(shown, colour),
+        view: View::new(shown, colour, columns),
         records,
         interrupted: Arc::default(),
         time: Duration::ZERO,
@@ -126,8 +131,9 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
 }
 
 /// What a chat needs of the configuration.
-fn config(args: &Args) -> anyhow::Result<Config> {
-    let mut config = load_config(args.config.as_deref())?.value;
+fn config(args: &Args) -> Result<Loaded<Config>, ConfigError> {
+    let mut loaded = load_config(args.config.as_deref())?;
+    let config = &mut loaded.value;
     if let Some(workers) = args.workers {
         config.run.workers = workers;
     }
@@ -136,17 +142,20 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.commit.publish_recorded = true;
     // Nobody else can write to a log in memory.
     config.knowledge.live &= args.data.is_some();
-    Ok(config)
+    Ok(loaded)
 }
 
 /// The engine, with models that can be interrupted and that tell what they write.
-fn open(args: &Args, config: Config) -> anyhow::Result<(Session, Option<Recording>)> {
+fn open(args: &Args, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option<Recording>)> {
+    let config = &loaded.value;
+    let metrics = Metrics::new(&config.metrics);
+    let reach = (&args.answer_files, Reach::Servers);
+    let (mut parts, recording) = opening::open(loaded, Checks::default(), &metrics, reach)?;
     let log = match &args.data {
         Some(directory) => EmbeddedLog::in_directory(directory, &config.log.embedded)?,
         None => EmbeddedLog::in_memory(&config.log.embedded)?,
     };
-    let parts = Parts::new(config)?.with_sources()?;
-    let (mut parts, recording) = parts.with_language_models(&args.answer_files)?;
+    probe::tell(&parts.language_models, &args.answer_files);
     let (attention, pieces) = Attention::new();
     for (name, model) in &mut parts.language_models {
         *model = attention.of(name, Arc::clone(model));

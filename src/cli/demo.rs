@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::engine::Summary;
 use crate::explain::{Page, Spoken};
 use crate::log::embedded::{EmbeddedConfig, EmbeddedLog};
-use crate::model::language::AnswerFiles;
 use crate::parts::Parts;
 use crate::tally::Tally;
 
@@ -117,8 +116,7 @@ fn served() -> anyhow::Result<Served> {
     let mut rooms = tempfile::NamedTempFile::new()?;
     rooms.write_all(ROOMS.as_bytes())?;
     let config = config(rooms.path());
-    let parts = Parts::new(config)?.with_sources()?;
-    let (parts, _) = parts.with_language_models(&AnswerFiles::default())?;
+    let parts = Parts::new(&config)?;
     let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
     Served::start(EmbeddedLog::in_memory(&log)?, parts)
 }

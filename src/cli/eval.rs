@@ -355,7 +355,7 @@ fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result
     let model = UnifiedModel::open(weights)?;
     let cases = several::read(&args.data, None, None, 0).map_err(refused)?;
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
-    let progress = Progress::start("replies");
+    let progress = Progress::of(cases.len(), "replies");
     let figures =
         several::recall(&cases, &mut several::Asked::new(&mut ask), || progress.advance())?;
     progress.finish();

@@ -161,7 +161,8 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
             prompt_hash: line.origin.prompt,
             system: question.system,
             prompt: question.prompt,
-            answer: Some(line.text),
+            answer: line.failed.is_none().then_some(line.text),
+            failed: line.failed.map(|error| error.to_string()),
         };
         // Of two of the same the later one counts, as in a replay.
         found.retain(|one| one.place() != asked.place());

@@ -1,4 +1,5 @@
-//! What went wrong, once: on standard error for people, as one JSON object for programs.
+//! What went wrong, once: on standard error for people, or where the log is in JSON as its last
+//! line, and as one JSON object for programs.
 //!
 //! Commands return [`anyhow::Error`]. Its chain decides the exit code: a [`Usage`] or a
 //! [`ConfigError`] in it is wrong usage, an [`InputRefused`] a refused input, a [`LogError`] what
@@ -9,7 +10,7 @@ use std::io::Write;
 use rdkafka::error::KafkaError;
 use serde::Serialize;
 
-use super::logging::conceal;
+use super::logging::{LogFormat, conceal};
 use super::{Exit, print_json};
 use crate::commit::CommitError;
 use crate::config::{ConfigError, Problem};
@@ -19,7 +20,9 @@ use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
 use crate::log::LogError;
+use crate::log::jsonl::ResumeError;
 use crate::model::ModelError;
+use crate::model::answers::AnswersError;
 use crate::model::language::LanguageModelError;
 use crate::parts::PartsError;
 use crate::views::ViewsError;
@@ -90,34 +93,34 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
             return Exit::InputRefused;
         }
         match cause.downcast_ref() {
-            Some(LanguageModelError::Answers(_)) => return Exit::InputRefused,
+            Some(ResumeError::Log(_)) => return Exit::InputRefused,
             Some(_) => return Exit::Usage,
             None => {}
         }
-        let (knowledge, model) = match cause.downcast_ref() {
-            Some(PartsError::Knowledge(knowledge)) => (Some(knowledge), None),
-            Some(PartsError::Model(model)) => (None, Some(model)),
-            Some(
-                PartsError::Gate(_)
-                | PartsError::Sources(_)
-                | PartsError::Attention(_)
-                | PartsError::Consistency(_)
-                | PartsError::Prompt(_),
-            ) => return Exit::Usage,
-            Some(PartsError::Meaning(_)) => (None, None),
-            None => (cause.downcast_ref(), cause.downcast_ref()),
-        };
+        if cause.is::<LanguageModelError>() {
+            return Exit::Usage;
+        }
+        if cause.is::<AnswersError>() {
+            return Exit::InputRefused;
+        }
+        match cause.downcast_ref() {
+            Some(PartsError::Answers(_)) => return Exit::InputRefused,
+            Some(PartsError::Unusable(found)) if found.iter().any(|it| it.is_lasting) => {
+                return Exit::Usage;
+            }
+            Some(PartsError::Unusable(_)) | None => {}
+        }
         if let Some(
             KnowledgeError::Read { .. }
             | KnowledgeError::Import { .. }
             | KnowledgeError::NoFacts { .. },
-        ) = knowledge
+        ) = cause.downcast_ref()
         {
             return Exit::InputRefused;
         }
         if let Some(
             ModelError::Missing { .. } | ModelError::NoSuchModel { .. } | ModelError::NoFolder,
-        ) = model
+        ) = cause.downcast_ref()
         {
             return Exit::Usage;
         }
@@ -179,9 +182,46 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     })
 }
 
-/// Writes an error to `err` with its causes and remedy, and with `json` to `out` as well.
-pub fn report(error: &anyhow::Error, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
-    let failure = Failure::of(error);
+/// An error as the last line of a log in JSON, in the form of those before it.
+#[derive(Debug, Serialize)]
+struct LastLine {
+    timestamp: String,
+    level: &'static str,
+    message: &'static str,
+    #[serde(flatten)]
+    failure: Failure,
+    target: &'static str,
+}
+
+/// Writes an error to `err` with its causes and remedy, in the format of the log, and with `json`
+/// to `out` as well.
+pub fn report(
+    error: &anyhow::Error,
+    (format, json): (LogFormat, bool),
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Exit {
+    // Where standard error or output is closed, only the exit code is left to say it.
+    let _ = match format {
+        LogFormat::Pretty => err.write_all(text(&Failure::of(error)).as_bytes()),
+        LogFormat::Json => print_json(
+            err,
+            &LastLine {
+                timestamp: jiff::Timestamp::now().to_string(),
+                level: "ERROR",
+                message: "the process ends",
+                failure: Failure::of(error),
+                target: module_path!(),
+            },
+        ),
+    };
+    if json {
+        let _ = print(error, out);
+    }
+    exit_of(error)
+}
+
+fn text(failure: &Failure) -> String {
     // A configuration can have many problems, each on a line of its own.
     let mut text = format!("error: {}\n", failure.error.replace('\n', "\nerror: "));
     for cause in &failure.caused_by {
@@ -190,12 +230,7 @@ pub fn report(error: &anyhow::Error, json: bool, out: &mut dyn Write, err: &mut 
     if !failure.remedy.is_empty() {
         text.push_str(&format!("  remedy: {}\n", failure.remedy));
     }
-    // Where standard error or output is closed, only the exit code is left to say it.
-    let _ = err.write_all(conceal(&text).as_bytes());
-    if json {
-        let _ = print(error, out);
-    }
-    exit_of(error)
+    conceal(&text)
 }
 
 /// Writes an error as one line of JSON.
@@ -204,6 +239,15 @@ pub fn report(error: &anyhow::Error, json: bool, out: &mut dyn Write, err: &mut 
 /// Where `out` cannot be written to.
 pub fn print(error: &anyhow::Error, out: &mut dyn Write) -> std::io::Result<()> {
     print_json(out, &Failure::of(error))
+}
+
+/// Every problem of a configuration, with secrets masked: a path may be of one.
+pub(super) fn problems_of(error: &ConfigError) -> Vec<Problem> {
+    let concealed = |problem: Problem| {
+        let (message, remedy) = (conceal(&problem.message), conceal(&problem.remedy));
+        Problem { message, remedy, ..problem }
+    };
+    error.problems().into_iter().map(concealed).collect()
 }
 
 impl Failure {
@@ -225,7 +269,7 @@ impl Failure {
             } else if let Some(refused) = cause.downcast_ref::<InputRefused>() {
                 remedy = &refused.remedy;
             } else if let Some(config) = cause.downcast_ref::<ConfigError>() {
-                problems = config.problems();
+                problems = problems_of(config);
             }
         }
         Self {
@@ -246,10 +290,11 @@ mod tests {
 
     use super::*;
     use crate::commit::ledger::metadata::MetadataError;
+    use crate::panics::Panicked;
 
     fn reported(error: &anyhow::Error) -> (Exit, String, Value) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let exit = report(error, true, &mut out, &mut err);
+        let exit = report(error, (LogFormat::Pretty, true), &mut out, &mut err);
         let json = serde_json::from_slice(&out).expect("one JSON object");
         (exit, String::from_utf8(err).expect("text"), json)
     }
@@ -273,6 +318,31 @@ mod tests {
                 "caused_by": ["log.jsonl: cannot be read", "disk on fire"],
                 "remedy": "check the path",
                 "exit_code": 3,
+            })
+        );
+    }
+
+    #[test]
+    fn a_log_in_json_ends_in_json() {
+        let error = anyhow::Error::from(Usage::new("two\nproblems", "mend \"both\""));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let exit = report(&error.context("reading"), (LogFormat::Json, false), &mut out, &mut err);
+        assert_eq!((exit, out), (Exit::Usage, Vec::new()));
+        let line = String::from_utf8(err).expect("text");
+        assert_eq!(line.find('\n'), Some(line.len() - 1), "one line: {line}");
+        let mut line: Value = serde_json::from_str(&line).expect("a JSON object");
+        let timestamp = line.as_object_mut().and_then(|line| line.shift_remove("timestamp"));
+        assert!(timestamp.is_some_and(|it| it.as_str().is_some_and(|it| it.ends_with('Z'))));
+        assert_eq!(
+            line,
+            json!({
+                "level": "ERROR",
+                "message": "the process ends",
+                "error": "reading",
+                "caused_by": ["two\nproblems"],
+                "remedy": "mend \"both\"",
+                "exit_code": 2,
+                "target": "turnstream::cli::failure",
             })
         );
     }
@@ -341,8 +411,8 @@ mod tests {
             (EngineError::from(LearningError::from(refused())), Exit::LogRefused),
             (EngineError::from(LearningError::from(gone(true))), Exit::Unavailable),
             (EngineError::from(too_many), Exit::LogRefused),
-            (EngineError::from(LearningError::Panicked), Exit::Failed),
-            (EngineError::CommitterPanicked, Exit::Failed),
+            (EngineError::from(LearningError::Panicked(Panicked::default())), Exit::Failed),
+            (EngineError::CommitterPanicked(Panicked::default()), Exit::Failed),
         ] {
             let said = error.to_string();
             assert_eq!(exit_of(&error.into()), exit, "{said}");

@@ -21,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::MASK;
+use crate::panics;
 
 /// The variable that says what is logged.
 pub const VARIABLE: &str = "TURNSTREAM_LOG";
@@ -50,7 +51,7 @@ pub fn directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Starts logging, by default what the command says. A second call changes nothing.
+/// Starts logging, of panics too, by default what the command says. A second call changes nothing.
 pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = level.or(variable.as_deref()).unwrap_or(default);
@@ -64,6 +65,7 @@ pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
         LogFormat::Pretty => lines.with_ansi(is_coloured()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
+    panics::tell_all();
     if let Some(flaw) = flaw {
         tracing::warn!(variable = VARIABLE, %flaw, "logging at info instead");
     }

@@ -8,11 +8,15 @@ use anyhow::Context;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use turnstream_operators::prompted::LanguageModels;
 
 mod distil;
 
 use super::{Exit, Usage, load_config, print_json};
+use crate::metrics::Metrics;
 use crate::model::bench::{self, Load, Speed};
+use crate::model::language::{AnswerFiles, LanguageModelsConfig, Starter};
+use crate::model::probe::{self, Probed};
 use crate::model::pull::{self, Source, Step};
 use crate::model::registry::{self, KnownModel, MODELS};
 use crate::model::{Embedder, ModelsConfig, check, encoder};
@@ -23,7 +27,8 @@ use crate::model::{Embedder, ModelsConfig, check, encoder};
 Examples:
   turnstream models list
   turnstream models pull minilm
-  turnstream models check minilm --json")]
+  turnstream models check minilm --json
+  turnstream models check --config prompted.toml")]
 pub struct Args {
     /// What is done.
     #[command(subcommand)]
@@ -57,14 +62,18 @@ Examples:
   turnstream models distil --out table.safetensors.zst
   turnstream models distil --utterances train.jsonl.gz,format=sgd --epochs 3 --out table.zst")]
     Distil(distil::DistilArgs),
-    /// Compare a model with the figures that sentence-transformers gives
+    /// Compare an encoder with the figures that sentence-transformers gives, or ask language models
+    /// whether they answer
     #[command(after_help = "\
-Fails where a number is off by more than 0.00001.
+Of an encoder, fails where a number is off by more than 0.00001. A language model of the
+configuration is asked one short question; fails where no answer comes, and says why.
 
 Examples:
   turnstream models check minilm
-  turnstream models check minilm --json")]
-    Check(NamedArgs),
+  turnstream models check minilm --json
+  turnstream models check --config prompted.toml
+  turnstream models check default --config prompted.toml --json")]
+    Check(CheckArgs),
     /// Measure how many sentences a second a model embeds, tokenising included
     #[command(after_help = "\
 Facts have about 8 tokens, utterances about 20; both are fixed texts of ours.
@@ -75,7 +84,18 @@ Examples:
     Bench(BenchArgs),
 }
 
-/// `models pull` and `models check`
+/// `models check`
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// A language model of the configuration, by its name there, or an encoder, as `models list`
+    /// names it; all language models of the configuration where it is not given
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// `models pull`
 #[derive(Clone, Debug, clap::Args)]
 pub struct NamedArgs {
     /// The model, as `models list` names it
@@ -115,7 +135,8 @@ pub struct BenchArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 struct CommonArgs {
-    /// The configuration, of which [models] is read; the defaults where it is not given
+    /// The configuration, of which [models] and [language_models] are read; the defaults where it
+    /// is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -133,7 +154,8 @@ impl Args {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
-            ModelsCommand::Pull(args) | ModelsCommand::Check(args) => args.common.json,
+            ModelsCommand::Pull(args) => args.common.json,
+            ModelsCommand::Check(args) => args.common.json,
             ModelsCommand::List(args) => args.common.json,
             ModelsCommand::Bench(args) => args.common.json,
             ModelsCommand::Distil(args) => args.common.json,
@@ -236,8 +258,53 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let model = named(&args.model)?;
+fn check_model(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut models = load_config(args.common.config.as_deref())?.value.language_models;
+    match &args.model {
+        Some(name) if models.contains_key(name) => models.retain(|known, _| known == name),
+        Some(name) => return check_encoder(name, args, out),
+        None if models.is_empty() => {
+            let what = "no model is named, and no language model is configured";
+            let remedy =
+                "name one of `models list`, or give a --config with [language_models.NAME]";
+            return Err(Usage::new(what, remedy).into());
+        }
+        None => {}
+    }
+    ask_language_models(&models, args.common.json, out)
+}
+
+/// Asks each language model whether it answers.
+fn ask_language_models(
+    configured: &LanguageModelsConfig,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let (files, metrics) = (AnswerFiles::default(), Metrics::default());
+    let starter = Starter::new(&files, &metrics)?;
+    let mut models = LanguageModels::new();
+    for (name, config) in configured {
+        let started = starter.start(name, Some(config))?;
+        models.extend(started.map(|model| (name.clone(), model)));
+    }
+    let probed = probe::probe(&models, probe::OF_A_CHECK);
+    if json {
+        print_json(out, &serde_json::json!({ "language_models": probed }))?;
+    } else {
+        for Probed { model, seconds, reason, .. } in &probed {
+            match reason {
+                None => writeln!(out, "{model}: answers, in {seconds:.1} s")?,
+                Some(reason) => writeln!(out, "{model}: FAILED; {reason}")?,
+            }
+        }
+    }
+    let all = probed.iter().all(|probed| probed.answers);
+    Ok(if all { Exit::Success } else { Exit::Failed })
+}
+
+/// Compares an encoder with its makers' figures.
+fn check_encoder(name: &str, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let model = named(name)?;
     let encoder = crate::model::known(model, &args.common.models()?.folder()?)?;
     let checked = check::check(&encoder)?;
     if args.common.json {

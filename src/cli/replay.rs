@@ -1,7 +1,7 @@
 //! `turnstream replay`: a log of conversations through the same dataflow, as fast as it goes.
 
 use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,16 +12,22 @@ use serde::Serialize;
 use turnstream_operators::history::ResponseSource;
 
 use super::progress::Progress;
-use super::{Exit, InputRefused, Usage, load_config, print_json, signals};
+use super::{Exit, InputRefused, Usage, load_config, opening, print_json, signals};
 use crate::annotations::{Annotated, Responses};
-use crate::engine::{Ends, Summary, serve};
-use crate::formats::{self, Format, FormatError, LoggedItem};
-use crate::log::jsonl::{self, Records, Sinks, Written};
+use crate::config::Checks;
+use crate::engine::{Summary, serve};
+use crate::formats::{self, Format, FormatError, LoggedItem, LoggedItems};
+use crate::log::jsonl::{self, Records};
 use crate::log::{LogError, Record};
-use crate::metrics::resident_bytes;
+use crate::metrics::{Metrics, resident_bytes};
 use crate::model::language::AnswerFiles;
-use crate::parts::Parts;
+use crate::model::probe;
+use crate::parts::{Parts, Reach};
 use crate::tally::Tally;
+
+mod outputs;
+
+use outputs::Outputs;
 
 /// Put a log of conversations through the engine, as fast as it goes and without side effects.
 ///
@@ -36,6 +42,7 @@ Examples:
   turnstream replay travel.jsonl.gz --format kdconv --out out.jsonl --annotations --json
   turnstream replay log.jsonl --config prompted.toml --out a.jsonl --record-answers answers.jsonl
   turnstream replay log.jsonl --config prompted.toml --out b.jsonl --answers answers.jsonl
+  turnstream replay log.jsonl --out - | head -n 3
   turnstream replay big.jsonl.gz --out out.jsonl --resume")]
 pub struct Args {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
@@ -44,7 +51,8 @@ pub struct Args {
     /// The log's shape.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: Format,
-    /// Where responses go, one JSON record a line; replaced where it exists.
+    /// Where responses go, one JSON record a line; replaced where it exists. `-` for standard
+    /// output; what is said about the replay then goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Where changes of histories go, one a line.
@@ -66,7 +74,10 @@ pub struct Args {
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
-    /// Go on after the last complete conversation that the output files hold.
+    /// Go on where a replay of the same log was cut short, as FILE.checkpoint says, which lies beside
+    /// FILE of --out until the log's end is reached. Give the same flags and configuration. What
+    /// cannot be gone on with (compressed files and standard output, another log, other files) is
+    /// refused, and no file is touched.
     #[arg(long, requires = "out")]
     pub resume: bool,
     /// Write the time that each stage took into the responses. Two replays then differ.
@@ -123,68 +134,98 @@ struct Replayed {
 /// Replays the log.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log cannot be opened, or a file cannot be written.
+/// Where the configuration is wrong, the log cannot be opened, a file cannot be written, or a replay
+/// is to be gone on with and cannot be.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
         let what = format!("{} has no annotations that responses are compared with", args.format);
         return Err(Usage::new(what, "leave --annotations out, or replay kdconv or kbp").into());
     }
-    let mut config = load_config(args.config.as_deref())?.value;
+    let outputs = Outputs::of(args)?;
+    let mut loaded = load_config(args.config.as_deref())?;
+    let config = &mut loaded.value;
     // Files need no interval, and a logged turn may be as old as it likes.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = args.out_recorded.is_some();
     config.turns.max_timestamp_skew_seconds = 0;
     let workers = args.workers.unwrap_or(config.run.workers) as usize;
 
-    let sinks = sinks(args);
-    let resume = if args.resume { written(&sinks)? } else { None };
+    let metrics = Metrics::new(&config.metrics);
+    // Answers are recorded once it is known that the outputs can be written.
+    let unrecorded = AnswerFiles { record_answers: None, ..args.answer_files.clone() };
+    let reach = (&unrecorded, Reach::Servers);
+    let (mut parts, _) = opening::open(&loaded, Checks::default(), &metrics, reach)?;
+    probe::tell(&parts.language_models, &args.answer_files);
     let skipped = Arc::new(AtomicU64::new(0));
-    let progress = Progress::start("turns");
-    let records = records(args, Arc::clone(&skipped), progress.clone())?;
-    let (consumer, producer) = jsonl::open(records, &sinks, resume.as_ref())?;
-    let ends = Ends::new(consumer, producer);
-
-    let parts = Parts::new(config)?.with_sources()?;
-    let (parts, recording) = parts.with_language_models(&args.answer_files)?;
+    let read = Arc::default();
+    let progress = Progress::through(&args.log, &read, "turns");
+    let items = formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
+    let records = records(items, Arc::clone(&skipped), progress.clone());
+    let opening = outputs.opening(args, &parts, records)?;
+    let resumed_from = opening.offset();
+    progress.begins_here();
+    let resumed = args.resume.then_some(resumed_from);
+    let answer_files = AnswerFiles { resumed_from: resumed, ..args.answer_files.clone() };
+    let recording = answer_files.recording()?;
+    if let Some(recording) = &recording {
+        for (name, model) in &mut parts.language_models {
+            *model = recording.of(name, Arc::clone(model));
+        }
+    }
     let parts = Parts {
         source: args.history.into(),
-        publish_changes: args.out_history.is_some(),
+        publish_changes: outputs.sinks.history.is_some(),
         timings: args.timings,
-        topic: topic(&args.log).into(),
+        topic: outputs::log_name(&args.log).into(),
         ..parts
     };
     let stop = signals::stop_on_signals()?;
+    let ends = outputs.open(opening)?;
     let started = Instant::now();
     let summary = serve(ends, &parts, workers, &stop).context("the replay stopped")?;
     let seconds = started.elapsed().as_secs_f64();
     progress.finish();
     recording.map_or(Ok(()), |recording| recording.finish())?;
 
-    let stopped = stop.load(Ordering::Relaxed);
     let Summary { tally, .. } = summary;
     anyhow::ensure!(tally.is_conserved(), "inputs and outcomes do not add up: {tally:?}");
     let replayed = Replayed {
         skipped: skipped.load(Ordering::Relaxed),
-        resumed_from: resume.map_or(0, |written| written.offset),
+        resumed_from,
         seconds,
         turns_per_second: tally.inputs as f64 / seconds.max(f64::EPSILON),
         peak_rss_bytes: resident_bytes("VmHWM:"),
         annotations: annotations(args)?,
         tally,
     };
-    if args.json {
-        print_json(out, &replayed)?;
-    } else {
-        say(&replayed, args.out.as_deref(), out)?;
-    }
-    if stopped {
-        eprintln!("stopped by a signal; go on with --resume");
+    tell(args, outputs.streams, &replayed, out)?;
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("stopped by a signal; {}", outputs.how_to_go_on());
         return Ok(Exit::Failed);
     }
+    outputs.finished()?;
     Ok(Exit::Success)
 }
 
-fn say(replayed: &Replayed, file: Option<&Path>, out: &mut dyn Write) -> std::io::Result<()> {
+/// The figures: as JSON, or for people, who have them on standard error where responses are streamed.
+fn tell(
+    args: &Args,
+    streams: bool,
+    replayed: &Replayed,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    match (args.json, streams) {
+        (true, _) => print_json(out, replayed),
+        (false, true) => say(replayed, &mut std::io::stderr()),
+        (false, false) => {
+            say(replayed, out)?;
+            let mut files = args.out.iter();
+            files.try_for_each(|file| writeln!(out, "responses: {}", file.display()))
+        }
+    }
+}
+
+fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
     let Tally { inputs, responses, recorded, dead_letters, .. } = replayed.tally;
     writeln!(
         out,
@@ -212,9 +253,6 @@ fn say(replayed: &Replayed, file: Option<&Path>, out: &mut dyn Write) -> std::io
     if replayed.skipped > 0 {
         writeln!(out, "{} dialogues or lines could not be read", replayed.skipped)?;
     }
-    if let Some(file) = file {
-        writeln!(out, "responses: {}", file.display())?;
-    }
     Ok(())
 }
 
@@ -236,17 +274,12 @@ fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
     Ok(Some(responses.compare(args.format, logged)))
 }
 
+fn unreadable(error: FormatError) -> InputRefused {
+    InputRefused::new(error.to_string(), "give a readable log and its --format").caused_by(error)
+}
+
 /// The inputs, from the loader of the format.
-fn records(
-    args: &Args,
-    skipped: Arc<AtomicU64>,
-    progress: Progress,
-) -> Result<Records, InputRefused> {
-    let refused = |error: FormatError| {
-        InputRefused::new(error.to_string(), "give a readable log and its --format")
-            .caused_by(error)
-    };
-    let items = formats::open(args.format, &args.log).map_err(refused)?;
+fn records(items: LoggedItems, skipped: Arc<AtomicU64>, progress: Progress) -> Records {
     let mut offset = 0;
     let records = items.filter_map(move |item| match item {
         Ok(item) => {
@@ -262,7 +295,7 @@ fn records(
             None
         }
     });
-    Ok(Box::new(records))
+    Box::new(records)
 }
 
 /// An item of a log as a record: what a client would have sent.
@@ -284,29 +317,4 @@ fn record(item: LoggedItem, offset: i64) -> Record {
         last_of_scope,
         ..Record::default()
     }
-}
-
-fn sinks(args: &Args) -> Sinks {
-    let checkpoint = args.out.as_ref().map(|out| {
-        let mut name = out.clone().into_os_string();
-        name.push(".checkpoint");
-        PathBuf::from(name)
-    });
-    Sinks {
-        responses: args.out.clone(),
-        recorded: args.out_recorded.clone(),
-        dead_letters: args.out_dead_letters.clone(),
-        history: args.out_history.clone(),
-        checkpoint,
-    }
-}
-
-fn written(sinks: &Sinks) -> Result<Option<Written>, LogError> {
-    sinks.checkpoint.as_deref().map_or(Ok(None), Written::read)
-}
-
-/// The file's own name stands where a topic's would: two replays of one file on two machines
-/// name their inputs alike.
-fn topic(log: &Path) -> Arc<str> {
-    log.file_name().map_or("stdin".into(), |name| name.to_string_lossy().into())
 }

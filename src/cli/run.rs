@@ -11,16 +11,16 @@ use serde::Deserialize;
 use turnstream_operators::ingest::InputTopic;
 use turnstream_schemas::ScopeKind;
 
-use super::{Usage, load_config, signals};
+use super::{load_config, opening, signals};
 use crate::cache::DiskCache;
 use crate::config::{Config, LogKind};
 use crate::engine::{Ends, Summary, serve};
 use crate::log::embedded::{EmbeddedLog, Isolation, Message};
 use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::Metrics;
-use crate::model::answers::Recording;
 use crate::model::language::AnswerFiles;
-use crate::parts::Parts;
+use crate::model::probe;
+use crate::parts::{Parts, Reach};
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
 pub(super) const EMBEDDED_NAME: &str = "turnstream";
@@ -35,8 +35,9 @@ const READ_RECORDS: usize = 256;
 /// With log.kind = "embedded" there is no broker: turns come on standard input, one JSON object a
 /// line, responses leave on standard output, and the end of input ends it.
 ///
-/// SIGTERM and SIGINT end it cleanly: turns in flight are finished and committed first. A second
-/// signal ends it at once; nothing is lost or doubled, since what was not committed is read again.
+/// SIGTERM and SIGINT end it cleanly: turns in flight are finished and committed first, for
+/// run.drain_at_most_ms at most. A second signal ends it at once. Nothing is lost or doubled by
+/// either: what was not committed is read again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -74,48 +75,41 @@ pub struct Args {
 /// # Errors
 /// Where the configuration is wrong, the log cannot be reached, or serving it fails.
 pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
-    let mut config = load_config(args.config.as_deref())?.value;
+    let mut loaded = load_config(args.config.as_deref())?;
     if let Some(workers) = args.workers {
-        config.run.workers = workers;
+        loaded.value.run.workers = workers;
     }
-    let workers = config.run.workers as usize;
+    let config = &loaded.value;
     let record_answers = args.record_answers.clone();
     let record_prompts = args.record_prompts;
-    let files = AnswerFiles { record_answers, record_prompts, answers: None };
+    let files = AnswerFiles { record_answers, record_prompts, ..AnswerFiles::default() };
     let stop = signals::stop_on_signals()?;
     let metrics = Metrics::new(&config.metrics);
+    let checks = opening::serving(config);
     // Before the log is reached, so that who watches sees the start. Serves until this returns.
-    let _server = config.metrics.serve(metrics.clone())?;
+    let server = checks.is_empty().then(|| config.metrics.serve(metrics.clone()));
+    let _server = server.transpose()?;
+    // First, so that nobody waits for partitions that a process took which cannot serve.
+    let (parts, recording) = opening::open(&loaded, checks, &metrics, (&files, Reach::Servers))?;
+    probe::tell(&parts.language_models, &files);
+    let workers = config.run.workers as usize;
     let summary = match config.log.kind {
         LogKind::Kafka => {
-            check_room(&config)?;
-            // First, so that nobody waits for partitions that a process took which cannot serve.
-            let knowledge = follow(&config)?;
+            let knowledge = follow(config)?;
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
             let name = config.log.kafka.topics.name(Topic::Turns).into();
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let (parts, recording) = parts(config, metrics, &files)?;
             let parts = Parts { topic, cache, ..parts };
             tracing::info!(workers, "serving");
-            let summary = serve(ends, &parts, workers, &stop)?;
-            recording.map_or(Ok(()), |recording| recording.finish())?;
-            summary
+            serve(ends, &parts, workers, &stop)?
         }
-        LogKind::Embedded => serve_embedded((config, metrics), &files, &stop, out)?,
+        LogKind::Embedded => serve_embedded(parts, &stop, out)?,
     };
+    recording.map_or(Ok(()), |recording| recording.finish())?;
     report(&summary);
     Ok(())
-}
-
-/// What the dataflow is built from, and the recording of answers, where there is to be one.
-fn parts(
-    config: Config,
-    metrics: Metrics,
-    files: &AnswerFiles,
-) -> anyhow::Result<(Parts, Option<Recording>)> {
-    Ok(Parts::counted(config, metrics)?.with_sources()?.with_language_models(files)?)
 }
 
 /// Follows the topic of knowledge, where that is configured.
@@ -126,42 +120,8 @@ fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
     Ok(Some(Box::new(kafka::follow(&config.log.kafka, Topic::Knowledge)?)))
 }
 
-/// What the facts, concepts and evicted entries of a response take at most, and the headers that
-/// it carries, in bytes: generous, since their texts are not bounded one by one.
-const RESPONSE_ROOM_BYTES: usize = 256 * 1024;
-
-/// A bound on the largest outcome: what came with the turn goes out with it, and so does what was
-/// recalled. Text is twice as long in JSON at most.
-fn largest_outcome_bytes(config: &Config) -> usize {
-    let (turns, history) = (&config.turns, &config.history);
-    let exchange = turns.max_text_bytes.saturating_mul(4);
-    turns
-        .max_record_bytes
-        .saturating_add(history.window_bytes.saturating_mul(2))
-        .saturating_add(history.recall.max_entries.saturating_add(1).saturating_mul(exchange))
-        .saturating_add(RESPONSE_ROOM_BYTES)
-}
-
-/// Refuses bounds under which an outcome could be too large for the client. That topics accept
-/// what the client sends is checked once they are asked.
-fn check_room(config: &Config) -> Result<(), Usage> {
-    let needed = largest_outcome_bytes(config);
-    if needed <= config.log.kafka.sent_bytes() {
-        return Ok(());
-    }
-    Err(Usage::new(
-        "the largest outcome that turns.max_record_bytes, turns.max_text_bytes, \
-         history.window_bytes and history.recall.max_entries allow is larger than what the Kafka \
-         client sends",
-        format!(
-            "lower them, or set log.kafka.client.\"message.max.bytes\" to {needed} and \
-             max.message.bytes of the topics to no less"
-        ),
-    ))
-}
-
 fn report(summary: &Summary) {
-    let Summary { tally, skipped, late_answers, stale } = summary;
+    let Summary { tally, skipped, late_answers, stale, left } = summary;
     tracing::info!(
         inputs = tally.inputs,
         responses = tally.responses,
@@ -170,17 +130,18 @@ fn report(summary: &Summary) {
         skipped,
         late_answers,
         stale,
+        left,
         "stopped"
     );
 }
 
 /// Serves standard input through an embedded log in a directory.
 fn serve_embedded(
-    (config, metrics): (Config, Metrics),
-    files: &AnswerFiles,
+    parts: Parts,
     stop: &AtomicBool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Summary> {
+    let config = Arc::clone(&parts.config);
     let directory = config.log.directory.as_deref().context("log.directory is missing")?;
     let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
     let consumer = log.consumer(EMBEDDED_NAME, Topic::Turns)?;
@@ -194,7 +155,6 @@ fn serve_embedded(
     let workers = config.run.workers as usize;
     let scope = config.turns.scope;
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let (parts, recording) = parts(config, metrics, files)?;
     let parts = Parts { topic, cache, ..parts };
     let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
@@ -222,7 +182,6 @@ fn serve_embedded(
         served.store(true, Ordering::Release);
         let shown = showing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shown?;
-        recording.map_or(Ok(()), |recording| recording.finish())?;
         Ok(summary?)
     })
 }
@@ -274,26 +233,4 @@ fn show(log: &EmbeddedLog, shown: &mut [i64], out: &mut dyn Write) -> anyhow::Re
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_that_allow_too_large_an_outcome_are_refused() {
-        let mut config = Config::default();
-        assert_eq!(check_room(&config), Ok(()));
-        config.turns.max_record_bytes = 700_000;
-        let refused = check_room(&config).expect_err("too large");
-        let needed = largest_outcome_bytes(&config);
-        assert!(format!("{refused:?}").contains(&format!("to {needed} ")), "{refused:?}");
-        let client = &mut config.log.kafka.client.0;
-        client.insert("message.max.bytes".to_owned(), needed.to_string());
-        assert_eq!(check_room(&config), Ok(()));
-        config.history.recall.max_entries += 1;
-        assert!(check_room(&config).is_err());
-        config.history.recall.max_entries = usize::MAX;
-        assert!(check_room(&config).is_err(), "and nothing overflows");
-    }
 }

@@ -5,16 +5,29 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Exit, load_config, print_json};
-use crate::config::Problem;
+use super::failure::problems_of;
+use super::{Exit, load_config, opening, print_json};
+use crate::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem, parted};
+use crate::log::{Topic, kafka};
+use crate::metrics::Metrics;
+use crate::model::language::AnswerFiles;
+use crate::model::probe::{self, Probed};
+use crate::parts::{Parts, PartsError, Reach};
 
-/// Check a configuration file: every problem, with its line, key and remedy.
+/// Check a configuration: every problem, with its line, key and remedy.
 ///
-/// Nothing is started and no broker is asked.
+/// What lies on this machine is opened as `turnstream run` opens it: tables, prompts, documents,
+/// models, certificates, and the folders that are written to. Of a local language model only what it
+/// is is read, not its weights. Nothing is served and nobody is asked, unless --connect is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes:
+  0  nothing is wrong
+  2  something is
+
 Examples:
   turnstream validate --config turnstream.toml
+  turnstream validate --config turnstream.toml --connect
   turnstream validate --config turnstream.toml --print
   turnstream validate --print > turnstream.toml    (the defaults, documented)
   turnstream validate --config turnstream.toml --json")]
@@ -22,6 +35,11 @@ pub struct Args {
     /// The file; the defaults where it is not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Ask the broker for the topics, and whether they and the group may be read; ask each language
+    /// model and the encoder for an answer. Nothing is made or written, and no group joined. Whether
+    /// records may be written cannot be asked.
+    #[arg(long)]
+    pub connect: bool,
     /// Print the effective configuration as TOML, with what every key means. Secrets are
     /// masked, and variables of the environment appear by name.
     #[arg(long)]
@@ -43,17 +61,19 @@ struct Verdict {
 /// Checks the file and says so.
 ///
 /// # Errors
-/// The [`ConfigError`](crate::config::ConfigError), unless `--json` has it printed to `out`; and where `out` cannot be
-/// written to.
+/// The [`ConfigError`], unless `--json` has it printed to `out`; and where `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let loaded = match load_config(args.config.as_deref()) {
+    let loaded = match checked(args) {
         Ok(loaded) => loaded,
-        Err(error) if args.json => {
-            let verdict = Verdict { valid: false, problems: error.problems(), config: None };
-            print_json(out, &verdict)?;
-            return Ok(Exit::Usage);
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) if args.json => match error.downcast::<ConfigError>() {
+            Ok(error) => {
+                let problems = problems_of(&error);
+                print_json(out, &Verdict { valid: false, problems, config: None })?;
+                return Ok(Exit::Usage);
+            }
+            Err(error) => return Err(error),
+        },
+        Err(error) => return Err(error),
     };
     match (args.json, args.print) {
         (true, print) => {
@@ -69,6 +89,45 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// The configuration, if nothing is wrong with it.
+fn checked(args: &Args) -> anyhow::Result<Loaded<Config>> {
+    let loaded = load_config(args.config.as_deref())?;
+    let metrics = Metrics::new(&loaded.value.metrics);
+    let checks = opening::serving(&loaded.value);
+    let reach = if args.connect { Reach::Servers } else { Reach::Here };
+    let opened = opening::open(&loaded, checks, &metrics, (&AnswerFiles::default(), reach));
+    let mut checks = Checks::default();
+    match opened {
+        Ok((parts, _)) if args.connect => connect(&parts, &mut checks),
+        Ok(_) => {}
+        Err(error) => match error.downcast::<PartsError>()? {
+            PartsError::Unusable(found) => opening::unusable(&mut checks, found),
+            error @ PartsError::Answers(_) => return Err(error.into()),
+        },
+    }
+    if checks.is_empty() { Ok(loaded) } else { Err(loaded.refused(checks).into()) }
+}
+
+/// Asks the broker and the language models.
+fn connect(parts: &Parts, checks: &mut Checks) {
+    for Probed { model, reason, .. } in probe::probe(&parts.language_models, probe::OF_A_CHECK) {
+        if let Some(said) = reason {
+            let (message, remedy) = parted(&said);
+            checks.problem_at(["language_models", &model], message, remedy);
+        }
+    }
+    let log = &parts.config.log;
+    if log.kind != LogKind::Kafka {
+        return;
+    }
+    let live = parts.config.knowledge.live.then_some(Topic::Knowledge);
+    let topics: Vec<Topic> = Topic::OF_TURNS.into_iter().chain(live).collect();
+    if let Err(error) = kafka::ask(&log.kafka, &topics) {
+        let (message, remedy) = parted(&error.to_string());
+        checks.problem("log.kafka", message, remedy);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,7 +137,7 @@ mod tests {
         let path = folder.path().join("t.toml");
         std::fs::write(&path, text).expect("written");
         let mut out = Vec::new();
-        let exit = execute(&Args { config: Some(path), print, json }, &mut out);
+        let exit = execute(&Args { config: Some(path), connect: false, print, json }, &mut out);
         let out = String::from_utf8(out).expect("text");
         (exit, out.replace(&folder.path().display().to_string(), ""))
     }

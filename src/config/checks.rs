@@ -10,14 +10,16 @@ use turnstream_operators::form::{Form, Refused};
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::linking::LinkingConfig;
+use turnstream_operators::prompted::table_of;
 use turnstream_operators::sources::{SourceKind, Sources, SourcesError};
-use turnstream_schemas::Stage;
 
-use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
+use super::{
+    Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate, parted,
+};
 use crate::commit::CommitConfig;
 use crate::documents::DocumentsConfig;
 use crate::log::embedded::EmbeddedConfig;
-use crate::log::kafka::{KafkaConfig, KafkaTopics};
+use crate::log::kafka::{KafkaConfig, KafkaTopics, SettingProblem};
 use crate::metrics::MetricsConfig;
 use crate::model::decoder::KeyProblem;
 use crate::model::language::LanguageModelConfig;
@@ -72,21 +74,12 @@ impl Validate for Config {
             });
         }
         for (stage, prompted) in self.prompted() {
-            let known = self.language_models.contains_key(&prompted.model);
-            let ensure = |checks: &mut Checks| {
-                checks.within("prompted", |checks| {
-                    checks.ensure(
-                        known,
-                        "model",
-                        "no language model has this name",
-                        "add [language_models.NAME]; docs/language-models.md has examples",
-                    );
-                });
-            };
-            checks.within(stage.name(), |checks| match stage {
-                Stage::History => checks.within("summaries", ensure),
-                _ => ensure(checks),
-            });
+            checks.ensure(
+                self.language_models.contains_key(&prompted.model),
+                &format!("{}.prompted.model", table_of(stage)),
+                "no language model has this name",
+                "add [language_models.NAME]; docs/language-models.md has examples",
+            );
         }
         checks.within("models", |checks| self.models.validate(checks));
         checks.within("documents", |checks| self.documents.validate(checks));
@@ -318,39 +311,17 @@ impl Validate for LogConfig {
 
 impl Validate for KafkaConfig {
     fn validate(&self, checks: &mut Checks) {
-        for (key, text) in [
-            ("bootstrap_servers", &self.bootstrap_servers),
-            ("group_id", &self.group_id),
-            ("transactional_id", &self.transactional_id),
-            ("views_transactional_id", &self.views_transactional_id),
-        ] {
-            checks.ensure(!text.is_empty(), key, "expected a string that is not empty", "");
+        for SettingProblem { keys, message, remedy } in self.problems() {
+            checks.problem_at(keys.iter().map(String::as_str), message, remedy);
         }
+        // Not among those: who publishes views takes the one for the other.
         checks.ensure(
             self.views_transactional_id != self.transactional_id,
             "views_transactional_id",
             "the same as transactional_id",
             "name another: who takes an id fences who had it",
         );
-        for (key, ms) in [
-            ("session_timeout_ms", self.session_timeout_ms),
-            ("transaction_timeout_ms", self.transaction_timeout_ms),
-            ("restore_timeout_ms", self.restore_timeout_ms),
-        ] {
-            checks.ensure(ms >= 1_000, key, "expected an integer of at least 1000", "");
-        }
-        checks.ensure(
-            self.max_poll_interval_ms >= self.session_timeout_ms,
-            "max_poll_interval_ms",
-            "less than session_timeout_ms",
-            "raise it, or lower session_timeout_ms",
-        );
-        at_least_one(checks, &[("poll_records", self.poll_records), ("poll_kib", self.poll_kib)]);
         checks.within("topics", |checks| self.topics.validate(checks));
-        // What is left are settings of the client that the guarantees rest on.
-        if let Err(refused) = self.check() {
-            checks.otherwise("client", refused.to_string());
-        }
     }
 }
 
@@ -364,7 +335,8 @@ impl Validate for LanguageModelConfig {
             }
             Self::Local(config) => {
                 if let Err(KeyProblem { key, problem }) = config.check() {
-                    checks.otherwise(key, format!("it {problem}"));
+                    let (message, remedy) = parted(&format!("it {problem}"));
+                    checks.problem(key, message, remedy);
                 }
             }
         }
@@ -403,7 +375,14 @@ impl Validate for KafkaTopics {
             ("views", &self.views),
         ];
         for (at, (key, name)) in names.iter().enumerate() {
-            checks.ensure(!name.is_empty(), key, "expected a string that is not empty", "");
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            let fits = (1..=249).contains(&name.len()) && name.bytes().all(plain);
+            checks.ensure(
+                fits && !matches!(name.as_str(), "." | ".."),
+                key,
+                "expected a topic's name",
+                "write 1 to 249 letters of ASCII, digits, dots, dashes and underscores",
+            );
             if let Some((other, _)) = names[..at].iter().find(|(_, it)| it == name) {
                 checks.problem(key, format!("the same topic as {other}"), "name another topic");
             }

@@ -46,15 +46,23 @@ impl Checks {
     /// Reports a problem with a key of the current table, or with dots of a table in it. The
     /// message must not quote the value of a key that may be secret.
     pub fn problem(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        let path = key.split('.').fold(self.at.clone(), |path, name| path.key(name));
+        self.problem_at(key.split('.'), message, remedy);
+    }
+
+    /// The same with the names of the keys, which may have dots in them.
+    pub fn problem_at<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = &'n str>,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let path = names.into_iter().fold(self.at.clone(), |path, name| path.key(name));
         self.found.push((path, message.into(), remedy.into()));
     }
 
-    /// Reports a problem with a key unless one with its table was reported already.
-    pub fn otherwise(&mut self, key: &str, message: impl Into<String>) {
-        if !self.found.iter().any(|(path, ..)| path.is_within(&self.at)) {
-            self.problem(key, message, "");
-        }
+    /// Whether nothing was reported.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
     }
 
     /// Reports a problem unless the condition holds.
@@ -94,6 +102,20 @@ impl<T> Loaded<T> {
     pub fn concealed(&self) -> impl Iterator<Item = &str> {
         self.places.concealed()
     }
+
+    /// What checks found, with the places of the keys, in order of lines.
+    pub fn refused(&self, checks: Checks) -> ConfigError {
+        let problem = |(path, message, remedy): (KeyPath, String, String)| Problem {
+            file: self.file.clone(),
+            line: self.places.line(&path),
+            key: path.to_string(),
+            message,
+            remedy,
+        };
+        let mut problems: Vec<Problem> = checks.found.into_iter().map(problem).collect();
+        problems.sort_by_key(|problem| problem.line);
+        ConfigError::Invalid(problems)
+    }
 }
 
 impl<T: Validate> Loaded<T> {
@@ -104,19 +126,7 @@ impl<T: Validate> Loaded<T> {
     pub fn validated(self) -> Result<Self, ConfigError> {
         let mut checks = Checks::default();
         self.value.validate(&mut checks);
-        let problem = |(path, message, remedy): (KeyPath, String, String)| Problem {
-            file: self.file.clone(),
-            line: self.places.line(&path),
-            key: path.to_string(),
-            message,
-            remedy,
-        };
-        let mut problems: Vec<Problem> = checks.found.into_iter().map(problem).collect();
-        if problems.is_empty() {
-            return Ok(self);
-        }
-        problems.sort_by_key(|problem| problem.line);
-        Err(ConfigError::Invalid(problems))
+        if checks.is_empty() { Ok(self) } else { Err(self.refused(checks)) }
     }
 }
 

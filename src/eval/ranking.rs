@@ -40,7 +40,7 @@ pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnC
             dialogue: dialogue.clone(),
             recalled: Vec::new(),
             reconstructed: None,
-            recalled_by_words_alone: false,
+            recall_fault: None,
         });
     }
     let all = contexts.len();

@@ -2,6 +2,7 @@
 //! response names each stage's model and the hash of its prompt.
 
 use serde::Serialize;
+use turnstream_operators::generation::is_prose;
 use turnstream_operators::model::Step;
 use turnstream_schemas::{ModelUsed, Response, Stage};
 
@@ -29,6 +30,9 @@ pub struct Asked {
     pub prompt: String,
     /// What it answered; `null` where it did not.
     pub answer: Option<String>,
+    /// Why it did not, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// Whether a question is one that a response came from.
@@ -44,7 +48,7 @@ pub enum Fits {
     OtherPrompt,
     /// The response names this prompt and says something else: the answer is of another run.
     OtherAnswer,
-    /// The gate read it, or self-refinement put it aside: the response was made anew.
+    /// The gate read it, self-refinement put it aside, or it is no prose: the response was made anew.
     PutAside,
 }
 
@@ -69,6 +73,8 @@ impl Asked {
         let said = self.answer.as_deref().unwrap_or_default().trim();
         // Of the draft that the gate reads, and of those of earlier rounds, another one came.
         let is_last = !self.for_gate && self.round as usize >= response.refinement.len();
+        // In the place of what nobody may read another answer came as well.
+        let is_last = is_last && is_prose(said);
         match self.stage {
             Stage::Generation if said == response.text => Fits::Used,
             Stage::Generation if is_last => Fits::OtherAnswer,
@@ -105,7 +111,8 @@ impl Asked {
             .and(Ink::Plain, step)
             .and(Ink::Quiet, format!(" model {}, prompt {}: ", self.model, self.prompt_hash))
             .then(fits);
-        let answer = self.answer.as_deref().unwrap_or("no answer came");
+        let answer = self.answer.as_deref().or(self.failed.as_deref());
+        let answer = answer.unwrap_or("no answer came");
         Tree::leaf(head).with([
             lines("task", &self.system),
             lines("question", &self.prompt),

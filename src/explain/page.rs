@@ -162,6 +162,32 @@ pub fn terminal_width() -> usize {
     terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0)).min(MAX_WIDTH)
 }
 
+/// A text that breaks at words, for so many columns; each of its lines keeps its indentation. What is
+/// put behind a text changes nothing before its [last word](before_last_word).
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut out = Vec::new();
+    for line in text.split('\n') {
+        let words = line.trim_start();
+        let (indent, _) = line.split_at(line.len() - words.len());
+        // Writing to memory cannot fail, and what was written is text.
+        let _ = Page::of_width(&mut out, width, false).branch(indent, indent, &words.into());
+    }
+    out.pop();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// What stands before the last word of a wrapped text, which may grow yet and move to another line.
+pub fn before_last_word(wrapped: &str) -> &str {
+    let text = wrapped.trim_end_matches(|character| CLOSING.contains(character));
+    let is_wide = |character: char| character.width() == Some(2);
+    let parts = |character: char| character.is_whitespace() || is_wide(character);
+    let begins = match text.char_indices().next_back() {
+        Some((at, last)) if is_wide(last) => at,
+        _ => text.rfind(parts).map_or(0, |at| text.ceil_char_boundary(at + 1)),
+    };
+    text[..begins].trim_end()
+}
+
 /// Where rows are written.
 pub struct Page<'out> {
     out: &'out mut dyn Write,
@@ -367,6 +393,22 @@ mod tests {
         assert_eq!(shown("我想去北京旅游那里。好"), "├─ 我想去北京旅游那\n│  里。好\n");
         assert_eq!(shown("我想去北京旅游那。好"), "├─ 我想去北京旅游\n│  那。好\n");
         assert_eq!(shown("abcdefghijklmnopqrstuv w"), "├─ abcdefghijklmnopq\n│  rstuv w\n");
+    }
+
+    #[test]
+    fn a_text_wraps_alike_whether_it_is_whole_or_grows() {
+        let text = "Baking asks for flour,\n  - yeast and patience\n\n我想去北京旅游那。好ok https://en.example.org/wiki";
+        let expected = "Baking asks for\nflour,\n  - yeast and\n  patience\n\n我想去北京旅游\n那。好ok\n\
+                        https://en.examp\nle.org/wiki";
+        assert_eq!(wrapped(text, 16), expected);
+        let mut before = String::new();
+        for (end, _) in text.char_indices() {
+            let shown = wrapped(&text[..end], 16);
+            let shown = before_last_word(&shown);
+            assert!(expected.starts_with(shown) && shown.starts_with(&before), "{shown:?}");
+            shown.clone_into(&mut before);
+        }
+        assert!(before.ends_with("好ok") || before.ends_with("examp"), "{before:?}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use turnstream_schemas::{
-    Evicted, EvictionReason, EvidenceId, KnowledgeState, ModelUsed, RecalledTurn, RecalledVia,
-    RefinementRound, Response, Score, Stage,
+    Degraded, Evicted, EvictionReason, EvidenceId, Fault, KnowledgeState, ModelUsed, RecalledTurn,
+    RecalledVia, RefinementRound, Response, Score, Stage,
 };
 
 use super::asked::Asked;
@@ -112,7 +112,7 @@ fn gate(response: &Response, threshold: Option<f64>) -> Tree {
         // Records of earlier versions do not say it.
         (None, least) => least.map(|least| format!(", threshold {least:.2} as configured")),
     };
-    let failed = response.degraded.contains(&Stage::Gate);
+    let failed = response.is_without(Stage::Gate);
     let by = match (response.models.get(&Stage::Gate), failed, gate.features.is_empty()) {
         (Some(model), ..) => format!("decided {}", by_model(model)),
         (None, true, true) => "decided by nobody, since the stage failed".to_owned(),
@@ -216,12 +216,17 @@ fn knowledge(state: &KnowledgeState) -> Tree {
     Tree::leaf(text)
 }
 
-fn degraded(stages: &[Stage]) -> Option<Tree> {
-    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+fn degraded(stages: &[Degraded]) -> Option<Tree> {
+    let names: Vec<&str> = stages.iter().map(|degraded| degraded.stage().name()).collect();
     let text = Text::new(Ink::Label, "degraded ")
         .and(Ink::Careful, names.join(", "))
         .and(Ink::Quiet, ": failed, and the turn went on without");
-    (!stages.is_empty()).then(|| Tree::leaf(text))
+    let below = stages.iter().filter_map(Degraded::fault).map(|fault| {
+        let Fault { stage, kind, reason } = fault;
+        let head = Text::new(Ink::Careful, stage.name());
+        Tree::leaf(head.and(Ink::Quiet, format!(" {}: ", kind.name())).and(Ink::Plain, reason))
+    });
+    (!stages.is_empty()).then(|| Tree::leaf(text).with(below))
 }
 
 fn time(timings_us: &BTreeMap<Stage, u64>) -> Option<Tree> {

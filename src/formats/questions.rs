@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -61,7 +62,7 @@ pub fn questions(format: Format, path: &Path) -> Result<BTreeMap<u64, Vec<Questi
     if format != Format::Locomo {
         return Ok(found);
     }
-    let mut source = Source::open(path)?;
+    let mut source = Source::open(path, Arc::default())?;
     let layout = source.layout()?;
     let mut record = Vec::new();
     while let Some(line) = source.next(layout, &mut record)? {

@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -94,8 +96,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Opens a plain or gzip file, or standard input for `-`.
-    pub(super) fn open(path: &Path) -> Result<Self, FormatError> {
+    /// Opens a plain or gzip file, or standard input for `-`. Bytes that are read, before they are
+    /// unpacked, are added to `read`.
+    pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> Result<Self, FormatError> {
         let (name, file): (_, Box<dyn Read + Send>) = if path.as_os_str() == "-" {
             ("standard input".to_owned(), Box::new(io::stdin()))
         } else {
@@ -105,7 +108,7 @@ impl Source {
                 Err(source) => return Err(FormatError::Open { path: name, source }),
             }
         };
-        Self::new(name, BufReader::with_capacity(1 << 16, file))
+        Self::new(name, BufReader::with_capacity(1 << 16, Metered { file, read }))
     }
 
     fn new(path: String, mut reader: impl BufRead + Send + 'static) -> Result<Self, FormatError> {
@@ -281,6 +284,20 @@ impl Source {
     /// The error of a record that begins on this line.
     pub(super) fn unreadable(&self, line: u64, reason: String) -> FormatError {
         FormatError::Unreadable { path: self.path.clone(), line, reason }
+    }
+}
+
+/// Counts what is read.
+struct Metered<R> {
+    file: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(bytes)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

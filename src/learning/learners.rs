@@ -1,7 +1,6 @@
 //! The workers of a process, as whoever learns reaches them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use timely::scheduling::SyncActivator;
 use turnstream_operators::knowledge::{Changes, Moment};
 
 use super::Learn;
-use crate::worker::WorkerError;
+use crate::worker::{WorkerError, WorkersPanic};
 
 /// Batches that may wait for the workers: a topic that is read faster than it is learned is held
 /// back, rather than kept in memory.
@@ -24,8 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Learners {
     inlet: Sender<Changes>,
     waker: SyncActivator,
-    /// Set where a worker has panicked.
-    panicked: Arc<AtomicBool>,
+    panic: WorkersPanic,
     reading: Reading,
 }
 
@@ -34,10 +32,10 @@ impl Learners {
     pub fn new(
         inlet: Sender<Changes>,
         waker: SyncActivator,
-        panicked: Arc<AtomicBool>,
+        panic: WorkersPanic,
         reading: Reading,
     ) -> Self {
-        Self { inlet, waker, panicked, reading }
+        Self { inlet, waker, panic, reading }
     }
 
     /// Ends the changes, where nobody else holds them open.
@@ -47,10 +45,6 @@ impl Learners {
         // A worker that is gone already is found out elsewhere.
         let _ = waker.activate();
     }
-
-    fn check(&self) -> Result<(), WorkerError> {
-        if self.panicked.load(Ordering::Acquire) { Err(WorkerError::Panicked) } else { Ok(()) }
-    }
 }
 
 impl Learn for Learners {
@@ -58,18 +52,18 @@ impl Learn for Learners {
         let mut changes = changes;
         loop {
             // One that panicked leaves others that wait for it.
-            self.check()?;
+            self.panic.check()?;
             match self.inlet.send_timeout(changes, LOOK) {
                 Ok(()) => break,
                 Err(SendTimeoutError::Timeout(back)) => changes = back,
-                Err(SendTimeoutError::Disconnected(_)) => return Err(WorkerError::Panicked),
+                Err(SendTimeoutError::Disconnected(_)) => return Err(self.panic.error()),
             }
         }
-        self.waker.activate().map_err(|_| WorkerError::Panicked)
+        self.waker.activate().map_err(|_| self.panic.error())
     }
 
     fn knows(&self, offsets: &BTreeMap<i32, i64>) -> Result<bool, WorkerError> {
-        self.check()?;
+        self.panic.check()?;
         Ok(self.reading.covers(offsets))
     }
 }

@@ -160,7 +160,8 @@ pub(super) fn restore_settled(
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match restore(consumer, partition) {
-            (Err(LogError::Unsettled { .. }), _) if Instant::now() < deadline => {}
+            (Err(LogError::Unsettled { .. } | LogError::Kafka { fatal: false, .. }), _)
+                if Instant::now() < deadline => {}
             restored => return restored,
         }
     }

@@ -35,6 +35,7 @@ mod compaction;
 mod consumer;
 mod directory;
 mod follower;
+mod forgotten;
 mod group;
 mod memory;
 mod producer;
@@ -132,7 +133,8 @@ impl EmbeddedLog {
     fn on(storage: Box<dyn state::Storage>, config: &EmbeddedConfig) -> Result<Self, LogError> {
         if config.partitions < 1 || config.poll_records < 1 {
             return Err(LogError::Refused(
-                "an embedded log needs `partitions` and `poll_records` of at least 1".to_owned(),
+                "`log.embedded.partitions` and `log.embedded.poll_records` must be at least 1"
+                    .to_owned(),
             ));
         }
         let state = Mutex::new(State::load(storage, config.partitions)?);
@@ -275,6 +277,14 @@ impl EmbeddedLog {
         self.state().abort_open(transactional_id)?;
         self.shared.changed.notify_all();
         Ok(())
+    }
+
+    /// Gives up what producers of this transactional id left open and marks it nowhere, as Kafka's
+    /// broker may after a crash: readers wait at it, and on each partition the next end of a
+    /// transaction of the same id is its own as well. Whoever takes the id begins by aborting it.
+    /// Gives how many transactions there were.
+    pub fn forget_open(&self, transactional_id: &str) -> Result<usize, LogError> {
+        self.state().forget_open(transactional_id)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

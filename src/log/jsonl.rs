@@ -6,27 +6,31 @@
 //! is kept until everything before it is written, so that two replays of one file give the same
 //! bytes however many workers ran.
 //!
-//! A replay that was cut short goes on at the last boundary between conversations that it has
-//! written everything before: see [`Written`]. Files whose names end in `.gz` are read and
+//! A replay that was cut short goes on at the input before which it has written everything: see
+//! [`Checkpoint`]. The histories of conversations that are under way there are restored from the
+//! file of their changes, as a log's changelog is. Files whose names end in `.gz` are read and
 //! written compressed; compressed outputs cannot be gone on with.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flate2::read::MultiGzDecoder;
-use serde::{Deserialize, Serialize};
 
-use super::{LogError, Record};
+use super::{LogError, Record, Topic};
 
+mod changelog;
+mod checkpoint;
 mod consumer;
 mod producer;
 mod sink;
 #[cfg(test)]
 mod tests;
 
+use changelog::Changelog;
+pub use checkpoint::{BegunWith, Checkpoint, Prefix, ResumeError, crc32};
 pub use consumer::JsonlConsumer;
 pub use producer::JsonlProducer;
 
@@ -35,8 +39,9 @@ pub const PARTITION: i32 = 0;
 /// The only generation of its assignment.
 pub const GENERATION: u32 = 1;
 
-/// Inputs in offset order, as a loader gives them: offsets rise, the partition is 0, the key
-/// names the conversation, and the last record of a conversation says so.
+/// Inputs in offset order, as a loader gives them: offsets rise by one from 0, the partition is 0,
+/// the key names the conversation, and the last record of a conversation says so, where the loader
+/// knows.
 pub type Records = Box<dyn Iterator<Item = Result<Record, LogError>> + Send>;
 
 /// The files that outcomes go to. What has no file is not written.
@@ -48,62 +53,99 @@ pub struct Sinks {
     pub recorded: Option<PathBuf>,
     /// One dead letter a line, with its bytes in base64.
     pub dead_letters: Option<PathBuf>,
-    /// One history change a line.
+    /// One history change a line. Has to be there with a checkpoint: histories are restored from it.
     pub history: Option<PathBuf>,
-    /// Holds the [`Written`] of the last boundary, replaced whole at each.
+    /// Holds the [`Checkpoint`], replaced whole at each commit.
     pub checkpoint: Option<PathBuf>,
 }
 
-/// How far a replay got: up to a boundary between conversations, and how long each file was
-/// then. To go on, give it to [`open`] with the same inputs and files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Written {
-    /// Every input before this offset has its outcomes in the files, and no conversation is
-    /// under way.
-    pub offset: i64,
-    /// Bytes of responses, not compressed.
-    pub responses: u64,
-    /// Bytes of recorded turns.
-    pub recorded: u64,
-    /// Bytes of dead letters.
-    pub dead_letters: u64,
-    /// Bytes of history changes.
-    pub history: u64,
-}
-
-impl Written {
-    /// Reads a checkpoint file; `None` where there is none.
-    pub fn read(path: &Path) -> Result<Option<Self>, LogError> {
-        let file = |source| LogError::File { path: path.display().to_string(), source };
-        let text = match std::fs::read(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(file)?,
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            LogError::Refused(format!(
-                "{}: not a checkpoint of a replay ({error}); remove it to begin anew",
-                path.display()
-            ))
-        })
+impl Sinks {
+    /// The topics that can be written, and the file of each.
+    fn files(&self) -> [(Topic, Option<&Path>); 4] {
+        [
+            (Topic::Responses, self.responses.as_deref()),
+            (Topic::Recorded, self.recorded.as_deref()),
+            (Topic::DeadLetters, self.dead_letters.as_deref()),
+            (Topic::History, self.history.as_deref()),
+        ]
     }
 }
 
-/// Offsets at which no conversation is under way; the consumer finds them, the producer uses
-/// them.
-type Boundaries = Arc<Mutex<BTreeSet<i64>>>;
+/// What lies before an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// CRC-32 of all inputs.
+    inputs: u32,
+    /// Whether every conversation has ended.
+    is_boundary: bool,
+}
 
-/// Opens the log: from the beginning, emptying the files, or where an earlier replay got to,
-/// cutting the files to what they held then.
-pub fn open(
-    records: Records,
-    sinks: &Sinks,
-    resume: Option<&Written>,
-) -> Result<(JsonlConsumer, JsonlProducer), LogError> {
-    let boundaries = Boundaries::default();
-    let producer = JsonlProducer::open(sinks, resume, Arc::clone(&boundaries))?;
-    let consumer = JsonlConsumer::new(records, resume.map(|written| written.offset), boundaries);
-    Ok((consumer, producer))
+/// The marks of offsets that were read and not yet written out; the consumer makes them, the
+/// producer uses them.
+type Marks = Arc<Mutex<BTreeMap<i64, Mark>>>;
+
+/// A replay whose files were not touched yet.
+pub struct Opening {
+    consumer: JsonlConsumer,
+    sinks: Sinks,
+    checkpoint: Checkpoint,
+    resumes: bool,
+    marks: Marks,
+}
+
+impl Opening {
+    /// From the beginning.
+    pub fn begin(records: Records, sinks: Sinks, begun_with: BegunWith) -> Self {
+        let marks = Marks::default();
+        let consumer = JsonlConsumer::new(records, Arc::clone(&marks));
+        let checkpoint = Checkpoint { begun_with, ..Checkpoint::default() };
+        Self { consumer, sinks, checkpoint, resumes: false, marks }
+    }
+
+    /// Where an earlier replay got to. Reads the inputs before that, and what the files hold.
+    ///
+    /// # Errors
+    /// There is no such place, or log, files or `begun_with` are not those of that replay.
+    pub fn resume(
+        records: Records,
+        sinks: Sinks,
+        begun_with: &BegunWith,
+    ) -> Result<Self, ResumeError> {
+        let path = sinks.checkpoint.as_deref().unwrap_or(Path::new("-"));
+        let checkpoint = Checkpoint::read(path, begun_with)?;
+        checkpoint.check_outputs(&sinks)?;
+        let marks = Marks::default();
+        let mut consumer = JsonlConsumer::new(records, Arc::clone(&marks));
+        let changelog = sinks.history.clone().map(|path| Changelog {
+            path,
+            from: checkpoint.changelog_from,
+            to: checkpoint.history.bytes,
+        });
+        consumer.pass(&checkpoint, changelog)?;
+        Ok(Self { consumer, sinks, checkpoint, resumes: true, marks })
+    }
+
+    /// The first input that will be read.
+    pub fn offset(&self) -> i64 {
+        self.checkpoint.offset
+    }
+
+    /// Opens the files: empties them, or cuts them to what they held where the replay goes on.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn open(self) -> Result<(JsonlConsumer, JsonlProducer), LogError> {
+        let Self { consumer, sinks, checkpoint, resumes, marks } = self;
+        if let Some(path) = sinks.checkpoint.as_deref().filter(|_| !resumes) {
+            // That of another replay says nothing of these files from here on.
+            if let Err(source) = std::fs::remove_file(path)
+                && source.kind() != ErrorKind::NotFound
+            {
+                return Err(LogError::File { path: path.display().to_string(), source });
+            }
+        }
+        Ok((consumer, JsonlProducer::open(&sinks, checkpoint, marks)?))
+    }
 }
 
 /// Opens a file for reading by lines, decompressing it where its name ends in `.gz`.
@@ -117,6 +159,7 @@ pub fn reader(path: &Path) -> Result<Box<dyn BufRead + Send>, LogError> {
     })
 }
 
-fn is_compressed(path: &Path) -> bool {
+/// Whether a file of this name is read and written compressed.
+pub fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"))
 }

@@ -18,14 +18,19 @@
 //!   its changelog is read, up to the high watermark as it stood after the committed offset was
 //!   stable. A transaction still open there is waited for: a dead process may have left it open
 //!   below records that a later owner committed.
+//! - What the broker left open of a transaction that it gave up is aborted before anything else is
+//!   done under its id (`kafka/sweep.rs`): the next commit under the id would be its own.
 //! - A rebalance only assigns and pauses. Revoked partitions stay assigned until the engine
 //!   releases them, outside any callback; meanwhile librdkafka keeps the heartbeat and holds the
 //!   process's other partitions back.
+//! - A client that cannot go on is made anew, in place (`kafka/recovery.rs`): the next one takes
+//!   the transactional id, and what a broker forgot of the latest transaction is committed again
+//!   (`kafka/settling.rs`).
 //! - A static member that finds partitions nobody's while its group stands still leaves it in the
 //!   same way, and joins again (`kafka/mending.rs`).
 //!
 //! What errors of the client lead to is in `kafka/errors.rs`; what topics must be like in
-//! `kafka/topics.rs`.
+//! `kafka/topics.rs`; what is told of brokers that fail in `kafka/outage.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +41,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use super::{LogError, Topic};
 
 mod alone;
+mod asking;
+mod checks;
 mod config;
 mod consumer;
 mod ends;
@@ -45,8 +52,13 @@ mod follow;
 mod looks;
 mod membership;
 mod mending;
+mod outage;
 mod producer;
+mod recovery;
+mod rejoining;
 mod restore;
+mod settling;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -54,10 +66,12 @@ pub mod transactions;
 mod write;
 
 pub use alone::connect_alone;
+pub use asking::ask;
+pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use follow::{KafkaFollower, follow};
-pub use producer::KafkaProducer;
+pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, write};
 
 use errors::failed;
@@ -66,8 +80,11 @@ use membership::Membership;
 /// How long a request to the broker may take where nothing else bounds it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The setting for how long the client waits at most before it tries a broker again.
+const RECONNECT: &str = "reconnect.backoff.max.ms";
+
 /// Joins the group and takes the transactional id. The transaction that an earlier process of
-/// this id left open is aborted first, and the process fenced.
+/// this id left open is aborted first, also where the broker forgot it, and the process fenced.
 ///
 /// # Errors
 ///
@@ -79,10 +96,10 @@ pub fn connect(config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), L
     let client: BaseConsumer<Membership> = config
         .consumer_settings()
         .create_with_context(Membership::new(turns))
-        .map_err(|source| failed("making the Kafka consumer from `kafka.client`", source))?;
+        .map_err(|source| failed("making the Kafka consumer from `log.kafka.client`", source))?;
     let client = Arc::new(client);
     let fit = topics::fit(&client, config)?;
-    let producer = KafkaProducer::initialise(Arc::clone(&client), config, fit.accepted_bytes)?;
+    let producer = KafkaProducer::initialise(Arc::clone(&client), config, fit, REQUEST_TIMEOUT)?;
     client
         .subscribe(&[turns])
         .map_err(|source| failed(&format!("subscribing to topic `{turns}`"), source))?;
@@ -96,5 +113,9 @@ fn shared_settings(config: &KafkaConfig) -> ClientConfig {
         settings.set(key, value);
     }
     settings.set("bootstrap.servers", &config.bootstrap_servers);
+    // The client's own ten seconds would come on top of every outage.
+    if !config.client.0.contains_key(RECONNECT) {
+        settings.set(RECONNECT, "1000");
+    }
     settings
 }

@@ -21,24 +21,15 @@ pub const HEADERS: [&str; 8] = [
     "turnstream.time",
 ];
 
-const KINDS: [(FaultKind, &str); 4] = [
-    (FaultKind::Invalid, "invalid"),
-    (FaultKind::Error, "error"),
-    (FaultKind::Timeout, "timeout"),
-    (FaultKind::Panic, "panic"),
-];
-
 /// The record of a dead letter.
 pub fn encode(letter: &DeadLetter) -> Output {
-    let kind =
-        KINDS.iter().find(|(kind, _)| *kind == letter.fault.kind).map_or("", |(_, name)| name);
     let values: [&dyn Display; 8] = [
         &letter.schema_version,
         &letter.input.topic,
         &letter.input.partition,
         &letter.input.offset,
         &letter.fault.stage,
-        &kind,
+        &letter.fault.kind.name(),
         &letter.fault.reason,
         &letter.time,
     ];
@@ -89,7 +80,8 @@ pub fn decode(
         fault: Fault {
             stage: find(Stage::ALL.iter().map(|stage| (*stage, stage.name())), text(4)?)
                 .ok_or_else(|| not_ours(HEADERS[4]))?,
-            kind: find(KINDS.into_iter(), text(5)?).ok_or_else(|| not_ours(HEADERS[5]))?,
+            kind: find(FaultKind::ALL.iter().map(|kind| (*kind, kind.name())), text(5)?)
+                .ok_or_else(|| not_ours(HEADERS[5]))?,
             reason: text(6)?.to_owned(),
         },
         time: number(text(7)?, HEADERS[7])?,
@@ -118,7 +110,7 @@ mod tests {
     #[test]
     fn a_dead_letter_reads_back_and_keeps_the_record_as_it_came() {
         let came = Header { name: HEADERS[3].to_owned(), value: Some(Bytes(b"77".to_vec())) };
-        for (kind, _) in KINDS {
+        for kind in FaultKind::ALL {
             let letter = DeadLetter {
                 schema_version: 1,
                 input: InputId { topic: "turns".to_owned(), partition: 3, offset: 41 },

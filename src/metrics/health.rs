@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::log::Standing;
+use crate::log::{LogError, Standing};
 
 /// Partitions that a reason names at most.
 const NAMED_PARTITIONS: usize = 8;
@@ -27,6 +27,8 @@ pub struct Health {
     /// Where a topic of knowledge is followed: whether everything was learned that was there at
     /// the start, and what is left by partition.
     learning: Option<(bool, BTreeMap<i32, u64>)>,
+    /// What the log was asked for in vain, since when, and what it last said.
+    in_vain: BTreeMap<&'static str, (u64, String)>,
 }
 
 /// How far the process is.
@@ -50,6 +52,21 @@ struct Partition {
     paused_ms: Option<u64>,
     /// When an outcome of it was committed last.
     finished_ms: u64,
+    /// The position that is committed; until one is, where reading began.
+    committed: Option<i64>,
+}
+
+/// How a partition that is ours is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedPartition {
+    /// The partition.
+    pub partition: i32,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Records between what was read of it and its end, where known.
+    pub lag: Option<u64>,
+    /// Records between what is committed of it and its end, where known.
+    pub committed_lag: Option<u64>,
 }
 
 /// Inputs in flight, as flow control counts them.
@@ -109,13 +126,21 @@ impl Health {
         self.moved_ms = now_ms;
     }
 
-    /// Outcomes of these partitions were committed.
-    pub fn finished(&mut self, partitions: impl IntoIterator<Item = i32>, now_ms: u64) {
+    /// Outcomes of these partitions were committed, with these positions.
+    pub fn finished(&mut self, positions: impl IntoIterator<Item = (i32, i64)>, now_ms: u64) {
         self.moved_ms = now_ms;
-        for partition in partitions {
+        for (partition, position) in positions {
             if let Some(partition) = self.partitions.get_mut(&partition) {
                 partition.finished_ms = now_ms;
+                partition.committed = Some(position);
             }
+        }
+    }
+
+    /// Reading of the partition begins there, since nothing before it is left to do.
+    pub fn begins(&mut self, partition: i32, position: i64) {
+        if let Some(partition) = self.partitions.get_mut(&partition) {
+            partition.committed.get_or_insert(position);
         }
     }
 
@@ -148,6 +173,13 @@ impl Health {
         self.standing = standing;
     }
 
+    /// The log was asked for something, and failed to do it or did it.
+    pub fn asked_log(&mut self, doing: &'static str, failure: Option<&LogError>, now_ms: u64) {
+        let Some(failure) = failure else { return drop(self.in_vain.remove(doing)) };
+        let (_, said) = self.in_vain.entry(doing).or_insert_with(|| (now_ms, String::new()));
+        *said = failure.to_string();
+    }
+
     /// The topic of knowledge is followed, and this far.
     pub fn learns(&mut self, caught_up: bool, lag: BTreeMap<i32, u64>) {
         self.learning = Some((caught_up, lag));
@@ -158,10 +190,20 @@ impl Health {
         self.learning.as_ref()
     }
 
-    /// The partitions that are ours, whether each is paused, and how far behind it is read.
-    pub fn partitions(&self) -> impl Iterator<Item = (i32, bool, Option<u64>)> {
+    /// The partitions that are ours.
+    pub fn partitions(&self) -> impl Iterator<Item = ServedPartition> {
         self.partitions.iter().map(|(at, partition)| {
-            (*at, partition.paused_ms.is_some(), self.standing.lag.get(at).copied())
+            let lag = self.standing.lag.get(at).copied();
+            let between = self.standing.ends.get(at).zip(partition.committed);
+            let behind = between.map(|(end, committed)| end.saturating_sub(committed));
+            // Nothing is committed before it was read, whatever is known of that.
+            let committed_lag = behind.map(|it| u64::try_from(it).unwrap_or_default()).max(lag);
+            ServedPartition {
+                partition: *at,
+                paused: partition.paused_ms.is_some(),
+                lag,
+                committed_lag,
+            }
         })
     }
 
@@ -198,6 +240,7 @@ impl Health {
             serving,
             self.live(limits, now_ms),
             self.has_learned(),
+            self.log_answers(now_ms),
             self.is_assigned(),
             self.is_restored(),
             self.moves(in_flight.in_all, limits, now_ms),
@@ -213,6 +256,17 @@ impl Health {
             Some((false, lag)) => (false, format!("{} records are to be learned", left(lag))),
         };
         Check::new("knowledge", ok, reason)
+    }
+
+    fn log_answers(&self, now_ms: u64) -> Check {
+        let in_vain = self.in_vain.iter().map(|(doing, (since_ms, said))| {
+            format!("{doing} in vain for {}: {said}", seconds(now_ms.saturating_sub(*since_ms)))
+        });
+        let reasons: Vec<String> = in_vain.collect();
+        match reasons.is_empty() {
+            true => Check::new("log", true, "nothing was asked of it in vain"),
+            false => Check::new("log", false, reasons.join("; ")),
+        }
     }
 
     fn is_assigned(&self) -> Check {
@@ -308,7 +362,7 @@ mod tests {
     fn unready(health: &mut Health, inputs: [usize; 2], now_ms: u64) -> Vec<&'static str> {
         health.polled(now_ms);
         let checks = health.ready(&in_flight(inputs), LIMITS, now_ms);
-        assert_eq!(checks.len(), 7);
+        assert_eq!(checks.len(), 8);
         checks.into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
     }
 
@@ -342,6 +396,20 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_does_not_answer_is_named_and_no_reason_to_restart() {
+        let mut health = serving(0);
+        let open = |what: &str| LogError::Unsettled { what: what.to_owned() };
+        health.asked_log("committing", Some(&open("first")), 1_000);
+        health.asked_log("committing", Some(&open("responses")), 3_000);
+        assert_eq!(unready(&mut health, [0, 0], 5_000), ["log"]);
+        let said = health.log_answers(5_000).reason;
+        assert!(said.starts_with("committing in vain for 4.0 s: responses"), "{said}");
+        assert!(health.live(LIMITS, 5_000).ok);
+        health.asked_log("committing", None, 6_000);
+        assert_eq!(unready(&mut health, [0, 0], 6_000), [""; 0]);
+    }
+
+    #[test]
     fn only_polling_and_restoring_are_life() {
         let mut health = serving(0);
         health.polled(5_000);
@@ -364,8 +432,34 @@ mod tests {
         health.busy(500_000);
         assert_eq!(unready(&mut health, [1, 0], 529_999), [""; 0]);
         assert_eq!(unready(&mut health, [1, 0], 530_000), ["progress"]);
-        health.finished([0], 530_001);
+        health.finished([(0, 1)], 530_001);
         assert_eq!(unready(&mut health, [1, 0], 560_000), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_read_and_not_committed_counts_as_behind() {
+        let mut health = serving(0);
+        let lags = |health: &Health| {
+            let served = health.partitions();
+            served.map(|of| (of.lag, of.committed_lag)).collect::<Vec<_>>()
+        };
+        assert_eq!(lags(&health), [(None, None), (None, None)]);
+        health.begins(0, 100);
+        let stand = |lag, end| Standing {
+            lag: [(0, lag)].into(),
+            ends: [(0, end)].into(),
+            ..Standing::default()
+        };
+        health.stands(stand(0, 120));
+        assert_eq!(lags(&health), [(Some(0), Some(20)), (None, None)]);
+        health.finished([(0, 115)], 1);
+        health.begins(0, 120);
+        assert_eq!(lags(&health)[0], (Some(0), Some(5)));
+        health.stands(stand(3, 110));
+        assert_eq!(lags(&health)[0], (Some(3), Some(3)), "the end is some seconds old");
+        health.assigned(0);
+        health.stands(stand(3, 110));
+        assert_eq!(lags(&health)[0], (Some(3), Some(3)), "it begins nowhere yet");
     }
 
     #[test]
@@ -376,17 +470,17 @@ mod tests {
         health.paused(1, true, 10_000);
         for now_ms in [20_000, 39_999, 45_000, 60_000] {
             health.paused(0, true, now_ms);
-            health.finished([1], now_ms);
+            health.finished([(1, 1)], now_ms);
             let stalled: &[&str] = if now_ms < 40_000 { &[] } else { &["partitions"] };
             assert_eq!(unready(&mut health, [400, 400], now_ms), stalled, "{now_ms}");
         }
         let checks = health.ready(&in_flight([400, 400]), LIMITS, 60_000);
-        assert!(checks[6].reason.ends_with("partition 0"), "{}", checks[6].reason);
+        assert!(checks[7].reason.ends_with("partition 0"), "{}", checks[7].reason);
         assert_eq!(unready(&mut health, [0, 400], 60_000), [""; 0], "it waits for the other");
-        health.finished([0], 60_000);
+        health.finished([(0, 1)], 60_000);
         assert_eq!(unready(&mut health, [399, 400], 60_000), [""; 0]);
         health.paused(0, false, 60_000);
-        health.finished([1], 100_000);
+        health.finished([(1, 1)], 100_000);
         assert_eq!(unready(&mut health, [399, 400], 100_000), [""; 0], "it was resumed");
     }
 

@@ -29,6 +29,7 @@ pub(super) struct PartitionMetrics {
     restored_records: Counter,
     restore_seconds: Histogram,
     group_mended: Counter,
+    swept: Counter,
 }
 
 impl PartitionMetrics {
@@ -38,6 +39,7 @@ impl PartitionMetrics {
             restored_records: Counter::default(),
             restore_seconds: Histogram::new(RESTORE_BUCKETS_SECONDS),
             group_mended: Counter::default(),
+            swept: Counter::default(),
         };
         for event in ["assigned", "revoked", "lost"] {
             it.events.get_or_create_owned(&[("event", event)]);
@@ -48,6 +50,9 @@ impl PartitionMetrics {
         registry.register("restored_records", help, it.restored_records.clone());
         let help = "Times that it joined its group again since partitions were nobody's";
         registry.register("group_mended", help, it.group_mended.clone());
+        let help =
+            "Partitions on which a transaction of ours was open that the broker had given up";
+        registry.register("partitions_swept", help, it.swept.clone());
         let help = "Time that restoring a partition took";
         let seconds = it.restore_seconds.clone();
         registry.register_with_unit("restore_duration", help, Unit::Seconds, seconds);
@@ -69,6 +74,8 @@ pub(super) struct ObservedConsumer {
     pub(super) ask_ms: u64,
     /// How often it had joined its group again when it was asked last.
     pub(super) rejoins: u64,
+    /// On how many partitions something was swept, likewise.
+    pub(super) swept: u64,
 }
 
 impl ObservedConsumer {
@@ -79,6 +86,12 @@ impl ObservedConsumer {
             Event::Records(records) => {
                 if !records.is_empty() && self.flow.in_flight() == 0 {
                     health.busy(now_ms);
+                }
+                let mut partition = None;
+                for record in records {
+                    if partition.replace(record.partition) != Some(record.partition) {
+                        health.begins(record.partition, record.offset);
+                    }
                 }
             }
             Event::Assigned(assignments) => {
@@ -100,8 +113,10 @@ impl ObservedConsumer {
         if now_ms >= self.ask_ms && self.vitals.is_watched() {
             self.ask_ms = now_ms + STANDING_EVERY_MS;
             let standing = self.inner.standing();
-            self.partitions.group_mended.inc_by(standing.rejoins.saturating_sub(self.rejoins));
-            self.rejoins = standing.rejoins;
+            let PartitionMetrics { group_mended, swept, .. } = &self.partitions;
+            group_mended.inc_by(standing.rejoins.saturating_sub(self.rejoins));
+            swept.inc_by(standing.swept.saturating_sub(self.swept));
+            (self.rejoins, self.swept) = (standing.rejoins, standing.swept);
             health.stands(standing);
         }
     }
@@ -142,9 +157,14 @@ impl Consumer for ObservedConsumer {
         if restored.is_ok() {
             self.partitions.restore_seconds.observe(began.elapsed().as_secs_f64());
         }
+        let now_ms = self.vitals.now_ms();
         let mut health = self.vitals.health();
         health.restoring(partition, false, restored.is_ok());
-        health.polled(self.vitals.now_ms());
+        health.asked_log("restoring", in_vain(&restored), now_ms);
+        if let Ok(Restored { position: Some(position), .. }) = &restored {
+            health.begins(partition, *position);
+        }
+        health.polled(now_ms);
         restored
     }
 
@@ -155,6 +175,12 @@ impl Consumer for ObservedConsumer {
     fn standing(&self) -> Standing {
         self.inner.standing()
     }
+}
+
+/// The error that says that the log did not do what it was asked for. That a partition is another's
+/// is an answer.
+fn in_vain<T>(done: &Result<T, LogError>) -> Option<&LogError> {
+    done.as_ref().err().filter(|error| !matches!(error, LogError::Stale { .. }))
 }
 
 /// A producer that is observed.
@@ -171,13 +197,16 @@ impl Producer for ObservedProducer {
         match &committed {
             Ok(()) => {
                 self.commits.seconds.observe(began.elapsed().as_secs_f64());
-                let partitions = transaction.positions.iter().map(|position| position.partition);
-                self.vitals.health().finished(partitions, self.vitals.now_ms());
+                let positions = transaction.positions.iter();
+                let positions = positions.map(|position| (position.partition, position.offset));
+                self.vitals.health().finished(positions, self.vitals.now_ms());
             }
             Err(LogError::Stale { .. }) => self.commits.failed("stale"),
             Err(error) if error.is_fatal() => self.commits.failed("fatal"),
             Err(_) => self.commits.failed("aborted"),
         }
+        let now_ms = self.vitals.now_ms();
+        self.vitals.health().asked_log("committing", in_vain(&committed), now_ms);
         committed
     }
 
@@ -229,7 +258,8 @@ mod tests {
         }
 
         fn standing(&self) -> Standing {
-            Standing { is_member: Some(true), lag: [(0, 7)].into(), rejoins: 2 }
+            let (lag, ends) = ([(0, 7)].into(), [(0, 19)].into());
+            Standing { is_member: Some(true), lag, ends, rejoins: 2, swept: 3 }
         }
     }
 
@@ -265,7 +295,7 @@ mod tests {
         let metrics = Metrics::default();
         let assigned = |partition| Assignment { partition, generation: 1 };
         let unsettled = Err(LogError::Unsettled { what: "history".to_owned() });
-        let restored = || Ok(Restored::default());
+        let restored = || Ok(Restored { position: Some(10), ..Restored::default() });
         let told = Told {
             events: [
                 Event::Assigned(vec![assigned(0), assigned(1)]),
@@ -287,6 +317,7 @@ mod tests {
             Ok(())
         };
         assert!(consumer.restore(0, &mut take).is_err());
+        assert_eq!(failing(&metrics), ["log", "restored"]);
         has(&metrics, &["turnstream_partitions_restoring 2"]);
         assert!(consumer.restore(0, &mut take).is_ok());
         has(
@@ -303,9 +334,11 @@ mod tests {
             &[
                 "turnstream_partitions_paused 1",
                 "turnstream_partition_lag{partition=\"0\"} 7",
+                "turnstream_partition_committed_lag{partition=\"0\"} 9",
                 "turnstream_restore_duration_seconds_count 2",
                 "turnstream_partition_events_total{event=\"assigned\"} 2",
                 "turnstream_group_mended_total 2",
+                "turnstream_partitions_swept_total 3",
             ],
         );
         consumer.resume(1).unwrap();

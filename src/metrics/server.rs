@@ -1,6 +1,7 @@
 //! Serves metrics and health over HTTP: `/metrics`, `/live` and `/ready`, from a thread of its own.
 //!
-//! It only reads, so that whoever asks cannot slow the engine down.
+//! It only reads, so that whoever asks cannot slow the engine down. One request is answered on a
+//! connection; how many there are at once, and for how long, is bounded in `connections.rs`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::connections::{AT_MOST, Connections, MOST};
 use super::health::Check;
 
 /// The text format of OpenMetrics, as scrapers want it named.
@@ -74,14 +76,16 @@ impl Server {
         listener.set_nonblocking(true).map_err(ServerError::Start)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
+            // For connections that are idle, and for when there is no descriptor for a new one.
+            .enable_time()
             .build()
             .map_err(ServerError::Start)?;
         let (stop, stopped) = oneshot::channel();
         let run = move || {
             let served = runtime.block_on(async {
-                let listener = TcpListener::from_std(listener)?;
+                let connections = Connections::new(TcpListener::from_std(listener)?, MOST, AT_MOST);
                 tokio::select! {
-                    served = axum::serve(listener, routes(metrics)) => served,
+                    served = axum::serve(connections, routes(metrics)) => served,
                     // Whoever is being answered is cut off: nobody may hold up the end.
                     _ = stopped => Ok(()),
                 }
@@ -123,9 +127,15 @@ fn routes<M: Observed>(metrics: M) -> Router {
 
 async fn scraped<M: Observed>(State(metrics): State<M>) -> Response {
     match metrics.scrape() {
-        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(text) => answer(StatusCode::OK, OPEN_METRICS, text),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// The one answer of a connection: who asks again makes a new one, so that none is kept idle.
+fn answer(status: StatusCode, kind: &'static str, body: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CONNECTION, "close")];
+    (status, headers, body).into_response()
 }
 
 async fn live<M: Observed>(State(metrics): State<M>) -> Response {
@@ -155,9 +165,7 @@ impl Verdict {
             false => StatusCode::SERVICE_UNAVAILABLE,
         };
         match serde_json::to_string(&verdict) {
-            Ok(json) => {
-                (status, [(header::CONTENT_TYPE, "application/json")], json + "\n").into_response()
-            }
+            Ok(json) => answer(status, "application/json", json + "\n"),
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }

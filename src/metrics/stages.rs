@@ -1,5 +1,8 @@
 //! What is counted in the stages. The workers call it once or twice per turn and stage, so every
-//! series is looked up once, at the start.
+//! series is looked up once, at the start. Models that fail are told of besides, in the log.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,7 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use turnstream_operators::stage::{Passage, StageObserver};
-use turnstream_schemas::{FaultKind, Stage};
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+use super::seldom::Seldom;
 
 /// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
 /// that a model prepares recall for.
@@ -37,6 +42,9 @@ const DURATION_BUCKETS_SECONDS: [f64; 19] = [
     5.0, 10.0, 30.0, 60.0, 120.0,
 ];
 
+/// How often a model's failures of one kind are told of.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
 /// A label for the stage.
 type ByStage = [(&'static str, &'static str); 1];
 /// Labels for the stage and the kind of a fault.
@@ -57,6 +65,8 @@ pub(super) struct StageMetrics {
     stages: Vec<OneStage>,
     persona_sentences_passed_over: Counter,
     scopes: Gauge,
+    /// Failures by the model's name and their kind.
+    failures: Mutex<Seldom<(String, FaultKind)>>,
 }
 
 #[derive(Debug)]
@@ -109,7 +119,8 @@ impl StageMetrics {
             retries: retries.get_or_create_owned(&by_stage(stage)),
             seconds: seconds.get_or_create_owned(&by_stage(stage)),
         };
-        Self { stages: DECIDING.map(one).into(), persona_sentences_passed_over, scopes }
+        let failures = Mutex::new(Seldom::new(TOLD_EVERY));
+        Self { stages: DECIDING.map(one).into(), persona_sentences_passed_over, scopes, failures }
     }
 
     /// Nothing for stages that are not counted here.
@@ -144,6 +155,23 @@ impl StageObserver for StageMetrics {
         if let Some(of) = self.of(stage) {
             of.retries.inc();
         }
+    }
+
+    fn model_failed(&self, model: &str, fault: &Fault) {
+        let of = (model.to_owned(), fault.kind);
+        let mut seldom = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = seldom.happens(of, Instant::now());
+        drop(seldom);
+        let Some(failures) = failures else { return };
+        let (stage, kind, reason) = (fault.stage.name(), fault.kind.name(), &*fault.reason);
+        tracing::warn!(
+            model,
+            kind,
+            failures,
+            %stage,
+            %reason,
+            "a model gave no answer that can be used; more of the kind are told of in a minute"
+        );
     }
 
     fn persona_sentences_passed_over(&self, sentences: u64) {
@@ -183,7 +211,7 @@ mod tests {
         let generation = metrics.of(Stage::Generation).unwrap();
         assert_eq!((generation.turns.get(), generation.in_progress.get()), (2, 1));
         let errors: Vec<u64> = generation.errors.iter().map(Counter::get).collect();
-        assert_eq!(errors, [0, 0, 1, 1], "invalid, error, timeout, panic");
+        assert_eq!(errors, [0, 0, 1, 1, 0], "invalid, error, timeout, panic, unfit");
         assert_eq!((generation.degradations.get(), generation.retries.get()), (1, 1));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::MetricsConfig;
-use super::health::{Check, Health, InFlight, Limits};
+use super::health::{Check, Health, InFlight, Limits, ServedPartition};
 use crate::flow_control::FlowControl;
 
 /// A process as it is seen from outside.
@@ -94,7 +94,7 @@ impl Collector for AtScrape {
         gauge(&mut encoder, ("inputs_in_flight", help), in_flight.in_all as i64)?;
         let help = "Partitions that are this process's";
         gauge(&mut encoder, ("partitions_held", help), partitions.len() as i64)?;
-        let paused = partitions.iter().filter(|(_, paused, _)| *paused).count();
+        let paused = partitions.iter().filter(|served| served.paused).count();
         let help = "Partitions that are paused because their bound, or the process's, is reached";
         gauge(&mut encoder, ("partitions_paused", help), paused as i64)?;
         let help = "Partitions whose history is being restored, or waits for that";
@@ -105,10 +105,14 @@ impl Collector for AtScrape {
         let help = "Inputs in flight of a partition";
         let flying = in_flight.per_partition.iter().map(|(at, inputs)| (*at, *inputs as i64));
         by_partition(&mut encoder, ("partition_in_flight", help), flying)?;
+        let lags = |of: fn(&ServedPartition) -> Option<u64>| {
+            let lags = partitions.iter();
+            lags.filter_map(move |at| Some((at.partition, i64::try_from(of(at)?).ok()?)))
+        };
         let help = "Records between what was read of a partition and its end";
-        let lag =
-            partitions.iter().filter_map(|(at, _, lag)| Some((*at, i64::try_from((*lag)?).ok()?)));
-        by_partition(&mut encoder, ("partition_lag", help), lag)?;
+        by_partition(&mut encoder, ("partition_lag", help), lags(|of| of.lag))?;
+        let help = "Records between what is committed of a partition and its end";
+        by_partition(&mut encoder, ("partition_committed_lag", help), lags(|of| of.committed_lag))?;
 
         let Some((caught_up, lag)) = learning else { return Ok(()) };
         let help = "Whether everything was learned that the topic of knowledge held at the start";

@@ -3,8 +3,8 @@
 //!
 //! An answer is known by the input whose turn it is about, the stage and its question, the prompt
 //! and the model's name in the configuration. A file holds one a line; where it has two of the
-//! same, the later one counts. Errors are not recorded: what failed is asked again in a replay, and
-//! fails for want of an answer.
+//! same, the later one counts. What went wrong in an answer's place is recorded as well, and goes
+//! wrong again in a replay: a response says why it went without a stage.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,8 +28,11 @@ pub struct Line {
     /// What was asked for.
     #[serde(flatten)]
     pub origin: Origin,
-    /// What was answered.
+    /// What was answered; empty where nothing was.
     pub text: String,
+    /// What went wrong, where there was no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<CallError>,
     /// How sure the model was, where it said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
@@ -90,8 +93,39 @@ impl Recording {
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, AnswersError> {
         let failed = |source| AnswersError::File { path: path.to_owned(), source };
-        let out = Arc::new(Mutex::new(BufWriter::new(File::create(path).map_err(failed)?)));
-        Ok(Self { path: path.to_owned(), out, prompts: false })
+        Ok(Self::to(path, BufWriter::new(File::create(path).map_err(failed)?)))
+    }
+
+    /// Goes on with a file: its answers about inputs below this offset stay, and those about later
+    /// ones, which are asked again, leave it, as does a last line that was cut short.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or a line of it is no answer; then it is as it was.
+    pub fn resume(path: &Path, below: i64) -> Result<Self, AnswersError> {
+        let failed = |source| AnswersError::File { path: path.to_owned(), source };
+        let mut before = BufReader::new(File::open(path).map_err(failed)?);
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let mut out = BufWriter::new(File::create(&name).map_err(failed)?);
+        let mut bytes = Vec::new();
+        for line in 1.. {
+            bytes.clear();
+            before.read_until(b'\n', &mut bytes).map_err(failed)?;
+            if !bytes.ends_with(b"\n") {
+                break;
+            }
+            let Line { origin, .. } = serde_json::from_slice(&bytes)
+                .map_err(|source| AnswersError::Line { path: path.to_owned(), line, source })?;
+            if origin.input.offset < below {
+                out.write_all(&bytes).map_err(failed)?;
+            }
+        }
+        out.flush().and_then(|()| std::fs::rename(&name, path)).map_err(failed)?;
+        Ok(Self::to(path, out))
+    }
+
+    fn to(path: &Path, out: BufWriter<File>) -> Self {
+        Self { path: path.to_owned(), out: Arc::new(Mutex::new(out)), prompts: false }
     }
 
     /// The same, which holds the questions as well, if so.
@@ -117,7 +151,9 @@ impl Recording {
     fn write(&self, line: &Line) -> std::io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        // At once: what was committed must not rest on an answer that a kill takes away.
+        out.write_all(&bytes).and_then(|()| out.flush())
     }
 }
 
@@ -144,16 +180,18 @@ impl Model<GenerateRequest, Generated> for Recorded {
         let question = recording
             .prompts
             .then(|| Words { system: request.system.clone(), prompt: request.prompt.clone() });
-        let reply = reply.heard(move |answer: &Result<Generated, CallError>| {
-            let Ok(Generated { text, confidence, model }) = answer.clone() else { return };
-            let line = Line { asked, stage, origin, text, confidence, model, question };
+        let name = self.model.name().to_owned();
+        let reply = reply.heard("recording", move |answer: &Result<Generated, CallError>| {
+            let failed = answer.as_ref().err().cloned();
+            let Generated { text, confidence, model } = answer.clone().unwrap_or_else(|_| {
+                Generated { model: ModelUsed { name, prompt_hash: None }, ..Generated::default() }
+            });
+            let line = Line { asked, stage, origin, text, failed, confidence, model, question };
             if let Err(error) = recording.write(&line) {
                 tracing::error!(path = %recording.path.display(), "an answer is lost: {error}");
             }
         });
-        // Handed back, it comes again, and is heard then.
-        let asked = self.model.ask(request, reply);
-        asked.map_err(|Busy { request, reply }| Busy { request, reply: reply.unheard() })
+        self.model.ask(request, reply)
     }
 }
 
@@ -180,7 +218,7 @@ pub fn lines(
 /// Recorded answers, which stand in for the models that gave them.
 pub struct Answers {
     path: PathBuf,
-    by_key: HashMap<Key, Generated>,
+    by_key: HashMap<Key, Result<Generated, CallError>>,
 }
 
 impl Answers {
@@ -191,8 +229,9 @@ impl Answers {
     pub fn read(path: &Path) -> Result<Arc<Self>, AnswersError> {
         let mut by_key = HashMap::new();
         for line in lines(path)? {
-            let Line { asked, stage, origin, text, confidence, model, .. } = line?;
-            by_key.insert((asked, stage, origin), Generated { text, confidence, model });
+            let Line { asked, stage, origin, text, failed, confidence, model, .. } = line?;
+            let answer = failed.map_or(Ok(Generated { text, confidence, model }), Err);
+            by_key.insert((asked, stage, origin), answer);
         }
         Ok(Arc::new(Self { path: path.to_owned(), by_key }))
     }
@@ -222,14 +261,14 @@ impl Model<GenerateRequest, Generated> for Answering {
         let GenerateRequest { stage, origin, listener, .. } = request;
         let key = origin.map(|origin| (self.name.clone(), stage, origin));
         let answer = key.as_ref().and_then(|key| self.answers.by_key.get(key)).cloned();
-        if let (Some(listener), Some(answer)) = (listener, &answer) {
+        if let (Some(listener), Some(Ok(answer))) = (listener, &answer) {
             (listener.0)(&answer.text);
         }
-        reply.answer(answer.ok_or_else(|| {
-            CallError::Model(format!(
+        reply.answer(answer.unwrap_or_else(|| {
+            Err(CallError::Model(format!(
                 "no answer to this question is recorded in {}",
                 self.answers.path.display()
-            ))
+            )))
         }));
         Ok(())
     }
@@ -300,16 +339,17 @@ mod tests {
         let model = recording.of("default", Arc::new(Echo));
         let first = ask(&*model, request("first", 0, Step::Answer)).unwrap();
         let second = ask(&*model, request("second", 0, Step::Again)).unwrap();
-        assert!(ask(&*model, request("third", 1, Step::Answer)).is_err());
+        let third = ask(&*model, request("third", 1, Step::Answer));
+        assert_eq!(third, Err(CallError::Model("told to".to_owned())));
         // Nobody waits for it: whoever asked has gone on without it, and so will a replay.
         let (reply, asked) = reply();
         drop(asked);
         assert!(model.ask(request("late", 2, Step::Answer), reply).is_ok());
         recording.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
 
         let questions = lines(&path).unwrap().map(|line| line.unwrap().question.unwrap().prompt);
-        assert_eq!(questions.collect::<Vec<_>>(), ["first", "second"]);
+        assert_eq!(questions.collect::<Vec<_>>(), ["first", "second", "third"]);
 
         let bare = folder.path().join("bare.jsonl");
         let recording = Recording::create(&bare).unwrap();
@@ -322,7 +362,8 @@ mod tests {
         // The question decides, whatever it says.
         assert_eq!(ask(&*model, request("", 0, Step::Answer)), Ok(first));
         assert_eq!(ask(&*model, request("", 0, Step::Again)), Ok(second));
-        let missing = ask(&*model, request("", 1, Step::Answer)).unwrap_err().to_string();
+        assert_eq!(ask(&*model, request("", 1, Step::Answer)), third, "and what failed fails");
+        let missing = ask(&*model, request("", 2, Step::Answer)).unwrap_err().to_string();
         assert!(missing.contains("answers.jsonl"), "{missing}");
         assert!(ask(&*answers.of("other"), request("", 0, Step::Answer)).is_err());
 

@@ -91,12 +91,24 @@ pub fn configured(
     config: &IntegrationConfig,
     encoder: Option<&(String, u64)>,
 ) -> Result<Option<Arc<Attention>>, AttentionError> {
-    let Some(path) = config.weights.as_deref().filter(|_| config.form == Form::Learned) else {
-        return Ok(None);
-    };
+    let Some(path) = path(config) else { return Ok(None) };
     let (card, attention) = read(path)?;
     card.check(path, encoder)?;
     Ok(Some(Arc::new(attention)))
+}
+
+/// The same where it is not known yet what vectors are made by.
+///
+/// # Errors
+/// They cannot be read.
+pub fn configured_for_any(
+    config: &IntegrationConfig,
+) -> Result<Option<Arc<Attention>>, AttentionError> {
+    path(config).map(|path| Ok(Arc::new(read(path)?.1))).transpose()
+}
+
+fn path(config: &IntegrationConfig) -> Option<&Path> {
+    config.weights.as_deref().filter(|_| config.form == Form::Learned)
 }
 
 impl Card {

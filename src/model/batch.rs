@@ -10,7 +10,6 @@
 //! answered without the model.
 
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
 use turnstream_operators::model::{Busy, CallError, Model, Reply};
+use turnstream_operators::panics::contain;
 
 use super::encoder::Encoded;
 use crate::metrics::ModelMetrics;
@@ -302,7 +302,7 @@ impl<B: Backend> Shared<B> {
             return Ok(Vec::new());
         }
         let started = Instant::now();
-        let ran = catch_unwind(AssertUnwindSafe(|| self.backend.run(items)));
+        let ran = contain(|| self.backend.run(items));
         self.metrics.seconds.observe(started.elapsed().as_secs_f64());
         self.metrics.batch.observe(items.len() as f64);
         let Ok(ran) = ran else {

@@ -191,6 +191,14 @@ impl Surest {
     }
 }
 
+/// Whether there is a model, without its weights being read.
+///
+/// # Errors
+/// A file is missing, or says what is not known here.
+pub fn check(config: &LocalConfig) -> Result<(), ModelError> {
+    files::check(config)
+}
+
 /// Reads a model and starts the thread that works on it. The name is for records and metrics.
 ///
 /// # Errors
@@ -200,6 +208,7 @@ pub fn start(
     config: &LocalConfig,
     metrics: DecoderMetrics,
 ) -> Result<Arc<Generate>, ModelError> {
+    check(config)?;
     let opened = files::open(config)?;
     let decoder = engine::Decoder::start(name, opened, config.clone(), metrics);
     Ok(Arc::new(decoder.map_err(ModelError::Threads)?))

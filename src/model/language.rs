@@ -8,13 +8,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_operators::model::Generate;
-use turnstream_operators::prompted::LanguageModels;
 
 use super::ModelError;
 use super::answers::{Answers, AnswersError, Recording};
 use super::decoder::{self, LocalConfig};
 use super::remote::{self, RemoteConfig};
-use crate::config::Config;
 use crate::metrics::Metrics;
 
 /// `[language_models.NAME]`: a model that the prompted form of stages can ask.
@@ -49,20 +47,6 @@ pub enum LanguageModelError {
         /// Why.
         source: ModelError,
     },
-    /// A stage asks one that is not configured.
-    #[error(
-        "no language model is called `{name}`, which {stage}.prompted.model names; add \
-         [language_models.{name}]"
-    )]
-    Unknown {
-        /// What was named.
-        name: String,
-        /// By which stage.
-        stage: turnstream_schemas::Stage,
-    },
-    /// The files of answers.
-    #[error(transparent)]
-    Answers(#[from] AnswersError),
 }
 
 /// Where answers come from and go to.
@@ -79,64 +63,67 @@ pub struct AnswerFiles {
     /// explain --prompts` shows it.
     #[arg(long, requires = "record_answers")]
     pub record_prompts: bool,
+    /// Go on with the file of `record_answers`, whose answers about inputs from this offset on are
+    /// made again.
+    #[arg(skip)]
+    pub resumed_from: Option<i64>,
 }
 
-/// The models that the stages in prompted form name, started; and the recording of their answers,
-/// which is to be finished in the end.
-///
-/// # Errors
-/// A model cannot be used, or a file of answers.
-pub fn start(
-    config: &Config,
-    files: &AnswerFiles,
-    metrics: &Metrics,
-) -> Result<(LanguageModels, Option<Recording>), LanguageModelError> {
-    let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
-    let recording = files.record_answers.as_deref().map(Recording::create).transpose()?;
-    let recording = recording.map(|recording| recording.with_prompts(files.record_prompts));
-    let mut models = LanguageModels::new();
-    for (stage, prompted) in config.prompted() {
-        let name = &prompted.model;
-        if models.contains_key(name) {
-            continue;
-        }
-        let model = match (&recorded, config.language_models.get(name)) {
-            (Some(recorded), _) => recorded.of(name),
-            (None, Some(model)) => start_one(name, model, metrics)?,
-            (None, None) => return Err(LanguageModelError::Unknown { name: name.clone(), stage }),
+impl AnswerFiles {
+    /// The recording of answers, where one is asked for.
+    ///
+    /// # Errors
+    /// The file cannot be made, or not gone on with.
+    pub fn recording(&self) -> Result<Option<Recording>, AnswersError> {
+        let Some(path) = self.record_answers.as_deref() else { return Ok(None) };
+        let recording = match self.resumed_from {
+            None => Recording::create(path)?,
+            Some(offset) => Recording::resume(path, offset)?,
         };
-        let model = match &recording {
-            Some(recording) => recording.of(name, model),
-            None => model,
-        };
-        models.insert(name.clone(), model);
+        Ok(Some(recording.with_prompts(self.record_prompts)))
     }
-    Ok((models, recording))
 }
 
-/// A model, and the recording of its answers, where there is to be one.
-pub type Named = (Arc<Generate>, Option<Recording>);
+/// Starts models one by one, or has their recorded answers in their place; and records what they answer,
+/// where that is asked for.
+pub struct Starter<'a> {
+    recorded: Option<Arc<Answers>>,
+    recording: Option<Recording>,
+    metrics: &'a Metrics,
+}
 
-/// One model, whatever stages name: for who asks beside the flow. `None` where it is not configured
-/// and its answers are not recorded.
-///
-/// # Errors
-/// The model cannot be used, or a file of answers.
-pub fn start_named(
-    name: &str,
-    config: Option<&LanguageModelConfig>,
-    files: &AnswerFiles,
-    metrics: &Metrics,
-) -> Result<Option<Named>, LanguageModelError> {
-    let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
-    let model = match (&recorded, config) {
-        (Some(recorded), _) => recorded.of(name),
-        (None, Some(config)) => start_one(name, config, metrics)?,
-        (None, None) => return Ok(None),
-    };
-    let recording = files.record_answers.as_deref().map(Recording::create).transpose()?;
-    let model = recording.as_ref().map_or(Arc::clone(&model), |file| file.of(name, model));
-    Ok(Some((model, recording)))
+impl<'a> Starter<'a> {
+    /// With these files of answers.
+    ///
+    /// # Errors
+    /// One of them cannot be read or made.
+    pub fn new(files: &AnswerFiles, metrics: &'a Metrics) -> Result<Self, AnswersError> {
+        let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
+        Ok(Self { recorded, recording: files.recording()?, metrics })
+    }
+
+    /// The model of a name. `None` where it is not configured and its answers are not recorded.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn start(
+        &self,
+        name: &str,
+        config: Option<&LanguageModelConfig>,
+    ) -> Result<Option<Arc<Generate>>, LanguageModelError> {
+        let model = match (&self.recorded, config) {
+            (Some(recorded), _) => recorded.of(name),
+            (None, Some(config)) => start_one(name, config, self.metrics)?,
+            (None, None) => return Ok(None),
+        };
+        let recording = self.recording.as_ref();
+        Ok(Some(recording.map_or(Arc::clone(&model), |file| file.of(name, model))))
+    }
+
+    /// The recording of the answers, which is to be finished in the end.
+    pub fn into_recording(self) -> Option<Recording> {
+        self.recording
+    }
 }
 
 fn start_one(

@@ -89,6 +89,20 @@ pub enum StartError {
     NoEmbedding(String),
 }
 
+impl StartError {
+    /// The key of [`RemoteConfig`] that is at fault, where it is one.
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Config(problem) => Some(problem.key),
+            Self::NoKey { .. } | Self::BadKey { .. } => Some("api_key_env"),
+            Self::Certificates { .. } => Some("ca_file"),
+            Self::WrongApi { .. } => Some("api"),
+            Self::Client(_) | Self::NoEmbedding(_) => Some("base_url"),
+            Self::Threads(_) => None,
+        }
+    }
+}
+
 /// Starts asking a language model on a server; `name` is what records and metrics call it. The
 /// server need not be there yet: a request is what finds out.
 ///

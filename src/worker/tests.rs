@@ -27,8 +27,8 @@ fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
     while workers.check().is_ok() {
         std::thread::yield_now();
     }
-    assert!(matches!(workers.send(0, vec![turn(21)]), Err(WorkerError::Panicked)));
-    assert!(matches!(workers.drain(), Err(WorkerError::Panicked)));
+    assert!(matches!(workers.send(0, vec![turn(21)]), Err(WorkerError::Panicked(_))));
+    assert!(matches!(workers.drain(None), Err(WorkerError::Panicked(_))));
 }
 
 /// The core is woken when a scope has been idle for long, and not before.
@@ -72,7 +72,7 @@ fn workers_end_with_their_last_turn() {
             let workers = Workers::start(1 + round % 2, &parts(), &outlet).unwrap();
             drop(outlet);
             workers.send(0, (0..20).map(turn).collect()).unwrap();
-            workers.drain().unwrap();
+            workers.drain(None).unwrap();
             assert_eq!(outcomes.into_iter().count(), 20);
         }
         ended.send(()).unwrap();

@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -56,6 +57,45 @@ impl Broker {
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
         Some(Self { bootstrap, _stops: stops, data })
+    }
+
+    /// Ends it, with what it holds.
+    pub(crate) fn stop(&self) {
+        let mut stop = script("stop");
+        said(&stop.arg("--data").arg(self.data.path()).output().expect("it runs"), "stop");
+    }
+
+    /// Starts it again on its port, with what it held.
+    pub(crate) fn start_again(&self) {
+        let mut start = script("start");
+        said(&start.arg("--data").arg(self.data.path()).output().expect("it runs"), "start");
+    }
+
+    /// Kills it as a crash would, and starts it again after a while, where it was.
+    pub(crate) fn crash(&self, away: Duration) {
+        let mut stop = script("stop");
+        stop.arg("--data").arg(self.data.path()).args(["--wait", "0"]);
+        said(&stop.output().expect("deploy/kafka/stop runs"), "deploy/kafka/stop");
+        std::thread::sleep(away);
+        self.start_again();
+    }
+
+    /// Ends one node of a cluster, counted from 1: with a farewell, so that others lead at once what
+    /// it led, or killed, as by a crash.
+    pub(crate) fn end_node(&self, node: usize, killed: bool) {
+        let mut stop = script("stop");
+        stop.arg("--data").arg(self.data.path()).args(["--broker", &node.to_string()]);
+        if killed {
+            stop.args(["--wait", "0"]);
+        }
+        said(&stop.output().expect("deploy/kafka/stop runs"), "deploy/kafka/stop");
+    }
+
+    /// Starts one node of a cluster again, with its port and its records, and waits until it answers.
+    pub(crate) fn start_node(&self, node: usize) {
+        let mut start = script("start");
+        start.arg("--data").arg(self.data.path()).args(["--broker", &node.to_string()]);
+        said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
     }
 
     /// The file it logs to.

@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use turnstream_schemas::{Response, Stage};
 
+use crate::scripted_server::{Script, ScriptedServer};
 use crate::{invariants, turnstream};
 
 /// What was said to a chat, and what it said.
@@ -31,25 +32,19 @@ pub(crate) fn printed(output: &Output) -> (Vec<Response>, Value, String) {
     (responses.collect(), counts, seen)
 }
 
-/// A model of random weights, and a configuration whose generation asks it; `None` without python3.
-pub(crate) fn prompted_generation(folder: &Path) -> Option<String> {
-    let file = |name: &str| folder.join(name).display().to_string();
-    let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/language-model/tiny_model.py");
-    let model = file("tiny.gguf");
-    let written = Command::new("python3").arg(writer).args([&model, "--whole"]).output();
-    let Ok(written) = written else {
-        assert!(std::env::var_os("CI").is_none(), "there is no python3");
-        eprintln!("SKIPPED: a tiny model cannot be written without python3");
-        return None;
-    };
-    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+/// A model that writes prose, and a configuration whose generation asks it.
+pub(crate) fn prompted_generation(folder: &Path) -> (ScriptedServer, String) {
+    let server = ScriptedServer::start(Script::Writes(&[
+        "Chamomile tea is calmer than black tea, and a warm room helps as well: try both tonight.",
+    ]));
     let config = format!(
-        "[language_models.default]\nkind = \"local\"\npath = {model:?}\n\
-         [fact_selection]\nmax_selected = 3\n[generation]\nform = \"prompted\"\n[generation.prompted]\nmax_tokens = 60\n\
-         temperature = 1.0\nseed = 12\n[generation.prompted.call]\ntimeout_ms = 600000\nattempts = 1\n"
+        "{}[fact_selection]\nmax_selected = 3\n[generation]\nform = \"prompted\"\n\
+         [generation.prompted.call]\ntimeout_ms = 600000\nattempts = 1\n",
+        server.config()
     );
-    std::fs::write(file("prompted.toml"), config).expect("a configuration");
-    Some(file("prompted.toml"))
+    let path = folder.join("prompted.toml");
+    std::fs::write(&path, config).expect("a configuration");
+    (server, path.display().to_string())
 }
 
 #[test]
@@ -117,7 +112,7 @@ fn who_is_not_answered_hears_why() {
 #[test]
 fn a_response_is_shown_while_a_model_writes_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(config) = prompted_generation(folder.path()) else { return };
+    let (_server, config) = prompted_generation(folder.path());
     let mut command = turnstream(&["chat", "--log-level", "off", "--json", "--config", &config]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
@@ -137,19 +132,15 @@ fn a_response_is_shown_while_a_model_writes_it() {
     let (responses, _, seen) = printed(&output);
     let [response] = responses.as_slice() else { panic!("{responses:?}") };
     assert_eq!((&*response.model.name, response.degraded.is_empty()), ("default", true));
-    let harmless = |text: &str| -> String {
-        let is_harmless = |it: &char| !it.is_control() || *it == '\n' || *it == '\t';
-        text.chars().map(|it| if is_harmless(&it) { it } else { '\u{fffd}' }).collect()
-    };
-    assert_eq!(seen, format!("{}\n", harmless(&response.text)), "piece by piece the same text");
+    assert_eq!(seen, format!("{}\n", response.text), "piece by piece the same text");
     // Printed whole, the first of them would be the whole text.
-    assert!(pieces[0] < harmless(&response.text).len(), "pieces of {pieces:?} bytes");
+    assert!(pieces[0] < response.text.len(), "pieces of {pieces:?} bytes");
 }
 
 #[test]
 fn prompts_of_a_chat_are_those_that_its_response_names() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(config) = prompted_generation(folder.path()) else { return };
+    let (_server, config) = prompted_generation(folder.path());
     let output = chat(&["--json", "--config", &config], "Which tea is calmer?\n/prompts\n");
     let (responses, _, seen) = printed(&output);
     let hash = responses[0].model.prompt_hash.as_deref().expect("a prompt");

@@ -13,6 +13,12 @@
 //! ```sh
 //! TURNSTREAM_CRASH_KILLS=100 cargo test --test it crash:: -- --nocapture
 //! ```
+//!
+//! Another test kills the *broker* under two processes, which are started again where they end:
+//!
+//! ```sh
+//! TURNSTREAM_CRASH_BROKER_KILLS=30 cargo test --test it crash::killed_brokers -- --nocapture
+//! ```
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +32,7 @@ mod console;
 mod feed;
 mod group;
 mod oracle;
+mod outages;
 mod plan;
 mod random;
 mod reader;
@@ -42,13 +49,30 @@ use reader::{Isolation, Progress, Readers};
 use service::{PARTITIONS, SERVICES, Service};
 use turns::{Answered, Script};
 
+/// Outcomes after a crash of the broker that cannot all have been on their way before it.
+const OF_NEW: usize = 2_000;
+
 /// How long nothing may happen at all before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn killed_processes_lose_and_double_nothing() {
-    let asked = Asked::from_environment();
-    let test = "killed_processes_lose_and_double_nothing";
+    serve(
+        "killed_processes_lose_and_double_nothing",
+        Asked::of_processes(),
+        |nth, kills, random| plan::crashes(kills, 2 * nth, nth > 0, random),
+    );
+}
+
+#[test]
+fn killed_brokers_lose_and_double_nothing() {
+    serve("killed_brokers_lose_and_double_nothing", Asked::of_the_broker(), |_, kills, random| {
+        plan::of_the_broker(kills, random)
+    });
+}
+
+/// Serves each service in turn, with its share of the kills as they are planned.
+fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> Vec<Crash>) {
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let evidence = Evidence { asked, broker_log: broker.log(), folder: Some(folder) };
@@ -57,7 +81,10 @@ fn killed_processes_lose_and_double_nothing() {
     let mut tally = Tally::default();
     for (nth, service) in SERVICES.iter().enumerate() {
         let kills = (asked.kills + nth) / SERVICES.len();
-        let crashes = plan::crashes(kills, 2 * nth, nth > 0, &mut random);
+        if kills == 0 {
+            continue;
+        }
+        let crashes = plan(nth, kills, &mut random);
         let run = Run::start(service, &broker, evidence.folder(), &mut random);
         run.crash(&crashes, &mut tally);
     }
@@ -96,8 +123,7 @@ impl<'test> Run<'test> {
         Self { service, broker, group, readers, console, feed, progress }
     }
 
-    /// All the crashes, then the end: everything owed, a fresh turn on every partition, and the
-    /// oracle.
+    /// All the crashes, then the end.
     fn crash(mut self, crashes: &[Crash], tally: &mut Tally) {
         let since = Instant::now();
         for crash in crashes {
@@ -114,6 +140,11 @@ impl<'test> Run<'test> {
             *tally.kills.entry(crash.kind).or_default() += 1;
             tally.halts += usize::from(crash.halt.is_some());
         }
+        self.finish(tally);
+    }
+
+    /// The end: everything owed, a fresh turn on every partition, and the oracle.
+    fn finish(mut self, tally: &mut Tally) {
         self.both_run();
         let Self { service, broker, mut group, readers, console, feed, progress } = self;
         let mut sender = feed.stop();
@@ -161,6 +192,7 @@ impl<'test> Run<'test> {
                 usize::from(crash.first)
             }
             Kind::AtLeave => return self.fail_at_leave(crash),
+            Kind::Broker => return self.fail_the_broker(crash),
         };
         self.kill(killed, crash.away);
         format!("{killed}")
@@ -206,6 +238,29 @@ impl<'test> Run<'test> {
         // It had left already: then the other.
         self.kill(1 - leaver, crash.away);
         format!("{}, left alone,", 1 - leaver)
+    }
+
+    /// Kills the broker under two processes, or while the second of them joins.
+    fn fail_the_broker(&mut self, crash: Crash) -> String {
+        if crash.first {
+            self.both_run();
+        } else {
+            let one = self.one_runs();
+            self.moves_on();
+            self.group.start(1 - one);
+        }
+        self.wait(crash.moment);
+        let broker = self.broker;
+        std::thread::scope(|threads| {
+            let back = threads.spawn(|| broker.crash(crash.away));
+            while !back.is_finished() {
+                self.group.supervise();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        // Not only what it had committed before it died.
+        self.wait(Moment::Outcomes(OF_NEW, Duration::ZERO));
+        "the broker".to_owned()
     }
 
     /// Kills a process, and starts it again after a while. The others go on meanwhile.

@@ -134,7 +134,7 @@ fn what_cannot_be_explained_is_told() {
 #[test]
 fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(config) = prompted_generation(folder.path()) else { return };
+    let (_server, config) = prompted_generation(folder.path());
     let answers = file(folder.path(), "answers.jsonl");
     let recorded = ["--config", &config, "--record-answers", &answers, "--record-prompts"];
     let responses = replayed(folder.path(), 2, &recorded);

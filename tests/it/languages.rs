@@ -54,7 +54,7 @@ fn import(folder: &Path) -> String {
 }
 
 /// The responses to turns, in their order.
-fn answers(config: Config, turns: &[Value]) -> Vec<Response> {
+fn answers(config: &Config, turns: &[Value]) -> Vec<Response> {
     let log = EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() };
     let log = EmbeddedLog::in_memory(&log).expect("a log");
     let messages = turns
@@ -88,7 +88,7 @@ fn a_chinese_conversation_is_answered_in_chinese_from_imported_facts() {
         turn("5", "謝謝，再見！"),
         turn("6", "Thanks, bye!"),
     ];
-    let responses = answers(config, &turns);
+    let responses = answers(&config, &turns);
     let said: Vec<&str> = responses.iter().map(|response| response.text.as_str()).collect();
     assert_eq!(said.len(), turns.len());
     for (at, text) in said.iter().enumerate() {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -105,7 +105,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(config: Config, generate: Option<Arc<Generate>>) -> Self {
+    fn start(config: &Config, generate: Option<Arc<Generate>>) -> Self {
         let log = EmbeddedConfig { partitions: 2, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::in_memory(&log).expect("a log");
         let consumer = log.consumer("test", Topic::Turns).expect("a consumer");
@@ -151,7 +151,7 @@ fn turn(conversation: &str, text: &str) -> String {
 
 /// All conversations of the demo, served to the end.
 fn demo_served() -> (Summary, Metrics, Server) {
-    let served = Served::start(Config::default(), None);
+    let served = Served::start(&Config::default(), None);
     for (key, file) in [
         ("parcel", include_str!("../../src/cli/demo/conversations/parcel.jsonl")),
         ("chatty", include_str!("../../src/cli/demo/conversations/chatty.jsonl")),
@@ -254,7 +254,7 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
         Line { after_ms: 1, act: Act::Answer(answer) }
     };
     let model = Arc::new(Scripted::new("scripted", 64, script));
-    let served = Served::start(config, Some(Arc::clone(&model) as Arc<Generate>));
+    let served = Served::start(&config, Some(Arc::clone(&model) as Arc<Generate>));
     let address = served.server.address();
     wait_for(&(200, vec![]), || probe(address, "/ready"));
 
@@ -265,6 +265,8 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     // The partition is paused: what comes now is not read.
     served.append("c", (9..12).map(|at| turn("c", &format!("turn {at}, please"))));
     wait_for(&Some(3), || find_sum(&served.scrape(), "turnstream_partition_lag"));
+    // What was read and has no outcome is behind as well.
+    assert_eq!(sum(&served.scrape(), "turnstream_partition_committed_lag"), 12);
     let samples = served.scrape();
     assert_eq!(samples["turnstream_ready"], 0.0);
     assert_eq!(samples["turnstream_stage_in_progress{stage=\"generation\"}"], 1.0);
@@ -280,6 +282,7 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
         model.advance(now_ms);
         sum(&served.scrape(), "turnstream_responses_total")
     });
+    wait_for(&Some(0), || find_sum(&served.scrape(), "turnstream_partition_committed_lag"));
     assert_eq!(probe(address, "/ready"), (200, vec![]));
     served.log.seal(Topic::Turns);
     assert!(served.engine.join().expect("the engine ends").tally.is_conserved());
@@ -408,42 +411,88 @@ fn an_address_that_is_taken_is_named_with_its_key() {
     }
 }
 
+/// `turnstream run` on an embedded log, on a system that gives it few file descriptors.
+struct Program {
+    child: Child,
+    address: SocketAddr,
+    log: JoinHandle<usize>,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    const DESCRIPTORS: usize = 256;
+
+    /// Starts it, and waits until it is ready.
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("turnstream.toml");
+        let log = folder.path().join("log");
+        let toml = format!(
+            "[log]\nkind = \"embedded\"\ndirectory = {log:?}\n[metrics]\naddress = \"{ANY_PORT}\"\n"
+        );
+        std::fs::write(&file, toml).expect("written");
+        let program = turnstream(&["run", "--log-format", "json", "--config"]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {} && exec \"$@\"", Self::DESCRIPTORS), "sh"]);
+        command.arg(program.get_program()).args(program.get_args()).arg(&file);
+        command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let address = log.by_ref().find_map(|line| {
+            let line: Value = serde_json::from_str(&line.expect("UTF-8")).expect("JSON");
+            let said = line["message"] == "serving metrics";
+            said.then(|| line["address"].as_str().expect("an address").parse().expect("an address"))
+        });
+        let address = address.expect("it says where");
+        // Nobody may be held up by what it says further.
+        let log = std::thread::spawn(move || log.count());
+        wait_for(&(200, vec![]), || probe(address, "/ready"));
+        Self { child, address, log, _folder: folder }
+    }
+
+    /// Has it answer `responses` turns in all.
+    fn answers(&mut self, responses: u64) {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        writeln!(stdin, "{}", turn("c", "How do I bake bread?")).expect("written");
+        wait_for(&responses, || {
+            let (_, text) = get(self.address, "/metrics");
+            sum(&samples(&text), "turnstream_responses_total")
+        });
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
+        self.log.join().expect("read");
+    }
+}
+
 #[test]
 fn the_program_serves_where_the_configuration_says() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("turnstream.toml");
-    let log = folder.path().join("log");
-    let toml = format!(
-        "[log]\nkind = \"embedded\"\ndirectory = {log:?}\n[metrics]\naddress = \"{ANY_PORT}\"\n"
-    );
-    std::fs::write(&file, toml).expect("written");
-    let mut command = turnstream(&["run", "--log-format", "json", "--config"]);
-    command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
-    let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let address: SocketAddr = log
-        .by_ref()
-        .find_map(|line| {
-            let line: Value = serde_json::from_str(&line.expect("UTF-8")).expect("JSON");
-            let said = line.to_string();
-            said.contains("serving metrics").then(|| {
-                let address = line.pointer("/fields/address").or_else(|| line.get("address"));
-                address.and_then(Value::as_str).expect("an address").parse().expect("an address")
-            })
-        })
-        .expect("it says where");
-    // Nobody may be held up by what it says further.
-    let rest = std::thread::spawn(move || log.count());
-    wait_for(&(200, vec![]), || probe(address, "/ready"));
-    let mut stdin = child.stdin.take().expect("piped");
-    writeln!(stdin, "{}", turn("c", "How do I bake bread?")).expect("written");
-    wait_for(&1, || {
-        let (_, text) = get(address, "/metrics");
-        sum(&samples(&text), "turnstream_responses_total")
-    });
-    drop(stdin);
-    assert!(child.wait_with_output().expect("it ends").status.success());
-    rest.join().expect("read");
+    let mut program = Program::start();
+    program.answers(1);
+    program.end();
+}
+
+/// They took every descriptor: the port refused, and the process ended when it needed one.
+#[test]
+fn connections_that_ask_nothing_take_neither_the_port_nor_the_log() {
+    let mut program = Program::start();
+    let connect = |at| {
+        let mut connection = TcpStream::connect(program.address).expect("the server listens");
+        if at % 2 == 0 {
+            // Where it was ended already there is nobody to hear it.
+            let _ = connection.write_all(b"GET /metrics HTTP/1.1\r\nhost: ");
+        }
+        connection
+    };
+    let idle: Vec<TcpStream> = (0..Program::DESCRIPTORS + 50).map(connect).collect();
+    assert_eq!(probe(program.address, "/live"), (200, vec![]));
+    program.answers(1);
+    drop(idle);
+    program.answers(2);
+    program.end();
 }
 
 #[test]

@@ -27,6 +27,12 @@ fn exit_codes_tell_an_operator_what_to_do() {
     let nowhere = site.config("nowhere", "127.0.0.1:9", "");
     let mut nowhere = site.run(&nowhere, PASSWORD);
 
+    // Nor does a broker answer there who does not log in.
+    let without = site.folder.join("without.toml");
+    let text = format!("[log.kafka]\nbootstrap_servers = \"{}\"\n", broker.bootstrap());
+    std::fs::write(&without, text).expect("written");
+    let mut without = site.run(&without, PASSWORD);
+
     let here = site.config("here", broker.bootstrap(), "create_partitions = 3\n");
     let refused = site.run(&here, "wrong-horse-7").ended();
     assert_eq!(refused.0, Some(6), "{}", refused.1);
@@ -72,7 +78,12 @@ fn exit_codes_tell_an_operator_what_to_do() {
     drop(engine);
     let nowhere = nowhere.ended();
     assert_eq!(nowhere.0, Some(5), "{}", nowhere.1);
-    assert!(nowhere.1.contains("asking 127.0.0.1:9 for topic `knowledge`"), "{}", nowhere.1);
+    assert!(nowhere.1.contains("no broker answered at 127.0.0.1:9 in 30 s: "), "{}", nowhere.1);
+    assert!(nowhere.1.contains("Connection refused"), "{}", nowhere.1);
+    assert!(nowhere.1.contains("check that a broker runs there"), "{}", nowhere.1);
+    let without = without.ended();
+    assert_eq!(without.0, Some(5), "{}", without.1);
+    assert!(without.1.contains("in 30 s: ") && without.1.contains("(SASL)"), "{}", without.1);
 }
 
 fn turn(conversation: &str) -> String {

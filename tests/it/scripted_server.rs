@@ -1,13 +1,18 @@
 //! A server with OpenAI's chat interface whose model goes by a script: it names words of the last
-//! utterance, and now and then does what real servers do badly, always with the same requests.
+//! utterance, and now and then does what real servers do badly, always with the same requests. What
+//! is asked for in pieces comes in pieces.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use std::time::Duration;
+
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::{StreamExt, iter};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -21,6 +26,10 @@ pub(crate) enum Script {
     Faulty,
     /// It answers BANANA, whatever is asked.
     Obeys,
+    /// It writes these texts one after the other, the last again and again.
+    Writes(&'static [&'static str]),
+    /// It answers with this status and body, whatever is asked.
+    Says(u16, &'static str),
 }
 
 /// A request as it came: what the model is told, and what it is asked.
@@ -69,7 +78,7 @@ impl ScriptedServer {
         )
     }
 
-    /// All requests so far.
+    /// All requests of stages so far. The probe at the start is none: it tells the model nothing.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.1.lock().expect("not poisoned").clone()
     }
@@ -84,11 +93,22 @@ async fn answer(State(shared): State<Shared>, body: String) -> Response {
     };
     let seen = Seen { system: content("system"), prompt: content("user") };
     let schema = &body["response_format"]["json_schema"]["schema"]["properties"];
-    shared.1.lock().expect("not poisoned").push(seen.clone());
+    let is_probe = seen.system.is_empty();
+    let number = {
+        let mut all = shared.1.lock().expect("not poisoned");
+        all.extend((!is_probe).then(|| seen.clone()));
+        all.len().saturating_sub(1)
+    };
+    let say = |text: &str| if body["stream"] == true { in_pieces(text) } else { say(text) };
     let chance = crc32fast::hash(seen.prompt.as_bytes()) % 100;
     // A question that is asked again bears the answer that could not be read.
     let is_again = seen.prompt.contains("<<answer ");
     match (shared.0, chance) {
+        (Script::Says(status, text), _) => {
+            (StatusCode::from_u16(status).expect("a status"), text).into_response()
+        }
+        _ if is_probe => say("Yes."),
+        (Script::Writes(texts), _) => say(texts[number.min(texts.len() - 1)]),
         (Script::Obeys, _) => say("BANANA"),
         (Script::Faulty, 0..=3) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         (Script::Faulty, 4..=9) if !is_again => say("I should think that it rains."),
@@ -103,6 +123,25 @@ fn say(text: &str) -> Response {
     let choice = json!({ "message": message, "finish_reason": "stop" });
     let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
     json!({ "choices": [choice], "usage": usage }).to_string().into_response()
+}
+
+/// Letters of a piece of a streamed answer.
+const PIECE: usize = 8;
+
+fn in_pieces(text: &str) -> Response {
+    let letters: Vec<char> = text.chars().collect();
+    let pieces = letters.chunks(PIECE).map(|piece| {
+        let content: String = piece.iter().collect();
+        json!({ "choices": [{ "delta": { "content": content } }] }).to_string()
+    });
+    let last = json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] }).to_string();
+    let events: Vec<String> = pieces.chain([last, "[DONE]".to_owned()]).collect();
+    // Each later than the one before, as from a model that is writing.
+    let events = iter(events).then(|event| async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok::<_, std::convert::Infallible>(Bytes::from(format!("data: {event}\n\n")))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
 /// What the model says: for each property of the schema what it stands for, else a sentence.

@@ -93,7 +93,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     let embeds = Embeds(Arc::new(encoder.clone()));
     let batched = Batched::start(embeds, config.models.limits(), &Threads::new(2), counted.clone());
     let embed = Some(Arc::new(batched.expect("threads")) as _);
-    let parts = Parts::counted(config, metrics.clone()).expect("a pack");
+    let parts = Parts::counted(&config, &metrics).expect("a pack");
     let parts = Parts { embed, ..parts };
 
     append(&log, 0, STALLED);
@@ -133,7 +133,8 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     let answered = responses(&log, 0);
     let (stalled, after) = answered.split_at(STALLED);
     for response in stalled {
-        assert_eq!(response.degraded, [Stage::Embedding], "{}", response.turn_id);
+        assert!(response.is_without(Stage::Embedding), "{}", response.turn_id);
+        assert_eq!(response.degraded.len(), 1, "{:?}", response.degraded);
         assert!(!response.text.is_empty());
     }
     let whole = after.iter().filter(|response| response.degraded.is_empty()).count();

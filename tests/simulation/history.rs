@@ -77,7 +77,7 @@ impl History {
             (By::User, Outcome::Response(response), _) => {
                 // What the model saw was this history, strictly before the turn.
                 let after = format!(" after {}", mark(self.said_last().unwrap_or("nothing")));
-                let degraded = response.degraded.contains(&Stage::Generation);
+                let degraded = response.is_without(Stage::Generation);
                 assert!(degraded || response.text.ends_with(&after), "{response:?}: not{after}");
                 self.insert(answered(sent, said, response), max_entries);
             }

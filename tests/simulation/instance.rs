@@ -17,6 +17,7 @@ use turnstream::intake::Intake;
 use turnstream::log::Consumer;
 use turnstream::log::Topic;
 use turnstream::log::embedded::EmbeddedLog;
+use turnstream::panics::Panicked;
 use turnstream::parts::Parts;
 use turnstream::tally::Tally;
 use turnstream::worker::{self, Core, Inlets, WorkerError};
@@ -53,7 +54,7 @@ pub(crate) struct Instance {
 
 enum Life {
     /// Polls.
-    Serving(Intake<Inlet>),
+    Serving(Box<Intake<Inlet>>),
     /// Asked to stop: what is in flight ends first. The consumer lives as long.
     Draining { _consumer: Box<dyn Consumer> },
     /// In between.
@@ -69,9 +70,9 @@ struct Inlet {
 impl Inlets for Inlet {
     fn send(&self, _: i32, inputs: Vec<Input>) -> Result<(), WorkerError> {
         for input in inputs {
-            self.sender.send(input).map_err(|_| WorkerError::Panicked)?;
+            self.sender.send(input).map_err(|_| WorkerError::Panicked(Panicked::default()))?;
         }
-        self.waker.activate().map_err(|_| WorkerError::Panicked)
+        self.waker.activate().map_err(|_| WorkerError::Panicked(Panicked::default()))
     }
 }
 
@@ -122,7 +123,7 @@ impl Instance {
         let core = Core::install(&mut worker, &parts, taken_in, report.clone(), Clock::none());
         let inlet = Inlet { sender, waker: core.waker() };
         let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow), cache);
-        let life = Life::Serving(intake);
+        let life = Life::Serving(Box::new(intake));
         Self { wire, member, worker, core, life, committer, reports, model, flow }
     }
 

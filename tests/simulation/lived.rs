@@ -16,6 +16,8 @@ pub(crate) struct Lived {
     pub(crate) forgotten: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
+    /// Transactions of the dead that the log gave up and marked nowhere.
+    pub(crate) unmarked: u64,
     /// Crashes by step of the commit protocol.
     pub(crate) crashes: BTreeMap<Step, u64>,
     /// Crashes elsewhere.
@@ -36,6 +38,7 @@ impl Lived {
         self.forgotten += other.forgotten;
         self.commits += other.commits;
         self.aborts += other.aborts;
+        self.unmarked += other.unmarked;
         self.other_crashes += other.other_crashes;
         self.expulsions += other.expulsions;
         self.clean_stops += other.clean_stops;
@@ -56,11 +59,11 @@ impl fmt::Display for Lived {
             "{inputs} inputs: {responses} responses, {recorded} recorded, {dead_letters} dead \
              letters; {forgotten} entries forgotten"
         )?;
-        let Self { commits, aborts, expulsions, clean_stops, .. } = self;
+        let Self { commits, aborts, unmarked, expulsions, clean_stops, .. } = self;
         writeln!(
             out,
-            "{commits} commits, {aborts} aborted transactions, {expulsions} expulsions, \
-             {clean_stops} clean stops"
+            "{commits} commits, {aborts} aborted transactions, {unmarked} that the log gave up and \
+             did not mark, {expulsions} expulsions, {clean_stops} clean stops"
         )?;
         let Self { late_answers, stale, skipped, .. } = self;
         writeln!(

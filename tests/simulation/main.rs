@@ -67,6 +67,7 @@ fn no_fault_loses_doubles_or_reorders_an_outcome() {
             assert!(lived.crashes.get(&step).is_some_and(|n| *n > 0), "no crash at {step:?}");
         }
         assert!(lived.forgotten > 0, "nothing was ever forgotten");
+        assert!(lived.unmarked > 0, "no transaction was ever given up and left unmarked");
     }
 }
 
@@ -104,7 +105,7 @@ fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
 /// One run; a panic of the engine or the oracle is its failure.
 fn run(seed: u64) -> Result<Lived, String> {
     catch_unwind(AssertUnwindSafe(|| World::new(seed).run()))
-        .map_err(|panic| turnstream_operators::stage::panic_message(&*panic))
+        .map_err(|panic| turnstream_operators::panics::message(&*panic))
 }
 
 /// The test of the test: with a promise broken on purpose, a seed soon fails.
@@ -143,6 +144,11 @@ mod broken {
     #[test]
     fn restoring_until_the_last_message_is_caught() {
         caught(Broken::RestoreByLastMessage);
+    }
+
+    #[test]
+    fn taking_an_id_without_a_sweep_is_caught() {
+        caught(Broken::NoSweep);
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
             assert_eq!(response.response_id.as_str(), id);
             assert_eq!(response.turn_id.as_str(), said.turn_id);
             assert_eq!(Some(response.conversation_id.as_str()), said.conversation.as_deref());
-            let degraded = response.degraded.contains(&Stage::Generation);
+            let degraded = response.is_without(Stage::Generation);
             let answers = response.text.starts_with(&format!("{}? ", said.text));
             let may_degrade = config.generation.on_failure == OnFailure::Degrade;
             assert!(answers != degraded && (may_degrade || !degraded), "{said:?}: {response:?}");

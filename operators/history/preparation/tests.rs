@@ -1,7 +1,7 @@
 //! Turns that are prepared: what is asked for, what comes of it, and what is kept.
 
 use timely::dataflow::operators::generic::operator::empty;
-use turnstream_schemas::{HistoryChange, RecalledVia};
+use turnstream_schemas::{Degraded, HistoryChange, RecalledVia};
 
 use super::*;
 use crate::flow::Finished;
@@ -43,7 +43,7 @@ fn prepare(talk: &mut Talk) -> bool {
     let turn = talk.unprepared.pop().expect("a turn to prepare");
     let query = Some(vector(turn.context.query()));
     let exchanges = turn.exchanges.iter().map(|(at, text)| (*at, vector(text))).collect();
-    talk.give_prepared(Prepared::new(turn, Vectors { query, exchanges, failed: false }))
+    talk.give_prepared(Prepared::new(turn, Vectors { query, exchanges, failed: None }))
 }
 
 /// The latest turn comes back with this written of its group.
@@ -143,11 +143,13 @@ fn where_the_encoder_fails_words_are_gone_by_and_the_response_says_so() {
     answer(&mut talk, "Nine metres.");
     talk.user("And the other lake?");
     let turn = talk.unprepared.pop().expect("a turn");
-    let failed = Vectors { failed: true, ..Vectors::default() };
+    let fault = Fault::new(Stage::History, FaultKind::Error, "out of water");
+    let failed = Vectors { failed: Some(fault), ..Vectors::default() };
     assert!(talk.give_prepared(Prepared::new(turn, failed)));
     assert_eq!(talk.asked[1].recalled.len(), 1, "they share a word");
     answer(&mut talk, "Two metres.");
-    assert_eq!(talk.last_response().degraded, [Stage::History]);
+    let Degraded::Because(fault) = &talk.last_response().degraded[0] else { panic!("a reason") };
+    assert_eq!((fault.stage, &*fault.reason), (Stage::History, "out of water"));
 }
 
 #[test]
@@ -232,8 +234,10 @@ fn a_turn_whose_encoder_fails_goes_on_and_says_so() {
         (preparation(turns, Some(asked_of(Arc::new(Dry), None, &means))), none)
     });
     let parts: Vec<_> = prepared.into_iter().map(Prepared::into_parts).collect();
-    let failed = Vectors { query: None, exchanges: Vec::new(), failed: true };
-    assert_eq!(parts, [(failed, None)]);
+    let [(Vectors { query: None, exchanges, failed: Some(fault) }, None)] = &parts[..] else {
+        panic!("no vectors, and why: {parts:?}");
+    };
+    assert!(exchanges.is_empty() && fault.reason.ends_with("the model answered: out of water"));
 }
 
 /// An encoder and a writer behind the ports, over the operator itself.
@@ -284,7 +288,7 @@ fn models_are_asked_for_what_is_missing() {
     assert_eq!(vectors, of_plain);
     assert_eq!(vectors.query, Vector::of(&[1.0, 0.0]));
     let exchanges = vec![(7, Vector::of(&[0.0, 1.0]).expect("it has a length"))];
-    assert_eq!((&vectors.exchanges, vectors.failed), (&exchanges, false));
+    assert_eq!((&vectors.exchanges, &vectors.failed), (&exchanges, &None));
     assert_eq!((summary.text.as_deref(), summary.entries), (Some("The lake is deep."), 3));
     assert_eq!(summary.model.name, "writer");
     assert!(summary.model.prompt_hash.is_some());

@@ -153,6 +153,7 @@ impl Model<GenerateRequest, Generated> for Watched {
             system: request.system.clone(),
             prompt: request.prompt.clone(),
             answer: None,
+            failed: None,
         };
         let waiting: Waiting = Arc::new(Mutex::new(Some(reply)));
         let (inner, answered) = model::reply();
@@ -182,14 +183,15 @@ impl Model<GenerateRequest, Generated> for Watched {
             })));
         }
         let (attention, to) = (self.attention.clone(), Arc::clone(&waiting));
-        let inner = inner.heard(move |answer: &Result<Generated, CallError>| {
-            if let Ok(generated) = answer {
-                let mut state = attention.state();
-                let asked = state.asked.iter_mut().find(|(at, ..)| *at == attempt);
-                if let Some((_, _, asked)) = asked {
-                    asked.answer = Some(generated.text.clone());
+        let inner = inner.heard("attention", move |answer: &Result<Generated, CallError>| {
+            let mut state = attention.state();
+            if let Some((_, _, asked)) = state.asked.iter_mut().find(|(at, ..)| *at == attempt) {
+                match answer {
+                    Ok(generated) => asked.answer = Some(generated.text.clone()),
+                    Err(error) => asked.failed = Some(error.to_string()),
                 }
             }
+            drop(state);
             if let Some(reply) = taken(&to) {
                 reply.answer(answer.clone());
             }

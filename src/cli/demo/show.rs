@@ -225,7 +225,8 @@ fn sureness(response: &Response) -> Text {
         text = text.and(Ink::Quiet, format!("confidence {:.2} ({kind})", confidence.value));
     }
     if !response.degraded.is_empty() {
-        let stages: Vec<&str> = response.degraded.iter().map(|stage| stage.name()).collect();
+        let stages = response.degraded.iter().map(|degraded| degraded.stage().name());
+        let stages: Vec<&str> = stages.collect();
         text = text.and(Ink::Careful, format!(" went without {}", stages.join(", ")));
     }
     text

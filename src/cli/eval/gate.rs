@@ -145,8 +145,8 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
     }
     let config = load_config(args.config.as_deref())?.value;
     let turns = read(args)?;
-    let progress = Progress::start("turns scored");
     let gates = gates(args, &config, &classes)?;
+    let progress = Progress::of(turns.len() * gates.len(), "turns scored");
     let mut results: Vec<(Measured, Scored)> = Vec::new();
     for (gate, positive) in gates.iter().zip(&classes) {
         let need = scores(&**gate, &turns, &|| progress.advance()).map_err(refused)?;

@@ -16,7 +16,8 @@ use crate::eval::generation::{Beside, GenerationError, Measured, measure};
 use crate::formats::Format;
 use crate::knowledge;
 use crate::metrics::Metrics;
-use crate::model::{self, language};
+use crate::model;
+use crate::model::language::{AnswerFiles, Starter};
 
 pub(super) const EXAMPLES: &str = "\
 Without --references there are only the figures that need no history: Distinct-2, the words that
@@ -58,7 +59,7 @@ pub struct GenerationArgs {
     config: Option<PathBuf>,
     /// Where the judge's answers come from and go to
     #[command(flatten)]
-    answer_files: language::AnswerFiles,
+    answer_files: AnswerFiles,
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(super) json: bool,
@@ -109,8 +110,8 @@ fn judged(
     let Some(name) = &args.judge else { return Ok(None) };
     let metrics = Metrics::new(&config.metrics);
     let configured = config.language_models.get(name);
-    let started = language::start_named(name, configured, &args.answer_files, &metrics)?;
-    let Some((model, recording)) = started else {
+    let starter = Starter::new(&args.answer_files, &metrics)?;
+    let Some(model) = starter.start(name, configured)? else {
         let what = format!("no language model is called `{name}`");
         let remedy = format!("add [language_models.{name}] to the file that --config names");
         return Err(Usage::new(what, remedy).into());
@@ -121,7 +122,7 @@ fn judged(
     let chosen: Vec<_> = (0..most).map(|at| answers[at * all / most]).collect();
 
     let language = Tokenisation::of_corpus(answers.iter().map(|(answer, _)| &*answer.text));
-    let progress = Progress::start("responses judged");
+    let progress = Progress::of(chosen.len(), "responses judged");
     let judge = Judge {
         model: &*model,
         encoder: encoder.as_deref(),
@@ -130,7 +131,7 @@ fn judged(
     };
     let (judgements, counts) = judge.judge(&chosen, log, &|| progress.advance())?;
     progress.finish();
-    recording.map_or(Ok(()), |recording| recording.finish())?;
+    starter.into_recording().map_or(Ok(()), |recording| recording.finish())?;
     let chosen: Vec<&Answer> = chosen.iter().map(|(answer, _)| *answer).collect();
     let encoder = judge.encoder.map(|encoder| encoder.name().to_owned());
     let judged = Judged::new(measured, &chosen, &judgements);

@@ -101,7 +101,7 @@ fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>,
             let weights = args.model.as_ref().ok_or_else(|| missing("--model"))?;
             let model = UnifiedModel::open(weights)?;
             let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
-            let progress = Progress::start("turns");
+            let progress = Progress::of(cases.len(), "turns");
             let planned = by_model(cases, &mut ask, || progress.advance())?;
             progress.finish();
             (planned, Some(model.name().to_owned()))

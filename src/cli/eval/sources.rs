@@ -133,13 +133,13 @@ pub(super) fn execute(args: &SourcesArgs, out: &mut dyn Write) -> anyhow::Result
         read(&args.data, Some(&args.train), args.conversations, args.seed).map_err(refused)?;
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
     let mut asked = Asked::new(&mut ask);
-    let progress = Progress::start("turns");
-    let done = || progress.advance();
     let mut record = json!({ "model": model.name(), "turns": cases.len() });
     let chosen = match args.table {
         true => rows().into_iter().map(|row| (row.name, row.setting)).collect(),
         false => vec![("as asked", args.setting())],
     };
+    let progress = Progress::of(cases.len() * chosen.len(), "turns");
+    let done = || progress.advance();
     let mut measured = Vec::new();
     for (name, setting) in chosen {
         let (figures, samples) = evaluate(&cases, &setting, &mut asked, &judge, done)?;

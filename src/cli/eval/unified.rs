@@ -85,7 +85,7 @@ pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result
     let model = UnifiedModel::open(&args.model)?;
     let cases = cases(args).map_err(refused)?;
     let templates = args.train.as_deref().map(mined).transpose()?;
-    let progress = Progress::start("turns");
+    let progress = Progress::of(cases.len(), "turns");
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
     let measure = Measure { drafts: args.drafts, templates: templates.as_ref() };
     let (figures, samples) = evaluate(&cases, &mut ask, measure, || progress.advance())?;

@@ -277,7 +277,7 @@ fn write_file(
             Err(reason) => {
                 report.bad += 1;
                 if report.bad_lines.len() < args.bad_lines {
-                    tracing::warn!(file = report.file, line = lines.number(), reason, "left out");
+                    tracing::warn!(file = report.file, line = lines.number(), %reason, "left out");
                     report.bad_lines.push(BadLine { line: lines.number(), reason });
                 }
             }

@@ -63,7 +63,7 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
         args.from.cases().map_err(refused)?.into_iter().map(lesson).collect();
     let training =
         PairTraining { epochs: args.epochs, seed: args.from.seed, ..PairTraining::default() };
-    let progress = Progress::start("epochs");
+    let progress = Progress::of(args.epochs as usize, "epochs");
     let tuned = tune(&lessons, None, &training, &|| progress.advance())?;
     progress.finish();
     let Tuned { tokenizer, vectors, dimensions, epochs, kept, held_out } = &tuned;

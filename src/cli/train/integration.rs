@@ -133,7 +133,9 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
         return Err(Usage::new(what, "give a file of several").into());
     }
     let lessons = lessons(&recalled, &identity, &conversations);
-    let progress = Progress::start("steps");
+    // For each conversation without it, and once for all of them.
+    let steps = training.steps * (conversations.len() + 1);
+    let progress = Progress::of(steps, "steps");
     let fit = |lessons: &[Example]| -> anyhow::Result<Trained> {
         train(lessons, encoder.dimensions(), &training, &|| progress.advance())
             .context("cannot train the weights of attention")

@@ -89,7 +89,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
         seed: args.seed,
         ..PairTraining::default()
     };
-    let progress = Progress::start("epochs");
+    let progress = Progress::of(args.epochs as usize, "epochs");
     let tuned = tune(&lessons, from.as_deref(), &training, &|| progress.advance())?;
     progress.finish();
     let Tuned { tokenizer, vectors, dimensions, epochs, kept, .. } = &tuned;

@@ -65,7 +65,7 @@ pub fn context(labelled: &LabelledTurn, window_utterances: usize) -> TurnContext
         dialogue,
         recalled: Vec::new(),
         reconstructed: None,
-        recalled_by_words_alone: false,
+        recall_fault: None,
     }
 }
 

@@ -87,6 +87,7 @@ fn asked(stage: Stage, prompt_hash: &str, answer: &str) -> Asked {
         system: "Answer.".to_owned(),
         prompt: "<<dialogue>>\n  user: Hello\n\n<</dialogue>>".to_owned(),
         answer: Some(answer.to_owned()),
+        failed: None,
     }
 }
 
@@ -173,7 +174,7 @@ fn what_was_not_done_is_not_shown_and_who_decided_is() {
         shown.lines().find(|line| line.starts_with("├─ gate ")).expect("a gate").to_owned()
     };
     assert_eq!(gate(&response), "├─ gate retrieve: score 0.88, decided by features");
-    response.degraded = vec![Stage::Gate];
+    response.degraded = vec![Degraded::Stage(Stage::Gate)];
     assert!(gate(&response).ends_with("decided by features, in the failed model's place"));
     response.gate.features.clear();
     assert!(gate(&response).ends_with("decided by nobody, since the stage failed"));
@@ -203,6 +204,7 @@ fn a_prompt_is_held_against_what_the_response_names() {
     assert_eq!(fits(asked(Stage::Generation, "aaaa", said)), Fits::Used);
     assert_eq!(fits(asked(Stage::Generation, "aaaa", "Something else.")), Fits::OtherAnswer);
     assert_eq!(fits(asked(Stage::Generation, "dddd", said)), Fits::OtherPrompt);
+    assert_eq!(fits(asked(Stage::Generation, "aaaa", "{\"answer\": \"Flour.\"}")), Fits::PutAside);
     let for_gate = |answer| Asked { for_gate: true, ..asked(Stage::Generation, "aaaa", answer) };
     assert_eq!(fits(for_gate("Something else.")), Fits::PutAside);
     assert_eq!(fits(for_gate(said)), Fits::Used);

@@ -24,14 +24,26 @@ pub(super) struct Stored {
 /// A transaction that did not commit, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// Aborted; else open.
-    pub(super) aborted: bool,
+    /// How it stands.
+    pub(super) fate: Fate,
     /// The transactional id of its producer.
     pub(super) owner: String,
     /// Where it wrote, and the first offset it took there.
     pub(super) touched: Vec<(Place, i64)>,
     /// The positions it would commit: group, partition, what.
     pub(super) positions: Vec<(String, i32, Committed)>,
+}
+
+/// How a transaction that did not commit stands. The number is what is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Its producer can still end it.
+    #[default]
+    Open = 0,
+    /// Aborted.
+    Aborted = 1,
+    /// Given up and never marked: open for readers, and its producer's next end is its own.
+    Forgotten = 2,
 }
 
 pub(super) const META_KEY: &[u8] = b"m";
@@ -159,7 +171,7 @@ impl Committed {
 
 impl Unfinished {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![u8::from(self.aborted)];
+        let mut out = vec![self.fate as u8];
         put_bytes(&mut out, self.owner.as_bytes());
         out.extend(u32::try_from(self.touched.len()).unwrap_or(u32::MAX).to_be_bytes());
         for (place, first) in &self.touched {
@@ -179,7 +191,12 @@ impl Unfinished {
     }
 
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
-        let aborted = reader.u8()? == 1;
+        let fate = match reader.u8()? {
+            0 => Fate::Open,
+            1 => Fate::Aborted,
+            2 => Fate::Forgotten,
+            _ => return None,
+        };
         let owner = reader.text()?;
         let mut touched = Vec::new();
         for _ in 0..reader.u32()? {
@@ -193,7 +210,7 @@ impl Unfinished {
             let partition = reader.i32()?;
             positions.push((group, partition, Committed::decode(reader.bytes()?).ok()?));
         }
-        Some(Self { aborted, owner, touched, positions })
+        Some(Self { fate, owner, touched, positions })
     }
 }
 

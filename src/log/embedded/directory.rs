@@ -68,7 +68,7 @@ fn open_environment(path: &Path, map_size_mib: usize) -> heed::Result<Env> {
 fn storage_error(path: &Path, source: heed::Error) -> LogError {
     let remedy = match &source {
         heed::Error::Mdb(MdbError::MapFull) => {
-            "it has reached `map_size_mib`; raise it and start again, nothing is lost"
+            "it has reached `log.embedded.map_size_mib`; raise it and start again, nothing is lost"
         }
         heed::Error::Mdb(MdbError::Corrupted | MdbError::Invalid | MdbError::PageNotFound) => {
             "the file is damaged or not LMDB's; restore the directory from a copy, or begin with \

@@ -287,11 +287,14 @@ impl State {
             return Standing { is_member: Some(false), ..Standing::default() };
         };
         let read = member.held.iter().filter_map(|(at, held)| Some((*at, held.position?)));
-        let lag = read.map(|(at, next)| {
-            let behind = self.end((member.topic, at)).saturating_sub(next);
-            (at, u64::try_from(behind).unwrap_or_default())
-        });
-        Standing { is_member: Some(true), lag: lag.collect(), ..Standing::default() }
+        let mut standing = Standing { is_member: Some(true), ..Standing::default() };
+        for (at, next) in read {
+            let end = self.end((member.topic, at));
+            standing.ends.insert(at, end);
+            let behind = u64::try_from(end.saturating_sub(next)).unwrap_or_default();
+            standing.lag.insert(at, behind);
+        }
+        standing
     }
 
     pub(super) fn restore(

@@ -17,8 +17,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use turnstream_operators::broken::Broken;
+
 use super::super::{LogError, Output, Position, Record, Topic};
-use super::codec::{self, Place, Stored, Unfinished};
+use super::codec::{self, Fate, Place, Stored, Unfinished};
 use super::group::Group;
 use super::{Isolation, Message};
 
@@ -58,7 +60,7 @@ pub(super) struct State {
     storage: Box<dyn Storage>,
     pub(super) partitions: i32,
     ends: BTreeMap<Place, i64>,
-    unfinished: BTreeMap<u64, Unfinished>,
+    pub(super) unfinished: BTreeMap<u64, Unfinished>,
     next_transaction: u64,
     /// How often each transactional id was taken: the epoch of its only valid producer.
     epochs: BTreeMap<String, u64>,
@@ -106,7 +108,7 @@ impl State {
             if partitions != self.partitions {
                 return Err(LogError::Refused(format!(
                     "the embedded log was made with {partitions} partitions, not {}; a key would \
-                     move to another partition, so set `partitions = {partitions}`",
+                     move to another partition, so set `log.embedded.partitions = {partitions}`",
                     self.partitions
                 )));
             }
@@ -172,7 +174,7 @@ impl State {
     }
 
     pub(super) fn stable_end(&self, place: Place) -> i64 {
-        let open = self.unfinished.values().filter(|transaction| !transaction.aborted);
+        let open = self.unfinished.values().filter(|open| open.fate != Fate::Aborted);
         open.flat_map(|transaction| &transaction.touched)
             .filter(|(touched, _)| *touched == place)
             .map(|(_, first)| *first)
@@ -292,7 +294,7 @@ impl State {
 
     /// Whether an open transaction may still change what a restoration of the partition gives.
     pub(super) fn is_unsettled(&self, group: &str, partition: i32) -> bool {
-        self.unfinished.values().filter(|transaction| !transaction.aborted).any(|open| {
+        self.unfinished.values().filter(|open| open.fate != Fate::Aborted).any(|open| {
             open.touched.iter().any(|(place, _)| *place == (Topic::History, partition))
                 || open.positions.iter().any(|(of, at, _)| of == group && *at == partition)
         })
@@ -302,6 +304,9 @@ impl State {
     pub(super) fn initialise(&mut self, owner: &str) -> Result<u64, LogError> {
         Self::check_name(owner)?;
         self.abort_open(owner)?;
+        if !Broken::NoSweep.here() {
+            self.sweep(owner)?;
+        }
         let epoch = self.epochs.entry(owner.to_owned()).or_insert(0);
         *epoch += 1;
         Ok(*epoch)
@@ -315,7 +320,8 @@ impl State {
     }
 
     pub(super) fn abort_open(&mut self, owner: &str) -> Result<(), LogError> {
-        let open = self.unfinished.iter().filter(|(_, of)| !of.aborted && of.owner == owner);
+        let open =
+            self.unfinished.iter().filter(|(_, of)| of.fate == Fate::Open && of.owner == owner);
         let open: Vec<u64> = open.map(|(transaction, _)| *transaction).collect();
         open.into_iter().try_for_each(|transaction| self.abort(transaction))
     }
@@ -340,7 +346,7 @@ impl State {
     /// The open transaction, or why there is none.
     fn open(&mut self, transaction: u64) -> Result<&mut Unfinished, LogError> {
         match self.unfinished.get_mut(&transaction) {
-            Some(open) if !open.aborted => Ok(open),
+            Some(open) if open.fate == Fate::Open => Ok(open),
             _ => Err(LogError::Refused(format!(
                 "transaction {transaction} is not open: it was ended, or its timeout passed"
             ))),
@@ -393,30 +399,36 @@ impl State {
         transaction: u64,
     ) -> Result<(), LogError> {
         self.open(transaction)?;
-        let Some(ended) = self.unfinished.remove(&transaction) else {
-            return Ok(());
-        };
-        for (group, partition, committed) in &ended.positions {
-            let key = codec::committed_key(group, *partition);
-            batch.push((key, Some(committed.encode())));
+        let touched = self.unfinished.get(&transaction).map(|ended| ended.touched.clone());
+        // What was forgotten is the older.
+        for ended in self.forgotten_beside(transaction).into_iter().chain([transaction]) {
+            let Unfinished { positions, .. } = self.unfinished.remove(&ended).unwrap_or_default();
+            for (group, partition, committed) in &positions {
+                let key = codec::committed_key(group, *partition);
+                batch.push((key, Some(committed.encode())));
+            }
+            batch.push((codec::transaction_key(ended), None));
         }
-        for (place, _) in ended.touched {
+        for (place, _) in touched.unwrap_or_default() {
             self.stage_offset(batch, place);
         }
-        batch.push((codec::transaction_key(transaction), None));
         Ok(())
     }
 
     pub(super) fn abort(&mut self, transaction: u64) -> Result<(), LogError> {
         let open = self.open(transaction)?;
-        open.aborted = true;
-        open.positions.clear();
         let places: Vec<Place> = open.touched.iter().map(|(place, _)| *place).collect();
         let mut batch = Batch::new();
         for place in places {
             self.stage_offset(&mut batch, place);
         }
-        self.keep_open(&mut batch, transaction);
+        for ended in self.forgotten_beside(transaction).into_iter().chain([transaction]) {
+            if let Some(ended) = self.unfinished.get_mut(&ended) {
+                ended.fate = Fate::Aborted;
+                ended.positions.clear();
+            }
+            self.keep_open(&mut batch, ended);
+        }
         self.write(batch)
     }
 }

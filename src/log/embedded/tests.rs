@@ -200,6 +200,53 @@ fn a_crash_between_any_two_steps_leaves_nothing_visible() {
     }
 }
 
+/// As Kafka's broker may: what it gave up and did not mark ends with the next transaction of the
+/// same producer, partition by partition; whoever takes the id aborts it before that.
+#[test]
+fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
+    let log = EmbeddedLog::in_memory(&config()).unwrap();
+    let (member, mut producer) = member(&log);
+    let on = |partition: i32, value: &str, offset| Transaction {
+        outputs: [Topic::Responses, Topic::History]
+            .map(|topic| output(topic, partition, "k", Some(value)))
+            .into(),
+        positions: vec![position(partition, member.held[&partition], offset, "")],
+    };
+    let forget = |producer: &mut EmbeddedProducer, value: &str| {
+        for partition in [0, 1] {
+            let mut open = producer.begin().unwrap();
+            open.outputs(&on(partition, value, 7)).unwrap();
+            open.positions(&on(partition, value, 7)).unwrap();
+        }
+        assert_eq!(log.forget_open("a").unwrap(), 2);
+        assert_eq!(log.forget_open("a").unwrap(), 0, "nothing is open any more");
+    };
+    let seen = |partition| {
+        let read = log.read(Topic::Responses, partition, 0, 9, Isolation::ReadCommitted).unwrap();
+        read.into_iter().map(|record| record.value.unwrap()).collect::<Vec<_>>()
+    };
+    let offset =
+        |partition| log.committed("g", partition).unwrap().map(|committed| committed.offset);
+    forget(&mut producer, "forgotten");
+    assert_eq!((seen(0), seen(1), offset(0)), (vec![], vec![], None));
+    assert!(log.stable_end(Topic::Responses, 1) < log.end(Topic::Responses, 1), "held back");
+    producer.commit(&on(0, "next", 1)).unwrap();
+    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec()], "nobody committed the first");
+    assert_eq!((seen(1), offset(0), offset(1)), (vec![], Some(1), Some(7)), "where it wrote");
+
+    forget(&mut producer, "swept");
+    let mut producer = log.producer(&member.consumer, "a").unwrap();
+    for partition in [0, 1] {
+        for topic in [Topic::Responses, Topic::History] {
+            assert_eq!(log.stable_end(topic, partition), log.end(topic, partition), "settled");
+        }
+    }
+    producer.commit(&on(0, "last", 2)).unwrap();
+    producer.commit(&on(1, "last", 2)).unwrap();
+    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec(), b"last".to_vec()]);
+    assert_eq!((seen(1), offset(0), offset(1)), (vec![b"last".to_vec()], Some(2), Some(2)));
+}
+
 #[test]
 fn who_is_expelled_loses_all_and_joins_anew() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use super::super::{Assignment, Consumer, Event, LogError, Record, Restored, TakeChangelog};
-use super::{Boundaries, GENERATION, PARTITION, Records};
+use super::{Changelog, Checkpoint, GENERATION, Mark, Marks, PARTITION, Records, ResumeError};
 
 /// Records that one poll brings at most.
 const POLL_RECORDS: usize = 500;
@@ -18,27 +18,51 @@ const CONVERSATIONS_UNDER_WAY: usize = 1 << 16;
 pub struct JsonlConsumer {
     records: Records,
     position: Option<i64>,
+    changelog: Option<Changelog>,
     assigned: bool,
     flowing: bool,
     ended: bool,
     /// An error of the iterator, kept until the records before it were given.
     failed: Option<LogError>,
     under_way: Option<FxHashSet<Option<Vec<u8>>>>,
-    boundaries: Boundaries,
+    inputs: crc32fast::Hasher,
+    marks: Marks,
 }
 
 impl JsonlConsumer {
-    pub(super) fn new(records: Records, position: Option<i64>, boundaries: Boundaries) -> Self {
+    pub(super) fn new(records: Records, marks: Marks) -> Self {
         Self {
             records,
-            position,
+            position: None,
+            changelog: None,
             assigned: false,
             flowing: false,
             ended: false,
             failed: None,
             under_way: Some(FxHashSet::default()),
-            boundaries,
+            inputs: crc32fast::Hasher::new(),
+            marks,
         }
+    }
+
+    /// Reads what an earlier replay has written everything about, and goes on behind it.
+    pub(super) fn pass(
+        &mut self,
+        checkpoint: &Checkpoint,
+        changelog: Option<Changelog>,
+    ) -> Result<(), ResumeError> {
+        let offset = checkpoint.offset;
+        let other = |why: String| ResumeError::OtherInputs { offset, why };
+        for passed in 0..offset {
+            let record = self.records.next();
+            let record = record.ok_or_else(|| other(format!("the log has {passed}")))??;
+            self.read(&record);
+        }
+        if self.inputs.clone().finalize() != checkpoint.inputs {
+            return Err(other("some of them differ".to_owned()));
+        }
+        (self.position, self.changelog) = (Some(offset), changelog);
+        Ok(())
     }
 
     fn batch(&mut self) -> Vec<Record> {
@@ -47,9 +71,11 @@ impl JsonlConsumer {
             match self.records.next() {
                 None => self.ended = true,
                 Some(Err(error)) => self.failed = Some(error),
-                Some(Ok(record)) if self.position.is_some_and(|from| record.offset < from) => {}
                 Some(Ok(record)) => {
-                    self.note_boundary(&record);
+                    let mark = self.read(&record);
+                    let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+                    marks.insert(record.offset + 1, mark);
+                    drop(marks);
                     batch.push(record);
                 }
             }
@@ -57,19 +83,27 @@ impl JsonlConsumer {
         batch
     }
 
-    fn note_boundary(&mut self, record: &Record) {
-        let Some(under_way) = &mut self.under_way else { return };
-        if !record.last_of_scope {
-            under_way.insert(record.key.clone());
-        } else {
-            under_way.remove(&record.key);
+    /// What lies before the next input, once this one was read.
+    fn read(&mut self, record: &Record) -> Mark {
+        let Record { key, value, last_of_scope, .. } = record;
+        for part in [key, value] {
+            let part = part.as_deref().unwrap_or_default();
+            self.inputs.update(&part.len().to_le_bytes());
+            self.inputs.update(part);
         }
-        if under_way.is_empty() {
-            let mut boundaries = self.boundaries.lock().unwrap_or_else(PoisonError::into_inner);
-            boundaries.insert(record.offset + 1);
-        } else if under_way.len() > CONVERSATIONS_UNDER_WAY {
-            self.under_way = None;
+        self.inputs.update(&[u8::from(*last_of_scope)]);
+        if let Some(under_way) = &mut self.under_way {
+            if *last_of_scope {
+                under_way.remove(key);
+            } else {
+                under_way.insert(key.clone());
+            }
+            if under_way.len() > CONVERSATIONS_UNDER_WAY {
+                self.under_way = None;
+            }
         }
+        let is_boundary = self.under_way.as_ref().is_some_and(FxHashSet::is_empty);
+        Mark { inputs: self.inputs.clone().finalize(), is_boundary }
     }
 }
 
@@ -109,13 +143,22 @@ impl Consumer for JsonlConsumer {
         Ok(())
     }
 
-    /// Gives where the replay goes on. There is no changelog: no conversation is under way
-    /// there. Reading does not go back.
-    fn restore(&mut self, partition: i32, _: TakeChangelog<'_>) -> Result<Restored, LogError> {
+    /// Gives where the replay goes on, and what the conversations under way there remember.
+    /// Reading does not go back.
+    fn restore(&mut self, partition: i32, take: TakeChangelog<'_>) -> Result<Restored, LogError> {
         if partition != PARTITION {
             return Err(LogError::Stale { partitions: vec![partition] });
         }
-        Ok(Restored { position: self.position, ..Restored::default() })
+        let mut restored = Restored { position: self.position, ..Restored::default() };
+        if let Some(changelog) = &self.changelog {
+            changelog.read(&mut |record| {
+                let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len) as u64;
+                restored.records += 1;
+                restored.bytes += length(&record.key) + length(&record.value);
+                take(record)
+            })?;
+        }
+        Ok(restored)
     }
 
     fn release(&mut self) -> Result<(), LogError> {

@@ -1,60 +1,58 @@
 //! Outcomes to files, in the order of their inputs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use turnstream_schemas::EntryKey;
 
 use super::super::{LogError, Output, Producer, Topic, Transaction, evictions, letters};
 use super::sink::Sink;
-use super::{Boundaries, GENERATION, PARTITION, Sinks, Written};
+use super::{Checkpoint, GENERATION, Marks, PARTITION, Sinks};
 
 /// Writes outcomes to files. Files are complete once [`finish`](Self::finish) was called or the
 /// producer was dropped.
 pub struct JsonlProducer {
     sinks: BTreeMap<Topic, Sink>,
     checkpoint: Option<PathBuf>,
-    boundaries: Boundaries,
+    marks: Marks,
     /// Lines of inputs at or above the lowest pending one.
     waiting: BTreeMap<i64, VecDeque<(Topic, Vec<u8>)>>,
-    written: Written,
+    written: Checkpoint,
     /// The lowest pending input.
     position: i64,
 }
 
 impl JsonlProducer {
+    /// Opens the files as they were at the checkpoint, which they must have been checked against.
     pub(super) fn open(
         sinks: &Sinks,
-        resume: Option<&Written>,
-        boundaries: Boundaries,
+        mut written: Checkpoint,
+        marks: Marks,
     ) -> Result<Self, LogError> {
         let mut open = BTreeMap::new();
-        for (topic, path, keep) in [
-            (Topic::Responses, &sinks.responses, resume.map(|written| written.responses)),
-            (Topic::Recorded, &sinks.recorded, resume.map(|written| written.recorded)),
-            (Topic::DeadLetters, &sinks.dead_letters, resume.map(|written| written.dead_letters)),
-            (Topic::History, &sinks.history, resume.map(|written| written.history)),
-        ] {
-            if let Some(path) = path {
-                open.insert(topic, Sink::open(path, keep)?);
+        for (topic, path) in sinks.files() {
+            if let (Some(path), Some(prefix)) = (path, written.prefix_mut(topic)) {
+                open.insert(topic, Sink::open(path, *prefix)?);
             }
         }
-        let written = resume.copied().unwrap_or_default();
-        Ok(Self {
-            sinks: open,
-            checkpoint: sinks.checkpoint.clone(),
-            boundaries,
-            waiting: BTreeMap::new(),
-            written,
-            position: written.offset,
-        })
+        let checkpoint = sinks.checkpoint.clone();
+        if let Some(path) = &checkpoint {
+            written.save(path)?;
+        }
+        let (waiting, position) = (BTreeMap::new(), written.offset);
+        Ok(Self { sinks: open, checkpoint, marks, waiting, written, position })
     }
 
-    /// How far the files hold everything: the last boundary between conversations before the
-    /// lowest pending input.
-    pub fn written(&self) -> Written {
-        self.written
+    /// Writes responses there.
+    pub fn respond_to(&mut self, stream: Box<dyn Write + Send>) {
+        self.sinks.insert(Topic::Responses, Sink::stream("standard output", stream));
+    }
+
+    /// How far the files hold everything: before the lowest pending input.
+    pub fn written(&self) -> &Checkpoint {
+        &self.written
     }
 
     /// Ends the files. Outcomes that still wait for an earlier one are not written; their
@@ -64,46 +62,41 @@ impl JsonlProducer {
         Ok(self.waiting.values().map(VecDeque::len).sum())
     }
 
-    /// Writes everything below the lowest pending input, noting each boundary on the way.
+    /// Writes everything below the lowest pending input, and notes how far the files then are.
     fn write_out(&mut self) -> Result<(), LogError> {
         let still = self.waiting.split_off(&self.position);
         let ready = std::mem::replace(&mut self.waiting, still);
         for (offset, lines) in ready {
-            self.pass_boundaries(offset);
+            self.pass_marks(offset);
             for (topic, line) in lines {
                 if let Some(sink) = self.sinks.get_mut(&topic) {
                     sink.write(&line)?;
                 }
             }
         }
-        self.pass_boundaries(self.position);
-        self.sinks.values_mut().try_for_each(Sink::flush)
+        self.pass_marks(self.position);
+        for (topic, sink) in &mut self.sinks {
+            sink.flush()?;
+            if let Some(prefix) = self.written.prefix_mut(*topic) {
+                *prefix = sink.prefix();
+            }
+        }
+        Ok(())
     }
 
-    /// Notes the last boundary that is not above `offset`; nothing of it or above was written.
-    fn pass_boundaries(&mut self, offset: i64) {
-        let mut boundaries = self.boundaries.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(&boundary) = boundaries.range(..=offset).next_back() else {
-            return;
-        };
-        *boundaries = boundaries.split_off(&(boundary + 1));
-        drop(boundaries);
-        let bytes = |topic| self.sinks.get(&topic).map_or(0, |sink| sink.bytes);
-        self.written = Written {
-            offset: boundary,
-            responses: bytes(Topic::Responses),
-            recorded: bytes(Topic::Recorded),
-            dead_letters: bytes(Topic::DeadLetters),
-            history: bytes(Topic::History),
-        };
-    }
-
-    fn save_checkpoint(&self, path: &Path) -> Result<(), LogError> {
-        let file = |source| LogError::File { path: path.display().to_string(), source };
-        let text = serde_json::to_vec(&self.written).map_err(|error| file(error.into()))?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        std::fs::write(&name, text).and_then(|()| std::fs::rename(&name, path)).map_err(file)
+    /// Takes the marks that are not above `offset`; nothing of it or above was written.
+    fn pass_marks(&mut self, offset: i64) {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let above = marks.split_off(&(offset + 1));
+        let passed = std::mem::replace(&mut *marks, above);
+        drop(marks);
+        if passed.values().any(|mark| mark.is_boundary) {
+            let history = self.sinks.get(&Topic::History);
+            self.written.changelog_from = history.map_or(0, |sink| sink.prefix().bytes);
+        }
+        if let Some((at, mark)) = passed.last_key_value() {
+            (self.written.offset, self.written.inputs) = (*at, mark.inputs);
+        }
     }
 }
 
@@ -130,13 +123,13 @@ impl Producer for JsonlProducer {
         for (offset, topic, line) in lines {
             self.waiting.entry(offset).or_default().push_back((topic, line));
         }
-        let before = self.written;
+        let before = self.written.offset;
         for position in &transaction.positions {
             self.position = self.position.max(position.offset);
         }
         self.write_out()?;
         match &self.checkpoint {
-            Some(path) if self.written != before => self.save_checkpoint(path),
+            Some(path) if self.written.offset != before => self.written.save(path),
             _ => Ok(()),
         }
     }
@@ -145,8 +138,11 @@ impl Producer for JsonlProducer {
 impl Drop for JsonlProducer {
     fn drop(&mut self) {
         for sink in self.sinks.values_mut() {
-            if let Err(error) = sink.finish() {
-                tracing::error!(%error, "an output file could not be completed");
+            match sink.finish() {
+                // Who read it has seen enough.
+                Err(LogError::File { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
+                Err(error) => tracing::error!(%error, "an output file could not be completed"),
+                Ok(()) => {}
             }
         }
     }

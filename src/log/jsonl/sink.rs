@@ -8,53 +8,49 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::super::LogError;
-use super::is_compressed;
+use super::{Prefix, is_compressed};
 
 /// A file that lines are appended to.
 pub(super) struct Sink {
     path: PathBuf,
     form: Form,
-    /// Bytes of lines so far, not compressed.
-    pub(super) bytes: u64,
+    bytes: u64,
+    checksum: crc32fast::Hasher,
 }
 
 enum Form {
-    Plain(BufWriter<File>),
+    Plain(BufWriter<Box<dyn Write + Send>>),
     Compressed(GzEncoder<BufWriter<File>>),
 }
 
 impl Sink {
-    /// Opens the file with its first `keep` bytes; none empties it.
-    pub(super) fn open(path: &Path, keep: Option<u64>) -> Result<Self, LogError> {
+    /// Opens the file with these first bytes, which it must begin with; none empties it.
+    pub(super) fn open(path: &Path, keep: Prefix) -> Result<Self, LogError> {
         let failed = |source| LogError::File { path: path.display().to_string(), source };
-        if keep.is_some() && is_compressed(path) {
-            return Err(LogError::Refused(format!(
-                "{}: a compressed file cannot be gone on with; name one without .gz, or begin \
-                 anew",
-                path.display()
-            )));
-        }
-        let keep = keep.unwrap_or(0);
         let mut options = OpenOptions::new();
         let mut file =
             options.create(true).truncate(false).write(true).open(path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        if length < keep {
-            return Err(LogError::Refused(format!(
-                "{}: holds {length} bytes, and the checkpoint says {keep}; it is not the file of \
-                 that replay, so begin anew",
-                path.display()
-            )));
-        }
-        file.set_len(keep).map_err(failed)?;
-        file.seek(SeekFrom::Start(keep)).map_err(failed)?;
-        let writer = BufWriter::with_capacity(1 << 16, file);
+        file.set_len(keep.bytes).map_err(failed)?;
+        file.seek(SeekFrom::Start(keep.bytes)).map_err(failed)?;
         let form = if is_compressed(path) {
-            Form::Compressed(GzEncoder::new(writer, Compression::default()))
+            let file = BufWriter::with_capacity(1 << 16, file);
+            Form::Compressed(GzEncoder::new(file, Compression::default()))
         } else {
-            Form::Plain(writer)
+            Form::Plain(BufWriter::with_capacity(1 << 16, Box::new(file)))
         };
-        Ok(Self { path: path.to_owned(), form, bytes: keep })
+        let checksum = crc32fast::Hasher::new_with_initial(keep.crc32);
+        Ok(Self { path: path.to_owned(), form, bytes: keep.bytes, checksum })
+    }
+
+    /// What is no file, by its name for messages.
+    pub(super) fn stream(name: &str, stream: Box<dyn Write + Send>) -> Self {
+        let form = Form::Plain(BufWriter::with_capacity(1 << 16, stream));
+        Self { path: name.into(), form, bytes: 0, checksum: crc32fast::Hasher::new() }
+    }
+
+    /// All lines so far.
+    pub(super) fn prefix(&self) -> Prefix {
+        Prefix { bytes: self.bytes, crc32: self.checksum.clone().finalize() }
     }
 
     pub(super) fn write(&mut self, line: &[u8]) -> Result<(), LogError> {
@@ -63,6 +59,8 @@ impl Sink {
             Form::Compressed(file) => file.write_all(line).and_then(|()| file.write_all(b"\n")),
         };
         self.bytes += line.len() as u64 + 1;
+        self.checksum.update(line);
+        self.checksum.update(b"\n");
         written.map_err(|source| self.failed(source))
     }
 

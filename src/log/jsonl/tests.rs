@@ -30,6 +30,16 @@ fn poll(consumer: &mut JsonlConsumer) -> Event {
     consumer.poll(Duration::ZERO).unwrap()
 }
 
+/// Opens from the beginning, or where the files got to.
+fn open(records: Records, sinks: &Sinks, resumes: bool) -> (JsonlConsumer, JsonlProducer) {
+    let (sinks, with) = (sinks.clone(), BegunWith::new());
+    let opening = match resumes {
+        true => Opening::resume(records, sinks, &with).unwrap(),
+        false => Opening::begin(records, sinks, with),
+    };
+    opening.open().unwrap()
+}
+
 /// Restores, resumes and reads everything.
 fn read_all(consumer: &mut JsonlConsumer) -> Vec<i64> {
     assert!(matches!(poll(consumer), Event::Assigned(_)));
@@ -84,7 +94,7 @@ fn text(path: &Option<PathBuf>) -> String {
 
 #[test]
 fn a_file_is_assigned_once_paused_resumed_and_ends() {
-    let (mut consumer, _producer) = open(inputs(700), &Sinks::default(), None).unwrap();
+    let (mut consumer, _producer) = open(inputs(700), &Sinks::default(), false);
     assert!(matches!(&poll(&mut consumer), Event::Assigned(all) if all[0].partition == 0));
     assert_eq!(poll(&mut consumer), Event::Records(Vec::new()), "paused until it is resumed");
     assert_eq!(consumer.restore(0, &mut |_| Ok(())).unwrap().position, None);
@@ -103,7 +113,7 @@ fn a_file_is_assigned_once_paused_resumed_and_ends() {
 fn an_error_of_the_loader_comes_after_the_records_before_it() {
     let broken = LogError::Refused("log.jsonl:3: not JSON".to_owned());
     let records: Records = Box::new(inputs(2).chain([Err(broken)]).chain(inputs(1)));
-    let (mut consumer, _producer) = open(records, &Sinks::default(), None).unwrap();
+    let (mut consumer, _producer) = open(records, &Sinks::default(), false);
     poll(&mut consumer);
     consumer.resume(0).unwrap();
     assert!(matches!(poll(&mut consumer), Event::Records(two) if two.len() == 2));
@@ -115,7 +125,7 @@ fn an_error_of_the_loader_comes_after_the_records_before_it() {
 fn each_topic_is_written_in_its_own_form() {
     let directory = tempfile::tempdir().unwrap();
     let sinks = sinks(directory.path());
-    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    let (_consumer, mut producer) = open(inputs(0), &sinks, false);
     let input = InputId { topic: "log".to_owned(), partition: 0, offset: 1 };
     let key = |entry| EntryKey { scope: turnstream_schemas::Scope::new(None, "c"), entry };
     let of_entry = key(Some(EntryId { partition: 0, offset: 1 }));
@@ -174,7 +184,7 @@ fn each_topic_is_written_in_its_own_form() {
 #[test]
 fn what_would_break_the_form_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (_consumer, mut producer) = open(inputs(0), &sinks(directory.path()), None).unwrap();
+    let (_consumer, mut producer) = open(inputs(0), &sinks(directory.path()), false);
     let position = Position { partition: 0, generation: 1, offset: 9, metadata: String::new() };
     let mut refuse = |output: Output, position: Position| {
         let transaction = Transaction { outputs: vec![output], positions: vec![position] };
@@ -193,7 +203,7 @@ fn what_would_break_the_form_is_refused() {
 fn outcomes_still_waiting_are_counted_and_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let sinks = sinks(directory.path());
-    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    let (_consumer, mut producer) = open(inputs(0), &sinks, false);
     let both = vec![outcome(Topic::Responses, 0, "0"), outcome(Topic::Responses, 2, "2")];
     commit(&mut producer, both, 1);
     assert_eq!(producer.finish().unwrap(), 1);
@@ -204,40 +214,138 @@ fn outcomes_still_waiting_are_counted_and_not_written() {
 fn compressed_files_read_back_and_are_not_gone_on_with() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.jsonl.gz");
-    let sinks = Sinks { responses: Some(path.clone()), ..Sinks::default() };
-    let (_consumer, mut producer) = open(inputs(0), &sinks, None).unwrap();
+    let checkpoint = Some(directory.path().join("checkpoint.json"));
+    let sinks = Sinks { responses: Some(path.clone()), checkpoint, ..Sinks::default() };
+    let (_consumer, mut producer) = open(inputs(0), &sinks, false);
     commit(&mut producer, vec![outcome(Topic::Responses, 0, "{\"a\":1}")], 1);
     drop(producer);
     assert_eq!(std::fs::read(&path).unwrap()[..2], [0x1f, 0x8b], "gzip");
     assert_eq!(text(&sinks.responses), "{\"a\":1}\n");
-    let error = open(inputs(0), &sinks, Some(&Written::default())).err().unwrap();
-    assert!(error.to_string().contains("out.jsonl.gz"), "{error}");
+    let error = Opening::resume(inputs(0), sinks, &BegunWith::new()).err().unwrap();
+    assert!(error.to_string().contains("out.jsonl.gz: not the file"), "{error}");
+}
+
+/// What the files of a folder hold.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
 #[test]
-fn a_checkpoint_that_is_not_of_these_files_is_refused() {
+fn what_cannot_be_gone_on_with_is_refused_and_no_file_touched() {
     let directory = tempfile::tempdir().unwrap();
     let sinks = sinks(directory.path());
-    assert_eq!(Written::read(&directory.path().join("none")).unwrap(), None);
-    let ahead = Written { offset: 4, responses: 1_000, ..Written::default() };
-    let error = open(inputs(0), &sinks, Some(&ahead)).err().unwrap().to_string();
-    assert!(error.contains("out.jsonl") && error.contains("1000"), "{error}");
-    let checkpoint = directory.path().join("checkpoint.json");
-    std::fs::write(&checkpoint, "{").unwrap();
-    let error = Written::read(&checkpoint).unwrap_err().to_string();
-    assert!(error.contains("checkpoint.json") && error.contains("remove it"), "{error}");
+    let (out, checkpoint) = (sinks.responses.clone().unwrap(), sinks.checkpoint.clone().unwrap());
+    let with = |history: &str| BegunWith::from([("--history".to_owned(), history.to_owned())]);
+    let refused = |records: Records, history: &str, says: &str| {
+        let before = files(directory.path());
+        let resumed = Opening::resume(records, sinks.clone(), &with(history));
+        let error = resumed.err().unwrap().to_string();
+        assert!(error.contains(says) && error.contains("without --resume"), "{error}");
+        assert!(files(directory.path()) == before, "{says}: a file was touched");
+    };
+    std::fs::write(&out, "what somebody wrote\n").unwrap();
+    refused(inputs(6), "recorded", "checkpoint.json: there is no such checkpoint");
+
+    let opening = Opening::begin(inputs(6), sinks.clone(), with("recorded"));
+    let (mut consumer, mut producer) = opening.open().unwrap();
+    read_all(&mut consumer);
+    let outputs = (0..3).map(|at| outcome(Topic::Responses, at, &at.to_string()));
+    commit(&mut producer, outputs.collect(), 3);
+    drop(producer);
+    refused(inputs(6), "generated", "--history is `generated`, and the replay was begun with `rec");
+    refused(
+        inputs(2),
+        "recorded",
+        "the first 3 inputs are not those that were replayed: the log has 2",
+    );
+    let other = |record| Record { value: Some(b"else".to_vec()), ..record };
+    let others = inputs(6).map(move |record| record.map(other));
+    refused(Box::new(others), "recorded", "some of them differ");
+    for (text, says) in [
+        (
+            "0\n1\n",
+            "out.jsonl: not the file that the replay wrote: it holds 4 bytes, and the replay wrote 6",
+        ),
+        (
+            "0\n1\n3\n4\n",
+            "out.jsonl: not the file that the replay wrote: its first 6 bytes are others",
+        ),
+    ] {
+        std::fs::write(&out, text).unwrap();
+        refused(inputs(6), "recorded", says);
+    }
+    std::fs::remove_file(&out).unwrap();
+    refused(
+        inputs(6),
+        "recorded",
+        "out.jsonl: not the file that the replay wrote: it is not there",
+    );
+    std::fs::write(&checkpoint, r#"{"offset":3,"responses":6}"#).unwrap();
+    refused(inputs(6), "recorded", "checkpoint.json: not a checkpoint of this version");
+}
+
+#[test]
+fn a_replay_that_begins_leaves_no_checkpoint_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let sinks = sinks(directory.path());
+    let (mut consumer, mut producer) = open(inputs(4), &sinks, false);
+    read_all(&mut consumer);
+    commit(&mut producer, vec![outcome(Topic::Responses, 0, "0")], 1);
+    drop(producer);
+    drop(open(inputs(4), &sinks, false));
+    let opening = Opening::resume(inputs(4), sinks, &BegunWith::new()).unwrap();
+    assert_eq!(opening.offset(), 0);
+}
+
+#[test]
+fn histories_of_conversations_under_way_are_restored() {
+    let key = |offset: i64| EntryKey {
+        scope: turnstream_schemas::Scope::new(None, &format!("c{}", offset / 2)),
+        entry: None,
+    };
+    let changes = |offsets: std::ops::Range<i64>| {
+        let change = |offset| {
+            let record = ScopeRecord { schema_version: 1, ..ScopeRecord::default() };
+            let record = ScopeRecord { last_applied_offset: offset, ..record };
+            Output {
+                key: Some(serde_json::to_vec(&key(offset)).unwrap()),
+                value: Some(serde_json::to_vec(&record).unwrap()),
+                ..outcome(Topic::History, offset, "")
+            }
+        };
+        offsets.map(change).collect::<Vec<_>>()
+    };
+    let endless = || -> Records {
+        let goes_on = |record| Record { last_of_scope: false, ..record };
+        Box::new(inputs(9).map(move |record| record.map(goes_on)))
+    };
+    let logs: [(&dyn Fn() -> Records, i64); 2] = [(&|| inputs(9), 4), (&endless, 0)];
+    for (log, first) in logs {
+        let directory = tempfile::tempdir().unwrap();
+        let sinks = sinks(directory.path());
+        let (mut consumer, mut producer) = open(log(), &sinks, false);
+        read_all(&mut consumer);
+        commit(&mut producer, changes(0..3), 3);
+        commit(&mut producer, changes(3..7), 5);
+        drop(producer);
+        let (mut consumer, _producer) = open(log(), &sinks, true);
+        let mut given = Vec::new();
+        let restored = consumer.restore(PARTITION, &mut |record| {
+            given.push((record.key, record.value));
+            Ok(())
+        });
+        let expected = changes(first..5).into_iter().map(|change| (change.key, change.value));
+        assert_eq!(given, expected.collect::<Vec<_>>(), "behind the last boundary");
+        let restored = restored.unwrap();
+        assert_eq!((restored.position, restored.records), (Some(5), 5 - first as u64));
+    }
 }
 
 /// Finishes inputs in this order of preference, committing now and then, and stops after
 /// `commits` commits.
-fn replay(
-    sinks: &Sinks,
-    resume: Option<&Written>,
-    count: i64,
-    order: &[u8],
-    commits: usize,
-) -> Written {
-    let (mut consumer, mut producer) = open(inputs(count), sinks, resume).unwrap();
+fn replay(sinks: &Sinks, resumes: bool, count: i64, order: &[u8], commits: usize) -> Checkpoint {
+    let (mut consumer, mut producer) = open(inputs(count), sinks, resumes);
     let offsets = read_all(&mut consumer);
     let mut pending: BTreeMap<i64, ()> = offsets.iter().map(|offset| (*offset, ())).collect();
     let mut outputs = Vec::new();
@@ -257,7 +365,7 @@ fn replay(
             done += 1;
         }
     }
-    producer.written()
+    producer.written().clone()
 }
 
 proptest! {
@@ -269,7 +377,8 @@ proptest! {
     fn the_bytes_do_not_depend_on_the_order_of_outcomes(
         count in 0..60_i64,
         order in prop::collection::vec(any::<u8>(), 1..40),
-        cut in 0..20_usize,
+        cuts in prop::collection::vec(0..20_usize, 1..4),
+        half in ".{0,9}",
     ) {
         let mut expected = String::new();
         for offset in 0..count {
@@ -279,12 +388,15 @@ proptest! {
         }
         let directory = tempfile::tempdir().unwrap();
         let sinks = sinks(directory.path());
-        let written = replay(&sinks, None, count, &order, cut);
-        let kept = Written::read(sinks.checkpoint.as_ref().unwrap()).unwrap();
-        prop_assert_eq!(kept.unwrap_or_default(), written);
-        prop_assert_eq!(written.offset % 2, 0, "between conversations");
-        prop_assert!(expected.starts_with(&text(&sinks.responses)));
-        replay(&sinks, Some(&written), count, &order, usize::MAX);
+        for (at, cut) in cuts.iter().enumerate() {
+            let written = replay(&sinks, at > 0, count, &order, *cut);
+            let kept = Checkpoint::read(sinks.checkpoint.as_ref().unwrap(), &BegunWith::new());
+            prop_assert_eq!(kept.unwrap(), written);
+            let responses = text(&sinks.responses);
+            prop_assert!(expected.starts_with(&responses));
+            std::fs::write(sinks.responses.as_ref().unwrap(), responses + &half).unwrap();
+        }
+        replay(&sinks, true, count, &order, usize::MAX);
         prop_assert_eq!(text(&sinks.responses), expected);
     }
 }

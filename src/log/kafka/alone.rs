@@ -23,7 +23,7 @@ pub fn connect_alone(
     let client: BaseConsumer<Membership> = config
         .uncommitted_settings()
         .create_with_context(Membership::new(turns))
-        .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))?;
+        .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))?;
     let group = &config.group_id;
     let doing = format!("asking who is in group `{group}`");
     let listed = client
@@ -34,8 +34,8 @@ pub fn connect_alone(
     if members > 0 {
         return Err(LogError::Refused(format!(
             "group `{group}` has {members} members: engines serve this log; stop them and try \
-             again (who was killed, or has a kafka.group_instance_id, stays a member for \
-             kafka.session_timeout_ms, {} ms)",
+             again (who was killed, or has a log.kafka.group_instance_id, stays a member for \
+             log.kafka.session_timeout_ms, {} ms)",
             config.session_timeout_ms
         )));
     }

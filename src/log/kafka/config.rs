@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::super::{LogError, Start, Topic};
-use super::{features, shared_settings};
+use super::super::{Start, Topic};
+use super::shared_settings;
 
 /// How to reach Kafka, and the bounds of its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaConfig {
-    /// Brokers to ask first: `host:port`, separated by commas.
+    /// Brokers to ask first: `host:port`, separated by commas; 9092 where no port is given.
     pub bootstrap_servers: String,
     /// The consumer group. Its committed offsets are where reading goes on: renamed, it has
     /// none.
@@ -38,8 +39,11 @@ pub struct KafkaConfig {
     /// Milliseconds that a transaction may take, and that a dead process can hold back readers
     /// of committed records.
     pub transaction_timeout_ms: u32,
-    /// Milliseconds without progress after which restoring a partition fails.
+    /// Milliseconds without progress after which restoring a partition is begun anew.
     pub restore_timeout_ms: u32,
+    /// Seconds of an outage after which a process that was serving ends with exit code 5. Without
+    /// it outages are waited out, however long: clients are made anew in place.
+    pub give_up_after_seconds: Option<u64>,
     /// Records that one poll brings at most, 1 or more.
     pub poll_records: usize,
     /// KiB of values and keys after which a poll brings no further record, 1 or more.
@@ -91,6 +95,7 @@ impl Default for KafkaConfig {
             max_poll_interval_ms: 120_000,
             transaction_timeout_ms: 10_000,
             restore_timeout_ms: 60_000,
+            give_up_after_seconds: None,
             poll_records: 500,
             poll_kib: 4 * 1024,
             fetch_queue_kib: 16 * 1024,
@@ -157,6 +162,11 @@ impl KafkaTopics {
             Topic::Views => &self.views,
         }
     }
+
+    /// What a topic of this name is for.
+    pub(super) fn of(&self, name: &str) -> Option<Topic> {
+        Topic::ALL.into_iter().find(|topic| self.name(*topic) == name)
+    }
 }
 
 /// Settings of the Kafka client by librdkafka's names. Shown and written with every value hidden
@@ -190,36 +200,6 @@ const HARMLESS: [&str; 12] = [
     "statistics.interval.ms",
 ];
 
-/// Settings that this module sets, because its guarantees or its bounds rest on them.
-const OURS: [&str; 26] = [
-    "acks",
-    "auto.commit.enable",
-    "auto.offset.reset",
-    "bootstrap.servers",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "enable.idempotence",
-    "enable.partition.eof",
-    "fetch.message.max.bytes",
-    "group.id",
-    "group.instance.id",
-    "group.protocol",
-    "isolation.level",
-    "max.in.flight",
-    "max.in.flight.requests.per.connection",
-    "max.partition.fetch.bytes",
-    "max.poll.interval.ms",
-    "metadata.broker.list",
-    "partition.assignment.strategy",
-    "queue.buffering.max.kbytes",
-    "queued.max.messages.kbytes",
-    "request.required.acks",
-    "session.timeout.ms",
-    "transaction.timeout.ms",
-    "transactional.id",
-    "heartbeat.interval.ms",
-];
-
 impl ClientSettings {
     fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| {
@@ -242,54 +222,6 @@ impl Serialize for ClientSettings {
 }
 
 impl KafkaConfig {
-    /// Refuses what cannot work, naming the setting.
-    pub(crate) fn check(&self) -> Result<(), LogError> {
-        let refuse = |message: String| Err(LogError::Refused(message));
-        if let Some(key) = self.client.0.keys().find(|key| OURS.contains(&key.as_str())) {
-            return refuse(format!(
-                "`kafka.client.{key}` cannot be set: the engine's guarantees rest on it; use the \
-                 setting of that name under `kafka`, if there is one"
-            ));
-        }
-        for (name, value) in [
-            ("bootstrap_servers", &self.bootstrap_servers),
-            ("group_id", &self.group_id),
-            ("transactional_id", &self.transactional_id),
-            ("views_transactional_id", &self.views_transactional_id),
-        ] {
-            if value.is_empty() {
-                return refuse(format!("`kafka.{name}` is empty; set it"));
-            }
-        }
-        if self.session_timeout_ms < 1_000 || self.max_poll_interval_ms < self.session_timeout_ms {
-            return refuse(format!(
-                "`kafka.session_timeout_ms` is {} and `kafka.max_poll_interval_ms` is {}; the \
-                 first must be at least 1000 and the second not below it",
-                self.session_timeout_ms, self.max_poll_interval_ms
-            ));
-        }
-        if self.transaction_timeout_ms < 1_000 {
-            return refuse(format!(
-                "`kafka.transaction_timeout_ms` is {}; it must be at least 1000",
-                self.transaction_timeout_ms
-            ));
-        }
-        if self.poll_records == 0 || self.poll_kib == 0 {
-            return refuse(
-                "`kafka.poll_records` and `kafka.poll_kib` must be at least 1".to_owned(),
-            );
-        }
-        let least = self.create_partitions.min(self.create_knowledge_partitions);
-        if least < 1 || self.create_replication_factor < 0 {
-            return refuse(
-                "`kafka.create_partitions` and `kafka.create_knowledge_partitions` must be at \
-                 least 1 and `kafka.create_replication_factor` at least 0"
-                    .to_owned(),
-            );
-        }
-        features::check(&self.client)
-    }
-
     fn reader_settings(&self, isolation: &str) -> ClientConfig {
         let mut settings = shared_settings(self);
         // The client prints a warning for settings that only a producer knows.
@@ -345,6 +277,15 @@ impl KafkaConfig {
         settings
     }
 
+    /// Of the reader of changelogs, which reads to an end that is known: a fetch there is not to
+    /// wait for what comes later, for the half a second of the client's own would be the time that
+    /// restoring any partition takes at least.
+    pub(super) fn restorer_settings(&self) -> ClientConfig {
+        let mut settings = self.changelog_settings();
+        settings.set("fetch.wait.max.ms", "10");
+        settings
+    }
+
     /// Of a follower, which never joins the group either.
     pub(super) fn follower_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
@@ -393,6 +334,9 @@ impl KafkaConfig {
         }
         settings
             .set("transactional.id", &self.transactional_id)
+            // Where one is lost, what was committed last is in doubt; that is told by a log line.
+            .set("log.connection.close", "true")
+            .set_log_level(RDKafkaLogLevel::Info)
             .set("transaction.timeout.ms", self.transaction_timeout_ms.to_string())
             .set("queue.buffering.max.kbytes", self.send_queue_kib.to_string());
         settings
@@ -415,16 +359,5 @@ mod tests {
             assert!(shown.contains("sasl.password") && shown.contains("sasl_ssl"), "{shown}");
         }
         assert_eq!(config.client.0["sasl.password"], "hunter2", "and still reach the client");
-    }
-
-    #[test]
-    fn settings_that_the_guarantees_rest_on_are_refused_by_name() {
-        let mut config = KafkaConfig::default();
-        assert!(config.check().is_ok());
-        config.client.0.insert("isolation.level".to_owned(), "read_uncommitted".to_owned());
-        let error = config.check().unwrap_err().to_string();
-        assert!(error.contains("kafka.client.isolation.level"), "{error}");
-        let parsed: Result<KafkaConfig, _> = serde_json::from_str(r#"{"group": "x"}"#);
-        assert!(parsed.unwrap_err().to_string().contains("unknown field `group`"));
     }
 }

@@ -1,13 +1,13 @@
 //! The member of the group that reads the inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use turnstream_operators::panics::contain;
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
@@ -17,7 +17,10 @@ use super::ends::Ends;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
 use super::membership::{Membership, identity};
 use super::mending::Mending;
+use super::recovery::Patience;
+use super::rejoining::Rejoining;
 use super::restore::Restorer;
+use super::sweep;
 
 /// Reads inputs as one member of the group. The process leaves the group when both this and the
 /// producer are dropped; drop this one last, so that the last commit still counts.
@@ -26,14 +29,17 @@ pub struct KafkaConsumer {
     config: KafkaConfig,
     partitions: i32,
     restorer: Option<Restorer>,
-    /// Partitions that were restored and resumed: records of others are not given.
-    flowing: BTreeSet<i32>,
+    /// Partitions that were restored and resumed, each with what lies above the last offset given:
+    /// records of others are not given, nor any again.
+    flowing: BTreeMap<i32, i64>,
     /// Those of them that the engine paused.
     paused: BTreeSet<i32>,
     /// Made when somebody asks how far behind they are.
     ends: OnceLock<Ends>,
     /// Of a static member.
     mending: Option<Mending>,
+    rejoining: Rejoining,
+    patience: Patience,
 }
 
 impl KafkaConsumer {
@@ -47,10 +53,12 @@ impl KafkaConsumer {
             config: config.clone(),
             partitions,
             restorer: None,
-            flowing: BTreeSet::new(),
+            flowing: BTreeMap::new(),
             paused: BTreeSet::new(),
             ends: OnceLock::new(),
             mending: Mending::new(config, partitions),
+            rejoining: Rejoining::default(),
+            patience: Patience::new(config),
         }
     }
 
@@ -64,25 +72,34 @@ impl KafkaConsumer {
         let mut records = Vec::new();
         let mut bytes = 0;
         let mut wait = wait;
+        let mut again = 0;
         while records.len() < self.config.poll_records && bytes < self.config.poll_kib * 1024 {
             let Some(polled) = self.client.poll(wait) else { break };
             wait = Duration::ZERO;
             match polled {
                 Ok(message) => {
                     // Fetched before the pause of an assignment took hold: restoring seeks.
-                    if !self.flowing.contains(&message.partition()) {
+                    let Some(next) = self.flowing.get_mut(&message.partition()) else { continue };
+                    // The client went back. Given again it would be answered again.
+                    if message.offset() < *next {
+                        again += 1;
                         continue;
                     }
+                    *next = message.offset() + 1;
                     bytes += message.payload_len() + message.key_len();
                     records.push(record(&message));
                 }
                 Err(error) => self.judge(error)?,
             }
         }
+        if again > 0 {
+            let topic = &self.config.topics.turns;
+            tracing::warn!(topic, records = again, "the client read again, which is passed over");
+        }
         Ok(records)
     }
 
-    /// Errors that the client mends by itself are told and passed over.
+    /// Errors that the client mends by itself are passed over: its context has heard of them.
     fn judge(&self, source: KafkaError) -> Result<(), LogError> {
         use RDKafkaErrorCode as Code;
         let topic = &self.config.topics.turns;
@@ -93,7 +110,7 @@ impl KafkaConsumer {
         );
         if gone {
             return Err(LogError::Refused(format!(
-                "topic `{topic}` is gone; create it again, or set `kafka.topics.turns`"
+                "topic `{topic}` is gone; create it again, or set `log.kafka.topics.turns`"
             )));
         }
         let doing = format!("reading topic `{topic}` as group `{}`", self.config.group_id);
@@ -106,7 +123,7 @@ impl KafkaConsumer {
         if let Some(remedy) = remedy_of(&source) {
             return Err(refused(&doing, &source, remedy));
         }
-        tracing::warn!(error = %source, topic, "Kafka consumer");
+        tracing::debug!(error = %source, topic, "Kafka consumer");
         Ok(())
     }
 
@@ -118,54 +135,69 @@ impl KafkaConsumer {
     }
 
     /// Leaves the group and joins again where nothing else would have it give on partitions that
-    /// are nobody's.
+    /// are nobody's, or where this member is not who it was.
     fn look_after_group(&mut self) -> Result<(), LogError> {
-        let Some(mending) = &mut self.mending else { return Ok(()) };
+        if self.rejoining.is_leaving() {
+            return self.join_again();
+        }
         let membership = self.client.context();
-        let ours = || Some((identity(&self.client)?.member(), membership.held()));
-        if let Some(partitions) = mending.leaves(ours) {
+        let group = &self.config.group_id;
+        if membership.take_must_join_again() {
             tracing::warn!(
-                group = self.config.group_id,
-                group_instance_id = self.config.group_instance_id,
-                ?partitions,
-                "the group stands still and gave these partitions to nobody; leaving it to join \
-                 again, so that it shares them out"
+                group,
+                "the group expelled this member and took it in again; leaving it to join as who \
+                 it is now"
             );
             self.leave_to_join_again();
+        } else if let Some(source) = membership.take_error() {
+            tracing::warn!(group, error = %source, "a rebalance failed; leaving to join again");
+            self.leave_to_join_again();
+        } else if let Some(mending) = &mut self.mending {
+            let ours = || Some((identity(&self.client)?.member(), membership.held()));
+            if let Some(partitions) = mending.leaves(ours) {
+                tracing::warn!(
+                    group,
+                    group_instance_id = self.config.group_instance_id,
+                    which = ?partitions,
+                    "the group stands still and gave these partitions to nobody; leaving it to \
+                     join again, so that it shares them out"
+                );
+                self.leave_to_join_again();
+            }
         }
-        self.join_again()
+        Ok(())
     }
 
     /// Has everything that is held revoked, as in any rebalance. Once it is released the client
     /// leaves; polling goes on meanwhile, and joins again.
     pub(super) fn leave_to_join_again(&mut self) {
-        let Some(mending) = &mut self.mending else { return };
-        mending.leaving();
+        self.rejoining.leaving();
         self.client.unsubscribe();
     }
 
     fn join_again(&mut self) -> Result<(), LogError> {
-        let Some(mending) = &mut self.mending else { return Ok(()) };
         let holds = || !self.client.context().held().is_empty();
         // Who has left forgets who it was.
-        if !mending.joins(holds, || identity(&self.client).is_none()) {
+        if !self.rejoining.joins(holds, || identity(&self.client).is_none()) {
             return Ok(());
         }
+        // Asked for meanwhile by who did not know that it leaves already.
+        self.client.context().take_must_join_again();
         let turns = &self.config.topics.turns;
         tracing::info!(group = self.config.group_id, "joining the group again");
         let joined = self.client.subscribe(&[turns]);
         joined.map_err(|source| failed(&format!("subscribing to topic `{turns}` again"), source))
     }
 
-    fn next_event(&mut self) -> Option<Event> {
-        let event = self.client.context().next_event()?;
-        if let Event::Revoked(partitions) | Event::Lost(partitions) = &event {
+    fn next_event(&mut self) -> Result<Option<Event>, LogError> {
+        let event = self.client.context().next_event();
+        if let Some(Event::Revoked(partitions) | Event::Lost(partitions)) = &event {
             for partition in partitions {
                 self.flowing.remove(partition);
                 self.paused.remove(partition);
             }
         }
-        Some(event)
+        Ok(event)
     }
 
     fn set_flow(&mut self, partition: i32, flow: bool) -> Result<(), LogError> {
@@ -185,16 +217,13 @@ impl KafkaConsumer {
 
 impl Consumer for KafkaConsumer {
     fn poll(&mut self, wait: Duration) -> Result<Event, LogError> {
-        if let Some(event) = self.next_event() {
+        if let Some(event) = self.next_event()? {
             return Ok(event);
         }
         self.look_after_group()?;
         let records = self.batch(wait)?;
-        if let Some(source) = self.client.context().take_error() {
-            return Err(self.fatal("following a rebalance", source));
-        }
         if records.is_empty()
-            && let Some(event) = self.next_event()
+            && let Some(event) = self.next_event()?
         {
             return Ok(event);
         }
@@ -208,7 +237,7 @@ impl Consumer for KafkaConsumer {
 
     fn resume(&mut self, partition: i32) -> Result<(), LogError> {
         if self.client.context().is_held(partition) {
-            self.flowing.insert(partition);
+            self.flowing.entry(partition).or_default();
             self.paused.remove(&partition);
         }
         self.set_flow(partition, true)
@@ -228,7 +257,7 @@ impl Consumer for KafkaConsumer {
             none => none.insert(Restorer::new(&self.config)?),
         };
         let membership = self.client.context();
-        let others = self.flowing.difference(&self.paused).copied();
+        let others = self.flowing.keys().filter(|other| !self.paused.contains(other)).copied();
         let others: Vec<i32> = others.filter(|other| membership.is_held(*other)).collect();
         let doing = "holding other partitions back while restoring";
         let held_back = self.client.pause(&membership.list(&others));
@@ -239,7 +268,7 @@ impl Consumer for KafkaConsumer {
         }
         match restored {
             Err(LogError::Kafka { doing, source, fatal: true }) => Err(self.fatal(&doing, source)),
-            restored => restored,
+            restored => self.patience.judge(restored),
         }
     }
 
@@ -259,8 +288,8 @@ impl Consumer for KafkaConsumer {
             true => BTreeMap::new(),
             false => self.ends.get_or_init(|| Ends::start(&self.config)).of(&self.paused),
         };
-        let rejoins = self.mending.as_ref().map_or(0, Mending::times);
-        Standing { rejoins, ..self.client.context().standing(&ends) }
+        let rejoins = self.rejoining.times();
+        Standing { rejoins, swept: sweep::found(), ..self.client.context().standing(&ends) }
     }
 }
 
@@ -291,7 +320,7 @@ fn headers(message: &BorrowedMessage<'_>) -> Vec<Header> {
     let Some(headers) = message.headers() else { return Vec::new() };
     let mut read = Vec::with_capacity(headers.count());
     for index in 0..headers.count() {
-        let header = catch_unwind(AssertUnwindSafe(|| headers.try_get(index)));
+        let header = contain(|| headers.try_get(index));
         match header {
             Ok(Some(header)) => read.push(Header {
                 name: header.key.to_owned(),

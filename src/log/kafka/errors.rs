@@ -14,7 +14,7 @@
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use super::super::LogError;
-use super::KafkaConfig;
+use super::{KafkaConfig, REQUEST_TIMEOUT};
 
 /// The code of an error, wherever the client puts it.
 pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
@@ -25,7 +25,7 @@ pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
 }
 
 /// What would mend a refused log-in.
-const CREDENTIALS: &str = "check `sasl.*` and `ssl.*` in `kafka.client`";
+const CREDENTIALS: &str = "check `sasl.*` and `ssl.*` in `log.kafka.client`";
 
 /// A broker refused our credentials, with what it said.
 pub(super) fn login_refused(doing: &str, said: &str) -> LogError {
@@ -38,29 +38,29 @@ pub(super) fn remedy_of(source: &KafkaError) -> Option<&'static str> {
         Code::SaslAuthenticationFailed => CREDENTIALS,
         Code::UnsupportedSASLMechanism | Code::IllegalSASLState | Code::SecurityDisabled => {
             "the broker does not offer this kind of log-in; check `security.protocol` and \
-             `sasl.mechanism` in `kafka.client`"
+             `sasl.mechanism` in `log.kafka.client`"
         }
         Code::TopicAuthorizationFailed => {
             "the broker's ACLs forbid it; allow READ of the topics of turns and of history, WRITE \
              to all others and to history, and DESCRIBE of all"
         }
         Code::GroupAuthorizationFailed => {
-            "the broker's ACLs forbid it; allow READ of the group `kafka.group_id`"
+            "the broker's ACLs forbid it; allow READ of the group `log.kafka.group_id`"
         }
         Code::TransactionalIdAuthorizationFailed => {
             "the broker's ACLs forbid it; allow WRITE and DESCRIBE of the transactional id \
-             `kafka.transactional_id`"
+             `log.kafka.transactional_id`"
         }
         Code::ClusterAuthorizationFailed => {
             "the broker's ACLs forbid it; allow IDEMPOTENT_WRITE of the cluster, and CREATE where \
-             `kafka.create_topics` is set"
+             `log.kafka.create_topics` is set"
         }
         Code::InvalidTransactionTimeout => {
-            "lower `kafka.transaction_timeout_ms`, or raise the broker's \
+            "lower `log.kafka.transaction_timeout_ms`, or raise the broker's \
              `transaction.max.timeout.ms`"
         }
         Code::InvalidSessionTimeout => {
-            "bring `kafka.session_timeout_ms` within the broker's `group.min.session.timeout.ms` \
+            "bring `log.kafka.session_timeout_ms` within the broker's `group.min.session.timeout.ms` \
              and `group.max.session.timeout.ms`"
         }
         _ => return None,
@@ -79,6 +79,52 @@ pub(super) fn failed(doing: &str, source: KafkaError) -> LogError {
             | KafkaError::MessageConsumptionFatal(_)
     );
     LogError::Kafka { doing: doing.to_owned(), source, fatal }
+}
+
+/// No broker answered within [`REQUEST_TIMEOUT`]; `why` is what the client told last.
+pub(super) fn unanswered(
+    config: &KafkaConfig,
+    why: Option<String>,
+    source: KafkaError,
+) -> LogError {
+    let servers = &config.bootstrap_servers;
+    let seconds = REQUEST_TIMEOUT.as_secs();
+    let why = why.unwrap_or_else(|| "no connection was made".to_owned());
+    let check = to_check(&why);
+    let doing = format!("no broker answered at {servers} in {seconds} s: {why}; {check}");
+    LogError::Kafka { doing, source, fatal: false }
+}
+
+/// What to check where no broker answers for this reason, which is in the words of librdkafka 2.12.
+fn to_check(why: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    match () {
+        () if says(&["PLAINTEXT broker listener", "wrong version number"]) => {
+            "that port speaks no TLS: check `security.protocol` in `log.kafka.client`, or name the \
+             broker's port for TLS in `log.kafka.bootstrap_servers`"
+        }
+        () if says(&["certificate"]) => {
+            "check `ssl.ca.location` in `log.kafka.client`, and that the broker's certificate is for \
+             the names in `log.kafka.bootstrap_servers`"
+        }
+        () if says(&["SSL handshake failed"]) => {
+            "check `security.protocol` and `ssl.*` in `log.kafka.client`, and that the port is the \
+             broker's for TLS"
+        }
+        // The connection is made, and closed as soon as anything is asked.
+        () if says(&["in state UP", "in state APIVERSION_QUERY", "Invalid response size"]) => {
+            "that port may want a log-in (SASL) or TLS: check `security.protocol`, `sasl.*` and \
+             `ssl.*` in `log.kafka.client`, or name another port of the broker in \
+             `log.kafka.bootstrap_servers`"
+        }
+        () if says(&["resolve"]) => {
+            "check the names in `log.kafka.bootstrap_servers`, and that this machine resolves them"
+        }
+        () => {
+            "check that a broker runs there, `log.kafka.bootstrap_servers`, and that nothing between \
+             keeps connections out"
+        }
+    }
 }
 
 /// What the broker, or its settings, will refuse again.
@@ -116,7 +162,7 @@ pub(super) fn fatal(
     }
     let doing = if outlived {
         format!(
-            "{doing}; the transaction outlived `kafka.transaction_timeout_ms` and was aborted, \
+            "{doing}; the transaction outlived `log.kafka.transaction_timeout_ms` and was aborted, \
              perhaps since the process stood still"
         )
     } else {
@@ -166,11 +212,11 @@ mod tests {
             (Code::SaslAuthenticationFailed, "sasl.*"),
             (Code::UnsupportedSASLMechanism, "sasl.mechanism"),
             (Code::TopicAuthorizationFailed, "READ of the topics"),
-            (Code::GroupAuthorizationFailed, "kafka.group_id"),
-            (Code::TransactionalIdAuthorizationFailed, "kafka.transactional_id"),
-            (Code::ClusterAuthorizationFailed, "kafka.create_topics"),
-            (Code::InvalidTransactionTimeout, "kafka.transaction_timeout_ms"),
-            (Code::InvalidSessionTimeout, "kafka.session_timeout_ms"),
+            (Code::GroupAuthorizationFailed, "log.kafka.group_id"),
+            (Code::TransactionalIdAuthorizationFailed, "log.kafka.transactional_id"),
+            (Code::ClusterAuthorizationFailed, "log.kafka.create_topics"),
+            (Code::InvalidTransactionTimeout, "log.kafka.transaction_timeout_ms"),
+            (Code::InvalidSessionTimeout, "log.kafka.session_timeout_ms"),
         ] {
             for error in [
                 failed("asking", KafkaError::AdminOp(code)),
@@ -182,5 +228,44 @@ mod tests {
         }
         let gone = failed("asking", KafkaError::MetadataFetch(Code::BrokerTransportFailure));
         assert!(!gone.is_fatal(), "{gone:?}");
+    }
+
+    /// Each as librdkafka 2.12 says it.
+    #[test]
+    fn who_gets_no_answer_is_told_what_to_check() {
+        let config = KafkaConfig::default();
+        for (why, check) in [
+            ("h:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused", "broker runs"),
+            ("h:1/bootstrap: Failed to resolve 'h:1': Name or service not known", "resolves them"),
+            (
+                "h:1/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN \
+                 (after 49ms in state UP, 1 identical error(s) suppressed)",
+                "a log-in (SASL)",
+            ),
+            (
+                "h:1/bootstrap: Receive failed: Invalid response size 352518912 (0..100000000): \
+                 increase receive.message.max.bytes",
+                "or TLS",
+            ),
+            (
+                "ssl://h:1/bootstrap: SSL handshake failed: connecting to a PLAINTEXT broker \
+                 listener?",
+                "speaks no TLS",
+            ),
+            (
+                "ssl://h:1/bootstrap: SSL handshake failed: broker certificate could not be \
+                 verified, verify that ssl.ca.location is correctly configured",
+                "`ssl.ca.location`",
+            ),
+            ("", "broker runs"),
+        ] {
+            let source = KafkaError::MetadataFetch(Code::BrokerTransportFailure);
+            let error = unanswered(&config, Some(why.to_owned()), source);
+            assert!(!error.is_fatal(), "{error:?}");
+            let said = error.to_string();
+            let begins = format!("no broker answered at {} in 30 s: ", config.bootstrap_servers);
+            assert!(said.starts_with(&begins) && said.contains(why), "{said}");
+            assert!(said.contains(check), "{said}");
+        }
     }
 }

@@ -28,14 +28,14 @@ fn check_against(client: &ClientSettings, built_in: &str) -> Result<(), LogError
             None => "choose another; docs/kafka.md names those that there are".to_owned(),
         };
         return Err(LogError::Refused(format!(
-            "`kafka.client.{key}` asks for {needs}, which this build of turnstream lacks; {remedy}"
+            "`log.kafka.client.{key}` asks for {needs}, which this build of turnstream lacks; {remedy}"
         )));
     }
     let protocol = client.0.get("security.protocol");
     let logs_in = protocol.is_some_and(|value| value.to_ascii_lowercase().starts_with("sasl"));
     if logs_in && !MECHANISM.iter().any(|key| client.0.contains_key(*key)) {
         return Err(LogError::Refused(
-            "`kafka.client.security.protocol` asks for a log-in, and no `sasl.mechanism` says \
+            "`log.kafka.client.security.protocol` asks for a log-in, and no `sasl.mechanism` says \
              which kind; set it, to PLAIN or SCRAM-SHA-512 for instance"
                 .to_owned(),
         ));

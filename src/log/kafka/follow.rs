@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
@@ -19,9 +20,9 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::super::{Follower, LogError, Record, Topic};
 use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
-use super::restore::{OutsideGroup, change};
+use super::restore::change;
 use super::topics::without;
-use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
+use super::{KafkaConfig, REQUEST_TIMEOUT, outage, topics};
 
 /// How long one question for the ends of partitions waits.
 const SLICE: Duration = Duration::from_secs(2);
@@ -56,11 +57,16 @@ struct Following {
 }
 
 impl ClientContext for Following {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        outage::logged(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        OutsideGroup.error(error, reason);
+        outage::heard(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
+        outage::stands(&statistics);
         let partitions = statistics.topics.get(&self.topic).map(|topic| &topic.partitions);
         let known =
             partitions.into_iter().flatten().filter(|(at, of)| **at >= 0 && of.ls_offset >= 0);
@@ -82,7 +88,7 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     config.check()?;
     let topic = config.topics.name(wanted);
     let making =
-        |source| failed(&format!("making the reader of `{topic}` from `kafka.client`"), source);
+        |source| failed(&format!("making the reader of `{topic}` from `log.kafka.client`"), source);
     let watermarks: BaseConsumer<Membership> = config
         .uncommitted_settings()
         .create_with_context(Membership::new(topic))
@@ -218,7 +224,7 @@ impl KafkaFollower {
         Ok(())
     }
 
-    /// Errors that the client mends by itself are told and passed over.
+    /// Errors that the client mends by itself are passed over: its context has heard of them.
     fn judge(&self, source: KafkaError) -> Result<(), LogError> {
         let topic = self.topic();
         let doing = format!("reading topic `{topic}`");
@@ -227,7 +233,7 @@ impl KafkaFollower {
                 let without = without(self.topic);
                 return Err(LogError::Refused(format!(
                     "topic `{topic}` is gone; create it again and start the process again, or name \
-                     another in `kafka.topics`{without}"
+                     another in `log.kafka.topics`{without}"
                 )));
             }
             _ if matches!(source, KafkaError::MessageConsumptionFatal(_)) => {
@@ -241,7 +247,7 @@ impl KafkaFollower {
         if let Some(remedy) = remedy_of(&source) {
             return Err(refused(&doing, &source, remedy));
         }
-        tracing::warn!(error = %source, topic, "Kafka follower");
+        tracing::debug!(error = %source, topic, "Kafka follower");
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdkafka::bindings as native;
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
@@ -14,6 +15,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{Assignment, Event, Position, Standing};
+use super::outage;
 
 /// The partitions held, and the events not yet polled.
 pub(super) struct Membership {
@@ -21,8 +23,12 @@ pub(super) struct Membership {
     state: Mutex<State>,
     /// The process is leaving: nobody will release anything.
     leaving: AtomicBool,
+    /// It must leave the group and join it again.
+    must_join_again: AtomicBool,
     /// What a broker said when it refused our credentials.
     login_refused: Mutex<Option<String>>,
+    /// Why a broker could not be reached, the latest.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -94,7 +100,9 @@ impl Membership {
             topic: topic.to_owned(),
             state: Mutex::default(),
             leaving: AtomicBool::new(false),
+            must_join_again: AtomicBool::new(false),
             login_refused: Mutex::default(),
+            failure: Mutex::default(),
         }
     }
 
@@ -115,6 +123,11 @@ impl Membership {
     /// this.
     pub(super) fn login_refused(&self) -> Option<String> {
         self.login_refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why a broker could not be reached, in the client's words: the latest that polling told.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the partition is held, and not revoked.
@@ -146,11 +159,14 @@ impl Membership {
     pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
         let state = self.state();
         let held = state.told.read.iter().filter(|(at, _)| state.held.contains_key(at));
-        let lag = held.map(|(at, (read, end))| {
+        let mut standing = Standing { is_member: state.told.is_member, ..Standing::default() };
+        for (at, (read, end)) in held {
             let end = ends.get(at).copied().unwrap_or_default().max(*end);
-            (*at, u64::try_from(end.saturating_sub(*read)).unwrap_or_default())
-        });
-        Standing { is_member: state.told.is_member, lag: lag.collect(), ..Standing::default() }
+            standing.ends.insert(*at, end);
+            let behind = u64::try_from(end.saturating_sub(*read)).unwrap_or_default();
+            standing.lag.insert(*at, behind);
+        }
+        standing
     }
 
     /// Of the positions, the partitions that were given to us when we were another member.
@@ -164,6 +180,16 @@ impl Membership {
             state.held.get(partition).is_some_and(|held| held.member != identity.member)
         };
         positions.iter().map(|position| position.partition).filter(of_another).collect()
+    }
+
+    /// The member is not who it was when its partitions were given to it.
+    pub(super) fn ask_to_join_again(&self) {
+        self.must_join_again.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether somebody asked for it since this was called last.
+    pub(super) fn take_must_join_again(&self) -> bool {
+        self.must_join_again.swap(false, Ordering::SeqCst)
     }
 
     /// From now on nothing waits for a release.
@@ -188,10 +214,16 @@ impl Membership {
         revoked
     }
 
-    fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+    fn assign(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) {
         // Before anything is ours: after it we may be expelled, and taken in as another.
         let member = identity(consumer).map(|identity| identity.member).unwrap_or_default();
-        let done = consumer.incremental_assign(list).and_then(|()| consumer.pause(list));
+        // Any offset will do, since who restores seeks; without one the client looks up by itself
+        // where to begin. Where a seek overtakes that, it looks up again half a second later, in the
+        // midst of reading, and goes on from there: inputs come twice, or never.
+        let done = list
+            .set_all_offsets(Offset::Offset(0))
+            .and_then(|()| consumer.incremental_assign(list))
+            .and_then(|()| consumer.pause(list));
         let mut state = self.state();
         if let Err(error) = done {
             state.error = Some(error);
@@ -265,34 +297,28 @@ fn told(statistics: &Statistics, topic: &str) -> Told {
     Told { is_member, read: read.collect() }
 }
 
-/// Where reading begins, as the client wants it.
-pub(super) fn offset(position: Option<i64>, start: super::super::Start) -> Offset {
-    match (position, start) {
-        (Some(offset), _) => Offset::Offset(offset),
-        (None, super::super::Start::Earliest) => Offset::Beginning,
-        (None, super::super::Start::Latest) => Offset::End,
-    }
-}
-
 impl ClientContext for Membership {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        outage::logged(level, facility, message);
+    }
+
     /// The client mends these by itself; fatal ones come through polling as well.
     fn error(&self, error: KafkaError, reason: &str) {
+        let note = |noted: &Mutex<Option<String>>| {
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        };
         match error.rdkafka_error_code() {
-            // Said again and again, beside what is wrong with each broker.
-            Some(RDKafkaErrorCode::AllBrokersDown) => {
-                tracing::debug!(%error, reason, "Kafka consumer");
-                return;
-            }
+            Some(RDKafkaErrorCode::AllBrokersDown) => {}
             Some(RDKafkaErrorCode::Authentication) if is_refusal(reason) => {
-                let mut refused = self.login_refused.lock().unwrap_or_else(PoisonError::into_inner);
-                *refused = Some(reason.to_owned());
+                note(&self.login_refused);
             }
-            _ => {}
+            _ => note(&self.failure),
         }
-        tracing::warn!(%error, reason, "Kafka consumer");
+        outage::heard(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
+        outage::stands(&statistics);
         let told = told(&statistics, &self.topic);
         self.state().told = told;
     }

@@ -20,7 +20,7 @@
 //! Dynamic members have a place in that order too, and do nothing.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::KafkaConfig;
 use super::looks::{Look, Looks};
@@ -35,18 +35,10 @@ const ALIKE: u32 = 2;
 /// How often, where it did not help, the number of looks doubles at most.
 const DOUBLINGS: u32 = 4;
 
-/// How long a member that holds nothing any more may take to leave. Then it joins again without
-/// having left.
-const LEAVING: Duration = Duration::from_secs(30);
-
 /// What a static member does about its group.
 pub(super) struct Mending {
     looks: Looks,
     vigil: Vigil,
-    /// Since when it is on its way out of the group, in order to join again.
-    leaving: Option<Instant>,
-    /// How often it left.
-    times: u64,
 }
 
 impl Mending {
@@ -56,12 +48,7 @@ impl Mending {
             return None;
         }
         let every = Duration::from_millis(u64::from(config.session_timeout_ms.max(EVERY_MS)));
-        Some(Self {
-            looks: Looks::start(config, every),
-            vigil: Vigil::new(partitions),
-            leaving: None,
-            times: 0,
-        })
+        Some(Self { looks: Looks::start(config, every), vigil: Vigil::new(partitions) })
     }
 
     /// The partitions that are nobody's, where this member is to leave now because of them. `ours`
@@ -70,41 +57,9 @@ impl Mending {
         &mut self,
         ours: impl FnOnce() -> Option<(String, BTreeSet<i32>)>,
     ) -> Option<Vec<i32>> {
-        if self.leaving.is_some() {
-            return None;
-        }
         let look = self.looks.take()?;
         let (member, held) = ours()?;
         self.vigil.acts(look, &member, &held)
-    }
-
-    /// It is on its way out.
-    pub(super) fn leaving(&mut self) {
-        self.leaving = Some(Instant::now());
-        self.times += 1;
-    }
-
-    /// Whether this member is to join again now, once nothing is held any more.
-    pub(super) fn joins(
-        &mut self,
-        holds: impl FnOnce() -> bool,
-        has_left: impl FnOnce() -> bool,
-    ) -> bool {
-        let Some(since) = self.leaving else { return false };
-        if holds() {
-            self.leaving = Some(Instant::now());
-            return false;
-        }
-        let joins = has_left() || since.elapsed() >= LEAVING;
-        if joins {
-            self.leaving = None;
-        }
-        joins
-    }
-
-    /// How often it left and joined again.
-    pub(super) fn times(&self) -> u64 {
-        self.times
     }
 }
 

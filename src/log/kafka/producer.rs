@@ -1,19 +1,24 @@
-//! The transactional producer of the committer.
+//! One client's transactions: a transaction is committed, aborted, or its client is at an end and
+//! must be made anew (`kafka/recovery.rs`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header as KafkaHeader, OwnedHeaders};
+use rdkafka::message::{DeliveryResult, Header as KafkaHeader, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{LogError, Output, Position, Producer, Topic, Transaction};
+use super::super::{LogError, Output, Position, Topic, Transaction};
+use super::config::KafkaTopics;
 use super::errors::{self, failed, refused, remedy_of};
 use super::membership::{Identity, Membership, identity};
-use super::{KafkaConfig, REQUEST_TIMEOUT};
+use super::settling::Places;
+use super::{KafkaConfig, outage};
 
 /// How long the client is waited for at once. It always takes the whole of it.
 const SLICE: Duration = Duration::from_micros(500);
@@ -21,8 +26,12 @@ const SLICE: Duration = Duration::from_micros(500);
 /// How long one call of an abort may take before deliveries are heard again.
 pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 
-/// Commits outcomes with the positions behind them.
-pub struct KafkaProducer {
+/// Events that wait to be heard where a transaction is about to be committed, at most: deliveries are
+/// heard already.
+const EVENTS: usize = 16;
+
+/// A client that commits outcomes with the positions behind them.
+pub(super) struct TransactionalClient {
     client: BaseProducer<Deliveries>,
     consumer: Arc<BaseConsumer<Membership>>,
     config: KafkaConfig,
@@ -32,24 +41,50 @@ pub struct KafkaProducer {
     deadline: Instant,
 }
 
+/// Why a transaction was not committed.
+pub(super) struct Uncommitted {
+    /// What went wrong. After a fatal one the client is at an end.
+    pub(super) error: LogError,
+    /// Whether the transaction may be visible all the same.
+    pub(super) is_unknown: bool,
+}
+
 /// Hears what became of each record sent. Of records that an abort purged that may be long after
 /// it, so each carries the number of its transaction.
-#[derive(Default)]
 struct Deliveries {
-    /// The latest transaction of which a record failed, and its first failure.
-    failure: Mutex<Option<(usize, KafkaError)>>,
+    topics: KafkaTopics,
+    delivered: Mutex<Delivered>,
+    /// A connection that stood is gone.
+    lost: AtomicBool,
+}
+
+/// What became of the records of one transaction.
+#[derive(Default)]
+struct Delivered {
+    number: usize,
+    /// The first failure.
+    failure: Option<KafkaError>,
+    places: Places,
 }
 
 impl Deliveries {
-    fn failure_of(&self, number: usize) -> Option<KafkaError> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.as_ref().filter(|(of, _)| *of == number).map(|(_, error)| error.clone())
+    fn delivered(&self) -> MutexGuard<'_, Delivered> {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClientContext for Deliveries {
+    /// A connection that breaks with little under way is no error to the client, and only logged.
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // In the words of librdkafka 2.12. One that is sought in vain was never ours.
+        if facility == "FAIL" && message.contains("in state UP") {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+        outage::logged(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "Kafka producer");
+        outage::heard(&error, reason);
     }
 }
 
@@ -57,32 +92,47 @@ impl ProducerContext for Deliveries {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        if let Err((error, _)) = result {
-            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            if failure.as_ref().is_none_or(|(of, _)| *of < number) {
-                *failure = Some((number, error.clone()));
+        let mut delivered = self.delivered();
+        if delivered.number != number {
+            return;
+        }
+        match result {
+            Ok(message) => {
+                if let Some(topic) = self.topics.of(message.topic()) {
+                    delivered.places.insert((topic, message.partition()), message.offset());
+                }
+            }
+            Err((error, _)) => {
+                delivered.failure.get_or_insert_with(|| error.clone());
             }
         }
     }
 }
 
-/// Takes the transactional id: whoever had it is fenced, and what it left open is aborted.
+/// Takes the transactional id: whoever had it is fenced, and what it left open is aborted, where
+/// the broker knows of it; what it forgot is for [`sweep`](super::sweep::sweep), which comes first.
+/// Within `wait`; where an error is not fatal, it may be called again and goes on.
 pub(super) fn take_id<C: ProducerContext>(
     client: &BaseProducer<C>,
     config: &KafkaConfig,
+    wait: Duration,
 ) -> Result<(), LogError> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let deadline = Instant::now() + wait;
+    let doing = format!(
+        "taking the transactional id `{}`; the broker must be able to keep transactions \
+         (`transaction.state.log.*`)",
+        config.transactional_id
+    );
     loop {
-        match client.init_transactions(REQUEST_TIMEOUT) {
+        let left = deadline.saturating_duration_since(Instant::now()).max(ABORT_SLICE);
+        match client.init_transactions(left) {
             Ok(()) => return Ok(()),
-            Err(KafkaError::Transaction(error))
-                if error.is_retriable() && Instant::now() < deadline => {}
+            Err(KafkaError::Transaction(error)) if error.is_retriable() => {
+                if Instant::now() >= deadline {
+                    return Err(failed(&doing, KafkaError::Transaction(error)));
+                }
+            }
             Err(source) => {
-                let doing = format!(
-                    "taking the transactional id `{}`; the broker must be able to keep \
-                     transactions (`transaction.state.log.*`)",
-                    config.transactional_id
-                );
                 let first = client.client().fatal_error().map(|(code, _)| code);
                 return Err(errors::fatal(config, &doing, first, false, source));
             }
@@ -90,18 +140,42 @@ pub(super) fn take_id<C: ProducerContext>(
     }
 }
 
-impl KafkaProducer {
-    pub(super) fn initialise(
+impl TransactionalClient {
+    /// A client whose id is not [taken](Self::take_id) yet.
+    pub(super) fn new(
         consumer: Arc<BaseConsumer<Membership>>,
         config: &KafkaConfig,
         accepted_bytes: Option<usize>,
     ) -> Result<Self, LogError> {
         let client: BaseProducer<Deliveries> = config
             .producer_settings(accepted_bytes)
-            .create_with_context(Deliveries::default())
-            .map_err(|source| failed("making the Kafka producer from `kafka.client`", source))?;
-        take_id(&client, config)?;
+            .create_with_context(Deliveries {
+                topics: config.topics.clone(),
+                delivered: Mutex::default(),
+                lost: AtomicBool::new(false),
+            })
+            .map_err(|source| {
+                failed("making the Kafka producer from `log.kafka.client`", source)
+            })?;
         Ok(Self { client, consumer, config: config.clone(), number: 0, deadline: Instant::now() })
+    }
+
+    /// Takes the transactional id within `wait`, as [`take_id`] does.
+    pub(super) fn take_id(&self, wait: Duration) -> Result<(), LogError> {
+        take_id(&self.client, &self.config, wait)
+    }
+
+    /// Whether a broker went away that this client was connected to. It may have forgotten the end
+    /// of the latest transaction; if so, that of the next one ends it as well, in part.
+    pub(super) fn has_lost_a_broker(&self) -> bool {
+        // Each call hears of one event; what is logged comes in its place among deliveries.
+        (0..EVENTS).for_each(|_| self.client.poll(Duration::ZERO));
+        self.client.context().lost.load(Ordering::SeqCst)
+    }
+
+    /// Where the records of the latest transaction lie.
+    pub(super) fn places(&self) -> Places {
+        self.client.context().delivered().places.clone()
     }
 
     fn timeout(&self) -> Duration {
@@ -114,7 +188,8 @@ impl KafkaProducer {
             self.send(output, deadline)?;
         }
         self.flush(deadline)?;
-        if let Some(source) = self.client.context().failure_of(self.number) {
+        let failure = self.client.context().delivered().failure.clone();
+        if let Some(source) = failure {
             return Err(self.not_delivered("delivering outcomes", source));
         }
         let group = self.group_of(&transaction.positions, deadline)?;
@@ -188,7 +263,9 @@ impl KafkaProducer {
         loop {
             let before = identity(&self.consumer);
             let group = self.consumer.group_metadata().ok_or_else(|| {
-                LogError::Refused("the Kafka consumer has no group; set `kafka.group_id`".into())
+                LogError::Refused(
+                    "the Kafka consumer has no group; set `log.kafka.group_id`".into(),
+                )
             })?;
             let same = before.filter(|before| identity(&self.consumer).as_ref() == Some(before));
             self.check_held(positions)?;
@@ -208,25 +285,20 @@ impl KafkaProducer {
 
     /// The broker expelled us, and we joined again, while a rebalance was in progress: then the
     /// client says of no partition that it is lost, and holds what may be another's for long. The
-    /// broker would take our commits, since it knows us again.
+    /// broker would take our commits, since it knows us again. So what was done is dropped, and the
+    /// member leaves the group to join it as who it is.
     fn check_assigned_to(
         &self,
         identity: &Identity,
         positions: &[Position],
     ) -> Result<(), LogError> {
-        let partitions = self.consumer.context().assigned_to_another(identity, positions);
+        let membership = self.consumer.context();
+        let partitions = membership.assigned_to_another(identity, positions);
         if partitions.is_empty() {
             return Ok(());
         }
-        let group = &self.config.group_id;
-        Err(LogError::Kafka {
-            doing: format!(
-                "committing for partitions {partitions:?}, which group `{group}` gave us before it \
-                 expelled us and took us in again; the process must start again"
-            ),
-            source: KafkaError::Rebalance(RDKafkaErrorCode::AssignmentLost),
-            fatal: true,
-        })
+        membership.ask_to_join_again();
+        Err(LogError::Stale { partitions })
     }
 
     fn check_held(&self, positions: &[Position]) -> Result<(), LogError> {
@@ -260,7 +332,7 @@ impl KafkaProducer {
         use RDKafkaErrorCode as Code;
         let remedy = match source.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => {
-                "a record is too large; raise `message.max.bytes` under `kafka.client` and \
+                "a record is too large; raise `message.max.bytes` under `log.kafka.client` and \
                  `max.message.bytes` of the topics"
             }
             Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
@@ -306,7 +378,7 @@ impl KafkaProducer {
                 }
                 Err(source) => {
                     let doing = "committing a transaction, of which it is not known whether it \
-                                 took effect; the process must start again";
+                                 took effect";
                     return Err(self.fatal(doing, source));
                 }
             }
@@ -328,44 +400,51 @@ impl KafkaProducer {
                     self.client.poll(SLICE);
                 }
                 Err(source) => {
-                    let doing = "aborting a transaction; the process must start again";
-                    return Err(self.fatal(doing, source));
+                    return Err(self.fatal("aborting a transaction", source));
                 }
             }
         }
     }
-}
 
-impl Producer for KafkaProducer {
-    fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
-        transaction.check()?;
-        if transaction.positions.is_empty() {
-            return Ok(());
-        }
-        self.check_held(&transaction.positions)?;
+    /// Commits a transaction that [keeps its promises](Transaction::check), of partitions that are
+    /// held.
+    pub(super) fn commit(&mut self, transaction: &Transaction) -> Result<(), Uncommitted> {
+        let known = |error| Uncommitted { error, is_unknown: false };
+        self.check_held(&transaction.positions).map_err(known)?;
         let deadline = Instant::now() + self.timeout();
         self.deadline = deadline;
         self.number += 1;
-        self.client
-            .begin_transaction()
-            .map_err(|source| self.judged("beginning a transaction", source))?;
-        let (error, open) = match self.fill(transaction, deadline) {
+        *self.client.context().delivered() =
+            Delivered { number: self.number, ..Delivered::default() };
+        let begun = self.client.begin_transaction();
+        begun.map_err(|source| known(self.judged("beginning a transaction", source)))?;
+        let (error, open, ending) = match self.fill(transaction, deadline) {
             // Also what is refused is aborted, so that readers need not wait for the timeout.
-            Err(error) => (error, self.client.client().fatal_error().is_none()),
+            Err(error) => (error, self.client.client().fatal_error().is_none(), false),
+            Ok(()) if self.has_lost_a_broker() => {
+                let source = KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure);
+                let doing = "committing a transaction, before which a broker was lost".to_owned();
+                (LogError::Kafka { doing, source, fatal: true }, false, false)
+            }
             Ok(()) => match self.end(deadline) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     let refused = matches!(error, LogError::Refused(_));
                     let usable = self.client.client().fatal_error().is_none();
                     let open = !error.is_fatal() || (refused && usable);
-                    (error, open)
+                    (error, open, true)
                 }
             },
         };
-        if open && let Err(worse) = self.abort() {
-            tracing::error!(%error, "a transaction failed, and could not be aborted");
-            return Err(worse);
+        if !open {
+            return Err(Uncommitted { error, is_unknown: ending });
         }
-        Err(error)
+        match self.abort() {
+            Ok(()) => Err(known(error)),
+            Err(worse) => {
+                tracing::warn!(%error, "a transaction failed, and could not be aborted");
+                Err(Uncommitted { error: worse, is_unknown: ending })
+            }
+        }
     }
 }

@@ -1,39 +1,42 @@
 //! Restoring a partition: its stable committed offset with its metadata, then its changelog to
 //! the end.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
+use turnstream_operators::panics::contain;
 
-use super::super::{LogError, Passing, Record, Restored, TakeChangelog, Topic};
-use super::membership::{self, Membership};
-use super::{KafkaConfig, failed};
+use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
+use super::membership::Membership;
+use super::{KafkaConfig, failed, outage};
 
 /// How long one wait inside a restoration takes at most.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long a transaction that somebody left open is waited for at once: other partitions are held
-/// back meanwhile, so it is rather tried again.
-const SETTLE: Duration = Duration::from_secs(2);
+/// How long a transaction that somebody left open, or a broker that does not answer, is waited for
+/// at once: other partitions are held back meanwhile, so it is rather tried again.
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 /// How long to wait before asking again.
-const RETRY: Duration = Duration::from_millis(20);
+pub(super) const RETRY: Duration = Duration::from_millis(20);
 /// How often the membership is kept alive meanwhile.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How often a long restoration tells how far it is.
 const TELL: Duration = Duration::from_secs(5);
 
-/// What clients outside of the group tell: that a partition ended is no error.
+/// Of clients outside of the group.
 pub(super) struct OutsideGroup;
 
 impl ClientContext for OutsideGroup {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        outage::logged(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
-            tracing::warn!(%error, reason, "Kafka client");
-        }
+        outage::heard(&error, reason);
     }
 }
 
@@ -55,13 +58,13 @@ impl Restorer {
         };
         Ok(Self {
             config: config.clone(),
-            changelog: make(config.changelog_settings())?,
+            changelog: make(config.restorer_settings())?,
             watermarks: make(config.watermark_settings())?,
         })
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_millis(u64::from(self.config.restore_timeout_ms))
+        timeout(&self.config)
     }
 
     /// Every partition of the member must be paused: it is polled meanwhile to keep it alive, and
@@ -75,13 +78,13 @@ impl Restorer {
         let begun = Instant::now();
         let mut alive =
             KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
-        let committed = self.committed(client, partition)?;
+        let stood = committed(client, &self.config, partition)?;
         let end = self.settled_end(partition, &mut alive)?;
-        let mut passing = Passing::new(partition, committed.0, changelog);
+        let mut passing = Passing::new(partition, stood.0, changelog);
         self.read_changelog((partition, end), &mut passing, &mut alive)?;
         // A process that was halted meanwhile may have lost the partition, and its next owner
         // committed: then the changelog lies ahead of the offset.
-        if self.committed(client, partition)? != committed {
+        if committed(client, &self.config, partition)? != stood {
             alive.keep_now()?;
             if !client.context().is_held(partition) {
                 return Err(LogError::Stale { partitions: vec![partition] });
@@ -90,61 +93,28 @@ impl Restorer {
             let what = format!("the offset of partition {partition} of group `{group}`");
             return Err(LogError::Unsettled { what });
         }
-        let (position, metadata) = committed;
+        let (position, metadata) = stood;
         let restored = passing.finish(metadata, &self.config.group_id)?;
-        self.seek(client, partition, position, &mut alive)?;
+        let begin = match position {
+            Some(position) => position,
+            None => self.begin(partition, &mut alive)?,
+        };
+        self.seek(client, partition, begin, &mut alive)?;
         let Restored { records, bytes, .. } = restored;
-        let milliseconds = begun.elapsed().as_millis();
+        let milliseconds = begun.elapsed().as_millis() as u64;
         tracing::info!(partition, position, records, bytes, milliseconds, "restored");
         Ok(restored)
-    }
-
-    /// The committed offset and its metadata, once no transaction may change them any more: the
-    /// client waits for that, since it reads committed records only.
-    fn committed(
-        &self,
-        client: &BaseConsumer<Membership>,
-        partition: i32,
-    ) -> Result<(Option<i64>, String), LogError> {
-        let group = &self.config.group_id;
-        let doing = format!("fetching the offset of partition {partition} of group `{group}`");
-        let wanted = client.context().list(&[partition]);
-        let unsettled = || LogError::Unsettled { what: doing.clone() };
-        let found = match client.committed_offsets(wanted, self.timeout().min(SETTLE)) {
-            Ok(found) => found,
-            Err(error) if is_unstable(&error) => return Err(unsettled()),
-            Err(source) => return Err(failed(&doing, source)),
-        };
-        let Some(element) = found.find_partition(&self.config.topics.turns, partition) else {
-            return Ok((None, String::new()));
-        };
-        match element.error() {
-            Ok(()) => {}
-            Err(error) if is_unstable(&error) => return Err(unsettled()),
-            Err(source) => return Err(failed(&doing, source)),
-        }
-        let Offset::Offset(offset) = element.offset() else {
-            return Ok((None, String::new()));
-        };
-        // The client library panics where it is not UTF-8; ours is ASCII.
-        let metadata = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
-        let metadata = metadata.map_err(|_| {
-            LogError::Refused(format!(
-                "{doing}: the metadata of offset {offset} is not text, so another program commits \
-                 for this group; stop it, or name another group"
-            ))
-        })?;
-        Ok((Some(offset), metadata))
     }
 
     /// The end of the changelog partition, once every transaction that lies before it has
     /// ended.
     fn settled_end(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let topic = self.config.topics.name(Topic::History);
-        let (begun, deadline) = (Instant::now(), Instant::now() + self.timeout());
-        let end = self.end(&self.watermarks, partition, deadline, alive)?;
-        while self.end(&self.changelog, partition, deadline, alive)? < end {
-            if begun.elapsed() >= SETTLE.min(self.timeout()) {
+        let place = (topic, partition);
+        let deadline = Instant::now() + self.timeout().min(SETTLE);
+        let (_, end) = self.edges(&self.watermarks, place, deadline, alive)?;
+        while self.edges(&self.changelog, place, deadline, alive)?.1 < end {
+            if Instant::now() >= deadline {
                 return Err(LogError::Unsettled {
                     what: format!("`{topic}`, partition {partition}"),
                 });
@@ -155,20 +125,31 @@ impl Restorer {
         Ok(end)
     }
 
-    /// The end of the changelog partition as this client is told it: the high watermark, or for
-    /// readers of committed records the first offset that is not certain. Tried again while the
-    /// partition has no leader.
-    fn end(
+    /// Where the inputs of a partition are read from of which nothing was committed. The client
+    /// itself is not left to look that up: see [`Membership`]'s `assign`.
+    fn begin(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
+        let place = (self.config.topics.name(Topic::Turns), partition);
+        let deadline = Instant::now() + self.timeout().min(SETTLE);
+        let (first, end) = self.edges(&self.changelog, place, deadline, alive)?;
+        Ok(match self.config.start {
+            Start::Earliest => first,
+            Start::Latest => end,
+        })
+    }
+
+    /// The first offset of a partition and its end as this client is told it: the high watermark,
+    /// or for readers of committed records the first offset that is not certain. Tried again while
+    /// the partition has no leader.
+    fn edges(
         &self,
         client: &BaseConsumer<OutsideGroup>,
-        partition: i32,
+        (topic, partition): (&str, i32),
         deadline: Instant,
         alive: &mut KeepAlive<'_>,
-    ) -> Result<i64, LogError> {
-        let topic = self.config.topics.name(Topic::History);
+    ) -> Result<(i64, i64), LogError> {
         loop {
-            match client.fetch_watermarks(topic, partition, self.timeout()) {
-                Ok((_, end)) => return Ok(end),
+            match client.fetch_watermarks(topic, partition, self.timeout().min(SETTLE)) {
+                Ok(edges) => return Ok(edges),
                 Err(source) if Instant::now() >= deadline => {
                     let doing = format!("asking for the end of `{topic}`, partition {partition}");
                     return Err(failed(&doing, source));
@@ -213,8 +194,9 @@ impl Restorer {
                     passing.pass(change(&message))
                 }
                 Some(Err(KafkaError::PartitionEOF(at))) if at == partition => break Ok(()),
+                // The client's context has heard of it.
                 Some(Err(error)) => {
-                    tracing::warn!(%error, topic, partition, "reading the changelog");
+                    tracing::debug!(%error, topic, partition, "reading the changelog");
                     Ok(())
                 }
                 None => Ok(()),
@@ -234,27 +216,26 @@ impl Restorer {
     }
 
     /// Puts the reader of inputs to where it begins. Right after an assignment the client is
-    /// still looking that up itself, and a seek has to wait for it.
+    /// not ready for that yet, and it is tried again.
     fn seek(
         &self,
         client: &BaseConsumer<Membership>,
         partition: i32,
-        position: Option<i64>,
+        begin: i64,
         alive: &mut KeepAlive<'_>,
     ) -> Result<(), LogError> {
         let topic = self.config.topics.name(Topic::Turns);
         let doing = format!("seeking `{topic}`, partition {partition}");
         let failed = |source| failed(&doing, source);
-        let offset = membership::offset(position, self.config.start);
         let deadline = Instant::now() + self.timeout();
         loop {
             if !client.context().is_held(partition) {
                 return Err(LogError::Stale { partitions: vec![partition] });
             }
             let mut list = TopicPartitionList::with_capacity(1);
-            list.add_partition_offset(topic, partition, offset).map_err(failed)?;
+            list.add_partition_offset(topic, partition, Offset::Offset(begin)).map_err(failed)?;
             let sought = client
-                .seek_partitions(list, self.timeout())
+                .seek_partitions(list, self.timeout().min(SETTLE))
                 .and_then(|list| list.elements().iter().try_for_each(|element| element.error()));
             match sought {
                 Ok(()) => return Ok(()),
@@ -266,6 +247,49 @@ impl Restorer {
             }
         }
     }
+}
+
+fn timeout(config: &KafkaConfig) -> Duration {
+    Duration::from_millis(u64::from(config.restore_timeout_ms))
+}
+
+/// The committed offset and its metadata, once no transaction may change them any more: the
+/// client waits for that, since it reads committed records only.
+pub(super) fn committed(
+    client: &BaseConsumer<impl ConsumerContext>,
+    config: &KafkaConfig,
+    partition: i32,
+) -> Result<(Option<i64>, String), LogError> {
+    let group = &config.group_id;
+    let doing = format!("fetching the offset of partition {partition} of group `{group}`");
+    let mut wanted = TopicPartitionList::with_capacity(1);
+    wanted.add_partition(config.topics.name(Topic::Turns), partition);
+    let unsettled = || LogError::Unsettled { what: doing.clone() };
+    let found = match client.committed_offsets(wanted, timeout(config).min(SETTLE)) {
+        Ok(found) => found,
+        Err(error) if is_unstable(&error) => return Err(unsettled()),
+        Err(source) => return Err(failed(&doing, source)),
+    };
+    let Some(element) = found.find_partition(&config.topics.turns, partition) else {
+        return Ok((None, String::new()));
+    };
+    match element.error() {
+        Ok(()) => {}
+        Err(error) if is_unstable(&error) => return Err(unsettled()),
+        Err(source) => return Err(failed(&doing, source)),
+    }
+    let Offset::Offset(offset) = element.offset() else {
+        return Ok((None, String::new()));
+    };
+    // The client library panics where it is not UTF-8; ours is ASCII.
+    let metadata = contain(|| element.metadata().to_owned());
+    let metadata = metadata.map_err(|_| {
+        LogError::Refused(format!(
+            "{doing}: the metadata of offset {offset} is not text, so another program commits \
+             for this group; stop it, or name another group"
+        ))
+    })?;
+    Ok((Some(offset), metadata))
 }
 
 /// A record of a compacted topic.

@@ -21,7 +21,10 @@ use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
 
 mod fencing;
+mod forgotten;
+mod lookups;
 mod open_transactions;
+mod outage;
 mod unfit_topics;
 
 /// A broker; ours ends with it.
@@ -32,18 +35,25 @@ struct Broker {
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kafka");
 
+/// Runs one of the scripts. Gives what it said, or what it complained of.
+fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
+    let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
+    let done = done.map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+}
+
 impl Broker {
     fn start() -> Option<Self> {
         if let Ok(bootstrap) = std::env::var("TURNSTREAM_TEST_KAFKA") {
             return Some(Self { bootstrap, data: None });
         }
+        Self::start_ours()
+    }
+
+    /// One that may be crashed.
+    fn start_ours() -> Option<Self> {
         let data = tempfile::tempdir().unwrap();
-        let run = |script: &str, arguments: &[&OsStr]| {
-            let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
-            let done = done.map_err(|error| error.to_string())?;
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
-        };
         let words =
             [OsStr::new("--data"), data.path().as_os_str(), OsStr::new("--port"), "0".as_ref()];
         let started = run("fetch", &[]).and_then(|_| run("start", &words));
@@ -60,6 +70,14 @@ impl Broker {
             }
             Err(why) => panic!("in CI a Kafka broker is needed: {why}"),
         }
+    }
+
+    /// Kills ours as a crash would, and starts it again after a while.
+    fn crash(&self, away: Duration) {
+        let data = self.data.as_ref().expect("a broker of our own").path().as_os_str();
+        run("stop", &["--data".as_ref(), data, "--wait".as_ref(), "0".as_ref()]).unwrap();
+        std::thread::sleep(away);
+        run("start", &["--data".as_ref(), data]).unwrap();
     }
 
     /// Settings with topics of their own, which are made.
@@ -155,7 +173,9 @@ impl Bed for Topics {
     }
 
     fn take_over(&mut self, consumer: &KafkaConsumer, id: &str) -> KafkaProducer {
-        KafkaProducer::initialise(Arc::clone(&consumer.client), &self.of(id), None).unwrap()
+        let consumer = Arc::clone(&consumer.client);
+        let fit = topics::Fit { partitions: PARTITIONS, accepted_bytes: None };
+        KafkaProducer::initialise(consumer, &self.of(id), fit, REQUEST_TIMEOUT).unwrap()
     }
 
     fn append(&mut self, partition: i32, key: &str, value: &str) {
@@ -244,7 +264,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 17] = [
+    let own: [(&str, Property<Broker>); 21] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -264,10 +284,26 @@ fn on_a_real_broker_it_keeps_the_contract() {
             fencing::a_static_member_that_joins_again_loses_nothing,
         ),
         ("open_transactions_are_shown_and_ended", open_transactions::are_shown_and_ended),
+        (
+            "a_broker_that_stood_still_is_waited_for",
+            outage::a_broker_that_stood_still_is_waited_for,
+        ),
+        (
+            "what_was_forgotten_of_a_transaction_is_committed_again",
+            forgotten::what_was_forgotten_of_a_transaction_is_committed_again,
+        ),
         ("a_lost_group_is_noticed", a_lost_group_is_noticed),
         ("strange_headers_are_survived", strange_headers_are_survived),
         ("a_commit_takes_milliseconds", a_commit_takes_milliseconds),
         ("a_member_knows_how_far_behind_it_is", a_member_knows_how_far_behind_it_is),
+        (
+            "what_the_client_reads_again_is_passed_over",
+            lookups::what_the_client_reads_again_is_passed_over,
+        ),
+        (
+            "a_seek_overtakes_no_lookup_of_the_client",
+            lookups::a_seek_overtakes_no_lookup_of_the_client,
+        ),
     ];
     for (name, property) in own {
         let begun = Instant::now();

@@ -7,14 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Topic};
-use super::errors::{failed, login_refused, refused, remedy_of};
+use super::errors::{failed, login_refused, refused, remedy_of, unanswered};
 use super::membership::Membership;
+use super::restore::OutsideGroup;
 use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings};
 
 mod settings;
@@ -24,8 +24,10 @@ use settings::{Settings, check, created_limit, settings};
 /// How long one question to a broker that may not be there waits: in between we hear why.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// How long a new topic may be unknown to the brokers.
+/// How long to wait before asking again for a new topic, and for what a client has to tell.
 const RETRY: Duration = Duration::from_millis(100);
+/// For how long a topic that the brokers do not know is asked for before it counts as missing.
+const UNKNOWN: Duration = Duration::from_secs(3);
 
 /// What is known of the topics once they are fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,31 @@ pub(super) fn fit(
     warn_of_one_copy(config, &found, &settings);
     warn_of_added_partitions(client, config, partitions);
     Ok(Fit { partitions, accepted_bytes })
+}
+
+/// Checks topics as [`fit`] does, and makes none: gives those that are there.
+///
+/// # Errors
+///
+/// As [`fit`].
+pub(super) fn look(
+    client: &BaseConsumer<Membership>,
+    config: &KafkaConfig,
+    wanted: &[Topic],
+) -> Result<Vec<Topic>, LogError> {
+    let mut found = BTreeMap::new();
+    for topic in wanted {
+        if let Some(there) = find(client, config, *topic, false)? {
+            found.insert(*topic, there);
+        }
+    }
+    let there: Vec<Topic> = found.keys().copied().collect();
+    found.retain(|topic, _| Topic::OF_TURNS.contains(topic));
+    same_partitions(config, &found)?;
+    if !there.is_empty() {
+        check(config, &settings(&admin(config)?, config, &there)?)?;
+    }
+    Ok(there)
 }
 
 /// Checks one topic that is followed or written to for itself, and makes it where it is missing and
@@ -128,10 +155,10 @@ pub(super) fn wait_for<T>(answer: impl Future<Output = T>) -> T {
     }
 }
 
-pub(super) fn admin(config: &KafkaConfig) -> Result<AdminClient<DefaultClientContext>, LogError> {
+pub(super) fn admin(config: &KafkaConfig) -> Result<AdminClient<OutsideGroup>, LogError> {
     shared_settings(config)
-        .create()
-        .map_err(|source| failed("making the Kafka admin client from `kafka.client`", source))
+        .create_with_context(OutsideGroup)
+        .map_err(|source| failed("making the Kafka admin client from `log.kafka.client`", source))
 }
 
 pub(super) fn options() -> AdminOptions {
@@ -158,7 +185,7 @@ pub(super) fn find(
 ) -> Result<Option<Found>, LogError> {
     let name = config.topics.name(wanted);
     let doing = format!("asking {} for topic `{name}`", config.bootstrap_servers);
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let (begun, deadline) = (Instant::now(), Instant::now() + REQUEST_TIMEOUT);
     loop {
         let asked = client.fetch_metadata(Some(name), SLICE);
         let metadata = match asked {
@@ -172,7 +199,7 @@ pub(super) fn find(
                     return Err(login_refused(&doing, &said));
                 }
                 if Instant::now() >= deadline {
-                    return Err(failed(&doing, source));
+                    return Err(unanswered(config, client.context().failure(), source));
                 }
                 continue;
             }
@@ -198,6 +225,11 @@ pub(super) fn find(
             (_, None | Some(Code::UnknownTopicOrPartition)) if config.create_topics && !made => {
                 return Ok(None);
             }
+            // A broker that has just started may not know its topics yet.
+            (_, None | Some(Code::UnknownTopicOrPartition)) if begun.elapsed() < UNKNOWN => {
+                std::thread::sleep(RETRY);
+                continue;
+            }
             (_, None) => "it is not there".to_owned(),
             (_, Some(code)) => match remedy_of(&KafkaError::MetadataFetch(code)) {
                 Some(remedy) => {
@@ -209,7 +241,7 @@ pub(super) fn find(
         let without = without(wanted);
         return Err(LogError::Refused(format!(
             "topic `{name}` at {}: {why}; create it (`deploy/kafka/topics` does), or set \
-             `kafka.create_topics = true`, or name another in `kafka.topics`{without}",
+             `log.kafka.create_topics = true`, or name another in `log.kafka.topics`{without}",
             config.bootstrap_servers
         )));
     }
@@ -218,13 +250,15 @@ pub(super) fn find(
 /// An error of a connection that was noted meanwhile and will not go away, with its remedy. The consumer has not subscribed yet, so
 /// nothing else can come.
 fn heard(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
-    std::iter::from_fn(|| client.poll(Duration::ZERO))
+    // Asked not to wait it stops at a line of its log.
+    let until = Instant::now() + RETRY;
+    std::iter::from_fn(|| client.poll(until.saturating_duration_since(Instant::now())))
         .filter_map(Result::err)
         .find_map(|error| remedy_of(&error).map(|remedy| (error, remedy)))
 }
 
 fn create(
-    admin: &AdminClient<DefaultClientContext>,
+    admin: &AdminClient<OutsideGroup>,
     config: &KafkaConfig,
     missing: &[Topic],
     partitions: i32,
@@ -256,7 +290,7 @@ fn create(
             Err((name, code)) => {
                 let source = KafkaError::AdminOp(code);
                 let remedy = remedy_of(&source).unwrap_or(
-                    "check `kafka.create_partitions` and `kafka.create_replication_factor`, or \
+                    "check `log.kafka.create_partitions` and `log.kafka.create_replication_factor`, or \
                      create it with `deploy/kafka/topics`",
                 );
                 return Err(refused(&format!("creating topic `{name}`"), &source, remedy));
@@ -269,7 +303,9 @@ fn create(
 /// The outcome of an input lies on the partition of the input's number.
 fn same_partitions(config: &KafkaConfig, found: &BTreeMap<Topic, Found>) -> Result<i32, LogError> {
     let turns = config.topics.name(Topic::Turns);
-    let expected = found.get(&Topic::Turns).map_or(0, |turns| turns.partitions);
+    let Some(expected) = found.get(&Topic::Turns).map(|turns| turns.partitions) else {
+        return Ok(0);
+    };
     match found.iter().find(|(_, found)| found.partitions != expected) {
         None => Ok(expected),
         Some((topic, found)) => Err(LogError::Refused(format!(

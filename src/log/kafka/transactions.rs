@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message as _;
-use rdkafka::producer::{BaseProducer, DefaultProducerContext};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde::Serialize;
 
 use super::super::{LogError, Topic};
 use super::errors::failed;
 use super::membership::Membership;
-use super::producer::take_id;
+use super::sweep::{of_turns, sweep};
 use super::topics::find;
 use super::{KafkaConfig, REQUEST_TIMEOUT};
 
@@ -57,7 +56,7 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let make = |settings: ClientConfig| -> Result<BaseConsumer<Membership>, LogError> {
         settings
             .create_with_context(Membership::new(turns))
-            .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))
+            .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))
     };
     let committed = make(config.changelog_settings())?;
     let all = make(config.uncommitted_settings())?;
@@ -83,18 +82,26 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
 }
 
 /// Takes the transactional id of the configuration: a process that has it is fenced, and what it
-/// or a dead one left open is aborted when this returns.
+/// or a dead one left open is aborted when this returns, also where the broker had forgotten it.
 ///
 /// # Errors
 ///
 /// As [`held_back`].
 pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
     config.check()?;
-    let client: BaseProducer<DefaultProducerContext> = config
-        .producer_settings(None)
-        .create()
-        .map_err(|source| failed("making a Kafka producer from `kafka.client`", source))?;
-    take_id(&client, config)
+    let config = KafkaConfig { create_topics: false, ..config.clone() };
+    let of_views = config.transactional_id == config.views_transactional_id;
+    let topic = if of_views { Topic::Views } else { Topic::Turns };
+    let asking = config
+        .uncommitted_settings()
+        .create_with_context(Membership::new(config.topics.name(Topic::Turns)))
+        .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))?;
+    let partitions = find(&asking, &config, topic, false)?.map_or(0, |topic| topic.partitions);
+    if of_views {
+        sweep(&config, [(topic, partitions)], REQUEST_TIMEOUT)
+    } else {
+        sweep(&config, of_turns(partitions), REQUEST_TIMEOUT)
+    }
 }
 
 /// The end of a partition as this client is told it.

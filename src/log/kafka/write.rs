@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
@@ -19,7 +20,8 @@ use super::super::{LogError, Topic};
 use super::errors::{self, failed};
 use super::membership::Membership;
 use super::producer::{ABORT_SLICE, take_id};
-use super::{KafkaConfig, REQUEST_TIMEOUT, shared_settings, topics};
+use super::sweep::sweep;
+use super::{KafkaConfig, REQUEST_TIMEOUT, outage, shared_settings, topics};
 
 /// How long one wait for deliveries takes.
 const SLICE: Duration = Duration::from_millis(2);
@@ -57,8 +59,12 @@ impl Deliveries {
 }
 
 impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        outage::logged(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "Kafka client");
+        outage::heard(&error, reason);
     }
 }
 
@@ -95,7 +101,7 @@ pub fn write(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError
     open(config, topic, &settings)
 }
 
-/// Opens a topic to be its only writer, in transactions under `kafka.views_transactional_id`:
+/// Opens a topic to be its only writer, in transactions under `log.kafka.views_transactional_id`:
 /// whoever had that id is fenced, and what it left open is aborted. What is written between two
 /// [`finish`](Writer::finish)es is seen whole or not at all. An error ends the writer.
 ///
@@ -106,7 +112,8 @@ pub fn publish(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogErr
     let transactional_id = config.views_transactional_id.clone();
     let config = KafkaConfig { transactional_id, ..config.clone() };
     let mut writer = open(&config, topic, &config.producer_settings(None))?;
-    take_id(&writer.client, &config)?;
+    sweep(&config, [(topic, writer.partitions)], REQUEST_TIMEOUT)?;
+    take_id(&writer.client, &config, REQUEST_TIMEOUT)?;
     writer.transactions = Some(Transactions { config, open: false });
     Ok(writer)
 }
@@ -121,11 +128,11 @@ fn open(
     let asking: BaseConsumer<Membership> = config
         .uncommitted_settings()
         .create_with_context(Membership::new(topic))
-        .map_err(|source| failed("making a Kafka consumer from `kafka.client`", source))?;
+        .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))?;
     let partitions = topics::fit_alone(&asking, config, wanted)?;
     let client = settings
         .create_with_context(Deliveries::default())
-        .map_err(|source| failed("making a Kafka producer from `kafka.client`", source))?;
+        .map_err(|source| failed("making a Kafka producer from `log.kafka.client`", source))?;
     Ok(KafkaWriter { client, topic: topic.to_owned(), partitions, transactions: None })
 }
 

@@ -4,12 +4,12 @@
 //! done or nobody waits for it any more; a long prompt never holds the others up for longer than
 //! a step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use turnstream_operators::model::{Busy, CallError, GenerateRequest, Generated, Model, Reply};
+use turnstream_operators::panics::contain;
 
 use super::constraint::Constraints;
 use super::network::{Network, Piece};
@@ -103,7 +103,7 @@ impl Engine {
     /// The thread's life. A panic costs the requests that were worked on, and no more.
     fn run(mut self) {
         loop {
-            match catch_unwind(AssertUnwindSafe(|| self.step())) {
+            match contain(|| self.step()) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(_) => {

@@ -15,6 +15,7 @@ use super::constraint::Constraints;
 use super::engine::Opened;
 use super::ggml_tokenizer;
 use super::network::Network;
+use super::shape::Shape;
 use super::shape::config_json::ConfigJson;
 use super::shape::metadata::Metadata;
 use super::template::Template;
@@ -29,6 +30,34 @@ use crate::model::ModelError;
 pub(super) fn open(config: &LocalConfig) -> Result<Opened, ModelError> {
     let path = config.path.as_path();
     if path.is_dir() { open_folder(path, config) } else { open_gguf(path, config) }
+}
+
+/// Whether there is a model, as far as that can be told without its weights being read: the files are
+/// there, and say what is known here.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn check(config: &LocalConfig) -> Result<(), ModelError> {
+    let path = config.path.as_path();
+    let cannot = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ModelError::Read { path, source }
+    };
+    if path.is_dir() {
+        shape_of_folder(path)?;
+        for file in weight_files(path)?.iter().chain([&path.join("tokenizer.json")]) {
+            weights::open(file).map_err(cannot(file))?;
+        }
+    } else {
+        let mut file = weights::open(path).map_err(cannot(path))?;
+        let content = content(&mut file, path)?;
+        let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
+        metadata.shape(None).map_err(refused(path))?;
+    }
+    if let Some(file) = &config.chat_template {
+        Template::new(Some(text(file)?)).map_err(refused(file))?;
+    }
+    Ok(())
 }
 
 /// A model's network and tokens alone, for who asks it otherwise than by a chat.
@@ -67,13 +96,18 @@ fn refused(path: &Path) -> impl Fn(String) -> ModelError + '_ {
     |reason| ModelError::Refused { path: path.to_owned(), reason }
 }
 
-/// A folder with `config.json`.
-fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
+/// What `config.json` says, and the network that it describes.
+fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
     let at = folder.join("config.json");
     let given: Value = json(&at)?;
     let of_file: ConfigJson =
         serde_json::from_value(given.clone()).map_err(|error| refused(&at)(error.to_string()))?;
-    let shape = of_file.shape().map_err(refused(&at))?;
+    Ok((given, of_file.shape().map_err(refused(&at))?))
+}
+
+/// A folder with `config.json`.
+fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
+    let (given, shape) = shape_of_folder(folder)?;
     let mut weights = Weights::none();
     for file in weight_files(folder)? {
         let added = weights.add_safetensors(&read_file(&file)?, shape.family, config.quantize);
@@ -116,6 +150,16 @@ fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     read_gguf(&mut file, path, beside, config)
 }
 
+/// What a GGUF file says of itself.
+fn content(file: &mut (impl Read + Seek), path: &Path) -> Result<Content, ModelError> {
+    Content::read(file).map_err(|error| {
+        // Behind the first line stands where in the program it was noticed.
+        let said = error.to_string();
+        let said = said.lines().next().unwrap_or_default();
+        refused(path)(format!("it is no GGUF file that can be read: {said}"))
+    })
+}
+
 /// A GGUF file's contents, with what lies beside it.
 fn read_gguf(
     file: &mut (impl Read + Seek),
@@ -123,8 +167,7 @@ fn read_gguf(
     mut beside: Beside,
     config: &LocalConfig,
 ) -> Result<Opened, ModelError> {
-    let content = Content::read(file)
-        .map_err(|error| refused(path)(format!("it is no GGUF file that can be read: {error}")))?;
+    let content = content(file, path)?;
     let mut weights = Weights::of_gguf(&content, file).map_err(refused(path))?;
     let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
     let factors = weights.find("rope_freqs.weight").map(|factors| weights::numbers(&factors));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use turnstream_operators::model::{Busy, EmbedRequest, Embedding, Model, Reply, reply};
+use turnstream_operators::model::{Busy, CallError, EmbedRequest, Embedding, Model, Reply, reply};
 
 use super::StartError;
 use super::config::{Api, RemoteConfig};
@@ -41,11 +41,11 @@ struct Item {
 }
 
 impl Work<EmbedRequest, Vec<Embedding>> for Embedder {
-    async fn work(&self, texts: &EmbedRequest) -> Result<Vec<Embedding>, String> {
+    async fn work(&self, texts: &EmbedRequest) -> Result<Vec<Embedding>, CallError> {
         let mut embeddings = Vec::with_capacity(texts.len());
         for texts in texts.chunks(self.server.config.batch_texts) {
             let embedded = self.embed(texts).await;
-            embeddings.extend(embedded.map_err(|failure| self.server.describe(&failure))?);
+            embeddings.extend(embedded.map_err(|failure| self.server.error(&failure))?);
         }
         Ok(embeddings)
     }
@@ -56,9 +56,10 @@ impl Embedder {
         let RemoteConfig { model, .. } = &self.server.config;
         let request = json!({ "model": model, "input": texts, "encoding_format": "float" });
         let answer = self.server.post(&request, async |body: Body<'_>| {
+            let server = body.server();
             let body = body.whole().await?;
             serde_json::from_slice::<Answer>(&body)
-                .map_err(|error| Failure::Malformed(format!("no embeddings: {error}")))
+                .map_err(|error| server.malformed("no embeddings", &error, &body))
         });
         let Answer { data, usage } = answer.await?;
         self.server.metrics.prompt_tokens.inc_by(usage.unwrap_or_default().prompt_tokens);
@@ -115,6 +116,26 @@ pub struct RemoteEmbedder {
 }
 
 impl RemoteEmbedder {
+    /// Whether it can be asked, as far as this machine can tell: its configuration, the key and the
+    /// certificates.
+    ///
+    /// # Errors
+    /// What cannot be used.
+    pub fn check(name: &str, config: &RemoteConfig) -> Result<(), StartError> {
+        Self::server(name, config, RemoteMetrics::unread()).map(drop)
+    }
+
+    fn server(
+        name: &str,
+        config: &RemoteConfig,
+        metrics: RemoteMetrics,
+    ) -> Result<Server, StartError> {
+        if config.api != Api::Embeddings {
+            return Err(StartError::WrongApi { name: name.to_owned(), wanted: "embeddings" });
+        }
+        Server::new(config, metrics)
+    }
+
     /// Starts the thread that asks, and asks for one embedding to know how many numbers it has.
     /// Waits for that.
     ///
@@ -125,10 +146,7 @@ impl RemoteEmbedder {
         config: &RemoteConfig,
         metrics: RemoteMetrics,
     ) -> Result<Self, StartError> {
-        if config.api != Api::Embeddings {
-            return Err(StartError::WrongApi { name: name.to_owned(), wanted: "embeddings" });
-        }
-        let server = Server::new(config, metrics.clone())?;
+        let server = Self::server(name, config, metrics.clone())?;
         let dimensions = Cell::new(config.dimensions);
         let embedder = || Embedder { server, dimensions };
         let queue = Queue::start(name, embedder, config, metrics).map_err(StartError::Threads)?;

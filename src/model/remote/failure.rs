@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use turnstream_schemas::text::bounded_line;
 
 use super::breaker::Open;
 use crate::config::MASK;
@@ -41,23 +42,7 @@ pub(super) fn without_key(text: &str, key: Option<&Key>) -> String {
 
 /// The beginning of a text for a message: on one line, without the key.
 pub(super) fn excerpt(text: &str, key: Option<&Key>) -> String {
-    let shown = without_key(text, key);
-    let mut short = String::new();
-    for word in shown.split(|letter: char| letter.is_whitespace() || letter.is_control()) {
-        if word.is_empty() {
-            continue;
-        }
-        if !short.is_empty() {
-            short.push(' ');
-        }
-        short.push_str(word);
-        if let Some((cut, _)) = short.char_indices().nth(EXCERPT) {
-            short.truncate(cut);
-            short.push('…');
-            break;
-        }
-    }
-    short
+    bounded_line(&without_key(text, key), EXCERPT)
 }
 
 /// Why a server gave no answer that can be used.

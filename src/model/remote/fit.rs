@@ -3,8 +3,6 @@
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::failure::excerpt;
-
 /// Bytes of a bad answer that are shown to the model again.
 const SHOWN_BYTES: usize = 8 << 10;
 /// Faults of an answer that are named to the model.
@@ -30,8 +28,12 @@ impl Schema {
     /// The JSON of an answer, without what stands around it.
     ///
     /// # Errors
-    /// What is wrong with the answer.
-    pub(super) fn check<'a>(&self, answer: &'a str) -> Result<&'a str, String> {
+    /// What is wrong with the answer, whose words `short` makes fit for a message.
+    pub(super) fn check<'a>(
+        &self,
+        answer: &'a str,
+        short: impl Fn(&str) -> String,
+    ) -> Result<&'a str, String> {
         let (json, value) = find(answer)?;
         let faults: Vec<String> = self
             .validator
@@ -40,7 +42,7 @@ impl Schema {
             .map(|fault| {
                 let place = fault.instance_path().to_string();
                 let place = if place.is_empty() { "the whole".to_owned() } else { place };
-                format!("{place}: {}", excerpt(&fault.to_string(), None))
+                format!("{place}: {}", short(&fault.to_string()))
             })
             .collect();
         if faults.is_empty() { Ok(json) } else { Err(faults.join("; ")) }
@@ -85,6 +87,7 @@ pub(super) fn repair(wrong: &str, cut_short: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::failure::excerpt;
     use super::*;
 
     const SCHEMA: &str = r#"{"type":"object","required":["use"],"additionalProperties":false,
@@ -93,18 +96,20 @@ mod tests {
     #[test]
     fn json_is_found_in_what_models_put_around_it() {
         let schema = Schema::read(SCHEMA).unwrap();
+        let short = |text: &str| excerpt(text, None);
         for (answer, json) in [
             (r#" {"use":true} "#, r#"{"use":true}"#),
             ("```json\n{\"use\": true}\n```", r#"{"use": true}"#),
             (r#"Sure! {"use":false}. Anything else?"#, r#"{"use":false}"#),
         ] {
-            assert_eq!(schema.check(answer), Ok(json), "{answer}");
+            assert_eq!(schema.check(answer, short), Ok(json), "{answer}");
         }
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         let schema = Schema::read(SCHEMA).unwrap();
+        let short = |text: &str| excerpt(text, None);
         for (answer, says) in [
             ("no idea", "no JSON"),
             (r#"{"use":tr"#, "not JSON"),
@@ -113,11 +118,11 @@ mod tests {
             (r#"{"use":true,"more":1}"#, "'more' was unexpected"),
             ("[1]", "object"),
         ] {
-            let wrong = schema.check(answer).unwrap_err();
+            let wrong = schema.check(answer, short).unwrap_err();
             assert!(wrong.contains(says), "{answer}: {wrong}");
         }
         let long = format!(r#"{{"use":"{}"}}"#, "x".repeat(10_000));
-        assert!(schema.check(&long).unwrap_err().len() < 1_000);
+        assert!(schema.check(&long, short).unwrap_err().len() < 1_000);
         assert!(Schema::read("{").is_err());
         assert!(Schema::read(r#"{"type":"strange"}"#).is_err());
     }

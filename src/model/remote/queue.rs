@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What answers requests, on the queue's own thread.
 pub(super) trait Work<Q, A>: 'static {
     /// The answer to one request, or what to say to who asked.
-    async fn work(&self, request: &Q) -> Result<A, String>;
+    async fn work(&self, request: &Q) -> Result<A, CallError>;
 }
 
 /// The near end of the queue.
@@ -128,7 +128,7 @@ async fn answer<Q, A>(
         () = abandoned => None,
     };
     match answer {
-        Some(answer) => reply.answer(answer.map_err(CallError::Model)),
+        Some(answer) => reply.answer(answer),
         None => {
             metrics.skipped.inc();
         }

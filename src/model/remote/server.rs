@@ -12,6 +12,7 @@ use futures_util::stream::{Stream, StreamExt, try_unfold};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, Response, Url, redirect};
 use tokio::time::{Instant, timeout};
+use turnstream_operators::model::CallError;
 
 use super::StartError;
 use super::breaker::{Admitted, Breaker};
@@ -71,6 +72,22 @@ impl Server {
     pub(super) fn describe(&self, failure: &Failure) -> String {
         let message = format!("`{}` at {}: {failure}", self.config.model, self.address);
         without_key(&message, self.key.as_ref())
+    }
+
+    /// The error that a failure is to who asked.
+    pub(super) fn error(&self, failure: &Failure) -> CallError {
+        let message = self.describe(failure);
+        match failure {
+            Failure::NoText(_) => CallError::Empty(message),
+            _ => CallError::Model(message),
+        }
+    }
+
+    /// What to say of an answer that is none, beginning with what it is not.
+    pub(super) fn malformed(&self, no: &str, error: &serde_json::Error, body: &[u8]) -> Failure {
+        let (error, body) = (error.to_string(), String::from_utf8_lossy(body));
+        let (error, said) = (self.excerpt(&error), self.excerpt(&body));
+        Failure::Malformed(format!("{no}: {error}; it says: {said}"))
     }
 
     /// Sends a request and reads its answer, again while that may help and attempts are left.
@@ -178,7 +195,7 @@ impl<'a> Attempt<'a> {
             let failure = failure.map(|failure| server.describe(failure));
             match failure.filter(|_| breaker.is_open()) {
                 Some(failure) => tracing::warn!(failure, "a server of models is left alone"),
-                None => tracing::info!(address = server.address, "a server of models works again"),
+                None => tracing::info!(address = %server.address, "a server of models works again"),
             }
         }
     }
@@ -199,7 +216,12 @@ pub(super) struct Body<'a> {
     left: usize,
 }
 
-impl Body<'_> {
+impl<'a> Body<'a> {
+    /// Whose it is.
+    pub(super) fn server(&self) -> &'a Server {
+        self.server
+    }
+
     async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
         let RemoteConfig { idle_timeout_ms, max_answer_bytes, .. } = self.server.config;
         let chunk = timeout(Duration::from_millis(idle_timeout_ms), self.response.chunk()).await;

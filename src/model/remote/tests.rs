@@ -68,7 +68,7 @@ fn ask(model: &Generate, request: GenerateRequest) -> Option<Asked<Generated>> {
 
 fn answer(model: &Generate, request: GenerateRequest) -> Result<Generated, String> {
     ask(model, request).expect("there is room").wait().map_err(|error| match error {
-        CallError::Model(reason) => reason,
+        CallError::Model(reason) | CallError::Empty(reason) => reason,
         other => panic!("{other:?}"),
     })
 }

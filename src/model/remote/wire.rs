@@ -8,9 +8,9 @@ use turnstream_operators::model::{GenerateRequest, Listener};
 use turnstream_schemas::{Confidence, ConfidenceKind};
 
 use super::config::{Api, RemoteConfig, SchemaBy};
-use super::failure::{Failure, excerpt};
+use super::failure::Failure;
 use super::fields::{Field, Fields};
-use super::server::Body;
+use super::server::{Body, Server};
 
 /// One side's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ pub(super) struct Written {
 impl Written {
     /// Reads an answer, and tells `listener` of its text as it comes.
     pub(super) async fn read(body: Body<'_>, listener: Option<&Listener>) -> Result<Self, Failure> {
-        let mut written = Self::default();
+        let (mut written, server) = (Self::default(), body.server());
         let tell = |text: &str| {
             if let Some(Listener(tell)) = listener.filter(|_| !text.is_empty()) {
                 tell(text);
@@ -219,18 +219,18 @@ impl Written {
                     done = true;
                     break;
                 }
-                written.add(data.as_bytes(), &tell)?;
+                written.add(data.as_bytes(), &tell, server)?;
             }
             if !done && written.finish.is_none() {
                 return Err(Failure::Cut("the stream ended before the answer did".to_owned()));
             }
         } else {
-            written.add(&body.whole().await?, &tell)?;
+            written.add(&body.whole().await?, &tell, server)?;
         }
         if !written.refusal.is_empty() {
             return Err(Failure::NoText(format!(
                 "the model refuses: {}",
-                excerpt(&written.refusal, None)
+                server.excerpt(&written.refusal)
             )));
         }
         if written.text.is_empty() {
@@ -243,13 +243,13 @@ impl Written {
         Ok(written)
     }
 
-    fn add(&mut self, json: &[u8], tell: &dyn Fn(&str)) -> Result<(), Failure> {
+    fn add(&mut self, json: &[u8], tell: &dyn Fn(&str), server: &Server) -> Result<(), Failure> {
         let completion: Completion = serde_json::from_slice(json)
-            .map_err(|error| Failure::Malformed(format!("not an answer of a model: {error}")))?;
+            .map_err(|error| server.malformed("not an answer of a model", &error, json))?;
         if let Some(error) = completion.error {
             let said = error.get("message").and_then(Value::as_str).map(str::to_owned);
             let said = said.unwrap_or_else(|| error.to_string());
-            return Err(Failure::Cut(excerpt(&said, None)));
+            return Err(Failure::Cut(server.excerpt(&said)));
         }
         self.usage = completion.usage.unwrap_or(self.usage);
         // Only one was asked for.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use turnstream_operators::model::{GenerateRequest, Generated};
+use turnstream_operators::model::{CallError, GenerateRequest, Generated};
 use turnstream_schemas::ModelUsed;
 
 use super::config::{SchemaBy, Streaming};
@@ -38,9 +38,9 @@ struct Known {
 }
 
 impl Work<GenerateRequest, Generated> for Writer {
-    async fn work(&self, request: &GenerateRequest) -> Result<Generated, String> {
+    async fn work(&self, request: &GenerateRequest) -> Result<Generated, CallError> {
         let written = self.write(request).await;
-        written.map_err(|failure| self.server.describe(&failure))
+        written.map_err(|failure| self.server.error(&failure))
     }
 }
 
@@ -60,9 +60,12 @@ impl Writer {
             let written = self.ask(request, &messages, None).await?;
             return Ok(self.generated(written.text.clone(), &written));
         };
-        let known = self.known(schema)?;
+        let known = self.known(schema).inspect_err(|failure| {
+            self.server.metrics.fault(failure.fault()).inc();
+        })?;
+        let short = |text: &str| self.server.excerpt(text);
         let first = self.ask(request, &messages, Some((schema, &known))).await?;
-        let wrong = match known.schema.check(&first.text) {
+        let wrong = match known.schema.check(&first.text, short) {
             Ok(json) => return Ok(self.generated(json.to_owned(), &first)),
             Err(wrong) => wrong,
         };
@@ -76,7 +79,7 @@ impl Writer {
         messages.push(Message { role: "assistant", content: shown(&first.text) });
         messages.push(Message { role: "user", content: repair(&wrong, cut_short) });
         let second = self.ask(request, &messages, Some((schema, &known))).await?;
-        match known.schema.check(&second.text) {
+        match known.schema.check(&second.text, short) {
             Ok(json) => Ok(self.generated(json.to_owned(), &second)),
             Err(wrong) => {
                 let failure = Failure::Unfit { wrong, said: self.server.excerpt(&second.text) };

@@ -10,7 +10,7 @@ use turnstream_schemas::Column;
 use super::*;
 use crate::metrics::Metrics;
 use crate::model::decoder::tests::tiny;
-use crate::model::{ModelsConfig, start};
+use crate::model::{ModelsConfig, Runtime};
 
 /// What PyTorch makes of a tiny model whose weights follow from their names:
 /// `deploy/training/unified/reference.py`.
@@ -334,12 +334,10 @@ fn another_model_is_refused() {
 #[test]
 fn it_is_started_by_its_path_and_answers_behind_its_port() {
     let folder = folder(&figures());
-    let config = ModelsConfig::default();
-    let idle = start(&config, None, None, &Metrics::default());
-    assert!(idle.expect("started").unified.is_none(), "nobody asks it");
-    let started_at = |path: &Path| start(&config, None, Some(&at(path)), &Metrics::default());
-    let started = started_at(folder.path()).expect("started");
-    let unified = started.unified.expect("a model");
+    let (config, metrics) = (ModelsConfig::default(), Metrics::default());
+    let runtime = Runtime::new(&config, &metrics);
+    let started_at = |path: &Path| runtime.unified(&at(path));
+    let unified = started_at(folder.path()).expect("a model");
     let (answers, asked) = turnstream_operators::model::reply();
     let plan = request(Task::Plan { kinds: vec![SourceKind::Table] });
     let taken = unified.ask(vec![relevance(lamp()), plan], answers);

@@ -4,38 +4,59 @@ use std::time::Duration;
 
 use super::random::Random;
 
-/// Kills where nobody asks for more: what `cargo test` can afford.
-const KILLS: usize = 5;
 const SEED: u64 = 20_261_121;
 
 /// How many kills, and by which seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
+    /// The variable of the environment that says how many.
+    variable: &'static str,
     pub(crate) kills: usize,
     pub(crate) seed: u64,
 }
 
 impl Asked {
-    /// Reads `TURNSTREAM_CRASH_KILLS` and `TURNSTREAM_CRASH_SEED`.
-    pub(crate) fn from_environment() -> Self {
+    /// Kills of processes: `TURNSTREAM_CRASH_KILLS`, where nobody asks for more what `cargo test` can
+    /// afford.
+    pub(crate) fn of_processes() -> Self {
+        Self::from_environment("TURNSTREAM_CRASH_KILLS", 5)
+    }
+
+    /// Kills of the broker, likewise: `TURNSTREAM_CRASH_BROKER_KILLS`.
+    pub(crate) fn of_the_broker() -> Self {
+        Self::from_environment("TURNSTREAM_CRASH_BROKER_KILLS", 1)
+    }
+
+    /// Brokers of three that go: `TURNSTREAM_CRASH_OUTAGES`.
+    pub(crate) fn of_three_brokers() -> Self {
+        Self::from_environment("TURNSTREAM_CRASH_OUTAGES", 2)
+    }
+
+    /// Reads the variable and `TURNSTREAM_CRASH_SEED`.
+    fn from_environment(variable: &'static str, kills: usize) -> Self {
         let number = |name: &str| {
             let text = std::env::var(name).ok()?;
             let number = text.parse::<u64>();
             Some(number.unwrap_or_else(|error| panic!("{name} = `{text}`: {error}")))
         };
-        let kills = number("TURNSTREAM_CRASH_KILLS").map(|kills| kills as usize);
         Self {
-            kills: kills.unwrap_or(KILLS),
+            variable,
+            kills: number(variable).map_or(kills, |kills| kills as usize),
             seed: number("TURNSTREAM_CRASH_SEED").unwrap_or(SEED),
         }
     }
 
     /// The command that asks for this again.
     pub(crate) fn command(self) -> String {
-        let Self { kills, seed } = self;
+        let Self { variable, kills, seed } = self;
+        let tests = match variable {
+            "TURNSTREAM_CRASH_BROKER_KILLS" => "crash::killed_brokers",
+            "TURNSTREAM_CRASH_OUTAGES" => "crash::outages",
+            _ => "crash::",
+        };
         format!(
-            "TURNSTREAM_CRASH_KILLS={kills} TURNSTREAM_CRASH_SEED={seed} cargo test --test it \
-             crash:: -- --nocapture"
+            "{variable}={kills} TURNSTREAM_CRASH_SEED={seed} cargo test --test it {tests} -- \
+             --nocapture"
         )
     }
 }
@@ -51,9 +72,11 @@ pub(crate) enum Kind {
     AtJoin,
     /// One was asked to leave: it, or the one that stays.
     AtLeave,
+    /// It is the broker, with two processes that share the group, or one and one that joins.
+    Broker,
 }
 
-/// All of them.
+/// All those of a process.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Alone, Kind::Together, Kind::AtJoin, Kind::AtLeave];
 
 /// When it is killed.
@@ -103,14 +126,25 @@ pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Rand
     crashes
 }
 
+/// Crashes of the broker. A transaction that is open then is given up in any case: the broker
+/// waits for its own dead session at its start, for longer than one may take.
+pub(crate) fn of_the_broker(count: usize, random: &mut Random) -> Vec<Crash> {
+    let crash = |_| Crash {
+        away: Duration::from_millis(random.below(8_000) as u64),
+        halt: None,
+        ..crash(Kind::Broker, random)
+    };
+    (0..count).map(crash).collect()
+}
+
 fn crash(kind: Kind, random: &mut Random) -> Crash {
     let mut milliseconds = |end| Duration::from_millis(random.below(end) as u64);
     let (little, short, long) = (milliseconds(60), milliseconds(600), milliseconds(3_000));
     let away = milliseconds(600);
     let by_outcomes = Moment::Outcomes(20 + random.below(500), little);
     let moment = match kind {
-        Kind::Alone | Kind::Together if random.percent(75) => by_outcomes,
-        Kind::Alone | Kind::Together | Kind::AtJoin => Moment::Time(long),
+        Kind::Alone | Kind::Together | Kind::Broker if random.percent(75) => by_outcomes,
+        Kind::Alone | Kind::Together | Kind::AtJoin | Kind::Broker => Moment::Time(long),
         Kind::AtLeave => Moment::Time(short),
     };
     // Now and then it stays away until others own its partitions, and the transaction that it

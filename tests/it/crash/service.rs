@@ -68,6 +68,7 @@ impl Service {
             [("turns", "turns"), ("responses", "responses"), ("recorded", "recorded")]
                 .into_iter()
                 .chain([("dead_letters", "dead-letters"), ("history", "history")])
+                .chain([("knowledge", "knowledge")])
                 .map(|(key, plain)| format!("{key} = \"{}\"", self.topic(plain)))
                 .collect();
         let text = format!(

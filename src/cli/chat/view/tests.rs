@@ -41,8 +41,16 @@ fn response(text: &str) -> Outcome {
 }
 
 fn seen(colour: bool, show: impl Fn(&mut View<'_>) -> io::Result<()>) -> Vec<String> {
+    seen_on(None, colour, show)
+}
+
+fn seen_on(
+    columns: Option<fn() -> usize>,
+    colour: bool,
+    show: impl Fn(&mut View<'_>) -> io::Result<()>,
+) -> Vec<String> {
     let mut seen = Seen::default();
-    let mut view = View::new(&mut seen, colour);
+    let mut view = View::new(&mut seen, colour, columns);
     view.begin().expect("written");
     show(&mut view).expect("written");
     seen.flush().expect("written");
@@ -63,6 +71,25 @@ fn a_response_is_seen_as_it_is_written_and_not_twice() {
     });
     assert_eq!(shown, ["Tea", " is", " calmer", ".", "\n"]);
     assert_eq!(seen(false, |view| end(view, "Whole.")).concat(), "Whole.\n");
+}
+
+#[test]
+fn a_terminal_has_lines_that_break_at_words() {
+    let columns: Option<fn() -> usize> = Some(|| 20);
+    let shown = seen_on(columns, false, |view| {
+        for piece in ["Tea is cal", "mer than cof", "fee", ".\n", "Try it at night."] {
+            view.piece(1, piece)?;
+        }
+        end(view, "Tea is calmer than coffee.\nTry it at night.")
+    });
+    let expected = "Tea is calmer than\ncoffee.\nTry it at night.\n";
+    assert_eq!(shown.concat(), expected);
+    assert_eq!(shown[0], "Tea is", "a word is shown once it is whole");
+    let whole = |text: &'static str| seen_on(columns, false, move |view| end(view, text)).concat();
+    assert_eq!(whole("Tea is calmer than coffee."), "Tea is calmer than\ncoffee.\n");
+    assert_eq!(whole("茶比咖啡更平静，晚上喝茶。"), "茶比咖啡更平静，晚上\n喝茶。\n");
+    let note = seen_on(columns, false, |view| view.note("there is no response yet")).concat();
+    assert_eq!(note, "(there is no\nresponse yet)\n");
 }
 
 #[test]
@@ -111,12 +138,17 @@ fn a_turn_without_a_response_says_why() {
         value: None,
         key: None,
         headers: Vec::new(),
-        fault: Fault::new(Stage::Generation, FaultKind::Error, "nobody\u{1b}[2J home"),
+        // As a record may hold it that was written before reasons were cleaned.
+        fault: Fault {
+            reason: "nobody\u{1b}[2J \u{202e}home".to_owned(),
+            ..Fault::new(Stage::Generation, FaultKind::Error, "")
+        },
         time: 0,
     };
     let letter = Outcome::DeadLetter(Box::new(letter));
     let shown = seen(false, |view| view.outcome(&letter, &Spoken::default())).concat();
-    let expected = "(a dead letter, since generation could not serve it: nobody\u{fffd}[2J home)\n";
+    let expected =
+        "(a dead letter, since generation could not serve it: nobody\u{fffd}[2J \u{fffd}home)\n";
     assert_eq!(shown, expected);
     assert!(seen(true, |view| view.note("quiet")).concat().starts_with("\u{1b}["));
 }

@@ -53,7 +53,7 @@ impl Stage<'_> {
             dialogue: dialogue.to_vec(),
             recalled: Vec::new(),
             reconstructed: None,
-            recalled_by_words_alone: false,
+            recall_fault: None,
         };
         let embedding = match self.encoder {
             Some(encoder) => embed(&context, encoder, self.embedding)?,

@@ -28,9 +28,9 @@ pub(super) fn are_shown_and_ended(broker: &mut Broker) {
         .iter()
         .map(|at| (at.topic.as_str(), at.partition, at.stable_end, at.high_watermark))
         .collect();
-    // The committed record and its end come first.
-    let responses = (bed.0.topics.responses.as_str(), 1, 2, 3);
-    assert_eq!(places, [responses, (bed.0.topics.history.as_str(), 2, 0, 2)]);
+    // The sweep of each of the two, and the committed record, with their ends come first.
+    let responses = (bed.0.topics.responses.as_str(), 1, 4, 5);
+    assert_eq!(places, [responses, (bed.0.topics.history.as_str(), 2, 2, 4)]);
     for at in &found {
         let since = at.since_ms.expect("the log's time");
         assert!((now..now + 60_000).contains(&since), "{since} is not after {now}");

@@ -90,7 +90,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     let mut copies = KafkaConfig { create_topics: true, ..broker.unmade() };
     copies.create_replication_factor = 3;
     let error = refusal(&copies);
-    assert!(error.contains("kafka.create_replication_factor"), "one broker has no 3: {error}");
+    assert!(error.contains("log.kafka.create_replication_factor"), "one broker has no 3: {error}");
 }
 
 /// The topic of knowledge is checked by who follows it, and by nobody else.

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use rdkafka::admin::{AdminClient, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use super::super::super::{LogError, Topic};
 use super::super::KafkaConfig;
 use super::super::config::MESSAGE_LIMIT;
 use super::super::errors::{code_of, failed};
+use super::super::restore::OutsideGroup;
 use super::{options, wait_for};
 
 /// Kafka's own default of `max.message.bytes`.
@@ -32,7 +32,7 @@ pub(super) struct Settings {
 
 /// Asks for the settings of topics. Where the broker does not tell, the check is left out.
 pub(super) fn settings(
-    admin: &AdminClient<DefaultClientContext>,
+    admin: &AdminClient<OutsideGroup>,
     config: &KafkaConfig,
     topics: &[Topic],
 ) -> Result<BTreeMap<Topic, Settings>, LogError> {
@@ -102,7 +102,7 @@ pub(super) fn check(
             "topic `{name}` accepts records and batches of {accepted} bytes (`max.message.bytes`), \
              and the client sends up to {sent} (`{MESSAGE_LIMIT}`): an outcome in between would \
              stop the process; raise the first to {sent} (`deploy/kafka/topics` creates it so), or \
-             lower `kafka.client.\"{MESSAGE_LIMIT}\"`"
+             lower `log.kafka.client.\"{MESSAGE_LIMIT}\"`"
         )));
     }
     if let (Some(turns), Some(letters)) = (limit(Topic::Turns), limit(Topic::DeadLetters)) {
@@ -146,7 +146,7 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
         return Err(LogError::Refused(format!(
             "topic `{name}` has cleanup.policy={policy}, and the topic of {of} must have compact \
              alone: deleted by age, {lost}; set cleanup.policy=compact, or create it with \
-             `deploy/kafka/topics` or `kafka.create_topics`"
+             `deploy/kafka/topics` or `log.kafka.create_topics`"
         )));
     }
     if !topic.is_compacted() && has("compact") {

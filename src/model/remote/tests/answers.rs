@@ -164,6 +164,8 @@ fn an_answer_that_never_follows_its_schema_is_an_error() {
     assert_eq!(server.seen.count(), 2, "one repair, and no more");
     assert_eq!(metrics.fault(RemoteFault::Unfit).get(), 1);
     let unusable = GenerateRequest { schema: Some("{".into()), ..request() };
-    let error = ask_once(&config(&server), unusable).0.unwrap_err();
+    let (answered, metrics) = ask_once(&config(&server), unusable);
+    let error = answered.unwrap_err();
     assert!(error.contains("the schema cannot be used"), "{error}");
+    assert_eq!(metrics.fault(RemoteFault::Unfit).get(), 1, "no failure goes uncounted");
 }

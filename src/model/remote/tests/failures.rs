@@ -104,6 +104,27 @@ fn a_refused_key_is_not_tried_again_and_never_shown() {
 }
 
 #[test]
+fn a_key_is_masked_before_what_bears_it_is_cut() {
+    // All but the key's beginning lies behind the cut.
+    let said = format!("{}{KEY}", "x".repeat(296));
+    let broken = serde_json::json!({ "error": { "message": said } }).to_string();
+    let refuses = serde_json::json!({ "choices": [{ "message": { "refusal": said } }] });
+    let wrong = serde_json::json!({ "choices": said }).to_string();
+    let acts: [Box<dyn Fn() -> Act + Send + Sync>; 3] = [
+        Box::new(move || Act::Stream(vec![broken.clone()], Then::End)),
+        Box::new(move || Act::json(200, &refuses)),
+        Box::new(move || Act::Say(200, vec![], wrong.clone())),
+    ];
+    for act in acts {
+        let server = Faulty::start(move |_, _| act());
+        let key = Some(KEY_VARIABLE.to_owned());
+        let config = RemoteConfig { api_key_env: key, ..config(&server) };
+        let error = ask_once(&config, request()).0.unwrap_err();
+        assert!(error.contains("xxx") && !error.contains(&KEY[..3]), "{error}");
+    }
+}
+
+#[test]
 fn a_key_that_is_not_there_is_named_by_its_variable() {
     let server = Faulty::start(|_, _| Act::Silence);
     let key = Some("TURNSTREAM_NO_SUCH_KEY".to_owned());
@@ -122,7 +143,8 @@ fn a_server_that_is_not_there_or_is_another_is_named_with_the_remedy() {
     assert!(error.contains("Connection refused") && error.contains("start the server"), "{error}");
     assert_eq!(metrics.fault(RemoteFault::Connection).get(), 3);
     let (answered, metrics) = ask_once(&config(&server), request());
-    assert!(answered.unwrap_err().contains("base_url may not be"));
+    let error = answered.unwrap_err();
+    assert!(error.contains("it says: <html>welcome</html>; base_url may not be"), "{error}");
     assert_eq!(metrics.fault(RemoteFault::Malformed).get(), 1);
     let elsewhere = Faulty::start(|_, _| Act::good("a key went astray"));
     let location = format!("http://{}/v1/chat/completions", elsewhere.address);

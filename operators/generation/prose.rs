@@ -1,0 +1,185 @@
+//! Whether what a language model wrote is prose that may be said to somebody. It is not where the model, or
+//! what stands between it and us, slipped: nothing, JSON in the place of a sentence, characters that steer what
+//! shows them, or an answer that was broken off and begun again in one text.
+//!
+//! Looks at the form alone. Nothing is mended here: an answer that is half rubbish is asked for once more.
+
+use serde_json::Value;
+use turnstream_schemas::text::is_steering;
+
+/// Bytes that the beginning of a text has at least, where the text is taken for two attempts at one answer
+/// because it begins again: about four short words, or six Chinese characters. What people say twice on end
+/// ("Thank you, thank you") is shorter.
+const REPEATED_BYTES: usize = 16;
+/// Different characters that such a beginning has at least: laughter repeats fewer.
+const REPEATED_CHARACTERS: usize = 5;
+/// What programs write where there is no word.
+const LITERALS: [&str; 7] = ["true", "false", "null", "none", "nil", "undefined", "nan"];
+
+/// Why a text is nothing that may be said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    /// No word and no number.
+    #[error("the answer says nothing")]
+    Empty,
+    /// A character that steers.
+    #[error("the answer has a character that steers what shows it, U+{0:04X}")]
+    Steering(u32),
+    /// `true`, `null` and the like, alone.
+    #[error("the answer is a value of a program and no sentence")]
+    Literal,
+    /// JSON, whole or broken.
+    #[error("the answer is JSON, or has some in it, where plain sentences are asked for")]
+    Json,
+    /// Two attempts at one answer.
+    #[error("the answer begins a second time in its midst: it was broken off and begun again")]
+    BegunTwice,
+}
+
+/// Whether a text may be said: what may not was put aside, and asked for once more.
+pub fn is_prose(text: &str) -> bool {
+    read(text).is_ok()
+}
+
+/// What a text says, without the space around it.
+///
+/// # Errors
+/// It may not be said to anybody.
+pub(super) fn read(text: &str) -> Result<&str, Unfit> {
+    let said = text.trim();
+    let steering = |(at, it): &(usize, char)| {
+        let is_line_end = *it == '\n' || said[*at..].starts_with("\r\n");
+        is_steering(*it) && !is_line_end && *it != '\t'
+    };
+    if let Some((_, character)) = said.char_indices().find(steering) {
+        return Err(Unfit::Steering(character.into()));
+    }
+    // An emoji says something; punctuation alone does not.
+    if !said.chars().any(|it| it.is_alphanumeric() || !it.is_ascii()) {
+        return Err(Unfit::Empty);
+    }
+    let bare = said.trim_matches(['"', '\'', '`']).to_lowercase();
+    if LITERALS.contains(&&*bare) {
+        return Err(Unfit::Literal);
+    }
+    if has_json(said) {
+        return Err(Unfit::Json);
+    }
+    if begins_twice(said) {
+        return Err(Unfit::BegunTwice);
+    }
+    Ok(said)
+}
+
+/// Whether a text is a JSON object or list, or holds an object's beginning, middle or end.
+fn has_json(said: &str) -> bool {
+    let whole = serde_json::from_str::<Value>(said);
+    if whole.is_ok_and(|value| value.is_object() || value.is_array()) {
+        return true;
+    }
+    let begins = |open: char, with: &[char]| {
+        let mut opened = said.match_indices(open);
+        opened.any(|(at, _)| said[at + 1..].trim_start().starts_with(with))
+    };
+    // Of lists only one that the text begins with: a bracket before a quotation mark may be prose.
+    let list = said.starts_with('[') && begins('[', &['"', '{']);
+    begins('{', &['"']) || list || has_name_and_value(said)
+}
+
+/// Whether a name in quotation marks stands before a colon and a value, at the beginning of the text or
+/// with a brace that closes the object behind it.
+fn has_name_and_value(said: &str) -> bool {
+    let is_name = |name: &str| {
+        let is_of_name = |it: char| it.is_alphanumeric() || it == '_' || it == '-';
+        !name.is_empty() && name.chars().all(is_of_name)
+    };
+    let is_value = |rest: &str| {
+        let begins = |it: char| it == '"' || it == '{' || it == '[' || it.is_ascii_digit();
+        rest.starts_with(begins) || LITERALS[..3].iter().any(|literal| rest.starts_with(literal))
+    };
+    let quotes = said.match_indices('"').map(|(at, _)| at).collect::<Vec<_>>();
+    quotes.windows(2).any(|pair| {
+        let (name, rest) = (&said[pair[0] + 1..pair[1]], said[pair[1] + 1..].trim_start());
+        let is_pair = rest.strip_prefix(':').is_some_and(|rest| is_value(rest.trim_start()));
+        is_pair && is_name(name) && (pair[0] == 0 || rest.trim_end().ends_with('}'))
+    })
+}
+
+/// Whether the whole beginning of a text stands in it once more, right behind itself.
+fn begins_twice(said: &str) -> bool {
+    let short = &said[..said.floor_char_boundary(REPEATED_BYTES)];
+    said.match_indices(short).skip(1).any(|(at, _)| {
+        // What goes on where the one before ended has no stop there.
+        let first = said[..at].trim_end_matches(['.', '!', '?', '。', ' ', '\n']);
+        let mut characters: Vec<char> = first.chars().collect();
+        characters.sort_unstable();
+        characters.dedup();
+        first.len() >= REPEATED_BYTES
+            && characters.len() >= REPEATED_CHARACTERS
+            && said[at..].starts_with(first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_may_be_told_is_fit() {
+        for said in [
+            "Green tea is calming.",
+            "True, the sun is a star.",
+            "True.",
+            "42",
+            "👍",
+            "你好！北京有故宫和长城。",
+            "\"Schadenfreude\": joy at what befalls others.",
+            "The answer to \"six times seven\": 42.",
+            "As [1] says, bread is food; see [\"On Bread\"].",
+            "A set is written {1, 2}, and a list\tso:\r\n- one\n- two",
+            "Thank you, thank you so much!",
+            "谢谢你，谢谢你的帮助！",
+            "哈哈哈哈哈哈哈哈哈哈哈哈哈哈",
+            "ha ha ha ha ha ha ha ha ha ha ha ha",
+            "You can find it in the park. In the park, you can find it.",
+        ] {
+            assert_eq!(read(&format!(" {said}\n")), Ok(said));
+        }
+    }
+
+    #[test]
+    fn what_nobody_may_be_told_is_not() {
+        let twice = "You can find it in the park. You can find it in the park by the lake.";
+        let cut = "You can find it in the paYou can find it in the park.";
+        for (said, unfit) in [
+            ("", Unfit::Empty),
+            (" \n\t", Unfit::Empty),
+            ("...", Unfit::Empty),
+            ("}", Unfit::Empty),
+            ("{}", Unfit::Empty),
+            ("true", Unfit::Literal),
+            ("`null`", Unfit::Literal),
+            ("\"True\"", Unfit::Literal),
+            ("None", Unfit::Literal),
+            ("{\"answer\": \"Tea.\"}", Unfit::Json),
+            ("{ \"answer\": \"Te", Unfit::Json),
+            ("Sure! ```json\n{\"answer\": \"Tea.\"}\n```", Unfit::Json),
+            ("[\"Tea.\", \"Coffee.\"]", Unfit::Json),
+            ("[1, 2, 3]", Unfit::Json),
+            ("[{\"text\": \"Te", Unfit::Json),
+            ("\"answer\": \"Tea.\"", Unfit::Json),
+            ("of tea\", \"sure\": true}", Unfit::Json),
+            ("Tea\u{0} is calming.", Unfit::Steering(0)),
+            ("Tea \u{1b}[31mis calming.", Unfit::Steering(0x1b)),
+            ("Tea is\rcalming.", Unfit::Steering(0x0d)),
+            ("Tea is \u{202e}gnimlac.", Unfit::Steering(0x202e)),
+            ("Tea is \u{2066}calming.", Unfit::Steering(0x2066)),
+            (twice, Unfit::BegunTwice),
+            (cut, Unfit::BegunTwice),
+            ("北京有很多好玩的北京有很多好玩的地方。", Unfit::BegunTwice),
+        ] {
+            assert_eq!(read(said), Err(unfit), "{said:?}");
+        }
+        assert_eq!(Unfit::Steering(0x202e).to_string().split_once("U+").unwrap().1, "202E");
+    }
+}

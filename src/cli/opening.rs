@@ -1,0 +1,183 @@
+//! What the configuration names, held against this machine before anything is served: `validate`, `run`, `replay` and
+//! `chat` come here, and say of the same fault the same, with the file, the line, the key and the remedy.
+
+use std::fmt::Display;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use crate::cache::DiskCache;
+use crate::config::{Checks, Config, Loaded, LogKind};
+use crate::metrics::Metrics;
+use crate::model::answers::Recording;
+use crate::model::language::AnswerFiles;
+use crate::parts::{Parts, PartsError, Reach, Unusable};
+
+/// Opens what the configuration names.
+///
+/// # Errors
+/// A [`ConfigError`](crate::config::ConfigError) with what `checks` found and everything that cannot be
+/// used; a [`PartsError`] where only a server or the system failed, or a file of answers.
+pub(super) fn open(
+    loaded: &Loaded<Config>,
+    mut checks: Checks,
+    metrics: &Metrics,
+    (files, reach): (&AnswerFiles, Reach),
+) -> anyhow::Result<(Parts, Option<Recording>)> {
+    // Where something is wrong here, nobody waits for a server.
+    let reach = if checks.is_empty() { reach } else { Reach::Here };
+    match Parts::open(&loaded.value, metrics, files, reach) {
+        Ok(opened) if checks.is_empty() => Ok(opened),
+        Ok(_) => Err(loaded.refused(checks).into()),
+        Err(PartsError::Unusable(found))
+            if !checks.is_empty() || found.iter().any(|it| it.is_lasting) =>
+        {
+            unusable(&mut checks, found);
+            Err(loaded.refused(checks).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reports what cannot be used.
+pub(super) fn unusable(checks: &mut Checks, found: Vec<Unusable>) {
+    for Unusable { keys, message, remedy, .. } in found {
+        checks.problem_at(keys.iter().map(String::as_str), message, remedy);
+    }
+}
+
+/// What is wrong here for `turnstream run` beside the parts: the client of Kafka, the room that it has for
+/// outcomes, folders that cannot be written, and an address that is not of this machine.
+pub(super) fn serving(config: &Config) -> Checks {
+    let mut checks = Checks::default();
+    match (config.log.kind, &config.log.directory) {
+        (LogKind::Kafka, _) => checks.within("log", |checks| {
+            checks.within("kafka", |checks| {
+                if let Some(problem) = config.log.kafka.unusable_client() {
+                    let keys = problem.keys.iter().map(String::as_str);
+                    checks.problem_at(keys, problem.message, problem.remedy);
+                }
+                room(checks, config);
+            });
+        }),
+        (LogKind::Embedded, Some(folder)) => writable(&mut checks, "log.directory", folder),
+        (LogKind::Embedded, None) => {}
+    }
+    writable(&mut checks, "run.cache_directory", &DiskCache::parent(&config.run));
+    if let Some(address) = config.metrics.socket_address() {
+        // Whether the port is free is another question: who serves this configuration now has it.
+        let bound = TcpListener::bind(SocketAddr::new(address.ip(), 0)).map(drop);
+        let remedy = "name an address of this machine, or leave it out";
+        ensure(&mut checks, "metrics.address", "it cannot be bound", bound, remedy);
+    }
+    checks
+}
+
+fn ensure(
+    checks: &mut Checks,
+    key: &str,
+    what: &str,
+    tried: Result<(), impl Display>,
+    remedy: &str,
+) {
+    if let Err(error) = tried {
+        checks.problem(key, format!("{what}: {error}"), remedy);
+    }
+}
+
+/// Reports a folder that cannot be written, or made.
+fn writable(checks: &mut Checks, key: &str, folder: &Path) {
+    let what = format!("{} cannot be written", folder.display());
+    let remedy = "name a folder on a local disk that can be written to";
+    ensure(checks, key, &what, try_writing(folder), remedy);
+}
+
+/// Writes a file without a name into the folder, or into the nearest one above it that is there, in which it
+/// would be made. Nothing is left behind.
+fn try_writing(folder: &Path) -> io::Result<()> {
+    let folder = folder.ancestors().find(|it| it.exists()).filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let said = format!("{} is no folder", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, said));
+    }
+    tempfile::tempfile_in(folder).map(drop)
+}
+
+/// What the facts, concepts, evicted entries and reasons of a response take at most, and the headers that
+/// it carries, in bytes: generous, since their texts are not bounded one by one.
+const RESPONSE_ROOM_BYTES: usize = 256 * 1024;
+
+/// A bound on the largest outcome: what came with the turn goes out with it, and so does what was
+/// recalled. Text is twice as long in JSON at most.
+fn largest_outcome_bytes(config: &Config) -> usize {
+    let (turns, history) = (&config.turns, &config.history);
+    let exchange = turns.max_text_bytes.saturating_mul(4);
+    turns
+        .max_record_bytes
+        .saturating_add(history.window_bytes.saturating_mul(2))
+        .saturating_add(history.recall.max_entries.saturating_add(1).saturating_mul(exchange))
+        .saturating_add(RESPONSE_ROOM_BYTES)
+}
+
+/// Reports bounds under which an outcome could be too large for the client. That topics accept
+/// what the client sends is checked once they are asked.
+fn room(checks: &mut Checks, config: &Config) {
+    let needed = largest_outcome_bytes(config);
+    if needed > config.log.kafka.sent_bytes() {
+        checks.problem_at(
+            ["client", "message.max.bytes"],
+            "the largest outcome that turns.max_record_bytes, turns.max_text_bytes, \
+             history.window_bytes and history.recall.max_entries allow is larger than what the Kafka \
+             client sends",
+            format!(
+                "lower them, or set log.kafka.client.\"message.max.bytes\" to {needed} and \
+                 max.message.bytes of the topics to no less"
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_allow_too_large_an_outcome_are_refused() {
+        let mut config = Config::default();
+        let said = |config: &Config| {
+            let mut checks = Checks::default();
+            room(&mut checks, config);
+            if checks.is_empty() {
+                String::new()
+            } else {
+                Loaded::<Config>::defaults().refused(checks).to_string()
+            }
+        };
+        assert_eq!(said(&config), "");
+        config.turns.max_record_bytes = 700_000;
+        let needed = largest_outcome_bytes(&config);
+        assert!(said(&config).contains(&format!("to {needed} ")), "{}", said(&config));
+        let client = &mut config.log.kafka.client.0;
+        client.insert("message.max.bytes".to_owned(), needed.to_string());
+        assert_eq!(said(&config), "");
+        config.history.recall.max_entries += 1;
+        assert_ne!(said(&config), "");
+        config.history.recall.max_entries = usize::MAX;
+        assert_ne!(said(&config), "", "and nothing overflows");
+    }
+
+    #[test]
+    fn a_folder_is_tried_without_being_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("a/b");
+        try_writing(&below).expect("it could be made");
+        assert_eq!(folder.path().read_dir().expect("readable").count(), 0);
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        for folder in [file.clone(), file.join("a/b")] {
+            let error = try_writing(&folder).expect_err("a file").to_string();
+            assert!(error.contains("file is no folder"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How far a replay got, in a file beside its outputs, and whether it can be gone on with.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::{LogError, Topic};
+use super::{Sinks, is_compressed};
+
+/// What the outcomes of a replay follow from besides its inputs, by the names that people know:
+/// flags, tables of the configuration, versions.
+pub type BegunWith = BTreeMap<String, String>;
+
+/// How far a replay got, and what tells its files and its log from others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// What it was begun with.
+    pub begun_with: BegunWith,
+    /// Every input before this offset has its outcomes in the files.
+    pub offset: i64,
+    /// CRC-32 of those inputs.
+    pub inputs: u32,
+    /// The byte of the history changes where the last boundary between conversations lies: the
+    /// histories of conversations that are under way are in what follows.
+    pub changelog_from: u64,
+    /// What the file of responses begins with.
+    pub responses: Prefix,
+    /// The same of recorded turns.
+    pub recorded: Prefix,
+    /// The same of dead letters.
+    pub dead_letters: Prefix,
+    /// The same of history changes.
+    pub history: Prefix,
+}
+
+/// The first bytes of a file, not compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prefix {
+    /// How many.
+    pub bytes: u64,
+    /// Their CRC-32.
+    pub crc32: u32,
+}
+
+/// Why a replay cannot be gone on with. Nothing was written, nor cut.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// Nothing says how far a replay got.
+    #[error(
+        "{path}: there is no such checkpoint, so nothing can be gone on with; a replay that came \
+         to its end leaves none: begin anew without --resume"
+    )]
+    NoCheckpoint {
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The file does not say how far a replay got.
+    #[error("{path}: not a checkpoint of this version ({source}); begin anew without --resume")]
+    NotACheckpoint {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Another configuration, flag or version would give other outcomes.
+    #[error(
+        "{what} is `{is}`, and the replay was begun with `{was}`; give what it was begun with, or \
+         begin anew without --resume"
+    )]
+    BegunOtherwise {
+        /// What differs.
+        what: String,
+        /// What it was.
+        was: String,
+        /// What it is.
+        is: String,
+    },
+    /// The log is another one.
+    #[error(
+        "the first {offset} inputs are not those that were replayed: {why}; name that log, or \
+         begin anew without --resume"
+    )]
+    OtherInputs {
+        /// How many were replayed.
+        offset: i64,
+        /// What was noticed.
+        why: String,
+    },
+    /// An output file is another one.
+    #[error(
+        "{path}: not the file that the replay wrote: {why}; name that file, or begin anew without \
+         --resume"
+    )]
+    OtherOutput {
+        /// The file.
+        path: String,
+        /// What was noticed.
+        why: String,
+    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl Checkpoint {
+    /// Reads the checkpoint of a replay that was begun with the same.
+    pub(super) fn read(path: &Path, begun_with: &BegunWith) -> Result<Self, ResumeError> {
+        let shown = || path.display().to_string();
+        let text = match std::fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(ResumeError::NoCheckpoint { path: shown() });
+            }
+            other => other.map_err(|source| LogError::File { path: shown(), source })?,
+        };
+        let checkpoint: Self = serde_json::from_slice(&text)
+            .map_err(|source| ResumeError::NotACheckpoint { path: shown(), source })?;
+        let was = &checkpoint.begun_with;
+        let nothing = || "nothing".to_owned();
+        for what in was.keys().chain(begun_with.keys()) {
+            let (was, is) = (was.get(what).cloned(), begun_with.get(what).cloned());
+            if was != is {
+                let (what, was) = (what.clone(), was.unwrap_or_else(nothing));
+                return Err(ResumeError::BegunOtherwise {
+                    what,
+                    was,
+                    is: is.unwrap_or_else(nothing),
+                });
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    /// Puts this in the place of the file that is there.
+    pub(super) fn save(&self, path: &Path) -> Result<(), LogError> {
+        let failed = |source| LogError::File { path: path.display().to_string(), source };
+        let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        std::fs::write(&name, text).and_then(|()| std::fs::rename(&name, path)).map_err(failed)
+    }
+
+    /// What the file of this topic begins with.
+    pub(super) fn prefix_mut(&mut self, topic: Topic) -> Option<&mut Prefix> {
+        match topic {
+            Topic::Responses => Some(&mut self.responses),
+            Topic::Recorded => Some(&mut self.recorded),
+            Topic::DeadLetters => Some(&mut self.dead_letters),
+            Topic::History => Some(&mut self.history),
+            Topic::Turns | Topic::Knowledge | Topic::Views => None,
+        }
+    }
+
+    /// Whether each file begins with what was written.
+    pub(super) fn check_outputs(&self, sinks: &Sinks) -> Result<(), ResumeError> {
+        let prefixes = [self.responses, self.recorded, self.dead_letters, self.history];
+        for ((_, path), prefix) in sinks.files().into_iter().zip(prefixes) {
+            let Some(path) = path else { continue };
+            prefix.check(path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Prefix {
+    /// Whether the file begins so.
+    fn check(self, path: &Path) -> Result<(), ResumeError> {
+        let shown = || path.display().to_string();
+        let other = |why: String| ResumeError::OtherOutput { path: shown(), why };
+        let failed = |source| LogError::File { path: shown(), source };
+        if is_compressed(path) {
+            return Err(other("it is compressed, and such a file cannot be gone on with".into()));
+        }
+        let file = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.bytes == 0 => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(other("it is not there".into()));
+            }
+            other => other.map_err(failed)?,
+        };
+        let length = file.metadata().map_err(failed)?.len();
+        if length < self.bytes {
+            let wrote = self.bytes;
+            return Err(other(format!("it holds {length} bytes, and the replay wrote {wrote}")));
+        }
+        let file = BufReader::with_capacity(1 << 16, file).take(self.bytes);
+        if crc32(file).map_err(failed)? != self.crc32 {
+            return Err(other(format!("its first {} bytes are others", self.bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// The CRC-32 of everything that is read.
+///
+/// # Errors
+/// What reading gave.
+pub fn crc32(mut read: impl BufRead) -> std::io::Result<u32> {
+    let mut checksum = crc32fast::Hasher::new();
+    loop {
+        let bytes = read.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(checksum.finalize());
+        }
+        checksum.update(bytes);
+        let length = bytes.len();
+        read.consume(length);
+    }
+}

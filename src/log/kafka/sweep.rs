@@ -1,0 +1,295 @@
+//! Ends what a transactional id left open and the broker forgot: whoever takes the id begins with
+//! transactions that write to everything that the id can have written to, and aborts them.
+//!
+//! Taking an id has the broker abort the transaction that was open under it, unless its timeout
+//! has passed: then the broker has aborted it already, or so it says. Kafka (4.3.1) writes no end
+//! to a partition that has no leader at that moment ("likely deleted already and hence can be
+//! skipped"), and after a crash of the only broker none has one for some seconds. The records
+//! stay open on the partition, and the next end of a transaction *of the same producer* there is
+//! theirs as well: a commit would make visible what nobody committed. So would it with the
+//! offsets of the group, which lie on a partition like any other: swept without them, the records
+//! would be gone and their inputs count as finished.
+//!
+//! Comes before anything else is done under the id, at every start and wherever the producer is
+//! made anew. Readers of committed records never see its records, which have a key and no value.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{DeliveryResult, Message as _};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::super::{LogError, Topic};
+use super::KafkaConfig;
+use super::errors::{self, failed};
+use super::outage;
+use super::producer::{ABORT_SLICE, take_id};
+use super::restore::OutsideGroup;
+
+/// The key of the records: `history` takes none without one.
+const KEY: &[u8] = b"turnstream.sweep";
+
+/// Partitions that one transaction writes to at most. Two thousand in one took 6 s on a busy
+/// machine, and the timeout may be a second.
+const AT_ONCE: usize = 100;
+
+/// How long one wait for deliveries takes.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// How long the broker may take to say where transactions are open. Only the count hangs on it.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a transaction must stand still to be told from one of a process at work, which has it
+/// open for milliseconds; and how long its end may take to be seen.
+const STANDS: Duration = Duration::from_millis(500);
+
+/// Partitions on which something was found, by this process.
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+/// On how many partitions, since this process started, a transaction was still open that the
+/// broker had forgotten.
+pub(super) fn found() -> u64 {
+    FOUND.load(Ordering::Relaxed)
+}
+
+/// A topic's name, and a partition.
+type Place<'a> = (&'a str, i32);
+
+/// What became of the records of one transaction.
+#[derive(Default)]
+struct Arrivals(Mutex<Arrived>);
+
+#[derive(Default)]
+struct Arrived {
+    /// The place's index, and the offset of its record.
+    offsets: Vec<(usize, i64)>,
+    failed: Option<KafkaError>,
+}
+
+impl Arrivals {
+    fn arrived(&self) -> MutexGuard<'_, Arrived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientContext for Arrivals {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        outage::logged(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        outage::heard(&error, reason);
+    }
+}
+
+impl ProducerContext for Arrivals {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, place: usize) {
+        let mut arrived = self.arrived();
+        match result {
+            Ok(message) => arrived.offsets.push((place, message.offset())),
+            Err((error, _)) => {
+                arrived.failed.get_or_insert_with(|| error.clone());
+            }
+        }
+    }
+}
+
+/// Takes the transactional id within `wait`, fencing who had it, and sweeps these topics, each with its number
+/// of partitions; where they are more than `views`, the group's offsets as well.
+///
+/// # Errors
+///
+/// [`LogError::Fenced`] where another process takes the id meanwhile, [`LogError::Refused`] where
+/// the broker refuses, [`LogError::Kafka`] where it does not answer or a partition has no leader
+/// for longer than a transaction may take.
+pub(super) fn sweep(
+    config: &KafkaConfig,
+    topics: impl IntoIterator<Item = (Topic, i32)>,
+    wait: Duration,
+) -> Result<(), LogError> {
+    let doing = "making the Kafka clients of a sweep from `log.kafka.client`";
+    let failed = |source| failed(doing, source);
+    let client = config.producer_settings(None).create_with_context(Arrivals::default());
+    // Never in the group: the broker checks no membership of who has none.
+    let reader = config.changelog_settings().create_with_context(OutsideGroup);
+    let (client, reader) = (client.map_err(failed)?, reader.map_err(failed)?);
+    let sweeper = Sweeper { config, client, reader };
+    take_id(&sweeper.client, config, wait)?;
+    let mut places = Vec::new();
+    let mut group = false;
+    for (topic, partitions) in topics {
+        group |= topic != Topic::Views;
+        places.extend((0..partitions).map(|partition| (config.topics.name(topic), partition)));
+    }
+    let mut found = 0;
+    for (nth, places) in places.chunks(AT_ONCE).enumerate() {
+        found += sweeper.sweep(places, group && nth == 0)?;
+    }
+    if found > 0 {
+        FOUND.fetch_add(found as u64, Ordering::Relaxed);
+        tracing::warn!(
+            transactional_id = config.transactional_id,
+            partitions = found,
+            "a transaction of this id was still open on these partitions, though the broker had \
+             given it up; it is aborted now, and its inputs are answered again"
+        );
+    }
+    Ok(())
+}
+
+/// The topics that a process which serves turns writes to, with their partitions.
+pub(super) fn of_turns(partitions: i32) -> impl Iterator<Item = (Topic, i32)> {
+    let written = Topic::OF_TURNS.into_iter().filter(|topic| *topic != Topic::Turns);
+    written.map(move |topic| (topic, partitions))
+}
+
+struct Sweeper<'a> {
+    config: &'a KafkaConfig,
+    client: BaseProducer<Arrivals>,
+    /// Of committed records; outside the group.
+    reader: BaseConsumer<OutsideGroup>,
+}
+
+impl Sweeper<'_> {
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.config.transaction_timeout_ms))
+    }
+
+    /// As long as waiting in the midst of a transaction may take.
+    fn moment(&self) -> Duration {
+        self.timeout() / 4
+    }
+
+    /// One transaction. Gives on how many of the places it ended another one.
+    fn sweep(&self, places: &[Place<'_>], group: bool) -> Result<usize, LogError> {
+        let before = self.stable_ends(places, LOOK);
+        let deadline = Instant::now() + self.timeout();
+        *self.client.context().arrived() = Arrived::default();
+        let doing = "beginning a transaction that is aborted";
+        self.client.begin_transaction().map_err(|source| self.failed(doing, deadline, source))?;
+        let filled = self.fill(places, group, deadline);
+        let mut held = Vec::new();
+        if filled.is_ok() {
+            let arrived = self.client.context().arrived();
+            let below = |(at, offset): &(usize, i64)| before[*at].is_some_and(|end| end < *offset);
+            held.extend(arrived.offsets.iter().filter(|sent| below(sent)).map(|(at, _)| *at));
+            drop(arrived);
+            self.keep(&mut held, places, &before);
+            if !held.is_empty() {
+                std::thread::sleep(STANDS.min(self.moment()));
+                self.keep(&mut held, places, &before);
+            }
+        }
+        let usable = self.client.client().fatal_error().is_none();
+        if usable && let Err(error) = self.abort(deadline) {
+            return Err(filled.err().unwrap_or(error));
+        }
+        filled?;
+        // What another process left open under an id of its own stands still.
+        let (still, shown) = (&mut held.clone(), Instant::now() + STANDS);
+        while !still.is_empty() && Instant::now() < shown {
+            self.keep(still, places, &before);
+            std::thread::sleep(SLICE);
+        }
+        Ok(held.len() - still.len())
+    }
+
+    /// A record to each of the places, and an offset of the group, which is that of no input.
+    fn fill(&self, places: &[Place<'_>], group: bool, deadline: Instant) -> Result<(), LogError> {
+        for (at, (topic, partition)) in places.iter().enumerate() {
+            let record: BaseRecord<'_, [u8], [u8], usize> =
+                BaseRecord::with_opaque_to(topic, at).partition(*partition).key(KEY);
+            self.client.send(record).map_err(|(source, _)| {
+                let doing = format!("sweeping `{topic}`, partition {partition}");
+                self.failed(&doing, deadline, source)
+            })?;
+        }
+        // Ends by itself: what is not delivered within the transaction's timeout has failed.
+        while self.client.in_flight_count() > 0 {
+            // The client's own flush would let it linger no longer, and wait in slices of 100 ms.
+            let _ = self.client.flush(Duration::ZERO);
+            self.client.poll(SLICE);
+        }
+        if let Some(source) = self.client.context().arrived().failed.clone() {
+            let topic = places.first().map_or("", |(topic, _)| *topic);
+            let doing = format!("sweeping partitions, from `{topic}` on");
+            return Err(self.failed(&doing, deadline, source));
+        }
+        if group { self.fill_offsets(deadline) } else { Ok(()) }
+    }
+
+    fn fill_offsets(&self, deadline: Instant) -> Result<(), LogError> {
+        let doing = format!("sweeping the offsets of group `{}`", self.config.group_id);
+        let failed = |source| self.failed(&doing, deadline, source);
+        let group = self.reader.group_metadata().ok_or_else(|| {
+            LogError::Refused("the Kafka client has no group; set `log.kafka.group_id`".into())
+        })?;
+        let mut list = TopicPartitionList::with_capacity(1);
+        let turns = self.config.topics.name(Topic::Turns);
+        list.add_partition_offset(turns, 0, Offset::Offset(0)).map_err(failed)?;
+        let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
+        self.client.send_offsets_to_transaction(&list, &group, left).map_err(failed)
+    }
+
+    /// The client waits for us to hear of every record, hence the short calls.
+    fn abort(&self, deadline: Instant) -> Result<(), LogError> {
+        loop {
+            match self.client.abort_transaction(ABORT_SLICE) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && Instant::now() < deadline =>
+                {
+                    self.client.poll(SLICE);
+                }
+                Err(source) => return Err(self.failed("aborting a sweep", deadline, source)),
+            }
+        }
+    }
+
+    /// Lets go of the places whose readers are held back no more where they were before.
+    fn keep(&self, held: &mut Vec<usize>, places: &[Place<'_>], before: &[Option<i64>]) {
+        if !held.is_empty() {
+            let now = self.stable_ends(places, self.moment());
+            held.retain(|at| now[*at] == before[*at]);
+        }
+    }
+
+    /// For each place the offset up to which readers of committed records see it; `None` where the
+    /// broker does not say. Only the count hangs on it.
+    fn stable_ends(&self, places: &[Place<'_>], within: Duration) -> Vec<Option<i64>> {
+        let mut list = TopicPartitionList::with_capacity(places.len());
+        for (topic, partition) in places {
+            // In place of a time: the end.
+            let _ = list.add_partition_offset(topic, *partition, Offset::End);
+        }
+        let Ok(ends) = self.reader.offsets_for_times(list, within) else {
+            return vec![None; places.len()];
+        };
+        let end = |(topic, partition): &Place<'_>| {
+            let element = ends.find_partition(topic, *partition)?;
+            match (element.error(), element.offset()) {
+                (Ok(()), Offset::Offset(end)) => Some(end),
+                _ => None,
+            }
+        };
+        places.iter().map(end).collect()
+    }
+
+    /// Whether an error ends the process is for the client to say.
+    fn failed(&self, doing: &str, deadline: Instant, source: KafkaError) -> LogError {
+        let first = self.client.client().fatal_error().map(|(code, _)| code);
+        let is_fatal = matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
+        if first.is_none() && !is_fatal {
+            return failed(doing, source);
+        }
+        errors::fatal(self.config, doing, first, Instant::now() >= deadline, source)
+    }
+}

@@ -1,0 +1,199 @@
+//! What a broker that crashed forgot of a transaction, and whoever takes its id aborts.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use super::super::settling::{Places, Sent};
+use super::super::transactions::held_back;
+use super::*;
+
+/// A process dies in the middle of a transaction, all of whose records and offsets the broker
+/// has; the broker is killed and stays away for longer than the transaction may take. When it is
+/// back it gives the transaction up, and finds no leader to write that to. The next process of the
+/// same name must neither commit what the dead one wrote nor what it finished.
+#[test]
+fn what_a_crashed_broker_forgot_is_never_committed() {
+    let Some(broker) = Broker::start_ours() else { return };
+    let mut bed = Topics::fresh(&broker);
+    // It passes while the broker is away and waits for the session of its dead self, not before.
+    bed.0.transaction_timeout_ms = 8_000;
+    // Who keeps its place in the group must not be fenced by what it writes before it joins.
+    bed.0.group_instance_id = "member-1".to_owned();
+    let places = || {
+        sweep::of_turns(PARTITIONS)
+            .flat_map(|(topic, all)| (0..all).map(move |partition| (topic, partition)))
+    };
+    let (member, mut producer) = bed.member("a");
+    let done = |member: &Member<KafkaConsumer>, value: &str, offset| Transaction {
+        outputs: places().map(|(topic, at)| output(topic, at, "k", Some(value))).collect(),
+        positions: (0..PARTITIONS).map(|at| position(at, member.held[&at], offset, "")).collect(),
+    };
+    producer.commit(&done(&member, "before", 1)).unwrap();
+    drop((producer, member));
+
+    let dying: BaseProducer = bed.of("a").producer_settings(None).create().unwrap();
+    dying.init_transactions(REQUEST_TIMEOUT).unwrap();
+    dying.begin_transaction().unwrap();
+    for (topic, partition) in places() {
+        let record = BaseRecord::to(bed.0.topics.name(topic)).partition(partition).key("k");
+        dying.send(record.payload("never")).unwrap();
+    }
+    dying.flush(REQUEST_TIMEOUT).unwrap();
+    let outside: BaseConsumer = bed.0.changelog_settings().create().unwrap();
+    let mut finished = TopicPartitionList::new();
+    finished.add_partition_offset(&bed.0.topics.turns, 0, Offset::Offset(7)).unwrap();
+    let group = outside.group_metadata().unwrap();
+    dying.send_offsets_to_transaction(&finished, &group, REQUEST_TIMEOUT).unwrap();
+    drop(dying);
+    broker.crash(Duration::from_secs(4));
+
+    let mut held = held_back(&bed.0).unwrap();
+    let forgotten = loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = held_back(&bed.0).unwrap();
+        if now == std::mem::replace(&mut held, now.clone()) {
+            break now.len() as u64;
+        }
+    };
+    let swept = sweep::found();
+    eprintln!("the broker forgot {forgotten} of {} partitions", places().count());
+    let (member, mut producer) = bed.member("a");
+    assert_eq!(held_back(&bed.0).unwrap(), [], "it is aborted before anything else is done");
+    assert!(sweep::found() >= swept + forgotten, "and counted");
+    let positions: Vec<_> = member.restored.values().map(|restored| restored.position).collect();
+    assert_eq!(positions, [Some(1); PARTITIONS as usize], "what it finished is not");
+    producer.commit(&done(&member, "after", 2)).unwrap();
+    for (topic, partition) in places() {
+        let seen = bed.committed(topic, partition);
+        let values: Vec<_> = seen.iter().map(|record| record.value.as_deref().unwrap()).collect();
+        assert_eq!(values, [b"before".as_slice(), b"after"], "{topic:?}, partition {partition}");
+    }
+}
+
+/// What becomes of a transaction whose end was lost, acknowledged before or not, where the broker kept all, some
+/// or nothing of it: in the end all of it is there once, or nothing where nobody was told that it is.
+pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    let (member, mut producer) = bed.member("a");
+    let committed: BaseConsumer = bed.0.changelog_settings().create().unwrap();
+    let all: BaseConsumer = bed.0.uncommitted_settings().create().unwrap();
+    let written = [Topic::Responses, Topic::History];
+    let mut expected = Vec::new();
+    let kept: [&[Topic]; 4] = [&[], &[Topic::Responses], &[Topic::History], &written];
+    for (nth, (acknowledged, kept)) in
+        [true, false].into_iter().flat_map(|told| kept.map(|kept| (told, kept))).enumerate()
+    {
+        let value = format!("outcome {nth}");
+        let positions = vec![position(0, member.held[&0], nth as i64 + 1, "")];
+        let of = |topics: &[Topic]| {
+            let outputs = topics.iter().map(|topic| output(*topic, 0, "k", Some(&value)));
+            Transaction { outputs: outputs.collect(), positions: positions.clone() }
+        };
+        let whole = of(&written);
+        // A commit is acknowledged before its end is written, which takes an offset as well.
+        let end = |topic| {
+            let name = bed.0.topics.name(topic);
+            let high = |reader: &BaseConsumer| {
+                reader.fetch_watermarks(name, 0, REQUEST_TIMEOUT).unwrap().1
+            };
+            loop {
+                let stable = high(&committed);
+                if stable == high(&all) {
+                    break stable;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        // Where nothing is kept, at the mark of the latest end there is no record.
+        let mut places: Places = written.into_iter().map(|at| ((at, 0), end(at) - 1)).collect();
+        if !kept.is_empty() {
+            producer.commit(&of(kept)).unwrap();
+            for topic in kept {
+                places.insert((*topic, 0), end(*topic) - 2);
+            }
+        }
+        producer.doubt(Sent::new(&whole, places, acknowledged));
+        let wants_again = if acknowledged { Transaction::default() } else { whole };
+        producer.commit(&wants_again).unwrap();
+        expected.push(value.into_bytes());
+        for topic in written {
+            let seen = bed.committed(topic, 0).into_iter().filter_map(|record| record.value);
+            let seen: Vec<_> = seen.collect();
+            assert_eq!(seen, expected, "{topic:?}; acknowledged: {acknowledged}, kept: {kept:?}");
+        }
+    }
+    let mut consumer = member.consumer;
+    consumer.pause(0).unwrap();
+    assert_eq!(restore_settled(&mut consumer, 0).0.unwrap().position, Some(expected.len() as i64));
+}
+
+/// The broker is killed right after it acknowledged a transaction, again and again, and may or may not have
+/// written its end.
+#[test]
+fn what_a_killed_broker_acknowledged_is_there_once() {
+    let Ok(kills) = std::env::var("TURNSTREAM_CRASH_BROKER_KILLS") else {
+        eprintln!("SKIPPED: set TURNSTREAM_CRASH_BROKER_KILLS to as many kills as are wanted");
+        return;
+    };
+    let kills: i64 = kills.parse().expect("a number");
+    let Some(broker) = Broker::start_ours() else { return };
+    let mut bed = Topics::fresh(&broker);
+    let (mut member, producer) = bed.member("a");
+    let producer = Mutex::new(producer);
+    let commit = |done: &Transaction| producer.lock().unwrap().commit(done);
+    let topics = [Topic::Responses, Topic::History];
+    let (swept, mut expected) = (sweep::found(), Vec::new());
+    for nth in 0..2 * kills {
+        let value = format!("outcome {nth}");
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let mut done_under = None;
+        loop {
+            // Who restores waits for what is in doubt, as the committer settles it beside.
+            let held = AtomicBool::new(false);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    while !held.load(Ordering::Relaxed) && Instant::now() < deadline {
+                        let _ = commit(&Transaction::default());
+                        std::thread::sleep(bed.wait());
+                    }
+                });
+                (0..20).for_each(|_| member.step());
+                member.until("it holds all", |member| member.held.len() == PARTITIONS as usize);
+                held.store(true, Ordering::Relaxed);
+            });
+            // Who lost its partitions does again what was forgotten, as their next owner.
+            let is_there = member.restored[&0].position == Some(nth + 1);
+            if is_there || done_under.as_ref() == Some(&member.held) {
+                break;
+            }
+            let places = (0..PARTITIONS).flat_map(|at| topics.map(|topic| (topic, at)));
+            let held = member.held.iter();
+            let done = Transaction {
+                outputs: places.map(|(topic, at)| output(topic, at, "k", Some(&value))).collect(),
+                positions: held.map(|(at, held)| position(*at, *held, nth + 1, "")).collect(),
+            };
+            if let Err(error) = commit(&done) {
+                assert!(!error.is_fatal() && Instant::now() < deadline, "{error}");
+                continue;
+            }
+            if nth % 2 == 1 && done_under.is_none() {
+                let before = sweep::found();
+                // At once: its ends are written within milliseconds.
+                outage::signal(&broker, "-KILL");
+                broker.crash(Duration::ZERO);
+                while commit(&Transaction::default()).is_err() {}
+                let found = sweep::found() - before;
+                eprintln!("kill {nth}: on {found} partitions the end was forgotten");
+            }
+            done_under = Some(member.held.clone());
+        }
+        expected.push(value);
+    }
+    for (topic, partition) in (0..PARTITIONS).flat_map(|at| topics.map(|topic| (topic, at))) {
+        let seen = bed.committed(topic, partition).into_iter().filter_map(|record| record.value);
+        let seen: Vec<String> = seen.map(|value| String::from_utf8(value).unwrap()).collect();
+        assert_eq!(seen, expected, "{topic:?}, partition {partition}");
+    }
+    let forgotten = sweep::found() - swept;
+    eprintln!("{kills} kills; on {forgotten} partitions the end was forgotten");
+}

@@ -1,0 +1,78 @@
+//! A broker that is away, or stands still, for longer than a transaction may take.
+
+use super::*;
+
+/// Sends a signal to the node's process; `None` where the broker is not ours.
+pub(super) fn signal(broker: &Broker, signal: &str) -> Option<()> {
+    let pid = std::fs::read_to_string(broker.data.as_ref()?.path().join("pid")).unwrap();
+    let sent = Command::new("kill").args([signal, pid.trim()]).status();
+    assert!(sent.unwrap().success());
+    Some(())
+}
+
+/// Commits until it is done; how often it was tried before.
+pub(super) fn commit_until(
+    producer: &mut KafkaProducer,
+    transaction: &Transaction,
+    mut again: impl FnMut(usize),
+) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for tries in 1.. {
+        match producer.commit(transaction) {
+            Ok(()) => return,
+            Err(error) => {
+                assert!(!error.is_fatal() && Instant::now() < deadline, "{error}");
+                again(tries);
+            }
+        }
+    }
+}
+
+/// Neither the transaction that cannot be aborted nor the one that the broker aborted meanwhile ends
+/// the process: another client tries the same again, and all of it is there once.
+pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
+    let mut bed = Topics::fresh(broker);
+    bed.0.transaction_timeout_ms = 1_000;
+    let (mut member, mut producer) = bed.member("a");
+    let said = |value: &str, generation, offset| Transaction {
+        outputs: vec![output(Topic::Responses, 0, "k", Some(value))],
+        positions: vec![position(0, generation, offset, "")],
+    };
+    let mut expected = Vec::new();
+    // Once it stands still before the transaction begins; later it does at any point of one.
+    for (nth, wait_ms) in [None, Some(0), Some(3), Some(6), Some(12)].into_iter().enumerate() {
+        let value = format!("outcome {nth}");
+        let transaction = said(&value, member.held[&0], nth as i64 + 1);
+        let (broker, mut stands) = (&*broker, true);
+        let done = std::thread::scope(|threads| {
+            let halted = threads.spawn(move || {
+                std::thread::sleep(Duration::from_millis(wait_ms.unwrap_or_default()));
+                signal(broker, "-STOP")
+            });
+            if wait_ms.is_none() && halted.join().unwrap().is_none() {
+                return None;
+            }
+            // Where it was quicker than the signal, the next one meets a broker that stands still.
+            commit_until(&mut producer, &transaction, |tries| {
+                if std::mem::take(&mut stands) && tries == 1 {
+                    std::thread::sleep(Duration::from_millis(500));
+                    signal(broker, "-CONT");
+                }
+            });
+            Some(())
+        });
+        let Some(()) = done else {
+            eprintln!("SKIPPED: the broker is not ours, so it was not made to stand still");
+            return;
+        };
+        signal(broker, "-CONT");
+        expected.push(value);
+    }
+    let seen = bed.committed(Topic::Responses, 0).into_iter().filter_map(|record| record.value);
+    let seen: Vec<String> = seen.map(|value| String::from_utf8(value).unwrap()).collect();
+    assert_eq!(seen, expected);
+    let (result, _) = restore_settled(&mut member.consumer, 0);
+    assert_eq!(result.unwrap().position, Some(expected.len() as i64));
+    let lost = member.events.iter().any(|event| matches!(event, Event::Lost(_)));
+    assert!(!lost, "what is held stays: {:?}", member.events);
+}

@@ -1,0 +1,106 @@
+//! Panics of the process's threads: told in the log, and kept for the error that ends the process.
+//!
+//! A stage's panic is contained and costs its turn alone; so is a model's. Any other ends its
+//! thread, and with it the process: the error says then what the thread said, where, and at which
+//! input it was at work.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::panic::PanicHookInfo;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use turnstream_operators::flow::RequestId;
+use turnstream_operators::panics::{input_at_work, is_contained, message};
+
+/// What threads said that a panic ended, the last of each, until somebody asks.
+static KEPT: Mutex<Vec<(ThreadId, Panic)>> = Mutex::new(Vec::new());
+
+fn kept() -> MutexGuard<'static, Vec<(ThreadId, Panic)>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a thread said when it panicked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Panic {
+    said: String,
+    /// File, line and column.
+    place: String,
+    thread: String,
+    input: Option<RequestId>,
+}
+
+impl Panic {
+    fn of(info: &PanicHookInfo<'_>) -> Self {
+        let place = info.location().map_or("an unknown place".to_owned(), ToString::to_string);
+        let thread = thread::current().name().unwrap_or("without a name").to_owned();
+        Self { said: message(info.payload()), place, thread, input: input_at_work() }
+    }
+
+    fn tell(&self, contained: bool) {
+        let Self { said, place, thread, input } = self;
+        let (partition, offset) = input.map(|input| (input.partition, input.offset)).unzip();
+        // Where `RUST_BACKTRACE` asks for one.
+        let backtrace = Backtrace::capture();
+        let backtrace = matches!(backtrace.status(), BacktraceStatus::Captured)
+            .then(|| tracing::field::display(backtrace));
+        if contained {
+            let what = "a panic, contained: it costs what was being worked on";
+            tracing::warn!(said, place, thread, partition, offset, backtrace, "{what}");
+        } else {
+            tracing::error!(said, place, thread, partition, offset, backtrace, "a thread panicked");
+        }
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { said, place, thread, input } = self;
+        write!(f, "{said} (at {place}, in thread {thread}")?;
+        if let Some(RequestId { partition, offset, .. }) = input {
+            write!(f, ", at work on the input at partition {partition}, offset {offset}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Why a thread ended, as errors carry it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Panicked(Option<Panic>);
+
+impl Panicked {
+    /// This thread's.
+    pub fn here() -> Self {
+        Self::of(thread::current().id())
+    }
+
+    /// What the thread said that ended. Given once.
+    pub fn of(thread: ThreadId) -> Self {
+        let mut kept = kept();
+        let at = kept.iter().position(|(of, _)| *of == thread);
+        Self(at.map(|at| kept.swap_remove(at).1))
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(panic) => panic.fmt(f),
+            None => f.write_str("what it said stands on standard error"),
+        }
+    }
+}
+
+/// Has every panic of the process told in the log from now on, and those kept that end a thread.
+pub fn tell_all() {
+    std::panic::set_hook(Box::new(|info| {
+        let (panic, contained) = (Panic::of(info), is_contained());
+        panic.tell(contained);
+        if !contained {
+            let (here, mut kept) = (thread::current().id(), kept());
+            // A runtime may have gone on after the last one.
+            kept.retain(|(of, _)| *of != here);
+            kept.push((here, panic));
+        }
+    }));
+}

@@ -103,6 +103,11 @@ impl Broker {
         self.data.path().join("broker.log")
     }
 
+    /// The certificate that a broker over TLS is known by, where it was started so.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.data.path().join("ca.pem")
+    }
+
     /// Where clients find it: `host:port`.
     pub(crate) fn bootstrap(&self) -> &str {
         &self.bootstrap

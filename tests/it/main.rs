@@ -11,6 +11,7 @@ mod demo;
 mod documents;
 mod documents_flow;
 mod draining;
+mod encrypted;
 mod explain;
 mod failing_models;
 mod gate;

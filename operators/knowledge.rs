@@ -23,6 +23,7 @@ mod relation;
 mod snapshot;
 mod sorter;
 mod triples;
+mod unfit;
 mod vectors;
 mod verbalise;
 mod view;
@@ -49,6 +50,7 @@ pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
 pub use live::{Knowledge, LiveCounts, Moment};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
+pub use unfit::Unfit;
 pub use vectors::{
     FactVectors, MAX_VECTOR_DIMENSIONS, QueryVector, Row, VectorsError, VectorsHeader,
     VectorsWriter, quantise,

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
+use crate::knowledge::Unfit;
 use crate::language::Lexicon;
 
 /// The word lists; see the head of the file for its classes.
@@ -126,6 +127,8 @@ impl Grammar {
         let said = fits
             && concept.split(' ').count() <= MAX_WORDS
             && words.clone().all(|word| !self.is("unsaid", word))
+            && words.clone().all(|word| !self.is("delicate", &Lexicon::english().lemma(word)))
+            && !Unfit::english().is_in(concept)
             // A single letter is no word.
             && words.clone().all(|word| word.len() > 1 || word == "a");
         said.then_some(concept)

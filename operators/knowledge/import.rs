@@ -8,6 +8,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::language::Lexicon;
 
+use super::unfit::Unfit;
 use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
 
 /// Longest text of a concept or relation, in bytes.
@@ -76,12 +77,19 @@ pub struct ImportOptions {
     pub source: Option<String>,
     /// How many bad lines are kept for the report; all are counted.
     pub bad_lines_kept: usize,
+    /// Whether English facts are taken that nobody should be told ([`Unfit`]).
+    pub keep_unfit: bool,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        let languages = vec!["en".to_owned()];
-        Self { format: Format::Auto, languages, source: None, bad_lines_kept: 20 }
+        Self {
+            format: Format::Auto,
+            languages: vec!["en".to_owned()],
+            source: None,
+            bad_lines_kept: 20,
+            keep_unfit: false,
+        }
     }
 }
 
@@ -102,11 +110,14 @@ pub struct ImportReport {
     /// Lines that gave a fact, repeated ones included.
     pub facts: u64,
     /// Lines left out on purpose: another language, a link to another site, a header, a document,
-    /// empty.
+    /// empty, unfit.
     pub skipped: u64,
     /// Those of them that are triples whose tail is a text of several sentences.
     #[serde(default)]
     pub documents: u64,
+    /// Those of them that are facts which nobody should be told ([`Unfit`]).
+    #[serde(default)]
+    pub unfit: u64,
     /// Lines that are no fact.
     pub bad: u64,
     /// The first of them.
@@ -213,6 +224,9 @@ pub fn import(
         let parsed = parse(&line, format, options, report.lines == 1);
         let taken = parsed.and_then(|fact| {
             let Some(fact) = fact else { return Ok(Taken::Skipped) };
+            if !options.keep_unfit && is_unfit(&fact) {
+                return Ok(Taken::Unfit);
+            }
             match builder.collect(&fact) {
                 Ok(()) => Ok(Taken::Fact),
                 Err(CollectError::Fact(error)) => Err(error.into()),
@@ -225,6 +239,10 @@ pub fn import(
                 report.skipped += 1;
                 let triples = format == Format::Triples;
                 report.documents += u64::from(triples && triples::is_document(&line));
+            }
+            Ok(Taken::Unfit) => {
+                report.skipped += 1;
+                report.unfit += 1;
             }
             Ok(Taken::Failed(error)) => return Err(ImportError::Storage(error)),
             Err(error) => {
@@ -248,7 +266,17 @@ pub fn import(
 enum Taken {
     Fact,
     Skipped,
+    Unfit,
     Failed(std::io::Error),
+}
+
+fn is_unfit(fact: &ImportedFact) -> bool {
+    fact.language == "en"
+        && Unfit::english().is_fact(
+            &normalise(&fact.head),
+            fact.relation.trim_start_matches("/r/"),
+            &normalise(&fact.tail),
+        )
 }
 
 /// Reads one line without its end; what exceeds the limit is passed over and leaves a line that

@@ -119,6 +119,20 @@ fn conceptnet_assertions_are_read() {
 }
 
 #[test]
+fn facts_that_nobody_should_be_told_are_left_out_and_counted() {
+    let text = "IsA\tcoffee\tdrink\t1\n/r/UsedFor\tKnife\tmurdering_someone\t1\nHasProperty\tAmericans\tloud\t1\n";
+    let (report, graph) = imported(text, &ImportOptions::default());
+    assert_eq!((report.lines, report.facts, report.skipped, report.unfit), (3, 1, 2, 2));
+    assert_eq!(dump(&graph), ["coffee IsA drink 1 tsv"]);
+    let kept = ImportOptions { keep_unfit: true, ..Default::default() };
+    let (report, _) = imported(text, &kept);
+    assert_eq!((report.facts, report.unfit), (3, 0));
+    // The lists are English.
+    let german = ImportOptions { languages: vec!["de".to_owned()], ..Default::default() };
+    assert_eq!(imported("IsA\trat\tdie\t1\nIsA\tbitch\tx\t1\n", &german).0.unfit, 0);
+}
+
+#[test]
 fn repeated_facts_fold_into_the_strongest_and_a_tie_denies() {
     let with_source = |weight, source: &str| ImportedFact {
         source: source.to_owned(),

@@ -112,8 +112,12 @@ impl FileProgress {
         if self.shown == Progress::Silent {
             return;
         }
+        let unfit = match report.unfit {
+            0 => String::new(),
+            unfit => format!(" ({unfit} unfit to be told)"),
+        };
         eprintln!(
-            "{}: {} lines, {} facts, {} left out, {} bad",
+            "{}: {} lines, {} facts, {} left out{unfit}, {} bad",
             self.name, report.lines, report.facts, report.skipped, report.bad
         );
         for bad in &report.bad_lines {

@@ -78,7 +78,7 @@ fn summary(graph: &Graph, reports: &[FileReport]) -> serde_json::Value {
             json!({
                 "file": path.display().to_string(), "lines": report.lines,
                 "facts": report.facts, "skipped": report.skipped,
-                "documents": report.documents, "bad": report.bad,
+                "documents": report.documents, "unfit": report.unfit, "bad": report.bad,
                 "bad_lines": bad_lines,
             })
         })

@@ -52,6 +52,10 @@ pub struct InputArgs {
     /// How many bad lines to report for each file; all are counted
     #[arg(long, default_value_t = 20, value_name = "N")]
     bad_lines: usize,
+    /// Take English facts as well that nobody should be told (sex, drugs, violence, slurs); without
+    /// it they are left out and counted
+    #[arg(long)]
+    keep_unfit: bool,
 }
 
 impl InputArgs {
@@ -69,6 +73,7 @@ impl InputArgs {
             languages: languages(&self.language),
             source: self.source.clone(),
             bad_lines_kept: self.bad_lines,
+            keep_unfit: self.keep_unfit,
         };
         // A comma may be part of a name.
         if Path::new(given).exists() {

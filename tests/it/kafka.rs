@@ -152,7 +152,8 @@ fn wait_for(counter: &Counter, count: usize, engine: &mut Engine) {
         }
         assert!(
             moved.elapsed() < PATIENCE,
-            "{seen} of {count} outcomes, and nothing for {PATIENCE:?}\n{}",
+            "{seen} of {count} outcomes, and nothing for {PATIENCE:?}\n{}\n{}",
+            engine.held_back(),
             engine.log_end()
         );
     }

@@ -113,7 +113,7 @@ impl Group {
     /// How often a process began to give partitions away, as it says itself.
     pub(crate) fn given_away(&self, slot: usize) -> usize {
         let engine = self.engines[slot].as_ref().expect("a process in this place");
-        engine.log().matches("revoked partitions").count()
+        engine.log().matches("revoked which").count()
     }
 
     /// How often a process ended by itself.

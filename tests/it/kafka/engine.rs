@@ -15,6 +15,7 @@ pub(crate) struct Engine {
     process: Child,
     /// Ends it where this process is killed.
     kills: Afterwards,
+    config: PathBuf,
     log: PathBuf,
 }
 
@@ -35,7 +36,12 @@ impl Engine {
             .expect("the program starts");
         let mut kill = Command::new("kill");
         kill.args(["-KILL", &process.id().to_string()]);
-        Self { process, kills: Afterwards::run(&kill), log: log.to_owned() }
+        Self {
+            process,
+            kills: Afterwards::run(&kill),
+            config: config.to_owned(),
+            log: log.to_owned(),
+        }
     }
 
     /// Panics, with the end of the log, where the engine has ended by itself.
@@ -94,6 +100,14 @@ impl Engine {
     /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What holds readers of its topics back, as `turnstream transactions show` says it.
+    pub(crate) fn held_back(&self) -> String {
+        let mut show = crate::turnstream(&["transactions", "show", "--config"]);
+        let shown = show.arg(&self.config).output().expect("the program runs");
+        let text = [shown.stdout, shown.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// The last lines of its log.

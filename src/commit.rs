@@ -72,13 +72,15 @@ pub enum Report {
     Revoked {
         /// Which.
         partitions: Vec<i32>,
-        /// Told once it is committed.
+        /// Told once it is committed, and certain.
         done: Sender<()>,
     },
     /// These partitions are another's already.
     Lost {
         /// Which.
         partitions: Vec<i32>,
+        /// Told once what was committed of them last is certain.
+        settled: Sender<()>,
     },
     /// These offsets were polled.
     Polled {
@@ -102,8 +104,10 @@ pub struct Committer {
     waiting: Vec<Ended>,
     /// When what waits must be committed at the latest.
     due_ms: Option<u64>,
-    /// What was committed last is in doubt, and somebody may wait for it to be settled.
+    /// What was committed last is in doubt.
     is_doubtful: bool,
+    /// Who is told once it is certain.
+    unsettled: Vec<Sender<()>>,
     counts: Counts,
     metrics: OutcomeMetrics,
     /// Set once the process is to stop.
@@ -133,6 +137,7 @@ impl Committer {
             waiting,
             due_ms: None,
             is_doubtful: false,
+            unsettled: Vec::new(),
             counts,
             metrics: OutcomeMetrics::default(),
             stopping: Arc::default(),
@@ -200,14 +205,14 @@ impl Committer {
             }
             Report::Revoked { partitions, done } => {
                 self.commit()?;
+                self.unsettled.push(done);
                 self.settle()?;
                 for partition in partitions {
                     self.forget(partition);
                 }
-                // Whoever waited may have given up waiting.
-                let _ = done.send(());
             }
-            Report::Lost { partitions } => {
+            Report::Lost { partitions, settled } => {
+                self.unsettled.push(settled);
                 self.settle()?;
                 for partition in partitions {
                     self.forget(partition);
@@ -320,7 +325,13 @@ impl Committer {
                 }
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                for settled in self.unsettled.drain(..) {
+                    // Whoever waited may have given up waiting.
+                    let _ = settled.send(());
+                }
+                Ok(())
+            }
         }
     }
 
@@ -447,11 +458,13 @@ mod tests {
     fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
         let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(1, 1)));
         let mut committer = Committer::new(config, Box::new(Away(2)), flow);
-        committer.take(Report::Lost { partitions: vec![0] }, 0).unwrap();
+        let (settled, is_settled) = crossbeam_channel::bounded(1);
+        committer.take(Report::Lost { partitions: vec![0], settled }, 0).unwrap();
         assert_eq!(committer.due_ms(), Some(200));
         committer.wake(200).unwrap();
         assert_eq!(committer.due_ms(), Some(400));
+        assert!(is_settled.try_recv().is_err(), "who would restore it waits");
         committer.wake(400).unwrap();
-        assert_eq!(committer.due_ms(), None);
+        assert_eq!((committer.due_ms(), is_settled.try_recv()), (None, Ok(())));
     }
 }

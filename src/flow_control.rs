@@ -120,7 +120,8 @@ mod tests {
         let metadata = String::new();
         committer.take(Report::Assigned { assignment, position: None, metadata }, 0).unwrap();
         assert_eq!(flow.in_flight(), 3);
-        committer.take(Report::Lost { partitions: vec![0] }, 0).unwrap();
+        let (settled, _) = crossbeam_channel::bounded(1);
+        committer.take(Report::Lost { partitions: vec![0], settled }, 0).unwrap();
         assert_eq!(flow.in_flight(), 3, "they may be those of the next assignment");
     }
 

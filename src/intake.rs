@@ -49,30 +49,29 @@ pub struct Intake<W> {
     /// When it was told last that one could not be restored.
     told_ms: Option<u64>,
     revoked: Vec<Revoked>,
+    /// What was ours, and of which it is not certain yet what was committed.
+    unsettled: Vec<Unsettled>,
     /// Nothing is restored before this is done.
     learned: Learned,
 }
 
-/// Partitions that are given back once what is done of them is committed.
-struct Revoked {
-    done: Receiver<()>,
-    until_ms: u64,
+/// Partitions that were ours, until what was committed of them is certain. None of them is restored
+/// before: a broker that crashed may have kept a part of it.
+struct Unsettled {
+    partitions: Vec<i32>,
+    settled: Receiver<()>,
 }
 
-impl Revoked {
-    /// Whether they can be given back.
-    fn is_over(&self, now_ms: u64) -> bool {
-        match self.done.try_recv() {
-            Err(TryRecvError::Empty) if now_ms < self.until_ms => false,
-            Ok(()) => true,
-            Err(_) => {
-                tracing::warn!(
-                    "what was done is not committed in time; its next owner does it again"
-                );
-                true
-            }
-        }
+impl Unsettled {
+    fn is_over(&self) -> bool {
+        !matches!(self.settled.try_recv(), Err(TryRecvError::Empty))
     }
+}
+
+/// Partitions that are given back once what is done of them is committed.
+struct Revoked {
+    of: Unsettled,
+    until_ms: u64,
 }
 
 /// A partition that is ours.
@@ -110,6 +109,7 @@ impl<W: Inlets> Intake<W> {
             restore_at_ms: 0,
             told_ms: None,
             revoked: Vec::new(),
+            unsettled: Vec::new(),
             learned: Learned::nothing_to_learn(),
         }
     }
@@ -150,7 +150,9 @@ impl<W: Inlets> Intake<W> {
             Event::Revoked(partitions) => self.revoke(partitions, now_ms)?,
             Event::Lost(partitions) => {
                 self.drop_partitions(&partitions)?;
-                self.report(Report::Lost { partitions })?;
+                let (settles, settled) = crossbeam_channel::bounded(1);
+                self.unsettled.push(Unsettled { partitions: partitions.clone(), settled });
+                self.report(Report::Lost { partitions, settled: settles })?;
             }
             Event::End => return Ok(false),
         }
@@ -202,6 +204,12 @@ impl<W: Inlets> Intake<W> {
         if now_ms < self.restore_at_ms || !self.learned.is_done() {
             return Ok(());
         }
+        self.unsettled.retain(|unsettled| !unsettled.is_over());
+        let partition = assignment.partition;
+        if self.unsettled.iter().any(|unsettled| unsettled.partitions.contains(&partition)) {
+            self.restore_later(now_ms);
+            return Ok(());
+        }
         match self.assign(assignment) {
             // A rebalance overtook us; the next poll tells.
             Err(IntakeError::Log(LogError::Stale { .. })) => {}
@@ -210,9 +218,7 @@ impl<W: Inlets> Intake<W> {
                     self.told_ms = Some(now_ms);
                     tracing::warn!(partition = assignment.partition, %error, "not restored yet");
                 }
-                self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
-                // Those behind it need not wait for it.
-                self.assigned.rotate_left(1);
+                self.restore_later(now_ms);
                 return Ok(());
             }
             restored => {
@@ -222,6 +228,12 @@ impl<W: Inlets> Intake<W> {
         }
         self.assigned.pop_front();
         Ok(())
+    }
+
+    /// Those behind the first need not wait for it.
+    fn restore_later(&mut self, now_ms: u64) {
+        self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
+        self.assigned.rotate_left(1);
     }
 
     /// Restores a partition into the cache and lets it begin.
@@ -246,9 +258,10 @@ impl<W: Inlets> Intake<W> {
     fn revoke(&mut self, partitions: Vec<i32>, now_ms: u64) -> Result<(), IntakeError> {
         tracing::info!(which = ?partitions, "revoked");
         self.drop_partitions(&partitions)?;
-        let (committed, done) = crossbeam_channel::bounded(1);
-        self.report(Report::Revoked { partitions, done: committed })?;
-        self.revoked.push(Revoked { done, until_ms: now_ms + REVOKE_MS });
+        let (done, settled) = crossbeam_channel::bounded(1);
+        let of = Unsettled { partitions: partitions.clone(), settled };
+        self.report(Report::Revoked { partitions, done })?;
+        self.revoked.push(Revoked { of, until_ms: now_ms + REVOKE_MS });
         Ok(())
     }
 
@@ -257,7 +270,11 @@ impl<W: Inlets> Intake<W> {
         if self.revoked.is_empty() {
             return Ok(());
         }
-        self.revoked.retain(|revoked| !revoked.is_over(now_ms));
+        self.revoked.retain(|revoked| !revoked.of.is_over());
+        for late in self.revoked.extract_if(.., |revoked| now_ms >= revoked.until_ms) {
+            tracing::warn!("what was done is not committed in time; its next owner does it again");
+            self.unsettled.push(late.of);
+        }
         if self.revoked.is_empty() {
             self.consumer.release()?;
         }

@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::broker::Broker;
@@ -52,6 +53,14 @@ use turns::{Answered, Script};
 /// Outcomes after a crash of the broker that cannot all have been on their way before it.
 const OF_NEW: usize = 2_000;
 
+/// One of these tests at a time: each has brokers and processes enough for a small machine, and what times
+/// out for want of it is no fault of theirs.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How long nothing may happen at all before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -73,6 +82,7 @@ fn killed_brokers_lose_and_double_nothing() {
 
 /// Serves each service in turn, with its share of the kills as they are planned.
 fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> Vec<Crash>) {
+    let _alone = alone();
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let evidence = Evidence { asked, broker_log: broker.log(), folder: Some(folder) };

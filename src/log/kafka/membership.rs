@@ -40,9 +40,14 @@ struct State {
     assigned: BTreeMap<i32, u32>,
     /// What went wrong in a rebalance.
     error: Option<KafkaError>,
+    /// Of each partition what this process knows to be committed, by itself or where it restored.
+    committed: BTreeMap<i32, Committed>,
     /// As the client's latest statistics tell it.
     told: Told,
 }
+
+/// What is committed of a partition: the offset, and its metadata.
+pub(super) type Committed = (Option<i64>, String);
 
 /// What the client tells of its group and its partitions.
 #[derive(Default)]
@@ -153,6 +158,20 @@ impl Membership {
             .collect();
         stale.sort_unstable();
         stale
+    }
+
+    /// This is committed of a partition.
+    pub(super) fn note_committed(&self, partition: i32, committed: Committed) {
+        self.state().committed.insert(partition, committed);
+    }
+
+    /// Of these positions' partitions what this process knows to be committed.
+    pub(super) fn committed(&self, positions: &[Position]) -> BTreeMap<i32, Committed> {
+        let state = self.state();
+        let known = |position: &Position| {
+            Some((position.partition, state.committed.get(&position.partition)?.clone()))
+        };
+        positions.iter().filter_map(known).collect()
     }
 
     /// Where the member stands; of these partitions the end is known better.

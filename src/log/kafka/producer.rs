@@ -183,7 +183,12 @@ impl TransactionalClient {
     }
 
     /// Everything up to the commit itself; after an error the transaction must be aborted.
-    fn fill(&self, transaction: &Transaction, deadline: Instant) -> Result<(), LogError> {
+    fn fill(
+        &self,
+        transaction: &Transaction,
+        held: &[Position],
+        deadline: Instant,
+    ) -> Result<(), LogError> {
         for output in &transaction.outputs {
             self.send(output, deadline)?;
         }
@@ -192,7 +197,7 @@ impl TransactionalClient {
         if let Some(source) = failure {
             return Err(self.not_delivered("delivering outcomes", source));
         }
-        let group = self.group_of(&transaction.positions, deadline)?;
+        let group = self.group_of(held, deadline)?;
         let list = self.offsets(&transaction.positions)?;
         let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
         match self.client.send_offsets_to_transaction(&list, &group, left) {
@@ -406,11 +411,15 @@ impl TransactionalClient {
         }
     }
 
-    /// Commits a transaction that [keeps its promises](Transaction::check), of partitions that are
-    /// held.
-    pub(super) fn commit(&mut self, transaction: &Transaction) -> Result<(), Uncommitted> {
+    /// Commits a transaction that [keeps its promises](Transaction::check), while the partitions of
+    /// these of its positions are held.
+    pub(super) fn commit(
+        &mut self,
+        transaction: &Transaction,
+        held: &[Position],
+    ) -> Result<(), Uncommitted> {
         let known = |error| Uncommitted { error, is_unknown: false };
-        self.check_held(&transaction.positions).map_err(known)?;
+        self.check_held(held).map_err(known)?;
         let deadline = Instant::now() + self.timeout();
         self.deadline = deadline;
         self.number += 1;
@@ -418,7 +427,7 @@ impl TransactionalClient {
             Delivered { number: self.number, ..Delivered::default() };
         let begun = self.client.begin_transaction();
         begun.map_err(|source| known(self.judged("beginning a transaction", source)))?;
-        let (error, open, ending) = match self.fill(transaction, deadline) {
+        let (error, open, ending) = match self.fill(transaction, held, deadline) {
             // Also what is refused is aborted, so that readers need not wait for the timeout.
             Err(error) => (error, self.client.client().fatal_error().is_none(), false),
             Ok(()) if self.has_lost_a_broker() => {

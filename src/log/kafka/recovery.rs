@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
-use super::super::{LogError, Producer, Transaction};
+use super::super::{LogError, Position, Producer, Transaction};
 use super::KafkaConfig;
 use super::membership::Membership;
 use super::producer::{TransactionalClient, Uncommitted};
-use super::settling::Sent;
+use super::settling::{Missing, Sent};
 use super::sweep::{of_turns, sweep};
 use super::topics::Fit;
 
@@ -92,21 +92,30 @@ impl KafkaProducer {
         if transaction.positions.is_empty() {
             return Ok(());
         }
+        let before = self.consumer.context().committed(&transaction.positions);
         let client = self.client(TAKE)?;
-        let sent = client.commit(transaction);
+        let sent = client.commit(transaction, &transaction.positions);
         let places = client.places();
         match sent {
             Ok(()) => {
-                self.latest = Some(Sent::new(transaction, places, true));
+                self.note_committed(transaction);
+                self.latest = Some(Sent::new(transaction, before, places, true));
                 Ok(())
             }
             Err(Uncommitted { error, is_unknown }) => {
                 if is_unknown {
                     tracing::warn!(%error, "it is not known whether a transaction took effect");
-                    self.latest = Some(Sent::new(transaction, places, false));
+                    self.latest = Some(Sent::new(transaction, before, places, false));
                 }
                 Err(error)
             }
+        }
+    }
+
+    fn note_committed(&self, transaction: &Transaction) {
+        for Position { partition, offset, metadata, .. } in &transaction.positions {
+            let committed = (Some(*offset), metadata.clone());
+            self.consumer.context().note_committed(*partition, committed);
         }
     }
 
@@ -133,7 +142,7 @@ impl KafkaProducer {
     /// The same, of this transaction; whether all of it has taken effect now, and not nothing.
     fn commit_missing(&mut self, latest: &mut Sent) -> Result<bool, LogError> {
         let missing = latest.missing(&self.config, self.consumer.context())?;
-        let Some(missing) = missing else { return Ok(false) };
+        let Some(Missing { transaction: missing, held }) = missing else { return Ok(false) };
         if missing.positions.is_empty() {
             return Ok(true);
         }
@@ -144,11 +153,13 @@ impl KafkaProducer {
             "the broker forgot this of a transaction that it had committed; it is committed again"
         );
         let client = self.client(TAKE)?;
-        let sent = client.commit(&missing);
+        let sent = client.commit(&missing, &held);
         if !matches!(sent, Err(Uncommitted { is_unknown: false, .. })) {
             latest.sent_again(client.places());
         }
-        sent.map(|()| true).map_err(|uncommitted| uncommitted.error)
+        sent.map_err(|uncommitted| uncommitted.error)?;
+        self.note_committed(&missing);
+        Ok(true)
     }
 
     /// The next client settles what this one may have left.

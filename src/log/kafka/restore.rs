@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use turnstream_operators::panics::contain;
 
 use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
-use super::membership::Membership;
+use super::membership::{Committed, Membership};
 use super::{KafkaConfig, failed, outage};
 
 /// How long one wait inside a restoration takes at most.
@@ -93,6 +93,7 @@ impl Restorer {
             let what = format!("the offset of partition {partition} of group `{group}`");
             return Err(LogError::Unsettled { what });
         }
+        client.context().note_committed(partition, stood.clone());
         let (position, metadata) = stood;
         let restored = passing.finish(metadata, &self.config.group_id)?;
         let begin = match position {
@@ -259,7 +260,7 @@ pub(super) fn committed(
     client: &BaseConsumer<impl ConsumerContext>,
     config: &KafkaConfig,
     partition: i32,
-) -> Result<(Option<i64>, String), LogError> {
+) -> Result<Committed, LogError> {
     let group = &config.group_id;
     let doing = format!("fetching the offset of partition {partition} of group `{group}`");
     let mut wanted = TopicPartitionList::with_capacity(1);

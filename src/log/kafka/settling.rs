@@ -16,10 +16,10 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::super::{LogError, Topic, Transaction};
+use super::super::{LogError, Position, Topic, Transaction};
 use super::KafkaConfig;
 use super::errors::failed;
-use super::membership::Membership;
+use super::membership::{Committed, Membership};
 use super::restore::{OutsideGroup, RETRY, SETTLE, committed};
 
 /// How long one wait for a record takes.
@@ -31,15 +31,32 @@ pub(super) type Places = BTreeMap<(Topic, i32), i64>;
 /// A transaction that was sent to its end.
 pub(super) struct Sent {
     transaction: Transaction,
+    /// What was committed before of its partitions, as far as that was known.
+    before: BTreeMap<i32, Committed>,
     /// Of each time that it, or what was missing of it, was sent.
     places: Vec<Places>,
     /// Whether the broker acknowledged it. Otherwise it may not have taken effect at all.
     pub(super) acknowledged: bool,
 }
 
+/// What did not take effect of a transaction.
+#[derive(Default)]
+pub(super) struct Missing {
+    /// What is to be committed again.
+    pub(super) transaction: Transaction,
+    /// The positions in it whose partitions have been held all along. The others were lost meanwhile,
+    /// and nobody has committed anything of them since.
+    pub(super) held: Vec<Position>,
+}
+
 impl Sent {
-    pub(super) fn new(transaction: &Transaction, places: Places, acknowledged: bool) -> Self {
-        Self { transaction: transaction.clone(), places: vec![places], acknowledged }
+    pub(super) fn new(
+        transaction: &Transaction,
+        before: BTreeMap<i32, Committed>,
+        places: Places,
+        acknowledged: bool,
+    ) -> Self {
+        Self { transaction: transaction.clone(), before, places: vec![places], acknowledged }
     }
 
     /// What was missing of it was sent to its end, to these places.
@@ -52,8 +69,12 @@ impl Sent {
         transaction.positions.iter().all(|position| self.transaction.positions.contains(position))
     }
 
-    /// What did not take effect of the partitions that are still held; `None` where nothing did,
-    /// and nobody was told that it had. Asked once the sweep is done.
+    /// What did not take effect; `None` where nothing did, and nobody was told that it had. Asked once
+    /// the sweep is done.
+    ///
+    /// What was lost meanwhile is its next owner's to do again, where nothing of it took effect. Where
+    /// a part did, its history may hold what its offset does not know of, and nobody could go on from
+    /// there: that is committed to its end too, unless somebody has committed something else since.
     ///
     /// # Errors
     ///
@@ -63,7 +84,7 @@ impl Sent {
         &self,
         config: &KafkaConfig,
         membership: &Membership,
-    ) -> Result<Option<Transaction>, LogError> {
+    ) -> Result<Option<Missing>, LogError> {
         let doing = "making the reader of what took effect";
         let reader = config.restorer_settings().create_with_context(OutsideGroup);
         let reader: BaseConsumer<OutsideGroup> = reader.map_err(|source| failed(doing, source))?;
@@ -78,11 +99,18 @@ impl Sent {
         }
         let Transaction { outputs, positions } = &self.transaction;
         let stale = membership.stale(positions);
-        let mut stand = BTreeSet::new();
-        for position in positions.iter().filter(|it| !stale.contains(&it.partition)) {
-            let committed = committed(&reader, config, position.partition)?;
-            if committed == (Some(position.offset), position.metadata.clone()) {
-                stand.insert(position.partition);
+        let (mut stand, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        for position in positions {
+            let partition = position.partition;
+            let committed = committed(&reader, config, partition)?;
+            let stands = committed == (Some(position.offset), position.metadata.clone());
+            let visible = stands || seen.iter().any(|(_, at)| *at == partition);
+            let is_untouched = stands || self.before.get(&partition) == Some(&committed);
+            if stands {
+                stand.insert(partition);
+            }
+            if stale.contains(&partition) && !(visible && is_untouched) {
+                gone.insert(partition);
             }
         }
         if !self.acknowledged && seen.is_empty() && stand.is_empty() {
@@ -91,17 +119,18 @@ impl Sent {
         let outputs: Vec<_> = outputs
             .iter()
             .filter(|it| !seen.contains(&(it.topic, it.partition)))
-            .filter(|it| !stale.contains(&it.partition))
+            .filter(|it| !gone.contains(&it.partition))
             .cloned()
             .collect();
         let written: BTreeSet<i32> = outputs.iter().map(|output| output.partition).collect();
-        let positions = positions
+        let positions: Vec<_> = positions
             .iter()
-            .filter(|it| !stale.contains(&it.partition))
+            .filter(|it| !gone.contains(&it.partition))
             .filter(|it| !stand.contains(&it.partition) || written.contains(&it.partition))
             .cloned()
             .collect();
-        Ok(Some(Transaction { outputs, positions }))
+        let held = positions.iter().filter(|it| !stale.contains(&it.partition)).cloned().collect();
+        Ok(Some(Missing { transaction: Transaction { outputs, positions }, held }))
     }
 }
 

@@ -1,11 +1,10 @@
 //! Kafka's own console consumer at the topic of responses: a reader that is neither ours nor
-//! librdkafka's.
+//! librdkafka's. Whatever it reads again, where a broker took its place in its group with it, counts once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -19,9 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Console {
     process: Child,
     kills: Afterwards,
-    lines: Arc<AtomicUsize>,
-    /// How often it printed each response.
-    ids: Arc<Mutex<BTreeMap<String, usize>>>,
+    printed: Arc<Mutex<Printed>>,
+}
+
+/// Where each record that was printed lies, and whose response it is.
+type Printed = BTreeSet<(String, String)>;
+
+fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
+    printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Deserialize)]
@@ -34,6 +38,8 @@ impl Console {
     pub(crate) fn start(broker: &Broker, topic: &str) -> Self {
         let mut process = broker
             .console_consumer(topic)
+            .args(["--formatter-property", "print.partition=true"])
+            .args(["--formatter-property", "print.offset=true"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -41,32 +47,41 @@ impl Console {
         let mut kill = Command::new("kill");
         kill.args(["-KILL", &process.id().to_string()]);
         let output = BufReader::new(process.stdout.take().expect("piped"));
-        let lines = Arc::new(AtomicUsize::new(0));
-        let ids = Arc::new(Mutex::new(BTreeMap::new()));
-        let (counted, seen) = (Arc::clone(&lines), Arc::clone(&ids));
+        let printed = Arc::new(Mutex::new(Printed::new()));
+        let seen = Arc::clone(&printed);
         // Ends with the process, whose output it reads.
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let id = match serde_json::from_str::<Named>(&line) {
+                // Partition:0<tab>Offset:12<tab>and the record.
+                let at = line.rfind("\t{").unwrap_or_default();
+                let (place, record) = line.split_at(at);
+                let id = match serde_json::from_str::<Named>(record.trim_start()) {
                     Ok(named) => named.response_id,
                     Err(error) => format!("{error}: {line}"),
                 };
-                *seen.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += 1;
-                counted.fetch_add(1, Ordering::Release);
+                lock(&seen).insert((place.to_owned(), id));
             }
         });
-        Self { process, kills: Afterwards::run(&kill), lines, ids }
+        Self { process, kills: Afterwards::run(&kill), printed }
     }
 
-    /// Waits until it printed so many lines, and gives how often it printed each response.
-    pub(crate) fn finish(self, lines: usize) -> BTreeMap<String, usize> {
+    /// Waits until it printed so many records, and gives how many there are of each response.
+    pub(crate) fn finish(self, records: usize) -> BTreeMap<String, usize> {
         let since = Instant::now();
-        while self.lines.load(Ordering::Acquire) < lines {
-            let seen = self.lines.load(Ordering::Relaxed);
-            assert!(since.elapsed() < PATIENCE, "the console consumer saw {seen} of {lines}");
+        loop {
+            let printed = lock(&self.printed);
+            let seen = printed.len();
+            if seen >= records {
+                let mut ids = BTreeMap::new();
+                for (_, id) in printed.iter() {
+                    *ids.entry(id.clone()).or_default() += 1;
+                }
+                return ids;
+            }
+            drop(printed);
+            assert!(since.elapsed() < PATIENCE, "the console consumer saw {seen} of {records}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        std::mem::take(&mut *self.ids.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -77,6 +77,19 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
     let (member, mut producer) = bed.member("a");
     let committed: BaseConsumer = bed.0.changelog_settings().create().unwrap();
     let all: BaseConsumer = bed.0.uncommitted_settings().create().unwrap();
+    // A commit is acknowledged before its end is written, which takes an offset as well.
+    let end = |bed: &Topics, topic| {
+        let name = bed.0.topics.name(topic);
+        let high =
+            |reader: &BaseConsumer| reader.fetch_watermarks(name, 0, REQUEST_TIMEOUT).unwrap().1;
+        loop {
+            let stable = high(&committed);
+            if stable == high(&all) {
+                break stable;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
     let written = [Topic::Responses, Topic::History];
     let mut expected = Vec::new();
     let kept: [&[Topic]; 4] = [&[], &[Topic::Responses], &[Topic::History], &written];
@@ -90,29 +103,17 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
             Transaction { outputs: outputs.collect(), positions: positions.clone() }
         };
         let whole = of(&written);
-        // A commit is acknowledged before its end is written, which takes an offset as well.
-        let end = |topic| {
-            let name = bed.0.topics.name(topic);
-            let high = |reader: &BaseConsumer| {
-                reader.fetch_watermarks(name, 0, REQUEST_TIMEOUT).unwrap().1
-            };
-            loop {
-                let stable = high(&committed);
-                if stable == high(&all) {
-                    break stable;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        };
+        let before = member.consumer.client.context().committed(&positions);
         // Where nothing is kept, at the mark of the latest end there is no record.
-        let mut places: Places = written.into_iter().map(|at| ((at, 0), end(at) - 1)).collect();
+        let mut places: Places =
+            written.into_iter().map(|at| ((at, 0), end(&bed, at) - 1)).collect();
         if !kept.is_empty() {
             producer.commit(&of(kept)).unwrap();
             for topic in kept {
-                places.insert((*topic, 0), end(*topic) - 2);
+                places.insert((*topic, 0), end(&bed, *topic) - 2);
             }
         }
-        producer.doubt(Sent::new(&whole, places, acknowledged));
+        producer.doubt(Sent::new(&whole, before, places, acknowledged));
         let wants_again = if acknowledged { Transaction::default() } else { whole };
         producer.commit(&wants_again).unwrap();
         expected.push(value.into_bytes());
@@ -122,9 +123,39 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
             assert_eq!(seen, expected, "{topic:?}; acknowledged: {acknowledged}, kept: {kept:?}");
         }
     }
+    // Lost meanwhile. What is visible of it in the history is completed, unless another went on from there.
+    let mut offset = expected.len() as i64;
+    for (kept, is_untouched) in [(true, true), (false, true), (true, false)] {
+        let value = format!("outcome {offset}, kept: {kept}, untouched: {is_untouched}");
+        let of = |topics: &[Topic], positions| {
+            let outputs = topics.iter().map(|topic| output(*topic, 0, "k", Some(&value)));
+            Transaction { outputs: outputs.collect(), positions }
+        };
+        let (was, generation) = (offset, member.held[&0]);
+        let mut places: Places =
+            written.into_iter().map(|at| ((at, 0), end(&bed, at) - 1)).collect();
+        if kept {
+            let history = of(&[Topic::History], vec![position(0, generation, was, "")]);
+            producer.commit(&history).unwrap();
+            places.insert((Topic::History, 0), end(&bed, Topic::History) - 2);
+        }
+        let before = [(0, (Some(if is_untouched { was } else { was - 1 }), String::new()))].into();
+        let lost = of(&written, vec![position(0, generation + 1, was + 1, "")]);
+        producer.doubt(Sent::new(&lost, before, places, true));
+        producer.commit(&Transaction::default()).unwrap();
+        let mut has = |topic| {
+            let seen = bed.committed(topic, 0).into_iter().filter_map(|record| record.value);
+            seen.filter(|seen| *seen == value.as_bytes()).count()
+        };
+        let is_completed = kept && is_untouched;
+        let responses = has(Topic::Responses);
+        assert_eq!(responses, usize::from(is_completed), "kept: {kept}, {is_untouched}");
+        assert_eq!(has(Topic::History), usize::from(kept), "kept: {kept}, {is_untouched}");
+        offset += i64::from(is_completed);
+    }
     let mut consumer = member.consumer;
     consumer.pause(0).unwrap();
-    assert_eq!(restore_settled(&mut consumer, 0).0.unwrap().position, Some(expected.len() as i64));
+    assert_eq!(restore_settled(&mut consumer, 0).0.unwrap().position, Some(offset));
 }
 
 /// The broker is killed right after it acknowledged a transaction, again and again, and may or may not have

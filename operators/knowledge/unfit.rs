@@ -51,7 +51,7 @@ impl Phrases {
         };
         let of_first = |first: &str| self.0.get(first)?.iter().find(begins).map(Vec::len);
         let first = words.first()?;
-        of_first(&first.lemma).or_else(|| of_first(&first.form))
+        of_first(&first.lemma).or_else(|| of_first(first.form))
     }
 }
 

@@ -142,7 +142,10 @@ impl KafkaConsumer {
         }
         let membership = self.client.context();
         let group = &self.config.group_id;
-        if membership.take_must_join_again() {
+        if self.rejoining.is_stuck(|| identity(&self.client).is_some()) {
+            tracing::warn!(group, "this member does not get into its group again; trying anew");
+            self.leave_to_join_again();
+        } else if membership.take_must_join_again() {
             tracing::warn!(
                 group,
                 "the group expelled this member and took it in again; leaving it to join as who \

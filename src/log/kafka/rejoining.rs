@@ -4,14 +4,22 @@
 use std::time::{Duration, Instant};
 
 /// How long a member that holds nothing any more may take to leave. Then it joins again without
-/// having left.
+/// having left. As long may joining take, before the client is taken to have forgotten it.
 const LEAVING: Duration = Duration::from_secs(30);
+
+/// How long a member must have left before it joins again. The client forgets who it was before it tells the
+/// broker that it leaves; subscribed in between, it leaves and never joins.
+const LEFT: Duration = Duration::from_millis(500);
 
 /// Whether a member is on its way out, and how often it was.
 #[derive(Debug, Default)]
 pub(super) struct Rejoining {
     /// Since when.
     leaving: Option<Instant>,
+    /// Since when it has left.
+    left: Option<Instant>,
+    /// When it began to join again, until it is a member.
+    joining: Option<Instant>,
     times: u64,
 }
 
@@ -23,7 +31,7 @@ impl Rejoining {
 
     /// It is on its way out.
     pub(super) fn leaving(&mut self) {
-        self.leaving = Some(Instant::now());
+        (self.leaving, self.left, self.joining) = (Some(Instant::now()), None, None);
         self.times += 1;
     }
 
@@ -38,15 +46,58 @@ impl Rejoining {
             self.leaving = Some(Instant::now());
             return false;
         }
-        let joins = has_left() || since.elapsed() >= LEAVING;
+        self.left = has_left().then(|| self.left.unwrap_or_else(Instant::now));
+        let left = self.left.is_some_and(|left| left.elapsed() >= LEFT);
+        let joins = left || since.elapsed() >= LEAVING;
         if joins {
-            self.leaving = None;
+            (self.leaving, self.joining) = (None, Some(Instant::now()));
         }
         joins
+    }
+
+    /// Whether it has tried for too long to be a member again.
+    pub(super) fn is_stuck(&mut self, is_member: impl FnOnce() -> bool) -> bool {
+        let Some(since) = self.joining else { return false };
+        if is_member() {
+            self.joining = None;
+            return false;
+        }
+        since.elapsed() >= LEAVING
     }
 
     /// How often it left and joined again.
     pub(super) fn times(&self) -> u64 {
         self.times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ago(time: Duration) -> Option<Instant> {
+        Instant::now().checked_sub(time)
+    }
+
+    #[test]
+    fn who_has_just_left_waits_and_who_never_joins_tries_again() {
+        let mut rejoining = Rejoining::default();
+        assert!(!rejoining.joins(|| false, || true), "it is not leaving");
+        rejoining.leaving();
+        assert!(!rejoining.joins(|| true, || true), "it holds something");
+        assert!(!rejoining.joins(|| false, || true), "the broker does not know yet");
+        rejoining.left = ago(LEFT);
+        assert!(!rejoining.joins(|| false, || false), "it was taken in meanwhile");
+        assert!(!rejoining.joins(|| false, || true), "and left once more");
+        rejoining.left = ago(LEFT);
+        assert!(rejoining.joins(|| false, || true) && !rejoining.is_leaving());
+        assert!(!rejoining.is_stuck(|| false), "it may take a while");
+        rejoining.joining = ago(LEAVING);
+        assert!(rejoining.is_stuck(|| false));
+        assert!(!rejoining.is_stuck(|| true), "it is a member");
+        rejoining.leaving();
+        rejoining.leaving = ago(LEAVING);
+        assert!(rejoining.joins(|| false, || false), "it cannot leave");
+        assert_eq!(rejoining.times(), 2);
     }
 }

@@ -92,7 +92,12 @@ impl Engine {
             if let Some(status) = self.status() {
                 return status;
             }
-            assert!(since.elapsed() < within, "no end within {within:?}\n{}", self.log_end());
+            assert!(
+                since.elapsed() < within,
+                "no end within {within:?}\n{}\n{}",
+                self.held_back(),
+                self.log_end()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

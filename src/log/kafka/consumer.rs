@@ -22,6 +22,9 @@ use super::rejoining::Rejoining;
 use super::restore::Restorer;
 use super::sweep;
 
+/// How long a broker may take to say that it is there.
+const ASK: Duration = Duration::from_secs(1);
+
 /// Reads inputs as one member of the group. The process leaves the group when both this and the
 /// producer are dropped; drop this one last, so that the last commit still counts.
 pub struct KafkaConsumer {
@@ -143,9 +146,14 @@ impl KafkaConsumer {
         let membership = self.client.context();
         let group = &self.config.group_id;
         if self.rejoining.is_stuck(|| identity(&self.client).is_some()) {
-            tracing::warn!(group, "this member does not get into its group again; trying anew");
-            self.leave_to_join_again();
-        } else if membership.take_must_join_again() {
+            // Not where no broker answers: then it joins once one does.
+            let asked = self.client.fetch_metadata(Some(&self.config.topics.turns), ASK);
+            if asked.is_ok() {
+                let doing = format!("joining group `{group}` again, in vain");
+                let source = KafkaError::Rebalance(RDKafkaErrorCode::OperationTimedOut);
+                return Err(LogError::Kafka { doing, source, fatal: true });
+            }
+        } else if membership.must_join_again(|| identity(&self.client)) {
             tracing::warn!(
                 group,
                 "the group expelled this member and took it in again; leaving it to join as who \
@@ -185,7 +193,7 @@ impl KafkaConsumer {
             return Ok(());
         }
         // Asked for meanwhile by who did not know that it leaves already.
-        self.client.context().take_must_join_again();
+        self.client.context().joins_again();
         let turns = &self.config.topics.turns;
         tracing::info!(group = self.config.group_id, "joining the group again");
         let joined = self.client.subscribe(&[turns]);

@@ -206,9 +206,25 @@ impl Membership {
         self.must_join_again.store(true, Ordering::SeqCst);
     }
 
-    /// Whether somebody asked for it since this was called last.
-    pub(super) fn take_must_join_again(&self) -> bool {
-        self.must_join_again.swap(false, Ordering::SeqCst)
+    /// Whether it is to leave the group now and to join it again: somebody asked for that, and it still holds what
+    /// was given to another than this one is. Not while partitions are given back: the client takes one
+    /// rebalance at a time, and whatever is held after this one is held by who it is.
+    pub(super) fn must_join_again(&self, identity: impl FnOnce() -> Option<Identity>) -> bool {
+        if !self.must_join_again.load(Ordering::SeqCst) {
+            return false;
+        }
+        let Some(identity) = identity() else { return false };
+        let state = self.state();
+        if state.held.values().any(|held| held.revoked) {
+            return false;
+        }
+        self.must_join_again.store(false, Ordering::SeqCst);
+        state.held.values().any(|held| held.member != identity.member)
+    }
+
+    /// It joins again whatever was asked for.
+    pub(super) fn joins_again(&self) {
+        self.must_join_again.store(false, Ordering::SeqCst);
     }
 
     /// From now on nothing waits for a release.

@@ -4,8 +4,12 @@
 use std::time::{Duration, Instant};
 
 /// How long a member that holds nothing any more may take to leave. Then it joins again without
-/// having left. As long may joining take, before the client is taken to have forgotten it.
+/// having left.
 const LEAVING: Duration = Duration::from_secs(30);
+
+/// How long it may take to be a member again. A client that was expelled in the midst of a rebalance may never
+/// ask to join (librdkafka 2.12, of a static member, each time that it was seen).
+const JOINING: Duration = Duration::from_secs(15);
 
 /// How long a member must have left before it joins again. The client forgets who it was before it tells the
 /// broker that it leaves; subscribed in between, it leaves and never joins.
@@ -55,14 +59,18 @@ impl Rejoining {
         joins
     }
 
-    /// Whether it has tried for too long to be a member again.
+    /// Whether it has tried for too long to be a member again. Once so, not before as much time has passed again.
     pub(super) fn is_stuck(&mut self, is_member: impl FnOnce() -> bool) -> bool {
         let Some(since) = self.joining else { return false };
         if is_member() {
             self.joining = None;
             return false;
         }
-        since.elapsed() >= LEAVING
+        let is_stuck = since.elapsed() >= JOINING;
+        if is_stuck {
+            self.joining = Some(Instant::now());
+        }
+        is_stuck
     }
 
     /// How often it left and joined again.
@@ -92,8 +100,10 @@ mod tests {
         rejoining.left = ago(LEFT);
         assert!(rejoining.joins(|| false, || true) && !rejoining.is_leaving());
         assert!(!rejoining.is_stuck(|| false), "it may take a while");
-        rejoining.joining = ago(LEAVING);
+        rejoining.joining = ago(JOINING);
         assert!(rejoining.is_stuck(|| false));
+        assert!(!rejoining.is_stuck(|| false), "it is asked for seldom");
+        rejoining.joining = ago(JOINING);
         assert!(!rejoining.is_stuck(|| true), "it is a member");
         rejoining.leaving();
         rejoining.leaving = ago(LEAVING);

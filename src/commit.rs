@@ -150,7 +150,7 @@ impl Committer {
         Self { metrics: metrics.clone(), ..self }
     }
 
-    /// Once this is set, a transaction that fails is tried again for [`AT_THE_END`] at most.
+    /// Once this is set, a transaction that fails is tried again for ten seconds at most.
     #[must_use]
     pub fn until(self, stopping: Arc<AtomicBool>) -> Self {
         Self { stopping, ..self }

@@ -111,7 +111,9 @@ fn a_process_that_is_told_to_stop_leaves_what_a_stalled_model_holds() {
         });
         stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!((second.left, second.skipped as usize), (0, ANSWERED));
+    assert_eq!(second.left, 0);
+    // What was answered first of all lies below the committed offset, and is not read again.
+    assert!(second.skipped as usize <= ANSWERED, "{}", second.skipped);
     assert_eq!(second.tally.responses as usize, TURNS - ANSWERED);
     assert!(second.tally.is_conserved());
 }

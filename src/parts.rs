@@ -36,7 +36,7 @@ mod opening;
 
 pub use opening::{PartsError, Reach, Unusable};
 
-use opening::{Opening, implied};
+use opening::{OpeningParts, implied};
 
 /// What a dataflow is built from: shared by all workers of a process.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Parts {
     /// # Errors
     /// As for [`Self::new`].
     pub fn counted(config: &Config, metrics: &Metrics) -> Result<Self, PartsError> {
-        let mut opening = Opening::new(config, metrics, Reach::Servers);
+        let mut opening = OpeningParts::new(config, metrics, Reach::Servers);
         let parts = opening.parts();
         opening.finish(parts)
     }
@@ -120,7 +120,7 @@ impl Parts {
         files: &AnswerFiles,
         reach: Reach,
     ) -> Result<(Self, Option<Recording>), PartsError> {
-        let mut opening = Opening::new(config, metrics, reach);
+        let mut opening = OpeningParts::new(config, metrics, reach);
         let (language_models, recording) = opening.language_models(files)?;
         let parts = opening.parts();
         let parts = opening.finish(parts)?;

@@ -18,7 +18,7 @@ const LITERALS: [&str; 7] = ["true", "false", "null", "none", "nil", "undefined"
 
 /// Why a text is nothing that may be said.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum NotProse {
     /// No word and no number.
     #[error("the answer says nothing")]
     Empty,
@@ -45,28 +45,28 @@ pub fn is_prose(text: &str) -> bool {
 ///
 /// # Errors
 /// It may not be said to anybody.
-pub(super) fn read(text: &str) -> Result<&str, Unfit> {
+pub(super) fn read(text: &str) -> Result<&str, NotProse> {
     let said = text.trim();
     let steering = |(at, it): &(usize, char)| {
         let is_line_end = *it == '\n' || said[*at..].starts_with("\r\n");
         is_steering(*it) && !is_line_end && *it != '\t'
     };
     if let Some((_, character)) = said.char_indices().find(steering) {
-        return Err(Unfit::Steering(character.into()));
+        return Err(NotProse::Steering(character.into()));
     }
     // An emoji says something; punctuation alone does not.
     if !said.chars().any(|it| it.is_alphanumeric() || !it.is_ascii()) {
-        return Err(Unfit::Empty);
+        return Err(NotProse::Empty);
     }
     let bare = said.trim_matches(['"', '\'', '`']).to_lowercase();
     if LITERALS.contains(&&*bare) {
-        return Err(Unfit::Literal);
+        return Err(NotProse::Literal);
     }
     if has_json(said) {
-        return Err(Unfit::Json);
+        return Err(NotProse::Json);
     }
     if begins_twice(said) {
-        return Err(Unfit::BegunTwice);
+        return Err(NotProse::BegunTwice);
     }
     Ok(said)
 }
@@ -152,34 +152,34 @@ mod tests {
         let twice = "You can find it in the park. You can find it in the park by the lake.";
         let cut = "You can find it in the paYou can find it in the park.";
         for (said, unfit) in [
-            ("", Unfit::Empty),
-            (" \n\t", Unfit::Empty),
-            ("...", Unfit::Empty),
-            ("}", Unfit::Empty),
-            ("{}", Unfit::Empty),
-            ("true", Unfit::Literal),
-            ("`null`", Unfit::Literal),
-            ("\"True\"", Unfit::Literal),
-            ("None", Unfit::Literal),
-            ("{\"answer\": \"Tea.\"}", Unfit::Json),
-            ("{ \"answer\": \"Te", Unfit::Json),
-            ("Sure! ```json\n{\"answer\": \"Tea.\"}\n```", Unfit::Json),
-            ("[\"Tea.\", \"Coffee.\"]", Unfit::Json),
-            ("[1, 2, 3]", Unfit::Json),
-            ("[{\"text\": \"Te", Unfit::Json),
-            ("\"answer\": \"Tea.\"", Unfit::Json),
-            ("of tea\", \"sure\": true}", Unfit::Json),
-            ("Tea\u{0} is calming.", Unfit::Steering(0)),
-            ("Tea \u{1b}[31mis calming.", Unfit::Steering(0x1b)),
-            ("Tea is\rcalming.", Unfit::Steering(0x0d)),
-            ("Tea is \u{202e}gnimlac.", Unfit::Steering(0x202e)),
-            ("Tea is \u{2066}calming.", Unfit::Steering(0x2066)),
-            (twice, Unfit::BegunTwice),
-            (cut, Unfit::BegunTwice),
-            ("北京有很多好玩的北京有很多好玩的地方。", Unfit::BegunTwice),
+            ("", NotProse::Empty),
+            (" \n\t", NotProse::Empty),
+            ("...", NotProse::Empty),
+            ("}", NotProse::Empty),
+            ("{}", NotProse::Empty),
+            ("true", NotProse::Literal),
+            ("`null`", NotProse::Literal),
+            ("\"True\"", NotProse::Literal),
+            ("None", NotProse::Literal),
+            ("{\"answer\": \"Tea.\"}", NotProse::Json),
+            ("{ \"answer\": \"Te", NotProse::Json),
+            ("Sure! ```json\n{\"answer\": \"Tea.\"}\n```", NotProse::Json),
+            ("[\"Tea.\", \"Coffee.\"]", NotProse::Json),
+            ("[1, 2, 3]", NotProse::Json),
+            ("[{\"text\": \"Te", NotProse::Json),
+            ("\"answer\": \"Tea.\"", NotProse::Json),
+            ("of tea\", \"sure\": true}", NotProse::Json),
+            ("Tea\u{0} is calming.", NotProse::Steering(0)),
+            ("Tea \u{1b}[31mis calming.", NotProse::Steering(0x1b)),
+            ("Tea is\rcalming.", NotProse::Steering(0x0d)),
+            ("Tea is \u{202e}gnimlac.", NotProse::Steering(0x202e)),
+            ("Tea is \u{2066}calming.", NotProse::Steering(0x2066)),
+            (twice, NotProse::BegunTwice),
+            (cut, NotProse::BegunTwice),
+            ("北京有很多好玩的北京有很多好玩的地方。", NotProse::BegunTwice),
         ] {
             assert_eq!(read(said), Err(unfit), "{said:?}");
         }
-        assert_eq!(Unfit::Steering(0x202e).to_string().split_once("U+").unwrap().1, "202E");
+        assert_eq!(NotProse::Steering(0x202e).to_string().split_once("U+").unwrap().1, "202E");
     }
 }

@@ -90,14 +90,14 @@ fn asks_unified(config: &Config, sources: &Sources) -> bool {
 }
 
 /// Opens one part after the other, and notes what cannot be used.
-pub(super) struct Opening<'a> {
+pub(super) struct OpeningParts<'a> {
     config: &'a Config,
     metrics: &'a Metrics,
     reach: Reach,
     found: Vec<Unusable>,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> OpeningParts<'a> {
     pub(super) fn new(config: &'a Config, metrics: &'a Metrics, reach: Reach) -> Self {
         Self { config, metrics, reach, found: Vec::new() }
     }

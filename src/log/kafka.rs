@@ -43,6 +43,7 @@ use super::{LogError, Topic};
 mod alone;
 mod asking;
 mod checks;
+mod closing;
 mod config;
 mod consumer;
 mod ends;
@@ -74,6 +75,7 @@ pub use follow::{KafkaFollower, follow};
 pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, write};
 
+use closing::ClosedInTime;
 use errors::failed;
 use membership::Membership;
 
@@ -97,7 +99,7 @@ pub fn connect(config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), L
         .consumer_settings()
         .create_with_context(Membership::new(turns))
         .map_err(|source| failed("making the Kafka consumer from `log.kafka.client`", source))?;
-    let client = Arc::new(client);
+    let client = Arc::new(ClosedInTime::new(client));
     let fit = topics::fit(&client, config)?;
     let producer = KafkaProducer::initialise(Arc::clone(&client), config, fit, REQUEST_TIMEOUT)?;
     client

@@ -98,9 +98,14 @@ impl Broker {
         said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
     }
 
-    /// The file it logs to.
-    pub(crate) fn log(&self) -> PathBuf {
-        self.data.path().join("broker.log")
+    /// The file that each of its nodes logs to.
+    pub(crate) fn logs(&self) -> Vec<PathBuf> {
+        let folders = [".", "1", "2", "3"].map(|node| self.data.path().join(node));
+        folders
+            .map(|folder| folder.join("broker.log"))
+            .into_iter()
+            .filter(|log| log.is_file())
+            .collect()
     }
 
     /// The certificate that a broker over TLS is known by, where it was started so.

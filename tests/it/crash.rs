@@ -85,7 +85,7 @@ fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> V
     let _alone = alone();
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let evidence = Evidence { asked, broker_log: broker.log(), folder: Some(folder) };
+    let evidence = Evidence { asked, broker_logs: broker.logs(), folder: Some(folder) };
     let since = Instant::now();
     let mut random = Random::new(asked.seed);
     let mut tally = Tally::default();
@@ -416,7 +416,7 @@ impl Tally {
 /// Where the test fails, what is needed to look into it is kept and told.
 struct Evidence {
     asked: Asked,
-    broker_log: PathBuf,
+    broker_logs: Vec<PathBuf>,
     folder: Option<tempfile::TempDir>,
 }
 
@@ -431,7 +431,9 @@ impl Drop for Evidence {
         let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) else { return };
         let kept = folder.keep();
         // What matters most is there without it.
-        let _ = std::fs::copy(&self.broker_log, kept.join("broker.log"));
+        for (nth, log) in self.broker_logs.iter().enumerate() {
+            let _ = std::fs::copy(log, kept.join(format!("broker-{}.log", nth + 1)));
+        }
         eprintln!("seed {}; again with: {}", self.asked.seed, self.asked.command());
         eprintln!("the logs of broker and processes are in {}", kept.display());
     }

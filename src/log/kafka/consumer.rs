@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use turnstream_operators::panics::contain;
@@ -15,7 +15,7 @@ use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeCh
 use super::KafkaConfig;
 use super::ends::Ends;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
-use super::membership::{Membership, identity};
+use super::membership::{Member, identity};
 use super::mending::Mending;
 use super::recovery::Patience;
 use super::rejoining::Rejoining;
@@ -28,7 +28,7 @@ const ASK: Duration = Duration::from_secs(1);
 /// Reads inputs as one member of the group. The process leaves the group when both this and the
 /// producer are dropped; drop this one last, so that the last commit still counts.
 pub struct KafkaConsumer {
-    pub(super) client: Arc<BaseConsumer<Membership>>,
+    pub(super) client: Arc<Member>,
     config: KafkaConfig,
     partitions: i32,
     restorer: Option<Restorer>,
@@ -46,11 +46,7 @@ pub struct KafkaConsumer {
 }
 
 impl KafkaConsumer {
-    pub(super) fn new(
-        client: Arc<BaseConsumer<Membership>>,
-        config: &KafkaConfig,
-        partitions: i32,
-    ) -> Self {
+    pub(super) fn new(client: Arc<Member>, config: &KafkaConfig, partitions: i32) -> Self {
         Self {
             client,
             config: config.clone(),
@@ -276,6 +272,11 @@ impl Consumer for KafkaConsumer {
         let restored = restorer.restore(&self.client, partition, changelog);
         for other in others {
             self.set_flow(other, true)?;
+        }
+        if matches!(restored, Err(LogError::Kafka { .. })) {
+            // Made anew: a client that is assigned nothing goes on asking whom it knew to lead for
+            // `metadata.max.age.ms`, 15 minutes, where that broker left its list meanwhile.
+            self.restorer = None;
         }
         match restored {
             Err(LogError::Kafka { doing, source, fatal: true }) => Err(self.fatal(&doing, source)),

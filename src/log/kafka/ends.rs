@@ -60,10 +60,15 @@ fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<Shared
     loop {
         let wanted = shared.lock().unwrap_or_else(PoisonError::into_inner).wanted.clone();
         if !wanted.is_empty() {
-            match ask(&mut client, config, &wanted) {
-                Ok(ends) => shared.lock().unwrap_or_else(PoisonError::into_inner).ends = ends,
-                Err(error) => tracing::debug!(%error, "asking for the ends of paused partitions"),
+            let found = ask(&mut client, config, &wanted).unwrap_or_else(|error| {
+                tracing::debug!(%error, "asking for the ends of paused partitions");
+                BTreeMap::new()
+            });
+            if found.len() < wanted.len() {
+                // As where restoring fails: it may ask whom it must not ask any more.
+                client = None;
             }
+            shared.lock().unwrap_or_else(PoisonError::into_inner).ends.extend(found);
         }
         if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
             return;
@@ -80,9 +85,9 @@ fn ask(
         Some(client) => client,
         none => none.insert(config.watermark_settings().create_with_context(OutsideGroup)?),
     };
+    let topic = config.topics.name(Topic::Turns);
     let mut list = TopicPartitionList::with_capacity(wanted.len());
     for partition in wanted {
-        let topic = config.topics.name(Topic::Turns);
         list.add_partition_offset(topic, *partition, Offset::End)?;
     }
     let found = client.offsets_for_times(list, TIMEOUT)?;

@@ -18,6 +18,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{Follower, LogError, Record, Topic};
+use super::closing::ClosedInTime;
 use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::change;
@@ -35,9 +36,9 @@ const TELL: Duration = Duration::from_secs(5);
 pub struct KafkaFollower {
     config: KafkaConfig,
     topic: Topic,
-    client: BaseConsumer<Following>,
+    client: ClosedInTime<BaseConsumer<Following>>,
     /// Whom a broker tells why it refuses us.
-    watermarks: BaseConsumer<Membership>,
+    watermarks: ClosedInTime<BaseConsumer<Membership>>,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
     /// The ends of partitions when the topic was opened, of those not reached yet.
@@ -89,14 +90,13 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     let topic = config.topics.name(wanted);
     let making =
         |source| failed(&format!("making the reader of `{topic}` from `log.kafka.client`"), source);
-    let watermarks: BaseConsumer<Membership> = config
+    let watermarks = config
         .uncommitted_settings()
         .create_with_context(Membership::new(topic))
+        .map(ClosedInTime::new)
         .map_err(making)?;
     let partitions = topics::fit_alone(&watermarks, config, wanted)?;
-    let following = Following { topic: topic.to_owned(), ends: Mutex::default() };
-    let client: BaseConsumer<Following> =
-        config.follower_settings().create_with_context(following).map_err(making)?;
+    let client = reader(config, topic).map_err(making)?;
     let positions: BTreeMap<i32, i64> = (0..partitions).map(|partition| (partition, 0)).collect();
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let ends = loop {
@@ -123,6 +123,14 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
         begun: false,
         told: Instant::now(),
     })
+}
+
+fn reader(
+    config: &KafkaConfig,
+    topic: &str,
+) -> Result<ClosedInTime<BaseConsumer<Following>>, KafkaError> {
+    let following = Following { topic: topic.to_owned(), ends: Mutex::default() };
+    config.follower_settings().create_with_context(following).map(ClosedInTime::new)
 }
 
 fn asking(topic: &str) -> String {
@@ -162,7 +170,13 @@ impl KafkaFollower {
         let settled = match ends(&self.client, self.topic(), &self.positions) {
             Ok(settled) => settled,
             Err(source) => {
-                self.judge(source)?;
+                // Said also of a partition whose leader left the client's list of brokers. Then a new
+                // client knows better; and whether the topic is gone, reading it tells.
+                if source.rdkafka_error_code() != Some(Code::UnknownPartition) {
+                    self.judge(source)?;
+                }
+                let making = |source| failed(&asking(self.topic()), source);
+                self.client = reader(&self.config, self.topic()).map_err(making)?;
                 std::thread::sleep(wait.min(RETRY));
                 return Ok(());
             }

@@ -15,7 +15,11 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{Assignment, Event, Position, Standing};
+use super::closing::ClosedInTime;
 use super::outage;
+
+/// The client by which this process is a member of its group.
+pub(super) type Member = ClosedInTime<BaseConsumer<Membership>>;
 
 /// The partitions held, and the events not yet polled.
 pub(super) struct Membership {

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
+use rdkafka::consumer::{Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header as KafkaHeader, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Output, Position, Topic, Transaction};
+use super::closing::ClosedInTime;
 use super::config::KafkaTopics;
 use super::errors::{self, failed, refused, remedy_of};
-use super::membership::{Identity, Membership, identity};
+use super::membership::{Identity, Member, identity};
 use super::settling::Places;
 use super::{KafkaConfig, outage};
 
@@ -32,8 +33,8 @@ const EVENTS: usize = 16;
 
 /// A client that commits outcomes with the positions behind them.
 pub(super) struct TransactionalClient {
-    client: BaseProducer<Deliveries>,
-    consumer: Arc<BaseConsumer<Membership>>,
+    client: ClosedInTime<BaseProducer<Deliveries>>,
+    consumer: Arc<Member>,
     config: KafkaConfig,
     /// How many transactions were begun.
     number: usize,
@@ -143,7 +144,7 @@ pub(super) fn take_id<C: ProducerContext>(
 impl TransactionalClient {
     /// A client whose id is not [taken](Self::take_id) yet.
     pub(super) fn new(
-        consumer: Arc<BaseConsumer<Membership>>,
+        consumer: Arc<Member>,
         config: &KafkaConfig,
         accepted_bytes: Option<usize>,
     ) -> Result<Self, LogError> {
@@ -157,6 +158,7 @@ impl TransactionalClient {
             .map_err(|source| {
                 failed("making the Kafka producer from `log.kafka.client`", source)
             })?;
+        let client = ClosedInTime::new(client);
         Ok(Self { client, consumer, config: config.clone(), number: 0, deadline: Instant::now() })
     }
 

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 
 use super::super::{LogError, Position, Producer, Transaction};
 use super::KafkaConfig;
-use super::membership::Membership;
+use super::membership::Member;
 use super::producer::{TransactionalClient, Uncommitted};
 use super::settling::{Missing, Sent};
 use super::sweep::{of_turns, sweep};
@@ -25,7 +25,7 @@ const TAKE: Duration = Duration::from_secs(2);
 
 /// Commits outcomes with the positions behind them.
 pub struct KafkaProducer {
-    consumer: Arc<BaseConsumer<Membership>>,
+    consumer: Arc<Member>,
     config: KafkaConfig,
     fit: Fit,
     client: Option<TransactionalClient>,
@@ -42,7 +42,7 @@ impl KafkaProducer {
     /// Takes the transactional id, within `wait`. Whoever had it is fenced, and what it left open is
     /// aborted, also where the broker forgot it.
     pub(super) fn initialise(
-        consumer: Arc<BaseConsumer<Membership>>,
+        consumer: Arc<Member>,
         config: &KafkaConfig,
         fit: Fit,
         wait: Duration,

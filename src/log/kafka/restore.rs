@@ -12,6 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use turnstream_operators::panics::contain;
 
 use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
+use super::closing::ClosedInTime;
 use super::membership::{Committed, Membership};
 use super::{KafkaConfig, failed, outage};
 
@@ -45,8 +46,8 @@ impl ConsumerContext for OutsideGroup {}
 /// Reads changelogs, with clients of its own that never join a group.
 pub(super) struct Restorer {
     config: KafkaConfig,
-    changelog: BaseConsumer<OutsideGroup>,
-    watermarks: BaseConsumer<OutsideGroup>,
+    changelog: ClosedInTime<BaseConsumer<OutsideGroup>>,
+    watermarks: ClosedInTime<BaseConsumer<OutsideGroup>>,
 }
 
 impl Restorer {
@@ -54,6 +55,7 @@ impl Restorer {
         let make = |settings: rdkafka::ClientConfig| {
             settings
                 .create_with_context(OutsideGroup)
+                .map(ClosedInTime::new)
                 .map_err(|source| failed("making the reader of the changelog", source))
         };
         Ok(Self {

@@ -18,6 +18,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Position, Topic, Transaction};
 use super::KafkaConfig;
+use super::closing::ClosedInTime;
 use super::errors::failed;
 use super::membership::{Committed, Membership};
 use super::restore::{OutsideGroup, RETRY, SETTLE, committed};
@@ -87,7 +88,7 @@ impl Sent {
     ) -> Result<Option<Missing>, LogError> {
         let doing = "making the reader of what took effect";
         let reader = config.restorer_settings().create_with_context(OutsideGroup);
-        let reader: BaseConsumer<OutsideGroup> = reader.map_err(|source| failed(doing, source))?;
+        let reader = ClosedInTime::new(reader.map_err(|source| failed(doing, source))?);
         let mut seen = BTreeSet::new();
         for places in &self.places {
             for topic in Topic::OF_TURNS {

@@ -27,6 +27,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Topic};
 use super::KafkaConfig;
+use super::closing::ClosedInTime;
 use super::errors::{self, failed};
 use super::outage;
 use super::producer::{ABORT_SLICE, take_id};
@@ -120,7 +121,8 @@ pub(super) fn sweep(
     let client = config.producer_settings(None).create_with_context(Arrivals::default());
     // Never in the group: the broker checks no membership of who has none.
     let reader = config.changelog_settings().create_with_context(OutsideGroup);
-    let (client, reader) = (client.map_err(failed)?, reader.map_err(failed)?);
+    let client = ClosedInTime::new(client.map_err(failed)?);
+    let reader = ClosedInTime::new(reader.map_err(failed)?);
     let sweeper = Sweeper { config, client, reader };
     take_id(&sweeper.client, config, wait)?;
     let mut places = Vec::new();
@@ -153,9 +155,9 @@ pub(super) fn of_turns(partitions: i32) -> impl Iterator<Item = (Topic, i32)> {
 
 struct Sweeper<'a> {
     config: &'a KafkaConfig,
-    client: BaseProducer<Arrivals>,
+    client: ClosedInTime<BaseProducer<Arrivals>>,
     /// Of committed records; outside the group.
-    reader: BaseConsumer<OutsideGroup>,
+    reader: ClosedInTime<BaseConsumer<OutsideGroup>>,
 }
 
 impl Sweeper<'_> {

@@ -32,7 +32,7 @@ fn brokers_that_go_one_after_the_other_end_no_process() {
     let Some(broker) = Broker::start_with(test, &["--brokers", "3"]) else { return };
     let asked = Asked::of_three_brokers();
     let folder = tempfile::tempdir().expect("a folder");
-    let evidence = Evidence { asked, broker_log: broker.log(), folder: Some(folder) };
+    let evidence = Evidence { asked, broker_logs: broker.logs(), folder: Some(folder) };
     let (since, mut tally) = (Instant::now(), Tally::default());
     let mut random = Random::new(asked.seed);
     let mut run = Run::start(&SERVICES[0], &broker, evidence.folder(), &mut random);

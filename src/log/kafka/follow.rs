@@ -22,6 +22,7 @@ use super::closing::ClosedInTime;
 use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
 use super::restore::change;
+use super::sweep::is_of_sweep;
 use super::topics::without;
 use super::{KafkaConfig, REQUEST_TIMEOUT, outage, topics};
 
@@ -280,15 +281,17 @@ impl Follower for KafkaFollower {
                 None => break,
                 Some(Ok(message)) => {
                     bytes += message.payload_len() + message.key_len();
-                    Ok(change(&message))
+                    Ok((change(&message), is_of_sweep(&message)))
                 }
                 Some(Err(error)) => Err(error),
             };
             match polled {
-                Ok(record) => {
+                Ok((record, is_of_sweep)) => {
                     wait = Duration::ZERO;
                     self.pass(record.partition, record.offset)?;
-                    records.push(record);
+                    if !is_of_sweep {
+                        records.push(record);
+                    }
                 }
                 Err(KafkaError::PartitionEOF(partition)) => {
                     self.ended(partition);

@@ -451,6 +451,14 @@ impl TransactionalClient {
             return Err(Uncommitted { error, is_unknown: ending });
         }
         match self.abort() {
+            // The broker's clock may have run out too. Then it aborted the transaction by itself, under an
+            // epoch that fences this client as if another process had come.
+            Ok(()) if Instant::now() >= deadline => match error {
+                LogError::Kafka { doing, source, .. } => {
+                    Err(known(LogError::Kafka { doing, source, fatal: true }))
+                }
+                error => Err(known(error)),
+            },
             Ok(()) => Err(known(error)),
             Err(worse) => {
                 tracing::warn!(%error, "a transaction failed, and could not be aborted");

@@ -14,6 +14,7 @@ use turnstream_operators::panics::contain;
 use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
 use super::closing::ClosedInTime;
 use super::membership::{Committed, Membership};
+use super::sweep::is_of_sweep;
 use super::{KafkaConfig, failed, outage};
 
 /// How long one wait inside a restoration takes at most.
@@ -194,7 +195,7 @@ impl Restorer {
                         let (offset, of) = (message.offset(), end);
                         tracing::info!(partition, offset, of, records, bytes, "restoring");
                     }
-                    passing.pass(change(&message))
+                    if is_of_sweep(&message) { Ok(()) } else { passing.pass(change(&message)) }
                 }
                 Some(Err(KafkaError::PartitionEOF(at))) if at == partition => break Ok(()),
                 // The client's context has heard of it.

@@ -11,7 +11,7 @@
 //! would be gone and their inputs count as finished.
 //!
 //! Comes before anything else is done under the id, at every start and wherever the producer is
-//! made anew. Readers of committed records never see its records, which have a key and no value.
+//! made anew. Its records have a key and no value; where they are seen all the same they are passed over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{DeliveryResult, Message as _};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -35,6 +35,12 @@ use super::restore::OutsideGroup;
 
 /// The key of the records: `history` takes none without one.
 const KEY: &[u8] = b"turnstream.sweep";
+
+/// Whether a record is of a sweep. The broker may forget the end of a sweep as of any other
+/// transaction, and then the next commit of its id makes it visible.
+pub(super) fn is_of_sweep(message: &BorrowedMessage<'_>) -> bool {
+    message.key() == Some(KEY) && message.payload().is_none()
+}
 
 /// Partitions that one transaction writes to at most. Two thousand in one took 6 s on a busy
 /// machine, and the timeout may be a second.

@@ -321,7 +321,11 @@ fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
     stranger.send(record).unwrap();
     stranger.flush(REQUEST_TIMEOUT).unwrap();
     let done = Transaction {
-        outputs: vec![output(Topic::History, 0, "k", Some("ours"))],
+        outputs: vec![
+            // As of a sweep whose end the broker forgot.
+            output(Topic::History, 0, "turnstream.sweep", None),
+            output(Topic::History, 0, "k", Some("ours")),
+        ],
         positions: vec![position(0, member.held[&0], 3, "")],
     };
     producer.commit(&done).unwrap();

@@ -66,7 +66,7 @@ mod topics;
 pub mod transactions;
 mod write;
 
-pub use alone::connect_alone;
+pub use alone::{Unserved, unserved};
 pub use asking::ask;
 pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
@@ -77,7 +77,7 @@ pub use write::{KafkaWriter, publish, write};
 
 use closing::ClosedInTime;
 use errors::failed;
-use membership::Membership;
+use membership::{Member, Membership};
 
 /// How long a request to the broker may take where nothing else bounds it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,19 +93,39 @@ const RECONNECT: &str = "reconnect.backoff.max.ms";
 /// [`LogError::Refused`] where the settings or the topics are not fit, with what to change;
 /// [`LogError::Kafka`] where the broker cannot be reached or refuses.
 pub fn connect(config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), LogError> {
-    config.check()?;
-    let turns = config.topics.name(Topic::Turns);
-    let client: BaseConsumer<Membership> = config
-        .consumer_settings()
-        .create_with_context(Membership::new(turns))
-        .map_err(|source| failed("making the Kafka consumer from `log.kafka.client`", source))?;
-    let client = Arc::new(ClosedInTime::new(client));
-    let fit = topics::fit(&client, config)?;
-    let producer = KafkaProducer::initialise(Arc::clone(&client), config, fit, REQUEST_TIMEOUT)?;
-    client
-        .subscribe(&[turns])
-        .map_err(|source| failed(&format!("subscribing to topic `{turns}`"), source))?;
-    Ok((KafkaConsumer::new(client, config, fit.partitions), producer))
+    Outside::new(config)?.join(config)
+}
+
+/// A client that has not joined its group yet, and what the topics are like.
+struct Outside {
+    client: Arc<Member>,
+    fit: topics::Fit,
+}
+
+impl Outside {
+    fn new(config: &KafkaConfig) -> Result<Self, LogError> {
+        config.check()?;
+        let client: BaseConsumer<Membership> = config
+            .consumer_settings()
+            .create_with_context(Membership::new(config.topics.name(Topic::Turns)))
+            .map_err(|source| {
+                failed("making the Kafka consumer from `log.kafka.client`", source)
+            })?;
+        let client = Arc::new(ClosedInTime::new(client));
+        let fit = topics::fit(&client, config)?;
+        Ok(Self { client, fit })
+    }
+
+    fn join(self, config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), LogError> {
+        let Self { client, fit } = self;
+        let turns = config.topics.name(Topic::Turns);
+        let producer =
+            KafkaProducer::initialise(Arc::clone(&client), config, fit, REQUEST_TIMEOUT)?;
+        client
+            .subscribe(&[turns])
+            .map_err(|source| failed(&format!("subscribing to topic `{turns}`"), source))?;
+        Ok((KafkaConsumer::new(client, config, fit.partitions), producer))
+    }
 }
 
 /// Settings that consumer and producer share.

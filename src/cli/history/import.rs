@@ -60,16 +60,24 @@ pub(super) fn execute(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> 
         (None, LogKind::Embedded) => config.log.directory.as_ref(),
         (None, LogKind::Kafka) => None,
     };
-    let mut target = match embedded {
-        Some(directory) => open_embedded(&config, directory)?,
+    let places = |beginnings: &[i64]| {
+        places(&config, embedded.is_some(), beginnings.len() as i32, &histories)
+    };
+    let (places, mut target) = match embedded {
+        Some(directory) => {
+            let target = open_embedded(&config, directory)?;
+            (places(&target.beginnings)?, target)
+        }
         None => {
-            let (consumer, producer, beginnings) = kafka::connect_alone(&config.log.kafka)?;
+            let log = kafka::unserved(&config.log.kafka)?;
+            // What is refused must not be a member first, whom the next one would have to wait for.
+            let places = places(log.beginnings())?;
+            let beginnings = log.beginnings().to_vec();
+            let (consumer, producer) = log.join()?;
             let (producer, consumer) = (Box::new(producer), Box::new(consumer));
-            Target { producer, consumer, beginnings, patience: PATIENCE }
+            (places, Target { producer, consumer, beginnings, patience: PATIENCE })
         }
     };
-    let partitions = target.beginnings.len() as i32;
-    let places = places(&config, embedded.is_some(), partitions, &histories)?;
     let place = |scope: &Scope| places.get(scope).copied().unwrap_or_default();
     let wanted = Wanted { histories: &histories, replace: args.replace };
     let progress = Progress::start("histories");

@@ -1,34 +1,32 @@
 //! Joining the group of a log that nobody serves: to write where only its engines do.
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 
 use super::super::{LogError, Start, Topic};
 use super::errors::failed;
-use super::membership::Membership;
-use super::{KafkaConfig, KafkaConsumer, KafkaProducer, REQUEST_TIMEOUT, connect};
+use super::{KafkaConfig, KafkaConsumer, KafkaProducer, Outside, REQUEST_TIMEOUT};
 
-/// Like [`connect`], where the group has no member; and for each partition where its turns begin
-/// as long as nothing is committed of it.
+/// A log whose group has no member, also not us.
+pub struct Unserved {
+    config: KafkaConfig,
+    outside: Outside,
+    beginnings: Vec<i64>,
+}
+
+/// A log that no engine serves. The topics are made where the configuration says so.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the group has members, with what to do; else as [`connect`].
-pub fn connect_alone(
-    config: &KafkaConfig,
-) -> Result<(KafkaConsumer, KafkaProducer, Vec<i64>), LogError> {
-    config.check()?;
+/// [`LogError::Refused`] where the group has members, with what to do; else as
+/// [`connect`](super::connect).
+pub fn unserved(config: &KafkaConfig) -> Result<Unserved, LogError> {
     // Nobody must wait for it when it has gone.
     let config = KafkaConfig { group_instance_id: String::new(), ..config.clone() };
-    let turns = config.topics.name(Topic::Turns);
-    let client: BaseConsumer<Membership> = config
-        .uncommitted_settings()
-        .create_with_context(Membership::new(turns))
-        .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))?;
+    let outside = Outside::new(&config)?;
     let group = &config.group_id;
     let doing = format!("asking who is in group `{group}`");
-    let listed = client
-        .fetch_group_list(Some(group), REQUEST_TIMEOUT)
-        .map_err(|source| failed(&doing, source))?;
+    let listed = outside.client.fetch_group_list(Some(group), REQUEST_TIMEOUT);
+    let listed = listed.map_err(|source| failed(&doing, source))?;
     let groups = listed.groups().iter().filter(|listed| listed.name() == group);
     let members: usize = groups.map(|listed| listed.members().len()).sum();
     if members > 0 {
@@ -39,10 +37,10 @@ pub fn connect_alone(
             config.session_timeout_ms
         )));
     }
-    let (consumer, producer) = connect(&config)?;
-    let beginnings = (0..consumer.partitions()).map(|partition| {
+    let turns = config.topics.name(Topic::Turns);
+    let beginnings = (0..outside.fit.partitions).map(|partition| {
         let doing = format!("asking where `{turns}`, partition {partition}, begins");
-        let marks = client.fetch_watermarks(turns, partition, REQUEST_TIMEOUT);
+        let marks = outside.client.fetch_watermarks(turns, partition, REQUEST_TIMEOUT);
         let (oldest, end) = marks.map_err(|source| failed(&doing, source))?;
         Ok(match config.start {
             Start::Earliest => oldest,
@@ -50,5 +48,23 @@ pub fn connect_alone(
         })
     });
     let beginnings = beginnings.collect::<Result<_, LogError>>()?;
-    Ok((consumer, producer, beginnings))
+    Ok(Unserved { config, outside, beginnings })
+}
+
+impl Unserved {
+    /// For each partition, where its turns begin as long as nothing is committed of it.
+    #[must_use]
+    pub fn beginnings(&self) -> &[i64] {
+        &self.beginnings
+    }
+
+    /// Joins the group, and takes the transactional id. Who leaves within a moment of that may
+    /// stay a member until its session has run out.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](super::connect).
+    pub fn join(self) -> Result<(KafkaConsumer, KafkaProducer), LogError> {
+        self.outside.join(&self.config)
+    }
 }

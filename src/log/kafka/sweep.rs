@@ -13,6 +13,7 @@
 //! Comes before anything else is done under the id, at every start and wherever the producer is
 //! made anew. Its records have a key and no value; where they are seen all the same they are passed over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ use super::closing::ClosedInTime;
 use super::errors::{self, failed};
 use super::outage;
 use super::producer::{ABORT_SLICE, take_id};
-use super::restore::OutsideGroup;
+use super::restore::{OutsideGroup, SETTLE, committed};
 
 /// The key of the records: `history` takes none without one.
 const KEY: &[u8] = b"turnstream.sweep";
@@ -53,7 +54,7 @@ const SLICE: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a transaction must stand still to be told from one of a process at work, which has it
-/// open for milliseconds; and how long its end may take to be seen.
+/// open for milliseconds.
 const STANDS: Duration = Duration::from_millis(500);
 
 /// Partitions on which something was found, by this process.
@@ -66,7 +67,7 @@ pub(super) fn found() -> u64 {
 }
 
 /// A topic's name, and a partition.
-type Place<'a> = (&'a str, i32);
+pub(super) type Place<'a> = (&'a str, i32);
 
 /// What became of the records of one transaction.
 #[derive(Default)]
@@ -74,8 +75,7 @@ struct Arrivals(Mutex<Arrived>);
 
 #[derive(Default)]
 struct Arrived {
-    /// The place's index, and the offset of its record.
-    offsets: Vec<(usize, i64)>,
+    offsets: Vec<Written>,
     failed: Option<KafkaError>,
 }
 
@@ -122,15 +122,7 @@ pub(super) fn sweep(
     topics: impl IntoIterator<Item = (Topic, i32)>,
     wait: Duration,
 ) -> Result<(), LogError> {
-    let doing = "making the Kafka clients of a sweep from `log.kafka.client`";
-    let failed = |source| failed(doing, source);
-    let client = config.producer_settings(None).create_with_context(Arrivals::default());
-    // Never in the group: the broker checks no membership of who has none.
-    let reader = config.changelog_settings().create_with_context(OutsideGroup);
-    let client = ClosedInTime::new(client.map_err(failed)?);
-    let reader = ClosedInTime::new(reader.map_err(failed)?);
-    let sweeper = Sweeper { config, client, reader };
-    take_id(&sweeper.client, config, wait)?;
+    let sweeper = Sweeper::new(config, wait)?;
     let mut places = Vec::new();
     let mut group = false;
     for (topic, partitions) in topics {
@@ -159,14 +151,32 @@ pub(super) fn of_turns(partitions: i32) -> impl Iterator<Item = (Topic, i32)> {
     written.map(move |topic| (topic, partitions))
 }
 
-struct Sweeper<'a> {
+/// A place by its index, and the offset of a record there.
+pub(super) type Written = (usize, i64);
+
+/// Writes to places, and aborts that.
+pub(super) struct Sweeper<'a> {
     config: &'a KafkaConfig,
     client: ClosedInTime<BaseProducer<Arrivals>>,
     /// Of committed records; outside the group.
     reader: ClosedInTime<BaseConsumer<OutsideGroup>>,
 }
 
-impl Sweeper<'_> {
+impl<'a> Sweeper<'a> {
+    /// Takes the transactional id within `wait`.
+    pub(super) fn new(config: &'a KafkaConfig, wait: Duration) -> Result<Self, LogError> {
+        let doing = "making the Kafka clients of a sweep from `log.kafka.client`";
+        let failed = |source| failed(doing, source);
+        let client = config.producer_settings(None).create_with_context(Arrivals::default());
+        // Never in the group: the broker checks no membership of who has none.
+        let reader = config.changelog_settings().create_with_context(OutsideGroup);
+        let client = ClosedInTime::new(client.map_err(failed)?);
+        let reader = ClosedInTime::new(reader.map_err(failed)?);
+        let sweeper = Sweeper { config, client, reader };
+        take_id(&sweeper.client, config, wait)?;
+        Ok(sweeper)
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_millis(u64::from(self.config.transaction_timeout_ms))
     }
@@ -176,20 +186,51 @@ impl Sweeper<'_> {
         self.timeout() / 4
     }
 
-    /// One transaction. Gives on how many of the places it ended another one.
-    fn sweep(&self, places: &[Place<'_>], group: bool) -> Result<usize, LogError> {
+    /// One transaction after another, until the end of one was written everywhere. Gives on how
+    /// many of the places another one ended with it.
+    pub(super) fn sweep(&self, places: &[Place<'_>], group: bool) -> Result<usize, LogError> {
+        let give_up = Instant::now() + self.timeout();
+        let (mut first, mut found) = (BTreeMap::new(), BTreeSet::new());
+        for attempt in 1.. {
+            let (held, written) = self.transact(places, group)?;
+            written.iter().for_each(|(at, offset)| _ = first.entry(*at).or_insert(*offset));
+            let not_passed = self.not_passed(places, &written);
+            found.extend(held.into_iter().filter(|at| !not_passed.contains_key(at)));
+            let is_unstable = group && !self.is_group_stable();
+            // Further down readers may stand at what another process has open, or at what this
+            // sweep is for and has not ended: that is tried once more.
+            let is_ours =
+                |at, end: Option<i64>| attempt == 1 || end.is_none_or(|end| end >= first[at]);
+            let open = not_passed.iter().filter(|(at, end)| is_ours(at, **end));
+            let open: Vec<_> = open.map(|(at, _)| places[*at]).collect();
+            if open.is_empty() && (attempt > 1 || !is_unstable) {
+                break;
+            }
+            if Instant::now() >= give_up {
+                let id = &self.config.transactional_id;
+                tracing::warn!(transactional_id = id, ?open, "the end of a sweep is not written");
+                break;
+            }
+            tracing::info!(?open, group = is_unstable, "swept again: no end of the sweep is seen");
+        }
+        Ok(found.len())
+    }
+
+    /// One transaction, which is aborted. Gives where readers stood still below its records before
+    /// that, and the records.
+    fn transact(
+        &self,
+        places: &[Place<'_>],
+        group: bool,
+    ) -> Result<(Vec<usize>, Vec<Written>), LogError> {
         let before = self.stable_ends(places, LOOK);
         let deadline = Instant::now() + self.timeout();
-        *self.client.context().arrived() = Arrived::default();
-        let doing = "beginning a transaction that is aborted";
-        self.client.begin_transaction().map_err(|source| self.failed(doing, deadline, source))?;
         let filled = self.fill(places, group, deadline);
+        let written = self.written();
         let mut held = Vec::new();
         if filled.is_ok() {
-            let arrived = self.client.context().arrived();
-            let below = |(at, offset): &(usize, i64)| before[*at].is_some_and(|end| end < *offset);
-            held.extend(arrived.offsets.iter().filter(|sent| below(sent)).map(|(at, _)| *at));
-            drop(arrived);
+            let below = |(at, offset): &Written| before[*at].is_some_and(|end| end < *offset);
+            held.extend(written.iter().filter(|sent| below(sent)).map(|(at, _)| *at));
             self.keep(&mut held, places, &before);
             if !held.is_empty() {
                 std::thread::sleep(STANDS.min(self.moment()));
@@ -200,18 +241,49 @@ impl Sweeper<'_> {
         if usable && let Err(error) = self.abort(deadline) {
             return Err(filled.err().unwrap_or(error));
         }
-        filled?;
-        // What another process left open under an id of its own stands still.
-        let (still, shown) = (&mut held.clone(), Instant::now() + STANDS);
-        while !still.is_empty() && Instant::now() < shown {
-            self.keep(still, places, &before);
-            std::thread::sleep(SLICE);
-        }
-        Ok(held.len() - still.len())
+        filled.map(|()| (held, written))
     }
 
-    /// A record to each of the places, and an offset of the group, which is that of no input.
-    fn fill(&self, places: &[Place<'_>], group: bool, deadline: Instant) -> Result<(), LogError> {
+    /// Of the records of a transaction that was aborted, those which readers do not see past, each
+    /// with how far they see, after waiting for that. Kafka writes an end in milliseconds, or never.
+    pub(super) fn not_passed(
+        &self,
+        places: &[Place<'_>],
+        written: &[Written],
+    ) -> BTreeMap<usize, Option<i64>> {
+        let deadline = Instant::now() + SETTLE.min(self.moment());
+        loop {
+            let ends = self.stable_ends(places, self.moment());
+            let back = |(at, offset): &Written| ends[*at].is_none_or(|end| end <= *offset);
+            let held = written.iter().filter(|sent| back(sent)).map(|(at, _)| (*at, ends[*at]));
+            let held: BTreeMap<_, _> = held.collect();
+            if held.is_empty() || Instant::now() >= deadline {
+                return held;
+            }
+            std::thread::sleep(SLICE);
+        }
+    }
+
+    /// Whether no transaction may change the group's offset any more that a sweep writes to.
+    pub(super) fn is_group_stable(&self) -> bool {
+        committed(&self.reader, self.config, 0).is_ok()
+    }
+
+    /// Where the records lie that arrived.
+    pub(super) fn written(&self) -> Vec<Written> {
+        std::mem::take(&mut self.client.context().arrived().offsets)
+    }
+
+    /// A transaction with a record to each of the places, and an offset of the group, which is that of no input.
+    pub(super) fn fill(
+        &self,
+        places: &[Place<'_>],
+        group: bool,
+        deadline: Instant,
+    ) -> Result<(), LogError> {
+        *self.client.context().arrived() = Arrived::default();
+        let doing = "beginning a transaction that is aborted";
+        self.client.begin_transaction().map_err(|source| self.failed(doing, deadline, source))?;
         for (at, (topic, partition)) in places.iter().enumerate() {
             let record: BaseRecord<'_, [u8], [u8], usize> =
                 BaseRecord::with_opaque_to(topic, at).partition(*partition).key(KEY);
@@ -248,7 +320,7 @@ impl Sweeper<'_> {
     }
 
     /// The client waits for us to hear of every record, hence the short calls.
-    fn abort(&self, deadline: Instant) -> Result<(), LogError> {
+    pub(super) fn abort(&self, deadline: Instant) -> Result<(), LogError> {
         loop {
             match self.client.abort_transaction(ABORT_SLICE) {
                 Ok(()) => return Ok(()),

@@ -264,7 +264,7 @@ fn on_a_real_broker_it_keeps_the_contract() {
         property(&mut Topics::fresh(&broker));
         eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
     }
-    let own: [(&str, Property<Broker>); 21] = [
+    let own: [(&str, Property<Broker>); 22] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -291,6 +291,10 @@ fn on_a_real_broker_it_keeps_the_contract() {
         (
             "what_was_forgotten_of_a_transaction_is_committed_again",
             forgotten::what_was_forgotten_of_a_transaction_is_committed_again,
+        ),
+        (
+            "a_sweep_is_over_where_readers_are_past_it",
+            forgotten::a_sweep_is_over_where_readers_are_past_it,
         ),
         ("a_lost_group_is_noticed", a_lost_group_is_noticed),
         ("strange_headers_are_survived", strange_headers_are_survived),

@@ -70,6 +70,40 @@ fn what_a_crashed_broker_forgot_is_never_committed() {
     }
 }
 
+/// A sweep waits until readers are past what it wrote; where another process holds them back it tries
+/// once more, and goes on.
+pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &mut Broker) {
+    let bed = Topics::fresh(broker);
+    let config = bed.of("a");
+    let topics = &config.topics;
+    let places = [(topics.responses.as_str(), 0), (topics.responses.as_str(), 1)];
+    let sweeper = sweep::Sweeper::new(&config, REQUEST_TIMEOUT).unwrap();
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    sweeper.fill(&places, true, deadline).unwrap();
+    let mut written = sweeper.written();
+    written.sort_unstable();
+    assert_eq!(written, [(0, 0), (1, 0)]);
+    let held = sweeper.not_passed(&places, &written);
+    assert_eq!(held, [(0, Some(0)), (1, Some(0))].into(), "readers stand at what it wrote");
+    assert!(!sweeper.is_group_stable(), "and wait for its offset");
+    sweeper.abort(deadline).unwrap();
+    assert_eq!(sweeper.not_passed(&places, &written), [].into());
+    assert!(sweeper.is_group_stable());
+
+    let ends = |partition| {
+        let reader: BaseConsumer = config.uncommitted_settings().create().unwrap();
+        reader.fetch_watermarks(&topics.responses, partition, REQUEST_TIMEOUT).unwrap().1
+    };
+    assert_eq!((ends(0), ends(1)), (2, 2), "a record and its end");
+    let dead = bed.stranger();
+    dead.send(BaseRecord::to(&topics.responses).partition(1).key("k").payload("never")).unwrap();
+    dead.flush(REQUEST_TIMEOUT).unwrap();
+    assert_eq!(sweeper.sweep(&places[..1], true).unwrap(), 0);
+    assert_eq!(ends(0), 4, "once, where nothing is open");
+    assert_eq!(sweeper.sweep(&places, true).unwrap(), 0, "what another has open is not ended");
+    assert_eq!((ends(0), ends(1)), (8, 7), "and once more where it may be ours");
+}
+
 /// What becomes of a transaction whose end was lost, acknowledged before or not, where the broker kept all, some
 /// or nothing of it: in the end all of it is there once, or nothing where nobody was told that it is.
 pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mut Broker) {

@@ -8,8 +8,8 @@ use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
 use turnstream_operators::flow::{
-    Demanded, Gated, Grounded, Planned, Progress, Queried, Refinement, RequestId, Retrieved,
-    TurnContext, Utterance,
+    Demanded, Gated, Grounded, Planned, Progress, Queried, Refinement, Retrieved, TurnContext,
+    Utterance,
 };
 use turnstream_operators::gate::{GateConfig, decide};
 use turnstream_operators::join::Pair;
@@ -17,7 +17,7 @@ use turnstream_operators::knowledge::{Graph, Moment};
 use turnstream_operators::linking::{LinkingConfig, Mention, link};
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
-use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, Scope, Speaker, Turn};
+use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, RequestId, Scope, Speaker, Turn};
 
 /// The dialogues, in the shape of the log's turns.
 pub(crate) const DIALOGUES: &str = include_str!("dialogues.jsonl");

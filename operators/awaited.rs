@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashSet;
 use timely::scheduling::Activator;
 
-use crate::flow::RequestId;
+use turnstream_schemas::RequestId;
 
 /// The turns in flight on one worker whose outcome is still open. Clones share them.
 #[derive(Clone, Default)]

@@ -21,12 +21,12 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
 use timely::scheduling::Activator;
+use turnstream_ports::model::{Answer, Busy, CallError, Model, Outcome, Reply};
+use turnstream_ports::panics::at_work;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, InFlight};
-use crate::model::{Answer, Busy, CallError, Model, Outcome, Reply};
-use crate::panics::at_work;
 use crate::stage::Shell;
 use crate::timers::Timers;
 
@@ -290,14 +290,9 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
     }
 
     fn send(&mut self, ticket: u64, pending: &Pending<I, A>, request: Q) {
-        let reply = Reply {
-            ticket,
-            attempt: pending.attempt,
-            answers: self.send.clone(),
-            wake: Arc::clone(&self.wake),
-            outcome: pending.outcome.clone(),
-            answered: false,
-        };
+        let (answers, wake) = (self.send.clone(), Arc::clone(&self.wake));
+        let outcome = pending.outcome.clone();
+        let reply = Reply::new((ticket, pending.attempt), answers, wake, outcome);
         // Behind those that wait already, so that nobody is overtaken for ever.
         if !self.busy.is_empty() {
             self.busy.push_back(Busy { request, reply });
@@ -342,7 +337,7 @@ impl<I: InFlight, Q, A> Calls<I, Q, A> {
                 continue;
             }
             // What it was never the turn of is offered all the same: who records must hear of it.
-            let place = self.busy.iter().position(|busy| busy.reply.ticket == ticket);
+            let place = self.busy.iter().position(|busy| busy.reply.ticket() == ticket);
             let busy = place.and_then(|place| self.busy.remove(place));
             let _offered = busy.map(|Busy { request, reply }| self.model.ask(request, reply));
             if self.pending[&ticket].outcome.time_out(late.clone()) {

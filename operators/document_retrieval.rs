@@ -17,11 +17,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
+use turnstream_ports::documents::{FoundChunk, SearchDocuments, SearchError};
 use turnstream_schemas::{
     DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
 };
 
-use crate::documents::{FoundChunk, SearchDocuments, SearchError};
 use crate::flow::{Epoch, Failed, Gated, Retrieved};
 use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use turnstream_ports::model::Embedding;
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
-    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, RefinementRound, Scope,
-    Score, Speaker, Stage, Topics, Turn, TurnId,
+    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, RefinementRound, RequestId,
+    Scope, Score, SourceKind, Speaker, Stage, Topics, Turn, TurnId,
 };
 
 use crate::history::reconstruction::Reconstructed;
@@ -20,8 +20,7 @@ use crate::ingest::Original;
 use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::linking::Mention;
-use crate::model::Embedding;
-use crate::sources::{Source, SourceKind, Sources};
+use crate::sources::{Source, Sources};
 
 mod in_flight;
 
@@ -29,18 +28,6 @@ pub use in_flight::InFlight;
 
 /// The time of the dataflow: coarse epochs.
 pub type Epoch = u64;
-
-/// One attempt to answer one input: its coordinates, and the generation of the partition's
-/// assignment. An answer for another request than the one in flight is late and is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RequestId {
-    /// Partition of the input.
-    pub partition: i32,
-    /// How often the partition had been assigned when the input was read.
-    pub generation: u32,
-    /// Offset of the input.
-    pub offset: i64,
-}
 
 /// One utterance of H, the dialogue history up to the current user turn.
 #[derive(Clone, Debug, PartialEq)]

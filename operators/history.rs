@@ -4,7 +4,7 @@
 //! scope), where turns are exchanged once. State: per scope its entries, the ids of its last 256
 //! turns, the turn that is being answered and those that wait behind it; kept until the
 //! partition is revoked or the scope retires, in memory while the scope is busy and in the
-//! [`cache`] while it is idle. It decides which turn goes down the flow next, recalls entries of
+//! [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next, recalls entries of
 //! strictly earlier inputs for it, and, when the outcome is back, updates the history and evicts
 //! (eq 11–14). It alone says how an input ended, so an answer that comes late is dropped here and
 //! nowhere else.
@@ -24,17 +24,17 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::{ConnectLoop, Feedback};
 use timely::progress::operate::FrontierInterest;
+use turnstream_ports::cache::ScopeCache;
+use turnstream_ports::panics::at_work;
 use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
 use crate::form::Form;
 use crate::ingest::{Arrived, OnAgentReply};
-use crate::panics::at_work;
 use crate::stage::Observer;
 use crate::timers::Timers;
 
-pub mod cache;
 pub mod chains;
 pub mod clusters;
 pub mod database;
@@ -51,7 +51,6 @@ mod scopes;
 pub mod sequence;
 pub mod similarity;
 
-use cache::ScopeCache;
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
 pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};

@@ -12,15 +12,15 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
+use turnstream_ports::panics::at_work;
+use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
-    DeadLetter, EventTime, Fault, FaultKind, Forget, Header, InputId, Outcome, SCHEMA_VERSION,
-    Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
+    DeadLetter, EventTime, Fault, FaultKind, Forget, Header, InputId, Outcome, RequestId,
+    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
 };
 
-use crate::flow::{Epoch, Finished, RequestId};
-use crate::panics::at_work;
-use crate::partitioner::Partitioner;
+use crate::flow::{Epoch, Finished};
 
 mod reading;
 

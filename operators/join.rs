@@ -21,9 +21,9 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::vec::Map;
 use timely::progress::operate::FrontierInterest;
-use turnstream_schemas::{Fault, FaultKind, Stage};
+use turnstream_schemas::{Fault, FaultKind, RequestId, Stage};
 
-use crate::flow::{Epoch, Failed, InFlight, Planned, Progress, Queried, RequestId, TurnContext};
+use crate::flow::{Epoch, Failed, InFlight, Planned, Progress, Queried, TurnContext};
 
 /// One side's account of a turn: what its stage made of it, or why it could not.
 pub type Half<T> = Result<T, Failed>;

@@ -18,9 +18,8 @@
 //!
 //! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
 //! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
-//! ([`model`], [`index`], [`documents`]) and the one who asks through them ([`mod@call`]); what travels between two stages
-//! ([`flow`]); the partition of a key ([`partitioner`]). Beside the flow stand the [`views`], over what
-//! it committed.
+//! ([`turnstream_ports`]) and the one who asks through them ([`mod@call`]); what travels between two
+//! stages ([`flow`]). Beside the flow stand the [`views`], over what it committed.
 //!
 //! # The contract of a stage
 //!
@@ -65,7 +64,6 @@ pub mod ranking;
 pub mod persona_retrieval;
 
 pub mod document_retrieval;
-pub mod documents;
 
 pub mod table_retrieval;
 pub mod tables;
@@ -83,20 +81,15 @@ pub mod self_refinement;
 
 pub mod awaited;
 pub mod bm25;
-pub mod broken;
 pub mod call;
 mod deciding;
 pub mod flow;
 pub mod form;
 pub mod fusion;
-pub mod index;
 pub mod knowledge;
 pub mod language;
 pub mod linking;
 
-pub mod model;
-pub mod panics;
-pub mod partitioner;
 pub mod prompted;
 pub mod resources;
 pub mod salience;
@@ -105,6 +98,7 @@ pub mod small_talk;
 pub mod stage;
 pub mod terms;
 pub mod timers;
+pub mod unified;
 pub mod views;
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::{Embed, Embedding};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, FaultKind, PersonaSentence, Score, SourceName, Speaker, Stage,
 };
@@ -34,8 +36,6 @@ use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Embedded, Epoch, Failed, Gated, Retrieved};
 use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};
-use crate::model::encoder::Encoder;
-use crate::model::{Embed, Embedding};
 use crate::resources::Resources;
 use crate::sources::Sources;
 use crate::stage::{OnFailure, Work, instead, stage};

@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::unified::Unified;
+use turnstream_ports::model::{Embed, Listener, Score};
 use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::call::CallShell;
 use crate::consistency::Judge;
-use crate::documents::SearchDocuments;
 use crate::form::Form;
 use crate::gate::learned::LearnedGate;
 use crate::integration::Attention;
 use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
-use crate::model::encoder::Encoder;
-use crate::model::unified::Unified;
-use crate::model::{Embed, Listener, Score};
 use crate::prompted::{Asking, LanguageModels, PromptedConfig, Prompts};
 use crate::sources::Sources;
 use crate::stage::{Clock, Observer, OnFailure, Shell};

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::{Map, Partition};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_schemas::SourceKind;
 
 use crate::document_retrieval::{DocumentRetrievalConfig, document_retrieval};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
 use crate::flow::{Epoch, Failed, Retrieved};
 use crate::persona_retrieval::{PersonaRetrievalConfig, persona_retrieval};
 use crate::resources::Resources;
-use crate::sources::SourceKind;
 use crate::table_retrieval::{TableRetrievalConfig, table_retrieval};
 
 /// How each kind of source is asked.

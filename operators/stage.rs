@@ -12,10 +12,10 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::progress::operate::FrontierInterest;
+use turnstream_ports::panics::{at_work, contain};
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight};
-use crate::panics::{at_work, contain};
 
 /// What becomes of a turn when a stage cannot do its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

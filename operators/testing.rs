@@ -6,25 +6,23 @@ use std::sync::{Arc, Mutex};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
+use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use turnstream_schemas::{
-    DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, Scope, Score,
-    Speaker, Turn, TurnId,
+    DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
+    Scope, Score, SourceKind, Speaker, Turn, TurnId,
 };
 
 use crate::awaited::Awaited;
-use crate::flow::{
-    Embedded, Epoch, Failed, Gated, Recalled, RequestId, Retrieved, TurnContext, Utterance,
-};
+use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide, find};
 use crate::knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
 };
 use crate::language::has_han;
 use crate::meaning::FactMeaning;
-use crate::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use crate::prompted::{LanguageModels, Prompts};
 use crate::resources::Resources;
-use crate::sources::{SourceConfig, SourceKind, Sources};
+use crate::sources::{SourceConfig, Sources};
 use crate::stage::{Clock, Observer};
 use crate::timers::Timers;
 

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
-use crate::response::ModelUsed;
+use crate::model::ModelUsed;
 use crate::turn::Extra;
 
 /// A piece of evidence as a history entry keeps it: p_i of the triple (q_i, p_i, r_i).

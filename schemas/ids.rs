@@ -107,6 +107,18 @@ impl fmt::Display for InputId {
     }
 }
 
+/// One attempt to answer one input: its coordinates, and the generation of the partition's
+/// assignment. An answer for another request than the one in flight is late and is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId {
+    /// Partition of the input.
+    pub partition: i32,
+    /// How often the partition had been assigned when the input was read.
+    pub generation: u32,
+    /// Offset of the input.
+    pub offset: i64,
+}
+
 /// A history entry within its scope: the input that made it. Ordered as the log is.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

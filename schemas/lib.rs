@@ -31,6 +31,7 @@ pub mod forget;
 pub mod history;
 pub mod ids;
 pub mod knowledge;
+pub mod model;
 pub mod outcome;
 pub mod plan;
 pub mod published;
@@ -59,14 +60,15 @@ pub use history::{
     RoundedVector, ScopeRecord,
 };
 pub use ids::{
-    ConversationId, EntryId, EventTime, EvidenceId, InputId, ResponseId, Scope, ScopeKind, Score,
-    SourceName, TenantId, TurnId, UserId,
+    ConversationId, EntryId, EventTime, EvidenceId, InputId, RequestId, ResponseId, Scope,
+    ScopeKind, Score, SourceName, TenantId, TurnId, UserId,
 };
 pub use knowledge::{FactKey, FactValue};
+pub use model::ModelUsed;
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
-pub use plan::Plan;
+pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
-pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, ModelUsed, Response};
+pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, Response};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
 pub use views::{ViewKey, ViewName, ViewValue};
 

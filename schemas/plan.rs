@@ -3,9 +3,61 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fault::Stage;
 use crate::ids::SourceName;
+use crate::turn::Speaker;
 
 /// Sources in the order they are asked. Empty is the NULL plan: no knowledge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Plan(pub Vec<SourceName>);
+
+/// What a source holds, and so which operator asks it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    /// The graph of facts that `[knowledge]` names.
+    Graph,
+    /// Rows, of the file that `file` names.
+    Table,
+    /// Sentences that describe the user.
+    UserPersona,
+    /// Sentences that describe who answers.
+    BotPersona,
+    /// The documents that `[documents]` names.
+    Documents,
+}
+
+impl SourceKind {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Table => "table",
+            Self::UserPersona => "user_persona",
+            Self::BotPersona => "bot_persona",
+            Self::Documents => "documents",
+        }
+    }
+
+    /// The operator that asks it.
+    pub fn stage(self) -> Stage {
+        match self {
+            Self::Graph => Stage::FactRetrieval,
+            Self::Table => Stage::TableRetrieval,
+            Self::UserPersona | Self::BotPersona => Stage::PersonaRetrieval,
+            Self::Documents => Stage::DocumentRetrieval,
+        }
+    }
+
+    /// Whom a persona describes; `None` of what is none.
+    pub fn describes(self) -> Option<Speaker> {
+        match self {
+            Self::UserPersona => Some(Speaker::User),
+            Self::BotPersona => Some(Speaker::System),
+            Self::Graph | Self::Table | Self::Documents => None,
+        }
+    }
+}

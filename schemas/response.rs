@@ -10,6 +10,7 @@ use crate::evidence::Evidence;
 use crate::fault::{Degraded, Stage};
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
+use crate::model::ModelUsed;
 use crate::plan::Plan;
 use crate::refinement::RefinementRound;
 use crate::turn::Extra;
@@ -59,16 +60,6 @@ pub struct KnowledgeState {
     /// Per partition of the `knowledge` topic: the next offset that was not yet applied.
     #[serde(default)]
     pub offsets: BTreeMap<i32, i64>,
-}
-
-/// What wrote a response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ModelUsed {
-    /// The generator's name. `realiser` and `none` are model-free.
-    pub name: String,
-    /// Hash of the prompt template, where a prompt was used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_hash: Option<String>,
 }
 
 /// The response to one user turn.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{EvidenceSet, Response, Speaker};
 
-use crate::formats::{Format, LoggedTurn};
+use turnstream_formats::{Format, LoggedTurn};
 
 /// Counts over the user turns that were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -157,9 +157,10 @@ impl Annotated {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::formats::Labels;
+    use turnstream_formats::Labels;
     use turnstream_schemas::Turn;
+
+    use super::*;
 
     fn made(links: &[&str], selected: &[[&str; 3]], foreseen: bool) -> Made {
         let fact = |fact: &[&str; 3]| triple(fact[0], fact[1], fact[2]);

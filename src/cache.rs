@@ -28,7 +28,7 @@ use heed::{
     WithoutTls,
 };
 use rustc_hash::FxHashMap;
-use turnstream_operators::history::cache::{CacheChange, CacheError, Cached, ScopeCache};
+use turnstream_ports::cache::{CacheChange, CacheError, Cached, ScopeCache};
 use turnstream_schemas::{EntryId, Scope};
 
 use crate::config::RunConfig;

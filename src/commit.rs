@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::broken::Broken;
+use turnstream_log::{Assignment, LogError, Output, Producer, Topic, Transaction};
+use turnstream_ports::broken::Broken;
 use turnstream_schemas::Stage;
 
 use crate::flow_control::FlowControl;
-use crate::log::{Assignment, LogError, Output, Producer, Topic, Transaction};
 use crate::metrics::OutcomeMetrics;
 use crate::tally::Tally;
 

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_log::embedded::EmbeddedConfig;
+use turnstream_log::kafka::KafkaConfig;
 use turnstream_operators::consistency::ConsistencyConfig;
 use turnstream_operators::cross_revision::CrossRevisionConfig;
 use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
@@ -39,8 +41,6 @@ use turnstream_schemas::Stage;
 
 use crate::commit::CommitConfig;
 use crate::documents::DocumentsConfig;
-use crate::log::embedded::EmbeddedConfig;
-use crate::log::kafka::KafkaConfig;
 use crate::metrics::MetricsConfig;
 use crate::model::ModelsConfig;
 use crate::model::language::LanguageModelsConfig;
@@ -53,15 +53,13 @@ mod load;
 mod print;
 mod problem;
 mod schema;
-mod secret;
 mod shape;
 #[cfg(test)]
 mod tests;
 
 pub use load::{Checks, Loaded, Validate, load, read};
 pub use print::PrintError;
-pub use problem::{ConfigError, KeyPath, Problem, parted};
-pub use secret::{MASK, is_secret};
+pub use problem::{ConfigError, KeyPath, Problem};
 
 /// The configuration of turnstream.
 ///

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
-use turnstream_operators::index::Search;
+use turnstream_ports::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
+use turnstream_ports::index::Search;
 
 use crate::index::{TreeConfig, Trees};
 

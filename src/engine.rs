@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use turnstream_log::{Consumer, Follower, Producer};
 
 use crate::commit::{self, CommitConfig, CommitError, Committer, Counts, Report};
 use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
 use crate::learning::{Learned, Learning, LearningError};
-use crate::log::{Consumer, Follower, Producer};
 use crate::panics::Panicked;
 use crate::parts::Parts;
 use crate::tally::Tally;

@@ -102,10 +102,11 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
+    use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
+    use turnstream_log::{Assignment, Topic};
+
     use super::*;
     use crate::commit::{CommitConfig, Committer, Report};
-    use crate::log::embedded::{EmbeddedConfig, EmbeddedLog};
-    use crate::log::{Assignment, Topic};
 
     /// The committer hears of an assignment some time after the first inputs were admitted.
     #[test]

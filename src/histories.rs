@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use turnstream_operators::history::cache::Cached;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_ports::cache::Cached;
 use turnstream_schemas::{
     EntryId, EntryKey, Evicted, HistoryChange, HistoryEntry, Scope, ScopeRecord,
 };
 
-use crate::log::{Record, evictions};
+use turnstream_log::{Record, evictions};
 
 pub mod import;
 pub mod rebase;

@@ -1,4 +1,4 @@
-//! Vector indexes behind the port of `turnstream_operators::index`: the exact scan for small sets
+//! Vector indexes behind the port of `turnstream_ports::index`: the exact scan for small sets
 //! and as the oracle, arroy's trees for large ones. `benches/README.md` has where the one
 //! overtakes the other.
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use turnstream_operators::history::cache::{CacheError, ScopeCache};
+use turnstream_log::{Assignment, Consumer, Event, LogError, Record};
 use turnstream_operators::ingest::{Input, InputRecord, Original};
+use turnstream_ports::cache::{CacheError, ScopeCache};
 
 use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
 use crate::learning::Learned;
-use crate::log::{Assignment, Consumer, Event, LogError, Record};
 use crate::worker::{Inlets, WorkerError};
 
 mod restoring;

@@ -1,6 +1,6 @@
 //! Turns whose need for knowledge a data set tells: what a gate is trained and scored on.
 //!
-//! Stands between [`formats`], which reads conversations and labels, and whatever
+//! Stands between [`turnstream_formats`], which reads conversations and labels, and whatever
 //! learns from them or is measured by them. What holds for every data set:
 //!
 //! - A turn counts where the data set says what its reply took: DSTC's last user turn, every user
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use turnstream_schemas::Speaker;
 
-use crate::formats::{self, Format, FormatError, LoggedItem, LoggedTurn, Need};
+use turnstream_formats::{Format, FormatError, LoggedItem, LoggedTurn, Need};
 
 mod closest;
 mod transcript;
@@ -171,7 +171,7 @@ pub fn read(format: Format, path: &Path) -> Result<Vec<LabelledTurn>, LabelledEr
     let mut conversations = Conversations::new(format);
     let mut dialogue = Vec::new();
     let mut labelled = Vec::new();
-    for item in formats::open(format, path)? {
+    for item in turnstream_formats::open(format, path)? {
         let LoggedItem::Turn(turn) = item? else { continue };
         let ends = turn.last_of_scope;
         dialogue.push(*turn);

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use turnstream_log::{Follower, LogError, Record, Topic};
 use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 
 use crate::config::LogKind;
-use crate::log::{Follower, LogError, Record, Topic};
 use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
 use crate::panics::Panicked;

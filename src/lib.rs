@@ -8,7 +8,7 @@
 //!
 //! 1. [`dataflow`]: the figure, one function, one line per stage. Begin here.
 //! 2. [`engine`]: one process: a consumer thread, workers, a committer.
-//! 3. [`log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
+//! 3. [`turnstream_log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
 //! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds; [`cache`]: where
 //!    changelogs are restored to, and idle scopes lie.
 //! 5. [`parts`]: what the dataflow is built from, opened once. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
@@ -17,7 +17,7 @@
 //! 8. [`knowledge`]: opens the graph; the shipped pack. [`learning`]: changes to it, from the log to
 //!    the workers. [`documents`]: the source beside the graph; [`index`]: its vectors.
 //! 9. [`model`]: what answers the stages that ask a model.
-//! 10. [`config`] and [`cli`]: flags and files to all of the above; [`formats`]: public data sets
+//! 10. [`config`] and [`cli`]: flags and files to all of the above; [`turnstream_formats`]: public data sets
 //!     as conversation logs, and [`labelled`], what they say about the need for knowledge;
 //!     [`explain`]: a response's path for people, [`histories`]: what is kept of a conversation.
 //!
@@ -39,14 +39,12 @@ pub mod engine;
 pub mod eval;
 pub mod explain;
 pub mod flow_control;
-pub mod formats;
 pub mod histories;
 pub mod index;
 pub mod intake;
 pub mod knowledge;
 pub mod labelled;
 pub mod learning;
-pub mod log;
 pub mod meaning;
 pub mod metrics;
 pub mod model;

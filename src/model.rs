@@ -1,4 +1,4 @@
-//! Models behind the ports of `turnstream_operators::model`: where they come from and how they
+//! Models behind the ports of `turnstream_ports::model`: where they come from and how they
 //! are run. The operators know none of this.
 //!
 //! A command asks for [`encoder()`]; it waits while the encoder works. [`registry`] names the models
@@ -14,8 +14,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use turnstream_operators::model::unified::Unified;
-use turnstream_operators::model::{Embed, Score};
+use turnstream_ports::model::unified::Unified;
+use turnstream_ports::model::{Embed, Score};
 
 use crate::knowledge::{CACHE_VARIABLE, cache_folder};
 use crate::metrics::{Metrics, RemoteMetrics, Task};

@@ -10,8 +10,8 @@ use std::panic::PanicHookInfo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use turnstream_operators::flow::RequestId;
-use turnstream_operators::panics::{input_at_work, is_contained, message};
+use turnstream_ports::panics::{input_at_work, is_contained, message};
+use turnstream_schemas::RequestId;
 
 /// What threads said that a panic ended, the last of each, until somebody asks.
 static KEPT: Mutex<Vec<(ThreadId, Panic)>> = Mutex::new(Vec::new());

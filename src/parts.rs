@@ -4,29 +4,29 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use turnstream_log::Topic;
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::consistency::Judge;
-use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::gate::learned::LearnedGate;
-use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::history::preparation::{Preparing, SummariesConfig};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::integration::Attention;
 use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
-use turnstream_operators::model::unified::Unified;
-use turnstream_operators::model::{Embed, Listener, Score};
 use turnstream_operators::prompted::{LanguageModels, Prompts};
 use turnstream_operators::resources::Resources;
 use turnstream_operators::sources::Sources;
 use turnstream_operators::stage::{Clock, OnFailure};
 use turnstream_operators::tables::Tables;
 use turnstream_operators::timers::Timers;
+use turnstream_ports::cache::{MemoryCache, ScopeCache};
+use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::model::unified::Unified;
+use turnstream_ports::model::{Embed, Listener, Score};
 use turnstream_schemas::Stage;
 
 use crate::config::Config;
-use crate::log::Topic;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;

@@ -24,13 +24,13 @@ use timely::WorkerConfig;
 use timely::communication::Allocator;
 use timely::communication::allocator::thread::Thread;
 use timely::worker::Worker;
+use turnstream_log::write::Writer;
+use turnstream_log::{Follower, LogError, Record, Topic};
 use turnstream_operators::knowledge::Change;
 use turnstream_operators::views::Views;
 use turnstream_schemas::{EntryKey, HistoryChange, Response, ViewKey, ViewValue};
 
 use crate::histories;
-use crate::log::write::Writer;
-use crate::log::{Follower, LogError, Record, Topic};
 use crate::metrics::{Counted, ViewsMetrics};
 
 #[cfg(test)]

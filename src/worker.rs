@@ -22,12 +22,13 @@ use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
-use turnstream_operators::flow::{Epoch, Finished, RequestId};
+use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::ingest::Input;
 use turnstream_operators::knowledge::{Changes, Knowledge, Moment};
-use turnstream_operators::panics::at_work;
 use turnstream_operators::stage::Clock;
 use turnstream_operators::timers::Timers;
+use turnstream_ports::panics::at_work;
+use turnstream_schemas::RequestId;
 
 use crate::commit::{Report, encode};
 use crate::dataflow::dialogue;

@@ -17,7 +17,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use turnstream::metrics::DecoderMetrics;
 use turnstream::model::decoder::{LocalConfig, start};
-use turnstream_operators::model::{Generate, GenerateRequest, reply};
+use turnstream_ports::model::{Generate, GenerateRequest, reply};
 use turnstream_schemas::Stage;
 
 const WIDTH: usize = 512;

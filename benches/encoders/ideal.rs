@@ -16,12 +16,12 @@ use turnstream::model::batch::{Batched, Threads};
 use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::call::{CallConfig, CallShell, Question, call};
-use turnstream_operators::flow::{Embedded, Epoch, Gated, RequestId, TurnContext, Utterance};
+use turnstream_operators::flow::{Embedded, Epoch, Gated, TurnContext, Utterance};
 use turnstream_operators::knowledge::Moment;
-use turnstream_operators::model::{Embed, Embedding};
 use turnstream_operators::stage::{Clock, Observer, OnFailure, Shell};
 use turnstream_operators::timers::Timers;
-use turnstream_schemas::{EventTime, InputId, Scope, Speaker, Stage, Turn, TurnId};
+use turnstream_ports::model::{Embed, Embedding};
+use turnstream_schemas::{EventTime, InputId, RequestId, Scope, Speaker, Stage, Turn, TurnId};
 
 /// What a batch takes.
 const BATCH_TIME: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use turnstream::commit::CommitConfig;
-use turnstream::log::kafka::KafkaConfig;
+use turnstream_log::kafka::KafkaConfig;
 
 use crate::throughput::{print, turns};
 

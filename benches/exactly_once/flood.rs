@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use turnstream::config::Config;
 use turnstream::engine::{Ends, serve as serve_engine};
-use turnstream::log::kafka::{self, KafkaConfig};
 use turnstream::parts::Parts;
+use turnstream_log::kafka::{self, KafkaConfig};
 use turnstream_operators::form::Form;
-use turnstream_operators::model::{Busy, GenerateRequest, Generated, Model, Reply};
+use turnstream_ports::model::{Busy, GenerateRequest, Generated, Model, Reply};
 
 use crate::broker::Broker;
 use crate::memory::Resident;

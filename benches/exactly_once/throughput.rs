@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use turnstream::config::Config;
 use turnstream::engine::{Ends, serve as serve_engine};
-use turnstream::log::kafka::{self, KafkaConfig, KafkaTopics};
-use turnstream::log::{LogError, Producer, Topic, Transaction};
 use turnstream::parts::Parts;
+use turnstream_log::kafka::{self, KafkaConfig, KafkaTopics};
+use turnstream_log::{LogError, Producer, Topic, Transaction};
 use turnstream_operators::generation::Generator;
 
 use crate::broker::Broker;

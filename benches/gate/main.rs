@@ -12,11 +12,11 @@
 use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
-use turnstream::formats::Need;
 use turnstream::labelled::{LabelledTurn, Said};
 use turnstream::model::gate::Gate;
 use turnstream::model::gate::network::NetworkShape;
 use turnstream::model::gate::reading::TurnTokens;
+use turnstream_formats::Need;
 use turnstream_operators::gate::learned::{GateReading, LearnedGate};
 use turnstream_schemas::Speaker;
 

@@ -10,7 +10,7 @@ use turnstream::model::static_table::StaticTable;
 use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};
-use turnstream_operators::model::encoder::{EncodeError, Encoded, Encoder};
+use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_schemas::{EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, Turn};
 
 use crate::scenes;

@@ -11,11 +11,11 @@ use turnstream::cache::DiskCache;
 use turnstream::commit::Report;
 use turnstream::flow_control::FlowControl;
 use turnstream::intake::Intake;
-use turnstream::log::kafka::{self, KafkaConfig};
-use turnstream::log::{Consumer, Event, Output, Position, Producer, Topic, Transaction};
 use turnstream::parts::Parts;
 use turnstream::worker::Workers;
-use turnstream_operators::history::cache::ScopeCache;
+use turnstream_log::kafka::{self, KafkaConfig};
+use turnstream_log::{Consumer, Event, Output, Position, Producer, Topic, Transaction};
+use turnstream_ports::cache::ScopeCache;
 use turnstream_schemas::{
     EntryId, EntryKey, EventTime, HistoryEntry, InputId, Passage, SCHEMA_VERSION, Scope,
     ScopeRecord, TurnId,

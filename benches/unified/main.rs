@@ -14,12 +14,12 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use turnstream::metrics::{Metrics, resident_bytes};
 use turnstream::model::unified::UnifiedWeights;
 use turnstream::model::{ModelsConfig, Runtime};
-use turnstream_operators::model::reply;
-use turnstream_operators::model::unified::{
+use turnstream_operators::tables::Row;
+use turnstream_ports::model::reply;
+use turnstream_ports::model::unified::{
     EvidenceText, Exchange, Task, Unified, UnifiedAnswer, UnifiedRequest,
 };
-use turnstream_operators::sources::SourceKind;
-use turnstream_operators::tables::Row;
+use turnstream_schemas::SourceKind;
 
 const AT_ONCE: [usize; 2] = [1, 8];
 const PLAN: [SourceKind; 1] = [SourceKind::Table];

@@ -11,16 +11,16 @@ use timely::dataflow::operators::capture::Event;
 use timely::dataflow::operators::vec::{Input as _, Map};
 use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
 use timely::worker::Worker;
+use turnstream_ports::cache::MemoryCache;
+use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_schemas::Outcome;
 
 use super::*;
 use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
-use crate::history::cache::MemoryCache;
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
 use crate::knowledge::Moment;
-use crate::model::scripted::{Act, Line, Scripted};
 use crate::stage::{Clock, Observer, OnFailure};
 
 type Words = Scripted<String, String>;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::model::encoder::{EncodeError, Encoder};
 use turnstream_schemas::Evidence;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::lexical::Words;
-use crate::model::encoder::{EncodeError, Encoder};
 
 /// What makes a score of a cosine c: 1 ÷ (1 + exp(−(slope · c + offset))).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -78,8 +78,9 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
+    use turnstream_ports::model::encoder::Encoded;
+
     use super::*;
-    use crate::model::encoder::Encoded;
     use crate::testing::document;
 
     /// Of the sea, of bread, and how long a text is beside.

@@ -1,9 +1,9 @@
+use turnstream_ports::model::Generated;
 use turnstream_schemas::{Demand, Plan};
 
 use super::*;
 use crate::call::CallConfig;
 use crate::flow::{Draft, Grounded, Refinement};
-use crate::model::Generated;
 use crate::testing::{asking, document, graph, resources, run_dataflow, scene};
 
 fn passage(id: &str, text: &str, selected: bool) -> Evidence {

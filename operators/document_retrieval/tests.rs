@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use turnstream_ports::documents::Chunk;
+
 use super::*;
-use crate::documents::Chunk;
 use crate::flow::Embedded;
 use crate::testing::{asking_source, graph, resources, run_dataflow, scene};
 

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
+use turnstream_ports::model::encoder::{EncodeError, Encoded};
+use turnstream_ports::model::{Busy, CallError, Model, Reply};
+use turnstream_schemas::RequestId;
+
 use super::*;
-use crate::flow::{Embedded, RequestId};
-use crate::model::encoder::{EncodeError, Encoded};
-use crate::model::{Busy, CallError, Model, Reply};
+use crate::flow::Embedded;
 use crate::testing::{graph, resources, run_dataflow, scene};
 
 /// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.

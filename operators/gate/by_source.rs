@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use turnstream_schemas::{GateDecision, Score};
+use turnstream_schemas::{GateDecision, Score, SourceKind};
 
 use super::GateConfig;
 use super::learned::GateScores;
 use crate::flow::Gated;
 use crate::form::Form;
 use crate::source_planning;
-use crate::sources::{SourceKind, Sources};
+use crate::sources::Sources;
 
 /// What a decision calls the score that rules gave, among those of the encoder's definitions.
 const RULES: &str = "rules";

@@ -1,14 +1,14 @@
 use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
-use turnstream_schemas::{Demand, Evidence, EvidenceId};
+use turnstream_ports::model::Generated;
+use turnstream_schemas::{Demand, Evidence, EvidenceId, SourceKind};
 
 use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
 use crate::flow::{Candidates, Drafted, Retrieved};
 use crate::generation::{GenerationConfig, generation};
 use crate::knowledge::Graph;
-use crate::model::Generated;
-use crate::sources::{SourceConfig, SourceKind, Sources};
+use crate::sources::{SourceConfig, Sources};
 use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow, scene};
 
 const FACTS: &str = "

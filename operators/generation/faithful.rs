@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use turnstream_ports::model::unified::Said;
 use turnstream_schemas::{Column, TableRow};
 
-use crate::model::unified::Said;
 use crate::terms::terms;
 
 /// What is wrong with a response.
@@ -66,7 +66,7 @@ pub fn check(
     asked: &str,
     known: &[&str],
 ) -> Result<(), Unfaithful> {
-    let text = crate::model::unified::text_of(said);
+    let text = turnstream_ports::model::unified::text_of(said);
     if !is_whole || text.is_empty() {
         return Err(Unfaithful::Unfinished);
     }

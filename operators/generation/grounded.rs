@@ -13,10 +13,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use turnstream_ports::model::unified::{Said, text_of};
 use turnstream_schemas::{Column, TableRow};
 
 use super::faithful::{CLAUSE_ENDS, UpToValue, denies};
-use crate::model::unified::{Said, text_of};
 use crate::terms::terms;
 
 const PLAIN_WORDS: &str = include_str!("plain_words.txt");

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::model::unified::{
+    Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, text_of,
+};
 use turnstream_schemas::{
-    Confidence, ConfidenceKind, Evidence, Fault, FaultKind, ModelUsed, Stage, TableRow,
+    Confidence, ConfidenceKind, Evidence, Fault, FaultKind, ModelUsed, SourceKind, Stage, TableRow,
 };
 
 use super::{
@@ -23,12 +26,9 @@ use super::{
 use crate::call::{CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Grounded};
 use crate::language::Lexicon;
-use crate::model::unified::{
-    Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, exchanges, text_of,
-};
 use crate::resources::Resources;
-use crate::sources::SourceKind;
 use crate::stage::OnFailure;
+use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::Generation;
 

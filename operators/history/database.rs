@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
+use turnstream_ports::broken::Broken;
+use turnstream_ports::cache::{CacheChange, Cached};
 use turnstream_schemas::{
     EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
     RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
 };
 
 use super::HistoryConfig;
-use super::cache::{CacheChange, Cached};
 use super::chains::Chains;
 use super::clusters::Clusters;
 use super::eviction::{Weighted, evict};
@@ -24,7 +25,6 @@ use super::recency::recency;
 use super::reconstruction::{Reconstructed, reconstruct};
 use super::relevance::{Relevance, Statistics};
 use super::similarity::Similarity;
-use crate::broken::Broken;
 use crate::flow::{Recalled, Utterance};
 use crate::language::Lexicon;
 

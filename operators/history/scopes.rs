@@ -10,13 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use turnstream_schemas::Scope;
+use turnstream_ports::cache::CacheError;
+use turnstream_schemas::{RequestId, Scope};
 
-use super::cache::CacheError;
 use super::preparation::Prepared;
 use super::sequence::{Sequence, Step, Waiting};
 use super::{Answer, Keeping, Rules, context_of};
-use crate::flow::RequestId;
 use crate::ingest::Arrived;
 
 /// Scopes that leave together at most: one write of the cache, and what a worker spends on it

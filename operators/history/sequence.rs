@@ -5,17 +5,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
-    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, RecordedReason, Response,
-    ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
+    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, RecordedReason,
+    RequestId, Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
 };
 
 use super::Rules;
 use super::database::{Database, Update};
 use super::likeness::Signature;
 use super::preparation::{EXCHANGES_AT_ONCE, Prepared, SummariesConfig, Unprepared, Vectors};
-use crate::broken::Broken;
-use crate::flow::{Drafted, Failed, Finished, RequestId, TurnContext, Utterance};
+use crate::flow::{Drafted, Failed, Finished, TurnContext, Utterance};
 use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
 
 mod waiting;

@@ -5,10 +5,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{EntryVector, HistoryEntry, RoundedVector};
 
 use super::likeness::{Signature, Vector};
-use crate::model::encoder::Encoder;
 
 /// Makes [`Signature`]s. Cheap to clone.
 #[derive(Clone, Default)]

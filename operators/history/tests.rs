@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use turnstream_ports::cache::{CacheChange, MemoryCache};
 use turnstream_schemas::{
-    EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, Response,
-    Scope, Speaker, Turn, TurnId,
+    EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, RequestId,
+    Response, Scope, Speaker, Turn, TurnId,
 };
 
-use super::cache::{CacheChange, MemoryCache};
 use super::preparation::Unprepared;
 use super::*;
-use crate::flow::{Draft, Gated, Grounded, RequestId};
+use crate::flow::{Draft, Gated, Grounded};
 use crate::ingest::{ArrivedTurn, Original};
 use crate::knowledge::Moment;
 

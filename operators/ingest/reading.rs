@@ -1,9 +1,9 @@
 //! What a record is: a turn or a demand to forget, with its scope, or why it is refused.
 
+use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
 
 use super::{Original, TurnsConfig};
-use crate::partitioner::Partitioner;
 
 /// Why an input can not be served.
 #[derive(Debug, thiserror::Error)]

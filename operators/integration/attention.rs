@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::model::encoder::Encoder;
+
 use crate::bm25::{Bag, Statistics};
-use crate::model::encoder::Encoder;
 use crate::terms::terms;
 
 /// What a query or a text is compared by.

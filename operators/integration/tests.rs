@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use turnstream_schemas::{DocumentPassage, EvidenceId, Passage, SourceName};
+use turnstream_ports::model::encoder::{EncodeError, Encoded};
+use turnstream_ports::model::{Busy, Model, Reply};
+use turnstream_schemas::{DocumentPassage, EvidenceId, Passage, RequestId, SourceName};
 
 use super::*;
-use crate::flow::{RequestId, TurnContext};
-use crate::model::encoder::{EncodeError, Encoded};
-use crate::model::{Busy, Model, Reply};
+use crate::flow::TurnContext;
 use crate::prompted::Slot;
 use crate::prompted::material::{of_evidence, of_recalled};
 use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};

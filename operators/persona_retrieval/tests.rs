@@ -1,13 +1,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use turnstream_schemas::{Demand, Turn};
+use turnstream_ports::model::encoder::{EncodeError, Encoded};
+use turnstream_ports::model::{Busy, CallError, Model, Reply};
+use turnstream_schemas::{Demand, RequestId, SourceKind, Turn};
 
 use super::*;
-use crate::flow::RequestId;
-use crate::model::encoder::{EncodeError, Encoded};
-use crate::model::{Busy, CallError, Model, Reply};
-use crate::sources::{SourceConfig, SourceKind};
+use crate::sources::SourceConfig;
 use crate::stage::{Observer, Passage, StageObserver};
 use crate::testing::{
     asking_source, document, graph, resources, run_dataflow, scene, test_sources,

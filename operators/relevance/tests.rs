@@ -1,8 +1,8 @@
+use turnstream_ports::model::Generated;
 use turnstream_schemas::{Demand, Plan};
 
 use super::*;
 use crate::call::CallConfig;
-use crate::model::Generated;
 use crate::testing::{Answering, asking, document, graph, resources, run_dataflow, scene};
 
 /// Passages and a row that retrieval scored.

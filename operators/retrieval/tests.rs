@@ -1,7 +1,7 @@
+use turnstream_ports::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
 use turnstream_schemas::{Demand, Plan, Turn};
 
 use super::*;
-use crate::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
 use crate::sources::{SourceConfig, Sources};
 use crate::tables::{Row, Table, Tables};
 use crate::testing::{graph, resources, run_dataflow, scene};

@@ -1,10 +1,10 @@
 use std::sync::{Arc, Mutex};
 
+use turnstream_ports::model::{GenerateRequest, Generated};
 use turnstream_schemas::{Demand, FactStatement, FaultKind, Plan};
 
 use super::*;
 use crate::call::CallConfig;
-use crate::model::{GenerateRequest, Generated};
 use crate::prompted::PromptedConfig;
 use crate::testing::{asking, document, graph, resources, run_dataflow, scene};
 

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use turnstream_schemas::Turn;
+use turnstream_ports::model::Generated;
+use turnstream_ports::model::unified::{Task, UnifiedAnswer, UnifiedRequest};
+use turnstream_schemas::{SourceKind, Turn};
 
 use super::*;
-use crate::model::Generated;
-use crate::model::unified::{Task, UnifiedAnswer, UnifiedRequest};
-use crate::sources::{SourceConfig, SourceKind};
+use crate::sources::SourceConfig;
 use crate::testing::{Answering, asking, graph, resources, run_dataflow, scene};
 
 /// Opening hours as a table that some words call for, documents, and a persona that documents follow.

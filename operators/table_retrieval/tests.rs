@@ -24,7 +24,7 @@ fn found(text: &str, source: &str, config: &TableRetrievalConfig) -> Vec<Evidenc
         let mut means = resources(&graph(""));
         let goods = crate::sources::SourceConfig {
             file: Some("goods.jsonl".into()),
-            ..crate::sources::SourceConfig::of(crate::sources::SourceKind::Table)
+            ..crate::sources::SourceConfig::of(turnstream_schemas::SourceKind::Table)
         };
         let sources = crate::sources::Sources::new(&[("goods".to_owned(), goods)].into());
         means.sources = Arc::new(sources.expect("sources"));

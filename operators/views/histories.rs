@@ -23,13 +23,13 @@ use differential_dataflow::input::InputSession;
 use rustc_hash::FxHashMap;
 use timely::dataflow::operators::Probe;
 use timely::dataflow::{ProbeHandle, Scope as Dataflow};
+use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
     EntryId, EntryKey, EvictionCounts, EvictionReason, HistoryChange, HistoryEntry, Scope,
     ScopeRecord, ViewKey, ViewName,
 };
 
 use super::{Rows, Shown, Step, counted};
-use crate::broken::Broken;
 
 /// A scope on a partition, by a number that is given once.
 type Place = (i32, u64);

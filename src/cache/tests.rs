@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use turnstream_operators::history::cache::MemoryCache;
+use turnstream_ports::cache::MemoryCache;
 use turnstream_schemas::EntryKey;
 
 use super::*;

@@ -10,19 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use turnstream_log::Topic;
+use turnstream_log::embedded::EmbeddedLog;
 use turnstream_operators::form::Form;
 use turnstream_operators::ingest::InputTopic;
-use turnstream_operators::model::Listener;
-use turnstream_operators::sources::SourceKind;
-use turnstream_schemas::Outcome;
+use turnstream_ports::model::Listener;
+use turnstream_schemas::{Outcome, SourceKind};
 
 use super::demo::print_counts;
 use super::explain::takes_colour;
 use super::{load_config, opening, print_json, signals};
 use crate::config::{Checks, Config, ConfigError, Loaded};
 use crate::explain::{Shown, terminal_width};
-use crate::log::Topic;
-use crate::log::embedded::EmbeddedLog;
 use crate::metrics::Metrics;
 use crate::model::answers::Recording;
 use crate::model::language::AnswerFiles;

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use turnstream_operators::sources::{SourceConfig, SourceKind};
-use turnstream_schemas::Outcome;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
+use turnstream_operators::sources::SourceConfig;
+use turnstream_schemas::{Outcome, SourceKind};
 
 use super::served::Served;
 use super::{Usage, print_json};
 use crate::config::Config;
 use crate::engine::Summary;
 use crate::explain::{Page, Spoken};
-use crate::log::embedded::{EmbeddedConfig, EmbeddedLog};
 use crate::parts::Parts;
 use crate::tally::Tally;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::json;
-use turnstream_operators::documents::SearchDocuments;
+use turnstream_ports::documents::SearchDocuments;
 
 use super::progress::Progress;
 use super::{InputRefused, Usage, load_config, print_json};

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use turnstream_formats::Format;
 use turnstream_schemas::Response;
 
 use super::{InputRefused, Usage, load_config, print_json};
 use crate::explain::{Asked, Fits, Shown, Spoken, terminal_width, tree};
-use crate::formats::Format;
 use crate::model::answers::{self, AnswersError};
 
 mod find;

@@ -7,8 +7,9 @@
 
 use std::io::Write;
 
-use rdkafka::error::KafkaError;
 use serde::Serialize;
+use turnstream_log::LogError;
+use turnstream_log::jsonl::ResumeError;
 
 use super::logging::{LogFormat, conceal};
 use super::{Exit, print_json};
@@ -19,8 +20,6 @@ use crate::engine::EngineError;
 use crate::intake::IntakeError;
 use crate::knowledge::KnowledgeError;
 use crate::learning::LearningError;
-use crate::log::LogError;
-use crate::log::jsonl::ResumeError;
 use crate::model::ModelError;
 use crate::model::answers::AnswersError;
 use crate::model::language::LanguageModelError;
@@ -170,11 +169,7 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     Some(match log {
         LogError::Fenced { .. } => Exit::Fenced,
         LogError::Refused(_) => Exit::LogRefused,
-        // The client refuses a setting of `log.kafka.client`.
-        LogError::Kafka {
-            source: KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_),
-            ..
-        } => Exit::Usage,
+        error if error.is_of_settings() => Exit::Usage,
         LogError::Kafka { .. } | LogError::Unsettled { .. } | LogError::Stale { .. } => {
             Exit::Unavailable
         }
@@ -285,7 +280,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
-    use rdkafka::error::RDKafkaErrorCode;
+    use rdkafka::error::{KafkaError, RDKafkaErrorCode};
     use serde_json::{Value, json};
 
     use super::*;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_log::embedded::EmbeddedLog;
+use turnstream_log::{Follower, LogError, Topic, jsonl, kafka};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_schemas::{HistoryChange, Scope};
 
@@ -14,8 +16,6 @@ use super::{InputRefused, Usage, load_config, print_json};
 use crate::config::{Config, LogKind};
 use crate::explain::terminal_width;
 use crate::histories::{self, Distribution, Histories, Shown, Statistics, tree};
-use crate::log::embedded::EmbeddedLog;
-use crate::log::{Follower, LogError, Topic, jsonl, kafka};
 use crate::model;
 
 mod forget;

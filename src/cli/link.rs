@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_formats::{Format, LoggedItem};
 use turnstream_operators::gate::GateConfig;
 use turnstream_operators::knowledge::Graph;
 use turnstream_operators::language::Lexicon;
@@ -14,7 +15,6 @@ use turnstream_operators::search::search;
 use turnstream_schemas::{Span, Speaker, Turn, Via};
 
 use super::{Exit, InputRefused, load_config, print_json};
-use crate::formats::{self, Format, LoggedItem};
 use crate::knowledge;
 
 /// Show the concepts that a text, or each turn of a log, names.
@@ -124,11 +124,11 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match (&args.text, &args.data) {
         (Some(text), _) => enter(&Turn::new("text", Speaker::User, text)),
         (None, Some(data)) => {
-            let refused = |error: formats::FormatError| {
+            let refused = |error: turnstream_formats::FormatError| {
                 InputRefused::new(error.to_string(), "give a readable log and its --format")
                     .caused_by(error)
             };
-            for item in formats::open(args.format, data).map_err(refused)? {
+            for item in turnstream_formats::open(args.format, data).map_err(refused)? {
                 match item {
                     Ok(LoggedItem::Turn(logged)) => enter(&logged.turn),
                     Ok(LoggedItem::Raw { line, bytes }) => {

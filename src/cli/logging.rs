@@ -19,8 +19,8 @@ use std::sync::RwLock;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use turnstream_ports::secret::MASK;
 
-use crate::config::MASK;
 use crate::panics;
 
 /// The variable that says what is logged.

@@ -9,6 +9,9 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_formats::{Format, FormatError, LoggedItem, LoggedItems};
+use turnstream_log::jsonl::{self, Records};
+use turnstream_log::{LogError, Record};
 use turnstream_operators::history::ResponseSource;
 
 use super::progress::Progress;
@@ -16,9 +19,6 @@ use super::{Exit, InputRefused, Usage, load_config, opening, print_json, signals
 use crate::annotations::{Annotated, Responses};
 use crate::config::Checks;
 use crate::engine::{Summary, serve};
-use crate::formats::{self, Format, FormatError, LoggedItem, LoggedItems};
-use crate::log::jsonl::{self, Records};
-use crate::log::{LogError, Record};
 use crate::metrics::{Metrics, resident_bytes};
 use crate::model::language::AnswerFiles;
 use crate::model::probe;
@@ -159,7 +159,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let skipped = Arc::new(AtomicU64::new(0));
     let read = Arc::default();
     let progress = Progress::through(&args.log, &read, "turns");
-    let items = formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
+    let items =
+        turnstream_formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
     let records = records(items, Arc::clone(&skipped), progress.clone());
     let opening = outputs.opening(args, &parts, records)?;
     let resumed_from = opening.offset();
@@ -265,7 +266,7 @@ fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
         let line = line.context("the responses")?;
         responses.add(&serde_json::from_str(&line).context("a response just written")?);
     }
-    let items = formats::open(args.format, &args.log)?;
+    let items = turnstream_formats::open(args.format, &args.log)?;
     // What could not be read was told when it was replayed.
     let logged = items.filter_map(|item| match item {
         Ok(LoggedItem::Turn(logged)) => Some(*logged),

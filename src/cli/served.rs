@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
+use turnstream_log::{Record, Topic, letters};
 use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 
 use crate::engine::{Ends, EngineError, Summary, serve};
-use crate::log::embedded::{EmbeddedLog, Isolation, Message};
-use crate::log::{Record, Topic, letters};
 use crate::parts::Parts;
 
 /// The group and the transactional id in an embedded log, as `turnstream run` has them.

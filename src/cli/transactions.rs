@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde::Serialize;
+use turnstream_log::kafka::KafkaConfig;
+use turnstream_log::kafka::transactions::{HeldBack, abort, held_back};
 
 use super::{Exit, Usage, load_config, print_json};
 use crate::config::LogKind;
-use crate::log::kafka::KafkaConfig;
-use crate::log::kafka::transactions::{HeldBack, abort, held_back};
 
 /// Look for transactions that hold readers back, and end those of a dead process.
 ///

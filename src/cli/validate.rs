@@ -4,11 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use turnstream_log::{Topic, kafka};
+use turnstream_ports::remedy::parted;
 
 use super::failure::problems_of;
 use super::{Exit, load_config, opening, print_json};
-use crate::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem, parted};
-use crate::log::{Topic, kafka};
+use crate::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem};
 use crate::metrics::Metrics;
 use crate::model::language::AnswerFiles;
 use crate::model::probe::{self, Probed};

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_log::embedded::EmbeddedLog;
+use turnstream_log::{Follower, LogError, Topic, kafka};
 use turnstream_schemas::ViewName;
 
 use super::{load_config, print_json, signals};
 use crate::config::{Config, LogKind};
-use crate::log::embedded::EmbeddedLog;
-use crate::log::{Follower, LogError, Topic, kafka};
 use crate::metrics::{MetricsConfig, ViewsMetrics};
 use crate::views::{Ends, Publishing, Rows, Size, Summary};
 

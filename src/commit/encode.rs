@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use turnstream_log::{Output, Topic, evictions, letters};
 use turnstream_operators::flow::Finished;
 use turnstream_operators::ingest::Original;
 use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome, UserId};
 
-use crate::log::{Output, Topic, evictions, letters};
 use crate::tally::Tally;
 
 /// Inputs that ended together, as bytes. All of it goes into one transaction.

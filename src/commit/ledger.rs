@@ -16,9 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use turnstream_operators::broken::Broken;
+use turnstream_ports::broken::Broken;
 
-use crate::log::{METADATA_LIMIT_BYTES, Position};
+use turnstream_log::{METADATA_LIMIT_BYTES, Position};
 
 pub mod metadata;
 #[cfg(test)]
@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// Begins a partition anew under this generation of its assignment, from the committed
-    /// position and its metadata as [`Consumer::restore`](crate::log::Consumer::restore) gave
+    /// position and its metadata as [`Consumer::restore`](turnstream_log::Consumer::restore) gave
     /// them.
     pub fn assign(
         &mut self,

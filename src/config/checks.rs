@@ -6,20 +6,20 @@
 
 use std::net::SocketAddr;
 
+use turnstream_log::embedded::EmbeddedConfig;
+use turnstream_log::kafka::{KafkaConfig, KafkaTopics, SettingProblem};
 use turnstream_operators::form::{Form, Refused};
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::linking::LinkingConfig;
 use turnstream_operators::prompted::table_of;
-use turnstream_operators::sources::{SourceKind, Sources, SourcesError};
+use turnstream_operators::sources::{Sources, SourcesError};
+use turnstream_ports::remedy::parted;
+use turnstream_schemas::SourceKind;
 
-use super::{
-    Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate, parted,
-};
+use super::{Checks, Config, KnowledgeConfig, LogConfig, LogKind, RunConfig, Snapshot, Validate};
 use crate::commit::CommitConfig;
 use crate::documents::DocumentsConfig;
-use crate::log::embedded::EmbeddedConfig;
-use crate::log::kafka::{KafkaConfig, KafkaTopics, SettingProblem};
 use crate::metrics::MetricsConfig;
 use crate::model::decoder::KeyProblem;
 use crate::model::language::LanguageModelConfig;

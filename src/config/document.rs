@@ -9,10 +9,10 @@ use std::ops::Range;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+use turnstream_ports::secret::is_secret;
 
 use super::interpolate::{Lookup, interpolate};
 use super::problem::{KeyPath, Problem};
-use super::secret::is_secret;
 
 /// Where a value was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

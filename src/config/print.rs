@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use turnstream_ports::secret::{MASK, is_secret, without_userinfo};
 
 use super::document::Places;
 use super::load::Loaded;
 use super::problem::{Bare, KeyPath};
 use super::schema::{alternatives, expected, pick};
-use super::secret::{MASK, is_secret, without_userinfo};
 use super::shape::schema_of;
 
 /// Width of comments, in characters.

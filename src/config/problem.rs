@@ -152,13 +152,6 @@ impl ConfigError {
     }
 }
 
-/// A message of an error, which ends in what to do about it behind its last semicolon, in these two
-/// parts; the second is empty where there is none.
-pub fn parted(message: &str) -> (String, String) {
-    let (message, remedy) = message.rsplit_once("; ").unwrap_or((message, ""));
-    (message.to_owned(), remedy.to_owned())
-}
-
 /// The name that messages give a file.
 pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()

@@ -8,11 +8,11 @@
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
+use turnstream_ports::secret::without_userinfo;
 
 use super::document::{Document, Places};
 use super::problem::{Bare, KeyPath, Problem};
 use super::schema::{alternatives, elsewhere, expected, known_keys, pick, sentence};
-use super::secret::without_userinfo;
 
 /// Longest string, in characters, that a message quotes.
 const MAX_QUOTED_CHARS: usize = 40;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use turnstream_operators::consistency::{Judge, Words};
-use turnstream_operators::model::encoder::EncodeError;
+use turnstream_ports::model::encoder::EncodeError;
 use turnstream_schemas::{Evidence, EvidenceId, Score};
 
 use super::unified::{Labelled, Told};

@@ -29,9 +29,9 @@ use facts::Named;
 use grounding::{Spoken, grounding};
 use material::{Answer, Log, Place};
 use tokens::Tokenisation;
+use turnstream_formats::FormatError;
 
 use super::bootstrap::{Conversations, Mean};
-use crate::formats::FormatError;
 
 /// Why responses cannot be measured.
 #[derive(Debug, thiserror::Error)]

@@ -17,9 +17,9 @@ mod tests;
 pub mod topics;
 
 use serde::Serialize;
+use turnstream_formats::{Format, FormatError};
 
 use crate::eval::bootstrap::percentiles;
-use crate::formats::{Format, FormatError};
 
 /// Why history cannot be measured.
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ use std::ops::AddAssign;
 use std::path::Path;
 
 use serde::Serialize;
-use turnstream_operators::model::unified::{Exchange, Task, UnifiedAnswer, UnifiedRequest};
-use turnstream_operators::sources::SourceKind;
+use turnstream_ports::model::unified::{Exchange, Task, UnifiedAnswer, UnifiedRequest};
+use turnstream_schemas::SourceKind;
 
 use super::bootstrap::{Conversations, Mean};
 use super::persona::kbp::joined;

@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnstream_operators::embedding::{EmbeddingConfig, embed};
-use turnstream_operators::flow::{RequestId, TurnContext, Utterance};
+use turnstream_operators::flow::{TurnContext, Utterance};
 use turnstream_operators::knowledge::{FactVectors, QueryVector};
-use turnstream_operators::model::encoder::Encoder;
-use turnstream_schemas::{ConversationId, EventTime, Fault, InputId, Scope, Speaker, Turn};
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_schemas::{
+    ConversationId, EventTime, Fault, InputId, RequestId, Scope, Speaker, Turn,
+};
 
 /// Facts that the reference puts first.
 pub const TOP: usize = 50;

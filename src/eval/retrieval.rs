@@ -49,7 +49,7 @@ pub enum EvalError {
     Folder(#[source] std::io::Error),
     /// A search failed.
     #[error(transparent)]
-    Search(#[from] turnstream_operators::documents::SearchError),
+    Search(#[from] turnstream_ports::documents::SearchError),
     /// The stage failed that is measured.
     #[error(transparent)]
     Stage(#[from] turnstream_schemas::Fault),

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use turnstream_operators::consistency::Judge;
-use turnstream_operators::model::encoder::EncodeError;
-use turnstream_operators::sources::SourceKind;
+use turnstream_ports::model::encoder::EncodeError;
+use turnstream_schemas::SourceKind;
 
 use super::bootstrap::{Conversations, Mean};
 use super::consistency::piece;

@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_operators::model::unified::{
+use turnstream_ports::model::unified::{
     EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest,
 };
-use turnstream_operators::sources::SourceKind;
-use turnstream_schemas::{Column, Score, TableRow};
+use turnstream_schemas::{Column, Score, SourceKind, TableRow};
 
 use super::bootstrap::Conversations;
 use super::consistency::Relation;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use turnstream_operators::generation::is_prose;
-use turnstream_operators::model::Step;
+use turnstream_ports::model::Step;
 use turnstream_schemas::{ModelUsed, Response, Stage};
 
 use super::page::{Ink, Text};

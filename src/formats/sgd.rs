@@ -45,7 +45,7 @@ impl SgdTurn {
 }
 
 /// A service's name without its number.
-pub(crate) fn domain(service: &str) -> String {
+pub fn domain(service: &str) -> String {
     match service.rsplit_once('_') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
         _ => service.to_owned(),

@@ -11,7 +11,7 @@ use turnstream_schemas::Speaker;
 use super::*;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/formats").join(name)
 }
 
 fn items(format: Format, path: &Path) -> Vec<Result<LoggedItem, FormatError>> {
@@ -386,7 +386,7 @@ const REAL: &[Known] = &[
 /// The folder of the real data, where it is there.
 fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
     );
     if folder.is_dir() {

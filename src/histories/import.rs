@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use turnstream_log::{Consumer, Event, LogError, Output, Position, Producer, Topic, Transaction};
 use turnstream_schemas::{EntryKey, HistoryChange, Scope, ScopeRecord};
 
 use super::rebase::{NoOrder, rebased};
 use super::{Histories, Kept};
-use crate::log::{Consumer, Event, LogError, Output, Position, Producer, Topic, Transaction};
 
 /// How long one look at the group waits.
 const POLL: Duration = Duration::from_millis(100);

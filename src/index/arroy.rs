@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::index::{Found, Search, SearchError};
+use turnstream_ports::index::{Found, Search, SearchError};
 
 use super::is_zero;
 use super::scan::{Scan, check_dimensions};

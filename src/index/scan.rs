@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use turnstream_operators::index::{Found, Search, SearchError};
+use turnstream_ports::index::{Found, Search, SearchError};
 
 use super::is_zero;
 

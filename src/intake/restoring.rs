@@ -1,9 +1,9 @@
 //! A changelog on its way into the cache.
 
-use turnstream_operators::history::cache::{CacheChange, CacheError, ScopeCache};
+use turnstream_ports::cache::{CacheChange, CacheError, ScopeCache};
 use turnstream_schemas::EntryKey;
 
-use crate::log::{Assignment, LogError, Record};
+use turnstream_log::{Assignment, LogError, Record};
 
 /// Records, and bytes of their values, that one write of the cache takes at most. More of them
 /// cost fewer writes of the same pages, and more memory.
@@ -58,7 +58,7 @@ impl<'a> Restoring<'a> {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::history::cache::MemoryCache;
+    use turnstream_ports::cache::MemoryCache;
     use turnstream_schemas::Scope;
 
     use super::*;

@@ -65,10 +65,10 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
+    use turnstream_formats::Need;
     use turnstream_schemas::Speaker;
 
     use super::*;
-    use crate::formats::Need;
     use crate::labelled::Said;
 
     fn turn(text: &str) -> LabelledTurn {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_operators::meaning::LiveRows;
-use turnstream_operators::model::encoder::{EncodeError, Encoded, Encoder};
+use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 
 use super::*;
 use crate::config::Config;
@@ -239,9 +239,10 @@ fn learning_ends_when_it_is_told_or_the_log_fails() {
 mod in_an_engine {
     use std::sync::atomic::AtomicUsize;
 
+    use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
+
     use super::*;
     use crate::engine::{Ends, EngineError, serve};
-    use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 
     /// Has caught up once it may, and fails once it is to.
     struct Gated {

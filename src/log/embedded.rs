@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::partitioner::Partitioner;
+use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::Header;
 
 use super::{LogError, Record, Start, Topic};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_operators::partitioner::Partitioner;
+use turnstream_ports::partitioner::Partitioner;
 
 use super::LogError;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::log::{LogError, Standing};
+use turnstream_log::{LogError, Standing};
 
 /// Partitions that a reason names at most.
 const NAMED_PARTITIONS: usize = 8;

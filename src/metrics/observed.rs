@@ -8,13 +8,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use turnstream_log::{
+    Consumer, Event, LogError, Producer, Restored, Standing, TakeChangelog, Transaction,
+};
 
 use super::outcomes::CommitMetrics;
 use super::vitals::Vitals;
 use crate::flow_control::FlowControl;
-use crate::log::{
-    Consumer, Event, LogError, Producer, Restored, Standing, TakeChangelog, Transaction,
-};
 
 /// How often the consumer is asked how it stands.
 const STANDING_EVERY_MS: u64 = 200;
@@ -219,8 +219,9 @@ impl Producer for ObservedProducer {
 mod tests {
     use std::collections::VecDeque;
 
+    use turnstream_log::{Assignment, Position, Record};
+
     use super::*;
-    use crate::log::{Assignment, Position, Record};
     use crate::metrics::Metrics;
 
     /// Gives what it was told to give.

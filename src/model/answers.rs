@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use turnstream_operators::model::{
+use turnstream_ports::model::{
     Busy, CallError, Generate, GenerateRequest, Generated, Model, Origin, Reply,
 };
 use turnstream_schemas::{Confidence, ModelUsed, Stage};
@@ -276,7 +276,7 @@ impl Model<GenerateRequest, Generated> for Answering {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::model::{Step, reply};
+    use turnstream_ports::model::{Step, reply};
     use turnstream_schemas::InputId;
 
     use super::*;

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
-use turnstream_operators::model::{Busy, CallError, Model, Reply};
-use turnstream_operators::panics::contain;
+use turnstream_ports::model::{Busy, CallError, Model, Reply};
+use turnstream_ports::panics::contain;
 
 use super::encoder::Encoded;
 use crate::metrics::ModelMetrics;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::model::Generate;
+use turnstream_ports::model::Generate;
 use turnstream_schemas::ConfidenceKind;
 
 use super::ModelError;

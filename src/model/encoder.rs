@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-pub use turnstream_operators::model::encoder::{EncodeError, Encoded, Encoder};
+pub use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 
 /// Texts that a thread takes at once.
 const CHUNK: usize = 256;

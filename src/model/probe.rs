@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use turnstream_operators::model::{CallError, GenerateRequest, reply};
 use turnstream_operators::prompted::LanguageModels;
+use turnstream_ports::model::{CallError, GenerateRequest, reply};
 use turnstream_schemas::Stage;
 use turnstream_schemas::text::bounded_line;
 

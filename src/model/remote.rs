@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use turnstream_operators::model::{Generate, GenerateRequest, Generated};
+use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
 use crate::metrics::RemoteMetrics;
 

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Error;
-use turnstream_operators::model::unified::{
+use turnstream_ports::model::unified::{
     EvidenceText, Task, UnifiedAnswer, UnifiedRequest, Wording,
 };
-use turnstream_operators::sources::SourceKind;
+use turnstream_schemas::SourceKind;
 
 use super::ModelError;
 use super::batch::Backend;

@@ -6,16 +6,18 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use turnstream_operators::documents::SearchDocuments;
 use turnstream_operators::form::Form;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::integration::Attention;
 use turnstream_operators::prompted::{LanguageModels, Prompts, table_of};
-use turnstream_operators::sources::{SourceConfig, SourceKind, Sources};
+use turnstream_operators::sources::{SourceConfig, Sources};
 use turnstream_operators::tables::{Table, Tables};
+use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::remedy::parted;
+use turnstream_schemas::SourceKind;
 
 use super::Parts;
-use crate::config::{Config, parted};
+use crate::config::Config;
 use crate::documents::{self, Documents};
 use crate::knowledge;
 use crate::meaning::Meaning;

@@ -1,6 +1,6 @@
-use turnstream_operators::history::cache::{MemoryCache, ScopeCache};
 use turnstream_operators::ingest::{InputRecord, Original};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
+use turnstream_ports::cache::{MemoryCache, ScopeCache};
 
 use super::*;
 use crate::config::Config;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use turnstream::config::Config;
 use turnstream::engine::{Ends, Summary, serve};
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream::metrics::Metrics;
 use turnstream::parts::Parts;
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_operators::form::Form;
-use turnstream_operators::model::scripted::{Act, Line, Scripted};
-use turnstream_operators::model::{Generate, GenerateRequest, Generated};
+use turnstream_ports::model::scripted::{Act, Line, Scripted};
+use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
 /// Turns, each of a conversation of its own.
 const TURNS: usize = 2_000;

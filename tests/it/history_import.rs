@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use turnstream::histories::Histories;
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_schemas::{HistoryChange, Response, ScopeRecord};
 
 use crate::broker::{Broker, said};

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use turnstream::log::Topic;
-use turnstream::log::kafka::{KafkaConfig, write};
+use turnstream_log::Topic;
+use turnstream_log::kafka::{KafkaConfig, write};
 use turnstream_operators::knowledge::{Builder, Change, ImportedFact, Upsert};
 use turnstream_schemas::{EvidenceSet, FactKey, Response};
 
@@ -135,7 +135,7 @@ trait WriteOne {
     fn write_one(&mut self, key: &[u8], value: Option<&Vec<u8>>);
 }
 
-impl<W: turnstream::log::write::Writer> WriteOne for W {
+impl<W: turnstream_log::write::Writer> WriteOne for W {
     fn write_one(&mut self, key: &[u8], value: Option<&Vec<u8>>) {
         self.write(key, value.map(Vec::as_slice)).expect("written");
         self.finish().expect("delivered");

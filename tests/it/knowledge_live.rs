@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use turnstream::log::kafka::{KafkaConfig, follow};
-use turnstream::log::{Follower, Record, Topic};
+use turnstream_log::kafka::{KafkaConfig, follow};
+use turnstream_log::{Follower, Record, Topic};
 use turnstream_operators::knowledge::Change;
 
 use crate::broker::{Broker, said};

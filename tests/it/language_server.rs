@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use turnstream::metrics::{Metrics, MetricsConfig, RemoteFault, RemoteMetrics};
 use turnstream::model::encoder::Encoder;
 use turnstream::model::remote::{self, Api, RemoteConfig, RemoteEmbedder, SchemaBy, Streaming};
-use turnstream_operators::model::{Asked, Generate, GenerateRequest, Generated, Listener, reply};
+use turnstream_ports::model::{Asked, Generate, GenerateRequest, Generated, Listener, reply};
 use turnstream_schemas::Stage;
 
 /// A variable that cargo sets for tests, which cannot set one themselves: it holds the server's key.

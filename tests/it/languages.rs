@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 use turnstream::config::Config;
 use turnstream::engine::{Ends, serve};
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream::parts::Parts;
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_operators::language::has_han;
 use turnstream_schemas::{Response, Turn};
 

@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use turnstream::config::Config;
 use turnstream::engine::{Ends, Summary, serve};
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream::metrics::server::{Observed as _, Server};
 use turnstream::metrics::{Metrics, MetricsConfig, ViewsMetrics};
 use turnstream::parts::Parts;
 use turnstream::views::{Publishing, ViewsConfig};
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_operators::form::Form;
-use turnstream_operators::model::scripted::{Act, Line, Scripted};
-use turnstream_operators::model::{Generate, GenerateRequest, Generated};
+use turnstream_ports::model::scripted::{Act, Line, Scripted};
+use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
 use crate::turnstream;
 

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 
 /// A record of a history that no history can be read from is documented to stop the worker.
 #[test]

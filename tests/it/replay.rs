@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
-use turnstream::formats::{self, Format, LoggedItem};
+use turnstream_formats::{self, Format, LoggedItem};
 use turnstream_schemas::{DeadLetter, Recorded, Response, Turn};
 
 use crate::{invariants, turnstream};
@@ -40,7 +40,7 @@ pub(crate) fn dialogues(folder: &Path, count: usize) -> Option<PathBuf> {
 }
 
 fn turns(log: &Path) -> Vec<Turn> {
-    let items = formats::open(Format::Dailydialog, log).expect("the log opens");
+    let items = turnstream_formats::open(Format::Dailydialog, log).expect("the log opens");
     let turns = items.map(|item| match item.expect("a dialogue") {
         LoggedItem::Turn(logged) => logged.turn,
         LoggedItem::Raw { .. } => unreachable!("a data set gives turns"),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
-use turnstream::log::kafka::{KafkaConfig, write};
-use turnstream::log::write::Writer;
-use turnstream::log::{Record, Topic};
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use turnstream_log::kafka::{KafkaConfig, write};
+use turnstream_log::write::Writer;
+use turnstream_log::{Record, Topic};
 use turnstream_operators::knowledge::{Change, Upsert};
 use turnstream_schemas::{FactKey, ViewKey, ViewName, ViewValue};
 

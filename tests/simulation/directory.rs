@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use fastrand::Rng;
 use tempfile::TempDir;
 use turnstream::config::Config;
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_operators::form::Form;
 
 use crate::instance::{Instance, Moved};

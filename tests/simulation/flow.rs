@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
 use turnstream::config::Config;
-use turnstream::log::embedded::{EmbeddedConfig, EmbeddedLog};
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream_operators::form::Form;
 
 use crate::instance::{GROUP, Instance, Moved, NEVER};

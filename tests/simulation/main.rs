@@ -105,13 +105,13 @@ fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
 /// One run; a panic of the engine or the oracle is its failure.
 fn run(seed: u64) -> Result<Lived, String> {
     catch_unwind(AssertUnwindSafe(|| World::new(seed).run()))
-        .map_err(|panic| turnstream_operators::panics::message(&*panic))
+        .map_err(|panic| turnstream_ports::panics::message(&*panic))
 }
 
 /// The test of the test: with a promise broken on purpose, a seed soon fails.
 #[cfg(feature = "broken")]
 mod broken {
-    use turnstream_operators::broken::{Broken, choose};
+    use turnstream_ports::broken::{Broken, choose};
 
     /// Seeds within which a broken promise must be noticed.
     const WITHIN: u64 = 100;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use turnstream::config::Config;
-use turnstream::log::embedded::{EmbeddedLog, Isolation};
-use turnstream::log::{Record, Topic, letters};
+use turnstream_log::embedded::{EmbeddedLog, Isolation};
+use turnstream_log::{Record, Topic, letters};
 use turnstream_operators::stage::OnFailure;
 use turnstream_schemas::{EntryKey, HistoryEntry, Outcome, RecordedReason, ScopeRecord, Stage};
 

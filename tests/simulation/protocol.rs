@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use turnstream::log::embedded::{EmbeddedConsumer, EmbeddedProducer};
-use turnstream::log::{Consumer, Event, LogError, Producer, Restored, TakeChangelog, Transaction};
+use turnstream_log::embedded::{EmbeddedConsumer, EmbeddedProducer};
+use turnstream_log::{Consumer, Event, LogError, Producer, Restored, TakeChangelog, Transaction};
 
 /// Where in the commit of a transaction something can happen. A step's end is the next one's
 /// beginning.

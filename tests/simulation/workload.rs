@@ -5,8 +5,8 @@ use std::fmt;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use turnstream::log::Topic;
-use turnstream::log::embedded::{EmbeddedLog, Message};
+use turnstream_log::Topic;
+use turnstream_log::embedded::{EmbeddedLog, Message};
 use turnstream_schemas::{Header, outcome::Bytes};
 
 /// The log's time of virtual time 0: some day in 2023.

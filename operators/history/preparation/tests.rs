@@ -1,6 +1,7 @@
 //! Turns that are prepared: what is asked for, what comes of it, and what is kept.
 
 use timely::dataflow::operators::generic::operator::empty;
+use turnstream_ports::model::{Busy, CallError, GenerateRequest, Model, Reply};
 use turnstream_schemas::{Degraded, HistoryChange, RecalledVia};
 
 use super::*;
@@ -9,7 +10,6 @@ use crate::history::likeness::Signature;
 use crate::history::similarity::Similarity;
 use crate::history::tests::{Talk, rules};
 use crate::history::{Database, Rules};
-use crate::model::{Busy, CallError, GenerateRequest, Model, Reply};
 use crate::resources::Resources;
 use crate::stage::{Clock, Observer, OnFailure};
 use crate::testing::{asking, context, graph, resources, run_dataflow};

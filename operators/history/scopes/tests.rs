@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use turnstream_ports::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use turnstream_schemas::{
-    EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, ResponseId, ScopeKind,
-    Speaker, Stage, Turn, TurnId,
+    EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, RequestId, ResponseId,
+    ScopeKind, Speaker, Stage, Turn, TurnId,
 };
 
-use super::super::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use super::super::similarity::Similarity;
 use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
 use crate::awaited::Awaited;
-use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, RequestId, TurnContext};
+use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, TurnContext};
 use crate::ingest::{ArrivedForget, ArrivedTurn, Original};
 use crate::knowledge::Moment;
 use crate::stage::Observer;

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use turnstream_schemas::{
-    Evicted, Outcome, Recorded, RecordedReason, SCHEMA_VERSION, Scope, TurnId,
+    Evicted, Outcome, Recorded, RecordedReason, RequestId, SCHEMA_VERSION, Scope, TurnId,
 };
 
-use crate::flow::RequestId;
 use crate::ingest::{ArrivedForget, ArrivedTurn, Original};
 
 /// An input of a scope that waits for its turn.

@@ -207,8 +207,9 @@ proptest! {
 /// The test of the test: with the rule broken on purpose, the recount notices.
 #[cfg(feature = "broken")]
 mod broken {
+    use turnstream_ports::broken::{Broken, choose};
+
     use super::*;
-    use crate::broken::{Broken, choose};
 
     #[test]
     fn an_entry_that_left_and_is_still_counted_is_caught() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
-use turnstream_operators::model::{
+use turnstream_ports::model::{
     self, Busy, CallError, Generate, GenerateRequest, Generated, Listener, Model, Reply,
 };
 use turnstream_schemas::InputId;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Receiver;
+use turnstream_log::embedded::{EmbeddedLog, partition_of};
 use turnstream_schemas::{EventTime, Outcome, Response, Speaker, Turn};
 
 use super::attention::{Attention, Piece};
@@ -12,7 +13,6 @@ use crate::cli::explain::{shown, words};
 use crate::cli::served::Served;
 use crate::engine::Summary;
 use crate::explain::{Asked, Shown, Spoken};
-use crate::log::embedded::{EmbeddedLog, partition_of};
 use crate::parts::Parts;
 
 /// A conversation, and what was said in it.

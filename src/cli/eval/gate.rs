@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_formats::Format;
 use turnstream_operators::form::Form;
 use turnstream_operators::gate::GateConfig;
 
@@ -20,7 +21,6 @@ use crate::eval::gate::learned::Learned;
 use crate::eval::gate::report::{self, Section};
 use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
 use crate::eval::retrieval::dstc;
-use crate::formats::Format;
 use crate::knowledge;
 use crate::labelled::{self, LabelledTurn, Positive};
 use crate::model;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::json;
+use turnstream_formats::Format;
 
 use super::gate::{lexical, refused};
 use crate::cli::progress::Progress;
@@ -12,7 +13,6 @@ use crate::cli::{InputRefused, load_config, print_json};
 use crate::eval::gate::GateError;
 use crate::eval::gate::learned::{extras, gates_of};
 use crate::eval::gate::table::{Splits, markdown, sections, splits};
-use crate::formats::Format;
 use crate::labelled::LABELLED;
 use crate::model::gate::Gate;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_formats::Format;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
@@ -13,7 +14,6 @@ use crate::eval::generation::judge::{Judge, Judged, Prompts};
 use crate::eval::generation::material::{self, Answer, Log, Place};
 use crate::eval::generation::tokens::Tokenisation;
 use crate::eval::generation::{Beside, GenerationError, Measured, measure};
-use crate::formats::Format;
 use crate::knowledge;
 use crate::metrics::Metrics;
 use crate::model;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::json;
+use turnstream_formats::Format;
 use turnstream_operators::history::similarity::Similarity;
 
 use super::history::{attending, read, refused, similarity};
@@ -14,7 +15,6 @@ use crate::cli::{InputRefused, load_config, print_json};
 use crate::config::Config;
 use crate::eval::history::HistoryEvalError;
 use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topics};
-use crate::formats::Format;
 
 /// Conversations of TopiOCQA that constants were chosen on, and those that are reported.
 const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));

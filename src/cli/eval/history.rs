@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Serialize;
+use turnstream_formats::Format;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::integration::Attention;
-use turnstream_operators::model::encoder::Encoder;
+use turnstream_ports::model::encoder::Encoder;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
@@ -18,7 +19,6 @@ use crate::eval::history::evidence::{self, Measure};
 use crate::eval::history::held::{Eviction, Method};
 use crate::eval::history::material::{self, Conversation};
 use crate::eval::history::{Capacity, HistoryEvalError, topics};
-use crate::formats::Format;
 use crate::model::attention::{self, AttentionError};
 use crate::model::{ModelsConfig, encoder};
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;
+use turnstream_formats::{Format, LoggedItem};
 use turnstream_operators::knowledge::{FactVectors, Graph};
 
 use crate::cli::{InputRefused, load_config, print_json};
 use crate::eval::ranking::{Ranker, TOP, contexts, kept};
-use crate::formats::{self, Format, LoggedItem};
 use crate::knowledge::embed::{open_vectors, vectors_beside};
 use crate::knowledge::{self, PACK_LOCATION, pack_vectors_path};
 use crate::model::encoder::Encoder;
@@ -55,12 +55,12 @@ pub struct RankingArgs {
 pub(super) fn execute(args: &RankingArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let graph = knowledge::open(&args.snapshot)?;
-    let refused = |error: formats::FormatError| {
+    let refused = |error: turnstream_formats::FormatError| {
         InputRefused::new(error.to_string(), "give a readable log and its --format")
             .caused_by(error)
     };
     let mut turns = Vec::new();
-    for item in formats::open(args.format, &args.data).map_err(refused)? {
+    for item in turnstream_formats::open(args.format, &args.data).map_err(refused)? {
         match item {
             Ok(LoggedItem::Turn(logged)) => turns.push(logged.turn),
             Ok(LoggedItem::Raw { line, bytes }) => {

@@ -1,15 +1,15 @@
 //! What was said in a response's conversation, as far as that can be read: responses name turns by
 //! their ids.
 
+use turnstream_formats::LoggedItem;
+use turnstream_log::embedded::{EmbeddedLog, Isolation};
+use turnstream_log::{LogError, Record, Topic};
 use turnstream_schemas::{InputId, Response, Turn};
 
 use super::Args;
 use super::find::Source;
 use crate::cli::InputRefused;
 use crate::explain::Spoken;
-use crate::formats::{self, LoggedItem};
-use crate::log::embedded::{EmbeddedLog, Isolation};
-use crate::log::{LogError, Record, Topic};
 
 /// Records read at once.
 const READ_RECORDS: usize = 256;
@@ -26,9 +26,10 @@ pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::R
         )?;
     }
     if let Some(path) = &args.log {
-        let refused =
-            |error: formats::FormatError| InputRefused::new(error.to_string(), "").caused_by(error);
-        let items = formats::open(args.format, path).map_err(refused)?;
+        let refused = |error: turnstream_formats::FormatError| {
+            InputRefused::new(error.to_string(), "").caused_by(error)
+        };
+        let items = turnstream_formats::open(args.format, path).map_err(refused)?;
         // What cannot be read was no input.
         for (item, offset) in items.filter_map(Result::ok).zip(0..) {
             let turn = match item {

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use turnstream_operators::partitioner::Partitioner;
+use turnstream_log::embedded::{EmbeddedLog, partition_of};
+use turnstream_log::{LogError, Start, Topic, kafka};
+use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Scope, ScopeKind};
 
 use super::{lines, whole};
@@ -15,8 +17,6 @@ use crate::cli::{InputRefused, Usage, load_config, print_json};
 use crate::config::{Config, LogKind};
 use crate::histories::Histories;
 use crate::histories::import::{ImportError, Imported, Target, Wanted, import};
-use crate::log::embedded::{EmbeddedLog, partition_of};
-use crate::log::{LogError, Start, Topic, kafka};
 
 /// How long the group may take to give all partitions to us: rebalances take seconds.
 const PATIENCE: Duration = Duration::from_secs(90);

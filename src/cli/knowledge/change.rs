@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_log::embedded::EmbeddedLog;
+use turnstream_log::write::{Stretch, Writer, Written};
+use turnstream_log::{Topic, kafka};
 use turnstream_operators::knowledge::{BadLine, Change};
 use turnstream_schemas::{FactKey, FactValue};
 
 use super::print_json;
 use crate::cli::{InputRefused, Usage, load_config};
 use crate::config::{Config, LogKind};
-use crate::log::embedded::EmbeddedLog;
-use crate::log::write::{Stretch, Writer, Written};
-use crate::log::{Topic, kafka};
 
 mod lines;
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_formats::{Format, LoggedItem};
 use turnstream_operators::knowledge::{verbalise, write_whole};
 
 use super::CommonArgs;
 use crate::cli::{Exit, InputRefused, Usage, print_json};
-use crate::formats::{self, Format, LoggedItem};
 use crate::knowledge;
 use crate::model::distil::{DistilOptions, distil, keep_latin_pieces};
 use crate::model::static_table::StaticTable;
@@ -153,10 +153,10 @@ fn utterances(given: &str, texts: &mut BTreeSet<String>) -> anyhow::Result<()> {
         }
         None => (given, Format::default()),
     };
-    let refused = |error: formats::FormatError| {
+    let refused = |error: turnstream_formats::FormatError| {
         InputRefused::new(error.to_string(), "give a readable log and its format").caused_by(error)
     };
-    for item in formats::open(format, Path::new(path)).map_err(refused)? {
+    for item in turnstream_formats::open(format, Path::new(path)).map_err(refused)? {
         match item {
             Ok(LoggedItem::Turn(logged)) => drop(texts.insert(logged.turn.text)),
             Ok(LoggedItem::Raw { .. }) => {}

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
+use turnstream_log::LogError;
+use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
 
 use super::Args;
 use crate::cli::{Usage, stdout};
 use crate::config::Config;
 use crate::engine::Ends;
-use crate::log::LogError;
-use crate::log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
 use crate::parts::Parts;
 
 /// Parts of the configuration that no outcome of a replay follows from.

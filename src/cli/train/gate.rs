@@ -9,11 +9,11 @@ use anyhow::Context;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use turnstream_formats::{Format, Need};
 use turnstream_operators::knowledge::write_whole;
 
 use super::{Exit, InputRefused, Usage, print_json};
 use crate::eval::retrieval::dstc;
-use crate::formats::{Format, Need};
 use crate::labelled::{self, LabelledTurn};
 use crate::model::encoder::Encoder;
 use crate::model::gate::card::{Card, Definition, Split, Training};

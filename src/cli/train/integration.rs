@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_formats::Format;
 use turnstream_operators::integration::Attention;
 use turnstream_operators::knowledge::write_whole;
-use turnstream_operators::model::encoder::Encoder;
+use turnstream_ports::model::encoder::Encoder;
 
 use super::{Exit, Usage, print_json};
 use crate::cli::eval::history::{attending, read, similarity};
@@ -20,7 +21,6 @@ use crate::eval::history::evidence::{self, Measure, Outcomes};
 use crate::eval::history::held::{Eviction, Method};
 use crate::eval::history::material::Conversation;
 use crate::eval::history::{Capacity, Difference, difference};
-use crate::formats::Format;
 use crate::model::attention::train::{Example, Trained, Training, train};
 use crate::model::attention::{Card, FORMAT_VERSION, to_bytes};
 

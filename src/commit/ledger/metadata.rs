@@ -7,7 +7,7 @@
 //! first, each as one of 64 letters whose upper half says that more digits follow. The empty
 //! set is the empty text.
 
-use turnstream_operators::broken::Broken;
+use turnstream_ports::broken::Broken;
 
 /// Finished offsets from `first` to `last`, both included. Offsets between that were never
 /// polled count as inside.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use turnstream_operators::flow::{RequestId, TurnContext, Utterance};
+use turnstream_operators::flow::{TurnContext, Utterance};
 use turnstream_operators::gate::{GateConfig, decide, find};
 use turnstream_operators::knowledge::Graph;
-use turnstream_schemas::{EventTime, InputId, Scope, Speaker, Turn};
+use turnstream_schemas::{EventTime, InputId, RequestId, Scope, Speaker, Turn};
 
 use super::{GateError, ScoresTurns};
 use crate::labelled::LabelledTurn;

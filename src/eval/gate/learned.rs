@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use turnstream_formats::Format;
+
 use super::table::Extra;
 use super::{GateError, ScoresTurns};
-use crate::formats::Format;
 use crate::labelled::{LabelledTurn, Positive};
 use crate::model::gate::{self, Gate};
 

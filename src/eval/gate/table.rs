@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use turnstream_formats::Format;
 
 use super::gates::{Constant, Lexical, Random};
 use super::intervals::{Difference, differences};
 use super::{GateError, Measured, ScoresTurns, conversations, measured, scored, scores, tfidf};
-use crate::formats::Format;
 use crate::labelled::{self, Positive};
 
 /// One data set's splits.

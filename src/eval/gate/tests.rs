@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use turnstream_formats::Need;
 use turnstream_schemas::Speaker;
 
 use super::figures::{auc, best_f1, precision_recall, roc};
@@ -13,7 +14,6 @@ use super::table::{Row, Section, markdown};
 use super::tfidf::features::Vectoriser;
 use super::tfidf::logistic::Logistic;
 use super::*;
-use crate::formats::Need;
 use crate::labelled::Said;
 
 #[derive(Deserialize)]

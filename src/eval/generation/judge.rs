@@ -13,10 +13,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use turnstream_operators::model::{
-    Busy, Generate, GenerateRequest, Generated, Origin, Step, reply,
-};
 use turnstream_operators::prompted::fence::fenced;
+use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Origin, Step, reply};
 use turnstream_schemas::{InputId, Speaker, Stage};
 
 mod answers;

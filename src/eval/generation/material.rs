@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
+use turnstream_formats::{Format, LoggedItem};
 use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
     Confidence, ConversationId, InputId, Response, Speaker, TenantId, Turn, TurnId,
@@ -12,7 +13,6 @@ use turnstream_schemas::{
 
 use super::GenerationError;
 use crate::eval::retrieval;
-use crate::formats::{self, Format, LoggedItem};
 
 /// What counts of a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +118,7 @@ impl Log {
         let (conversations, places) = (Vec::new(), HashMap::new());
         let mut log = Self { path: path.to_owned(), conversations, places };
         let mut offset = 0;
-        for item in formats::open(format, path)? {
+        for item in turnstream_formats::open(format, path)? {
             match item {
                 Ok(LoggedItem::Turn(logged)) => log.add(logged.turn, offset),
                 Ok(LoggedItem::Raw { line, bytes }) => match serde_json::from_slice(&bytes) {

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
+use turnstream_formats::Format;
 use turnstream_schemas::{Speaker, Turn};
 
 use super::material::Log;
-use crate::formats::Format;
 
 /// Responses and references of ours.
 pub(super) const ENGLISH: [(&str, &str); 7] = [

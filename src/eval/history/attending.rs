@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use turnstream_operators::integration::{Attention, Compared, text_of_exchange};
-use turnstream_operators::model::encoder::Encoder;
+use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{HistoryEntry, TurnId};
 
 use super::evidence::Measure;

@@ -13,10 +13,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use turnstream_formats::{Format, LoggedItem};
 use turnstream_schemas::{EventTime, ScopeKind, Speaker, Turn, TurnId};
 
 use super::HistoryEvalError;
-use crate::formats::{self, Format, LoggedItem};
 
 /// The data sets that history is measured on.
 pub const MEASURED: [Format; 3] = [Format::Locomo, Format::Topiocqa, Format::Turns];
@@ -108,7 +108,7 @@ struct Read {
 /// The dialogues of a data set.
 fn dialogues(format: Format, path: &Path) -> Result<Vec<Vec<Read>>, HistoryEvalError> {
     let (mut dialogues, mut dialogue) = (Vec::new(), Vec::new());
-    for item in formats::open(format, path)? {
+    for item in turnstream_formats::open(format, path)? {
         let LoggedItem::Turn(logged) = item? else { continue };
         let ends = logged.last_of_scope;
         dialogue.push(Read { line: logged.line, turn: logged.turn, topic: logged.labels.topic });
@@ -136,7 +136,7 @@ fn id_of(dialogue: &[Read]) -> String {
 }
 
 fn locomo(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
-    let mut questions = formats::questions(Format::Locomo, path)?;
+    let mut questions = turnstream_formats::questions(Format::Locomo, path)?;
     let conversation = |dialogue: Vec<Read>| {
         let id = id_of(&dialogue);
         let asked = dialogue.first().and_then(|first| questions.remove(&first.line));
@@ -174,7 +174,7 @@ fn topiocqa(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
 fn turns(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
     let mut places = BTreeMap::new();
     let mut conversations: Vec<Conversation> = Vec::new();
-    for (place, item) in formats::open(Format::Turns, path)?.enumerate() {
+    for (place, item) in turnstream_formats::open(Format::Turns, path)?.enumerate() {
         let LoggedItem::Raw { line, bytes } = item? else { continue };
         let refused =
             |reason: String| HistoryEvalError::Turn { path: path.to_owned(), line, reason };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use turnstream_operators::model::encoder::Encoded;
+use turnstream_ports::model::encoder::Encoded;
 
 use super::*;
 

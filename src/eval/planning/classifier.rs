@@ -119,7 +119,7 @@ fn mean_f1(cases: &[Case], likely: &Likely, weights: &[f64; 3]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::model::unified::Exchange;
+    use turnstream_ports::model::unified::Exchange;
 
     use super::*;
 

@@ -13,8 +13,8 @@ use serde_json::Value;
 use turnstream_operators::document_retrieval::{
     DocumentRetrievalConfig, Query, SearchWithin, named_last, search,
 };
-use turnstream_operators::documents::{Chunk, SearchDocuments};
 use turnstream_operators::fusion::SearchForm;
+use turnstream_ports::documents::{Chunk, SearchDocuments};
 
 use super::{EvalError, Ranked, record, records};
 use crate::documents::record::Document;

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use turnstream_operators::model::unified::{
+use turnstream_ports::model::unified::{
     EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest, tenths, text_of,
 };
-use turnstream_operators::sources::SourceKind;
+use turnstream_schemas::SourceKind;
 
 use super::responding::Found;
 use crate::eval::unified::{Ask, MeasureError};

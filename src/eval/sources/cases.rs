@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use turnstream_operators::model::unified::{EvidenceText, Exchange};
-use turnstream_operators::sources::SourceKind;
+use turnstream_ports::model::unified::{EvidenceText, Exchange};
+use turnstream_schemas::SourceKind;
 
 use crate::eval::persona::kbp::joined;
 use crate::eval::retrieval::kbp::{Fusion, Lexicon, Order, Record};

@@ -1,10 +1,9 @@
 //! One response: planned, searched for, worded and refined. (UniMS-RAG, section 4.4 and algorithm 1.)
 
 use turnstream_operators::consistency::Judge;
-use turnstream_operators::model::unified::EvidenceText;
 use turnstream_operators::self_refinement::lowest;
-use turnstream_operators::sources::SourceKind;
-use turnstream_schemas::Score;
+use turnstream_ports::model::unified::EvidenceText;
+use turnstream_schemas::{Score, SourceKind};
 
 use super::{Asked, Case, FindBy, PlanBy, Sample, Setting, SourcesError};
 use crate::eval::consistency::piece;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use turnstream_operators::consistency::Calibration;
-use turnstream_operators::model::encoder::{Encoded, Encoder};
-use turnstream_operators::model::unified::{Said, Task, UnifiedAnswer, UnifiedRequest, Wording};
+use turnstream_ports::model::encoder::{Encoded, Encoder};
+use turnstream_ports::model::unified::{Said, Task, UnifiedAnswer, UnifiedRequest, Wording};
 
 use super::*;
 use crate::eval::retrieval::kbp::Order;

@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
-use turnstream_operators::model::unified::{EvidenceText, Exchange, TITLE};
-use turnstream_operators::sources::SourceKind;
-use turnstream_schemas::Column;
+use turnstream_ports::model::unified::{EvidenceText, Exchange, TITLE};
+use turnstream_schemas::{Column, SourceKind};
 
 use super::{Case, Judged, Relation, Reply};
 use crate::eval::retrieval::dstc::{Snippet, snippets};

@@ -8,14 +8,13 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use turnstream_operators::model::unified::{EvidenceText, Exchange};
-use turnstream_operators::sources::SourceKind;
+use turnstream_formats::sgd::domain;
 use turnstream_operators::tables::{Row, surface, words};
-use turnstream_schemas::Column;
+use turnstream_ports::model::unified::{EvidenceText, Exchange};
+use turnstream_schemas::{Column, SourceKind};
 
 use super::{Case, Frame, Judged, Relation, Reply};
 use crate::eval::retrieval::{EvalError, records};
-use crate::formats::sgd::domain;
 
 /// Actions that say what the service answered.
 const ANSWERS: [&str; 5] = ["OFFER", "INFORM", "INFORM_COUNT", "NOTIFY_SUCCESS", "NOTIFY_FAILURE"];

@@ -151,9 +151,10 @@ fn capital(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use turnstream_schemas::SourceKind;
+
     use super::super::Reply;
     use super::*;
-    use turnstream_operators::sources::SourceKind;
 
     fn frame(service: &str, actions: &[(&str, &str, &str)]) -> Frame {
         let action = |(action, name, value): &(&str, &str, &str)| {

@@ -1,6 +1,6 @@
 //! Figures of a scripted model, counted by hand.
 
-use turnstream_operators::model::unified::{Said, Wording};
+use turnstream_ports::model::unified::{Said, Wording};
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use turnstream_operators::generation::faithful::{self, Unfaithful};
 use turnstream_operators::generation::grounded::{self, Ungrounded};
-use turnstream_operators::model::unified::{Wording, text_of};
+use turnstream_ports::model::unified::{Wording, text_of};
 
 use super::templates::{self, Templates};
 use super::{Case, Figure, Frame, Reply, Sample, Worded};

@@ -1,5 +1,5 @@
 use serde_json::json;
-use turnstream_operators::model::Step;
+use turnstream_ports::model::Step;
 use turnstream_schemas::{Speaker, Turn};
 
 use super::super::asked::Fits;

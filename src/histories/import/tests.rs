@@ -3,13 +3,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use turnstream_log::Record;
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message, partition_of};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};
 use turnstream_schemas::{EntryId, EventTime, HistoryEntry, InputId, SCHEMA_VERSION, TurnId};
 
 use super::*;
-use crate::log::Record;
-use crate::log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message, partition_of};
 
 const SAID: [&str; 6] = [
     "Where is my parcel?",

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-use turnstream_operators::broken::Broken;
+use turnstream_ports::broken::Broken;
 
 use super::super::{
     Assignment, Event, LogError, Passing, Position, Record, Restored, Standing, Start,

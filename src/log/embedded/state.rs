@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use turnstream_operators::broken::Broken;
+use turnstream_ports::broken::Broken;
 
 use super::super::{LogError, Output, Position, Record, Topic};
 use super::codec::{self, Fate, Place, Stored, Unfinished};

@@ -143,7 +143,7 @@ impl KafkaConfig {
         }
         found.sort_by(|one, other| one.keys.cmp(&other.keys));
         if let (true, Err(refused)) = (found.is_empty(), features::check(&self.client)) {
-            let (message, remedy) = crate::config::parted(&refused.to_string());
+            let (message, remedy) = turnstream_ports::remedy::parted(&refused.to_string());
             found.push(SettingProblem::new(&["client"], message, &remedy));
         }
         found
@@ -191,7 +191,7 @@ fn refused_setting(key: &str, error: &KafkaError) -> SettingProblem {
             "the Kafka client has no setting of this name".to_owned()
         }
         KafkaError::ClientConfig(_, said, _, value)
-            if !crate::config::is_secret(key) || !said.contains(value) =>
+            if !turnstream_ports::secret::is_secret(key) || !said.contains(value) =>
         {
             format!("the Kafka client refuses it: {}", said.trim())
         }

@@ -311,7 +311,7 @@ impl KafkaConfig {
 
     /// What every topic of outcomes has to accept, in bytes: the largest record or batch that
     /// the client sends, as far as that is known before topics are asked.
-    pub(crate) fn sent_bytes(&self) -> usize {
+    pub fn sent_bytes(&self) -> usize {
         self.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES)
     }
 

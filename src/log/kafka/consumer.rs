@@ -7,7 +7,7 @@ use std::time::Duration;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
-use turnstream_operators::panics::contain;
+use turnstream_ports::panics::contain;
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 

@@ -9,7 +9,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
-use turnstream_operators::panics::contain;
+use turnstream_ports::panics::contain;
 
 use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
 use super::closing::ClosedInTime;

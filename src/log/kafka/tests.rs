@@ -33,7 +33,7 @@ struct Broker {
     data: Option<tempfile::TempDir>,
 }
 
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kafka");
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kafka");
 
 /// Runs one of the scripts. Gives what it said, or what it complained of.
 fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {

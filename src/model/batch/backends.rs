@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use turnstream_operators::model::Embedding;
+use turnstream_ports::model::Embedding;
 
 use super::Backend;
 use crate::model::classifier::Classifier;

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use turnstream_operators::model::{Asked, reply};
+use turnstream_ports::model::{Asked, reply};
 
 use super::*;
 

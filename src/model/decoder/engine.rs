@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
-use turnstream_operators::model::{Busy, CallError, GenerateRequest, Generated, Model, Reply};
-use turnstream_operators::panics::contain;
+use turnstream_ports::model::{Busy, CallError, GenerateRequest, Generated, Model, Reply};
+use turnstream_ports::panics::contain;
 
 use super::constraint::Constraints;
 use super::network::{Network, Piece};

@@ -1,7 +1,7 @@
 //! One request while it is worked on: its tokens, how far they are through the network, and what
 //! becomes of each new one.
 
-use turnstream_operators::model::{CallError, Generated, Reply};
+use turnstream_ports::model::{CallError, Generated, Reply};
 use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed};
 
 use super::cache::KeyValues;

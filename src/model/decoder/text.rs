@@ -1,7 +1,7 @@
 //! The text of an answer while its tokens come: cut at stop strings, and told to a listener in
 //! pieces that are valid UTF-8 and that no stop string can take back.
 
-use turnstream_operators::model::Listener;
+use turnstream_ports::model::Listener;
 
 /// The text so far.
 #[derive(Default)]

@@ -2,11 +2,11 @@
 //! what it was trained on and what it reached there.
 
 use serde::{Deserialize, Serialize};
+use turnstream_formats::Need;
 
 use super::FORMAT_VERSION;
 use super::network::{Initial, NetworkShape, parameters};
 use super::reading::{MARKS, Vocabulary};
-use crate::formats::Need;
 use crate::model::encoder::Encoder;
 use crate::model::static_table::StaticTable;
 

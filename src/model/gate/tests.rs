@@ -1,12 +1,12 @@
 //! The shipped gate is whole, and what is no gate is refused by name.
 
+use turnstream_formats::Need;
 use turnstream_operators::form::Form;
 use turnstream_operators::gate::LearnedGateConfig;
-use turnstream_operators::sources::{SourceConfig, SourceKind};
-use turnstream_schemas::Speaker;
+use turnstream_operators::sources::SourceConfig;
+use turnstream_schemas::{SourceKind, Speaker};
 
 use super::*;
-use crate::formats::Need;
 
 fn config(model: &str, definitions: &[&str]) -> GateConfig {
     let definitions = definitions.iter().map(|&name| name.to_owned()).collect();

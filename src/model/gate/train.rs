@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor, Var};
 use serde::{Deserialize, Serialize};
+use turnstream_formats::Need;
 
 use super::card::{Card, Definition};
 use super::network::{Dropout, Initial, Network};
 use super::reading::{CutTurn, MARKS, Noise, Reader, TokenKind, TurnTokens, assemble, spellings};
 use super::{GateError, cut, table_of};
-use crate::formats::Need;
 use crate::labelled::LabelledTurn;
 use crate::model::static_table::StaticTable;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use turnstream_operators::model::{Busy, CallError, EmbedRequest, Embedding, Model, Reply, reply};
+use turnstream_ports::model::{Busy, CallError, EmbedRequest, Embedding, Model, Reply, reply};
 
 use super::StartError;
 use super::config::{Api, RemoteConfig};

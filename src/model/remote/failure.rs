@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use turnstream_ports::secret::MASK;
 use turnstream_schemas::text::bounded_line;
 
 use super::breaker::Open;
-use crate::config::MASK;
 use crate::metrics::RemoteFault;
 
 /// Characters of a server's words, or of a model's, that a message holds at most.

@@ -14,7 +14,7 @@ use tokio::runtime;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
-use turnstream_operators::model::{Busy, CallError, Model, Reply};
+use turnstream_ports::model::{Busy, CallError, Model, Reply};
 
 use super::config::RemoteConfig;
 use crate::metrics::RemoteMetrics;

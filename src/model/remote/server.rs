@@ -12,7 +12,7 @@ use futures_util::stream::{Stream, StreamExt, try_unfold};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, Response, Url, redirect};
 use tokio::time::{Instant, timeout};
-use turnstream_operators::model::CallError;
+use turnstream_ports::model::CallError;
 
 use super::StartError;
 use super::breaker::{Admitted, Breaker};

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use turnstream_operators::model::{
+use turnstream_ports::model::{
     Asked, CallError, Generate, GenerateRequest, Generated, Listener, reply,
 };
 use turnstream_schemas::Stage;

@@ -4,7 +4,7 @@
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnstream_operators::model::{GenerateRequest, Listener};
+use turnstream_ports::model::{GenerateRequest, Listener};
 use turnstream_schemas::{Confidence, ConfidenceKind};
 
 use super::config::{Api, RemoteConfig, SchemaBy};

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use turnstream_operators::model::{CallError, GenerateRequest, Generated};
+use turnstream_ports::model::{CallError, GenerateRequest, Generated};
 use turnstream_schemas::ModelUsed;
 
 use super::config::{SchemaBy, Streaming};

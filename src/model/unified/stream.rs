@@ -13,9 +13,8 @@
 
 use std::collections::BTreeSet;
 
-use turnstream_operators::model::unified::{EvidenceText, Exchange, Said};
-use turnstream_operators::sources::SourceKind;
-use turnstream_schemas::Column;
+use turnstream_ports::model::unified::{EvidenceText, Exchange, Said};
+use turnstream_schemas::{Column, SourceKind};
 
 use crate::model::decoder::vocabulary::{Prompt, Vocabulary};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use turnstream_operators::model::unified::{EvidenceText, Exchange, Said, text_of};
+use turnstream_ports::model::unified::{EvidenceText, Exchange, Said, text_of};
 use turnstream_schemas::Column;
 
 use super::*;
@@ -338,7 +338,7 @@ fn it_is_started_by_its_path_and_answers_behind_its_port() {
     let runtime = Runtime::new(&config, &metrics);
     let started_at = |path: &Path| runtime.unified(&at(path));
     let unified = started_at(folder.path()).expect("a model");
-    let (answers, asked) = turnstream_operators::model::reply();
+    let (answers, asked) = turnstream_ports::model::reply();
     let plan = request(Task::Plan { kinds: vec![SourceKind::Table] });
     let taken = unified.ask(vec![relevance(lamp()), plan], answers);
     assert!(taken.is_ok(), "the queue is empty");

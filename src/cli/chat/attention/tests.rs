@@ -1,4 +1,4 @@
-use turnstream_operators::model::{Origin, Step, reply};
+use turnstream_ports::model::{Origin, Step, reply};
 use turnstream_schemas::{ModelUsed, Stage};
 
 use super::*;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use turnstream_log::{Follower as _, Record};
 
 use super::super::{Args, execute};
 use super::*;
 use crate::cli::{Exit, failure::exit_of};
-use crate::log::{Follower as _, Record};
 
 #[derive(Parser)]
 struct Program {
@@ -57,7 +57,8 @@ impl Place {
     }
 
     fn log(&self) -> EmbeddedLog {
-        let config = crate::log::embedded::EmbeddedConfig { partitions: 3, ..Default::default() };
+        let config =
+            turnstream_log::embedded::EmbeddedConfig { partitions: 3, ..Default::default() };
         EmbeddedLog::in_directory(Path::new(&self.path("log")), &config).unwrap()
     }
 

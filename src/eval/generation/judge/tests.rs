@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use turnstream_operators::model::{Model, Reply};
+use turnstream_ports::model::{Model, Reply};
 use turnstream_schemas::ModelUsed;
 
 use super::super::tests::{log, near};
@@ -42,7 +42,7 @@ impl Model<GenerateRequest, Generated> for Scripted {
         let model = ModelUsed { name: "scripted-1".to_owned(), prompt_hash: None };
         let answer = (self.script)(&request)
             .map(|text| Generated { text, confidence: None, model })
-            .map_err(turnstream_operators::model::CallError::Model);
+            .map_err(turnstream_ports::model::CallError::Model);
         self.asked.lock().expect("not poisoned").push(request);
         reply.answer(answer);
         Ok(())

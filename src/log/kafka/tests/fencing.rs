@@ -1,8 +1,8 @@
 //! Who goes by a name that another process took.
 
 use super::*;
-use crate::log::Follower as _;
-use crate::log::write::Writer as _;
+use crate::Follower as _;
+use crate::write::Writer as _;
 
 pub(super) fn a_fenced_writer_says_so(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);

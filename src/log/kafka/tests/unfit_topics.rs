@@ -3,7 +3,7 @@
 use rdkafka::admin::ResourceSpecifier;
 
 use super::*;
-use crate::log::Follower as _;
+use crate::Follower as _;
 
 fn refusal(config: &KafkaConfig) -> String {
     match connect(config) {

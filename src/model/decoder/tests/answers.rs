@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use candle_core::quantized::GgmlDType;
 use tempfile::TempDir;
-use turnstream_operators::model::{
+use turnstream_ports::model::{
     Asked, Busy, CallError, GenerateRequest, Generated, Listener, reply,
 };
 use turnstream_schemas::Stage;

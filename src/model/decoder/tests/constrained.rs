@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
 use serde_json::Value;
-use turnstream_operators::model::{CallError, GenerateRequest};
+use turnstream_ports::model::{CallError, GenerateRequest};
 
 use super::answers::{ask, begin, request};
 use super::tiny;

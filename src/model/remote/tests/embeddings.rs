@@ -1,7 +1,7 @@
 //! Embeddings from a server.
 
 use serde_json::json;
-use turnstream_operators::model::{Embed, EmbedRequest, Embedding};
+use turnstream_ports::model::{Embed, EmbedRequest, Embedding};
 
 use super::*;
 use crate::model::encoder::Encoder;

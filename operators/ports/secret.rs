@@ -39,7 +39,7 @@ pub fn is_secret(key: &str) -> bool {
 
 /// A text without the name and password that an address such as `https://name:password@host`
 /// carries.
-pub(super) fn without_userinfo(text: &str) -> String {
+pub fn without_userinfo(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(scheme) = rest.find("://") {

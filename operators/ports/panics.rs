@@ -8,7 +8,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::flow::RequestId;
+use turnstream_schemas::RequestId;
 
 thread_local! {
     static AT_WORK: Cell<Option<RequestId>> = const { Cell::new(None) };

@@ -1,6 +1,6 @@
 //! Which partition a key belongs to, as Kafka's clients see it.
 //!
-//! Used by [`ingest`](crate::ingest) where `turns.partitioner` names a client: a keyed turn that
+//! Used by ingest where `turns.partitioner` names a client: a keyed turn that
 //! lies elsewhere was written by another kind of client, and its conversation would be cut in
 //! two.
 

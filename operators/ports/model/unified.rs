@@ -5,11 +5,9 @@
 //! once. Relevance is asked for one piece of evidence at a time: none sees another (the evidence attention
 //! mask).
 
-use turnstream_schemas::{Column, Evidence, Score, Speaker};
+use turnstream_schemas::{Column, Evidence, Score, SourceKind};
 
 use super::Model;
-use crate::flow::TurnContext;
-use crate::sources::SourceKind;
 
 /// What a user said, and what was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,31 +128,6 @@ pub fn text_of(said: &[Said]) -> String {
     text.trim().to_owned()
 }
 
-/// What was said up to the current turn. Utterances of one side behind each other are one; what was
-/// answered before anybody asked is left out.
-pub fn exchanges(context: &TurnContext) -> Vec<Exchange> {
-    let mut exchanges: Vec<Exchange> = Vec::new();
-    for said in &context.dialogue {
-        let text = said.text.trim();
-        match (said.speaker, exchanges.last_mut()) {
-            (Speaker::User, Some(Exchange { user, response: None })) => {
-                user.push(' ');
-                user.push_str(text);
-            }
-            (Speaker::User, _) => {
-                exchanges.push(Exchange { user: text.to_owned(), response: None });
-            }
-            (Speaker::System, Some(Exchange { response: Some(response), .. })) => {
-                response.push(' ');
-                response.push_str(text);
-            }
-            (Speaker::System, Some(last)) => last.response = Some(text.to_owned()),
-            (Speaker::System, None) => {}
-        }
-    }
-    exchanges
-}
-
 /// By which name a response refers to the title of a document.
 pub const TITLE: &str = "name";
 
@@ -178,15 +151,6 @@ pub fn tenths(relevance: Score) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, document};
-
-    #[test]
-    fn what_was_said_is_paired() {
-        let lines = ["s: Hello.", "u: One?", "u: Two?", "s: Yes.", "s: And no.", "u: Three?"];
-        let [first, last] = &exchanges(&context(&lines))[..] else { panic!("two exchanges") };
-        assert_eq!((&*first.user, first.response.as_deref()), ("One? Two?", Some("Yes. And no.")));
-        assert_eq!((&*last.user, last.response.as_deref()), ("Three?", None));
-    }
 
     #[test]
     fn a_value_brings_its_space_along() {
@@ -197,20 +161,5 @@ mod tests {
         assert_eq!(text_of(&said), "It is $49, from (Oslo).");
         assert_eq!(text_of(&[value("Oslo"), words(" is far.")]), "Oslo is far.");
         assert_eq!(text_of(&[]), "");
-    }
-
-    #[test]
-    fn a_document_is_read_with_its_title() {
-        let mut found = document("documents", "d", "Free parking.", 0.46);
-        assert_eq!(evidence_text(&found, SourceKind::Documents).text, "Free parking.");
-        if let Some(passage) = &mut found.document {
-            passage.title = "Ashley Hotel".to_owned();
-        }
-        let read = evidence_text(&found, SourceKind::Documents);
-        assert_eq!(
-            (&*read.text, &*read.columns[0].name, &*read.columns[0].value),
-            ("Ashley Hotel: Free parking.", "name", "Ashley Hotel")
-        );
-        assert_eq!([0.0, 0.46, 1.0].map(|it| tenths(Score::new(it))), [0, 5, 10]);
     }
 }

@@ -1,5 +1,5 @@
 //! What stages need of models: generate, embed and score, behind one port. Nothing here knows
-//! candle, a server or a thread; [`call`](mod@crate::call) is the only one who asks.
+//! candle, a server or a thread; of the stages' crate `call` alone asks.
 //!
 //! A [`Model`] takes a request with a [`Reply`] and answers whenever it likes, from wherever it
 //! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a
@@ -166,9 +166,7 @@ pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
     let outcome = Outcome::default();
     let asked = Asked { answers, outcome: outcome.clone() };
-    let (ticket, attempt, answered) = (0, 1, false);
-    let wake = Arc::new(|| ());
-    (Reply { ticket, attempt, answers: send, wake, outcome, answered }, asked)
+    (Reply::new((0, 1), send, Arc::new(|| ()), outcome), asked)
 }
 
 /// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
@@ -210,7 +208,7 @@ impl<A> Drop for Asked<A> {
 
 /// Which came first: the answer, or that nobody waits for it any more. One of the two, for whoever
 /// asks and whoever answers, so that what is heard of an answer is what was used of it.
-pub(crate) struct Outcome<A>(Arc<Deciding<A>>);
+pub struct Outcome<A>(Arc<Deciding<A>>);
 
 struct Deciding<A> {
     decided: AtomicU8,
@@ -235,13 +233,13 @@ impl<A> Outcome<A> {
     const ABANDONED: u8 = 2;
 
     /// Nobody waits any more. False where the answer came before that: it is on its way.
-    pub(crate) fn abandon(&self) -> bool {
+    pub fn abandon(&self) -> bool {
         self.decide(Self::ABANDONED)
     }
 
     /// Nobody waits any more, and goes on with this error in the answer's place. False where the
     /// answer came before that.
-    pub(crate) fn time_out(&self, error: CallError) -> bool {
+    pub fn time_out(&self, error: CallError) -> bool {
         let abandoned = self.abandon();
         if abandoned {
             self.tell(&Err(error));
@@ -260,7 +258,7 @@ impl<A> Outcome<A> {
         open.is_ok() || open == Err(outcome)
     }
 
-    pub(crate) fn is_abandoned(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         self.0.decided.load(Ordering::Acquire) == Self::ABANDONED
     }
 
@@ -278,20 +276,20 @@ impl<A> Outcome<A> {
 }
 
 /// An answer on its way back: which request, which attempt, what came of it.
-pub(crate) type Answer<A> = (u64, u32, Result<A, CallError>);
+pub type Answer<A> = (u64, u32, Result<A, CallError>);
 
 /// Where a model puts its answer. Answers exactly once: explicitly, or by being dropped.
 pub struct Reply<A> {
-    pub(crate) ticket: u64,
-    pub(crate) attempt: u32,
-    pub(crate) answers: Sender<Answer<A>>,
-    pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
-    pub(crate) outcome: Outcome<A>,
-    pub(crate) answered: bool,
+    ticket: u64,
+    attempt: u32,
+    answers: Sender<Answer<A>>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    outcome: Outcome<A>,
+    answered: bool,
 }
 
 /// Hears what is used: an answer on its way, or that it took too long.
-pub(crate) type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
+type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
 
 impl<A: 'static> Reply<A> {
     /// The same, whose answer `hear` hears first: the one that is used, which is that it took too
@@ -312,6 +310,22 @@ impl<A: 'static> Reply<A> {
 }
 
 impl<A> Reply<A> {
+    /// A reply to an attempt of a request, by its ticket. Its answer is sent to `answers`, and then
+    /// `wake` called, where `outcome` was not abandoned before.
+    pub fn new(
+        (ticket, attempt): (u64, u32),
+        answers: Sender<Answer<A>>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+        outcome: Outcome<A>,
+    ) -> Self {
+        Self { ticket, attempt, answers, wake, outcome, answered: false }
+    }
+
+    /// The request that it answers.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
     /// The same, heard by nobody: for one that is let go of without an answer.
     pub fn unheard(self) -> Self {
         self.outcome.taps().clear();

@@ -6,7 +6,7 @@
 //! the committer, and a [`Follower`] of the topic of knowledge, owned by the thread that learns.
 //! `turnstream views` has followers of its own, and a [`Writer`](write::Writer).
 //!
-//! The claim rests on three rules, which every implementation keeps and `log/conformance.rs`
+//! The claim rests on three rules, which every implementation keeps and `conformance.rs`
 //! tests on each of them:
 //!
 //! 1. Everything that an input caused and the position behind it are in one [`Transaction`],
@@ -28,10 +28,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rdkafka::error::KafkaError;
 use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_operators::history::cache::CacheError;
+use turnstream_ports::cache::CacheError;
 use turnstream_schemas::Header;
 
 pub mod embedded;
@@ -377,7 +378,7 @@ pub enum LogError {
         /// What was being done, with topic, partition and remedy.
         doing: String,
         /// What the client said.
-        source: rdkafka::error::KafkaError,
+        source: KafkaError,
         /// Whether the process must stop: fenced, or the client is in a fatal state.
         fatal: bool,
     },
@@ -431,6 +432,12 @@ impl LogError {
             | Self::Refused(_)
             | Self::Cache(_) => true,
         }
+    }
+
+    /// Whether the Kafka client could not be made from its settings.
+    pub fn is_of_settings(&self) -> bool {
+        let Self::Kafka { source, .. } = self else { return false };
+        matches!(source, KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_))
     }
 }
 

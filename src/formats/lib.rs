@@ -40,7 +40,7 @@ mod kvret;
 mod locomo;
 mod multiwoz;
 mod questions;
-pub(crate) mod sgd;
+pub mod sgd;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 28] = [
+const DOCUMENTS: [&str; 29] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 28] = [
     "docs/explain.md",
     "docs/gate.md",
     "docs/generation.md",
+    "docs/glossary.md",
     "docs/history.md",
     "docs/history-table.md",
     "docs/kafka.md",

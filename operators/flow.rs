@@ -8,15 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use turnstream_ports::model::Embedding;
 use turnstream_schemas::{
-    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HistoryChange, HistoryEntry,
-    InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia, RefinementRound, RequestId,
-    Scope, Score, SourceKind, Speaker, Stage, Topics, Turn, TurnId,
+    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, Header, HistoryChange,
+    HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia,
+    RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Topics, Turn, TurnId,
 };
 
-use crate::history::reconstruction::Reconstructed;
-use crate::ingest::Original;
 use crate::knowledge::Moment;
 use crate::language::Lexicon;
 use crate::linking::Mention;
@@ -38,6 +37,15 @@ pub struct Utterance {
     pub speaker: Speaker,
     /// The words as they came.
     pub text: Arc<str>,
+}
+
+/// A query that was completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reconstructed {
+    /// q'_t: the query, and in brackets the words that it leaves out.
+    pub query: String,
+    /// The turns that the words come from, latest first.
+    pub from: Vec<TurnId>,
 }
 
 /// A history entry that recall brought back.
@@ -402,6 +410,19 @@ pub struct Failed {
     pub context: Arc<TurnContext>,
     /// Why.
     pub fault: Fault,
+}
+
+/// What a record was when it came, for dead letters and for the headers of all outputs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Original {
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Value.
+    pub value: Option<Vec<u8>>,
+    /// Headers, `traceparent` among them.
+    pub headers: Vec<Header>,
+    /// The log's time: milliseconds since 1970. `None` where the log has none.
+    pub time_ms: Option<i64>,
 }
 
 /// Inputs that ended together, with what they changed. All of it goes into one transaction.

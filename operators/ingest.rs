@@ -16,11 +16,11 @@ use turnstream_ports::panics::at_work;
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
-    DeadLetter, EventTime, Fault, FaultKind, Forget, Header, InputId, Outcome, RequestId,
-    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
+    DeadLetter, EventTime, Fault, FaultKind, Forget, InputId, Outcome, RequestId, SCHEMA_VERSION,
+    Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
 };
 
-use crate::flow::{Epoch, Finished};
+use crate::flow::{Epoch, Finished, Original};
 
 mod reading;
 
@@ -120,19 +120,6 @@ pub struct InputRecord {
     pub original: Original,
     /// The last record of its scope: its history is dropped once it is finished.
     pub last_of_scope: bool,
-}
-
-/// What a record was when it came, for dead letters and for the headers of all outputs.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Original {
-    /// Key.
-    pub key: Option<Vec<u8>>,
-    /// Value.
-    pub value: Option<Vec<u8>>,
-    /// Headers, `traceparent` among them.
-    pub headers: Vec<Header>,
-    /// The log's time: milliseconds since 1970. `None` where the log has none.
-    pub time_ms: Option<i64>,
 }
 
 /// A turn that can be served.

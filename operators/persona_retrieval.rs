@@ -238,7 +238,7 @@ impl<'t> Persona<'t> {
         Some(Self {
             source: &source.name,
             describes: source.config.kind.describes()?,
-            sentences: source.sentences(&turn.turn),
+            sentences: source.sentences(&turn.turn.context.turn),
             knowledge: before.flat_map(|before| turn.candidates.of(before)).collect(),
         })
     }

@@ -182,7 +182,7 @@ fn executable(turn: &Gated, chosen: &BTreeSet<&str>, sources: &Sources) -> Plan 
         let name = source.name.as_str();
         let asked = |other: &String| plan.0.iter().any(|planned| planned.as_str() == other);
         if chosen.contains(name)
-            && source.can_answer(turn)
+            && source.can_answer(&turn.context.turn)
             && source.config.depends_on.iter().all(asked)
         {
             plan.0.push(source.name.clone());

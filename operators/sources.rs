@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{Plan, SourceKind, SourceName};
-
-use crate::flow::Gated;
+use turnstream_schemas::{Plan, SourceKind, SourceName, Turn};
 
 /// `[sources.NAME]`: a source that turns can ask, by the name that plans and evidence have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -66,16 +64,12 @@ pub struct Source {
 
 impl Source {
     /// A persona's sentences for a turn: its own, else those that the turn brings.
-    pub fn sentences<'t>(&'t self, turn: &'t Gated) -> &'t [String] {
-        if self.config.sentences.is_empty() {
-            &turn.context.turn.persona
-        } else {
-            &self.config.sentences
-        }
+    pub fn sentences<'t>(&'t self, turn: &'t Turn) -> &'t [String] {
+        if self.config.sentences.is_empty() { &turn.persona } else { &self.config.sentences }
     }
 
     /// Whether there is anything to ask it for: a persona without a sentence answers nothing.
-    pub fn can_answer(&self, turn: &Gated) -> bool {
+    pub fn can_answer(&self, turn: &Turn) -> bool {
         self.config.kind.describes().is_none()
             || self.sentences(turn).iter().any(|sentence| !sentence.trim().is_empty())
     }

@@ -31,8 +31,8 @@ use rustc_hash::FxHashMap;
 use turnstream_ports::cache::{CacheChange, CacheError, Cached, ScopeCache};
 use turnstream_schemas::{EntryId, Scope};
 
+use crate::cache_folder::writable_folder;
 use crate::config::RunConfig;
-use crate::knowledge::writable_folder;
 
 /// The folder within the user's cache folder.
 const FOLDER: &str = "histories";

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use turnstream_log::{Consumer, Follower, Producer};
+use turnstream_log::{Consumer, Ends, Follower};
 
 use crate::commit::{self, CommitConfig, CommitError, Committer, Counts, Report};
 use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
 use crate::learning::{Learned, Learning, LearningError};
-use crate::panics::Panicked;
+use crate::panics::{Panicked, WorkerError};
 use crate::parts::Parts;
 use crate::tally::Tally;
-use crate::worker::{WorkerError, Workers};
+use crate::worker::Workers;
 
 /// How long one poll waits, and how long a full process waits before it polls again: the
 /// consumer must be polled every few seconds also while everything is paused.
@@ -34,23 +34,6 @@ pub struct Summary {
     pub stale: u64,
     /// Inputs in flight that had not ended when the time to stop was over: the next start's to do.
     pub left: u64,
-}
-
-/// The halves of a log.
-pub struct Ends {
-    /// Where inputs come from.
-    pub consumer: Box<dyn Consumer>,
-    /// Where outcomes go.
-    pub producer: Box<dyn Producer>,
-    /// Where changes to the knowledge come from, if they are followed.
-    pub knowledge: Option<Box<dyn Follower>>,
-}
-
-impl Ends {
-    /// The ends of a log whose changes to the knowledge are not followed.
-    pub fn new(consumer: impl Consumer + 'static, producer: impl Producer + 'static) -> Self {
-        Self { consumer: Box::new(consumer), producer: Box::new(producer), knowledge: None }
-    }
 }
 
 /// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed:

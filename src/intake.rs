@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use turnstream_log::{Assignment, Consumer, Event, LogError, Record};
-use turnstream_operators::ingest::{Input, InputRecord, Original};
+use turnstream_operators::flow::Original;
+use turnstream_operators::ingest::{Input, InputRecord};
 use turnstream_ports::cache::{CacheError, ScopeCache};
 
 use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
 use crate::learning::Learned;
-use crate::worker::{Inlets, WorkerError};
+use crate::panics::WorkerError;
+use crate::worker::Inlets;
 
 mod restoring;
 

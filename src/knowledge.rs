@@ -17,15 +17,14 @@ pub mod census;
 pub mod diff;
 pub mod embed;
 pub mod files;
-mod folder;
 pub mod generate;
 pub mod lookup;
 pub mod progress;
 
+use crate::cache_folder::{CACHE_VARIABLE, cache_folder, writable_folder};
 use crate::model::encoder::Encoder;
 
 pub use files::{FileReport, SourceFile, import_files, import_sorted};
-pub use folder::{CACHE_VARIABLE, cache_folder, writable_folder};
 pub use progress::Progress;
 
 /// The shipped English pack.

@@ -18,9 +18,8 @@ use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 use crate::config::LogKind;
 use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
-use crate::panics::Panicked;
+use crate::panics::{Panicked, WorkerError};
 use crate::parts::Parts;
-use crate::worker::WorkerError;
 
 mod learners;
 #[cfg(test)]

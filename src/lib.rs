@@ -30,6 +30,7 @@
 
 pub mod annotations;
 pub mod cache;
+pub mod cache_folder;
 pub mod cli;
 pub mod commit;
 pub mod config;

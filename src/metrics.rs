@@ -18,11 +18,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_log::Ends;
 use turnstream_operators::stage::{Observer, StageObserver};
 
 use self::health::Check;
 use self::server::{Observed, Server, ServerError};
-use crate::engine::Ends;
 use crate::flow_control::FlowControl;
 
 mod connections;
@@ -36,7 +36,6 @@ mod remote;
 mod seldom;
 pub mod server;
 mod stages;
-mod views;
 mod vitals;
 
 pub use decoder::DecoderMetrics;
@@ -44,7 +43,6 @@ pub use knowledge::KnowledgeMetrics;
 pub use models::{ModelMetrics, Task};
 pub use outcomes::OutcomeMetrics;
 pub use remote::{RemoteFault, RemoteMetrics};
-pub use views::{Counted, ViewsMetrics};
 pub use vitals::{Vitals, resident_bytes};
 
 use decoder::DecodersMetrics;
@@ -53,10 +51,11 @@ use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
 use remote::AllRemoteMetrics;
 use stages::StageMetrics;
-use vitals::{AtScrape, OfProcess};
+use vitals::AtScrape;
+pub(crate) use vitals::{OfProcess, gauge};
 
 /// What the names of our metrics begin with.
-const PREFIX: &str = "turnstream";
+pub(crate) const PREFIX: &str = "turnstream";
 
 /// `[metrics]`: where metrics and health are served, and from when on something counts as
 /// stalled.

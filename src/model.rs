@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Score};
 
-use crate::knowledge::{CACHE_VARIABLE, cache_folder};
+use crate::cache_folder::{CACHE_VARIABLE, cache_folder};
 use crate::metrics::{Metrics, RemoteMetrics, Task};
 
 pub mod answers;

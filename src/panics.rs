@@ -7,7 +7,7 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::panic::PanicHookInfo;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use turnstream_ports::panics::{input_at_work, is_contained, message};
@@ -103,4 +103,39 @@ pub fn tell_all() {
             kept.push((here, panic));
         }
     }));
+}
+
+/// Why the first of the workers panicked, where one has. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct WorkersPanic(Arc<OnceLock<Panicked>>);
+
+impl WorkersPanic {
+    /// Notes that this thread panicked. Others may because of the first, which stays.
+    pub fn note(&self) {
+        let _ = self.0.set(Panicked::here());
+    }
+
+    /// Whether all workers are well.
+    ///
+    /// # Errors
+    /// [`WorkerError::Panicked`] once one has panicked.
+    pub fn check(&self) -> Result<(), WorkerError> {
+        self.0.get().cloned().map_or(Ok(()), |why| Err(WorkerError::Panicked(why)))
+    }
+
+    /// The error of a worker that is gone.
+    pub fn error(&self) -> WorkerError {
+        WorkerError::Panicked(self.0.get().cloned().unwrap_or_default())
+    }
+}
+
+/// What can go wrong with workers.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Timely could not start them.
+    #[error("the workers did not start: {0}")]
+    Start(String),
+    /// A worker panicked: a fault of the engine, since panics of stages are contained.
+    #[error("a worker panicked: {0}; a restart goes on from the last commit")]
+    Panicked(Panicked),
 }

@@ -31,8 +31,8 @@ use turnstream_operators::views::Views;
 use turnstream_schemas::{EntryKey, HistoryChange, Response, ViewKey, ViewValue};
 
 use crate::histories;
-use crate::metrics::{Counted, ViewsMetrics};
 
+pub mod metrics;
 #[cfg(test)]
 mod recount;
 mod rows;
@@ -40,6 +40,8 @@ mod rows;
 mod tests;
 
 pub use rows::{Rows, Size};
+
+use metrics::{Counted, ViewsMetrics};
 
 /// How long one poll waits, and so how soon a stop is seen.
 const POLL: Duration = Duration::from_millis(50);

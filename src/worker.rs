@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use turnstream_schemas::RequestId;
 use crate::commit::{Report, encode};
 use crate::dataflow::dialogue;
 use crate::learning::{BATCHES_AHEAD, Learners, Reading};
-use crate::panics::Panicked;
+use crate::panics::{WorkerError, WorkersPanic};
 use crate::parts::Parts;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
@@ -206,33 +206,13 @@ pub struct Workers {
     panic: WorkersPanic,
 }
 
-/// Why the first of the workers panicked, where one has. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub struct WorkersPanic(Arc<OnceLock<Panicked>>);
-
-impl WorkersPanic {
-    /// Whether all workers are well.
-    ///
-    /// # Errors
-    /// [`WorkerError::Panicked`] once one has panicked.
-    pub fn check(&self) -> Result<(), WorkerError> {
-        self.0.get().cloned().map_or(Ok(()), |why| Err(WorkerError::Panicked(why)))
-    }
-
-    /// The error of a worker that is gone.
-    pub fn error(&self) -> WorkerError {
-        WorkerError::Panicked(self.0.get().cloned().unwrap_or_default())
-    }
-}
-
 /// Notes where the thread that holds it panics.
 struct NotePanic(WorkersPanic);
 
 impl Drop for NotePanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Others may panic because of the first.
-            let _ = self.0.0.set(Panicked::here());
+            self.0.note();
         }
     }
 }
@@ -362,17 +342,6 @@ impl Drop for Workers {
         // Joining, as timely does here, would wait for workers that nobody ended.
         std::mem::forget(self.guards.take());
     }
-}
-
-/// What can go wrong with workers.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    /// Timely could not start them.
-    #[error("the workers did not start: {0}")]
-    Start(String),
-    /// A worker panicked: a fault of the engine, since panics of stages are contained.
-    #[error("a worker panicked: {0}; a restart goes on from the last commit")]
-    Panicked(Panicked),
 }
 
 #[cfg(test)]

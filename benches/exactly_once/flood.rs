@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use turnstream::config::Config;
-use turnstream::engine::{Ends, serve as serve_engine};
+use turnstream::engine::serve as serve_engine;
 use turnstream::parts::Parts;
+use turnstream_log::Ends;
 use turnstream_log::kafka::{self, KafkaConfig};
 use turnstream_operators::form::Form;
 use turnstream_ports::model::{Busy, GenerateRequest, Generated, Model, Reply};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turnstream::config::Config;
-use turnstream::engine::{Ends, serve as serve_engine};
+use turnstream::engine::serve as serve_engine;
 use turnstream::parts::Parts;
 use turnstream_log::kafka::{self, KafkaConfig, KafkaTopics};
-use turnstream_log::{LogError, Producer, Topic, Transaction};
+use turnstream_log::{Ends, LogError, Producer, Topic, Transaction};
 use turnstream_operators::generation::Generator;
 
 use crate::broker::Broker;

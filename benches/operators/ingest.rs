@@ -8,7 +8,8 @@ use timely::dataflow::operators::vec::Map;
 use timely::dataflow::operators::{Concat, Input as _, Probe};
 use timely::dataflow::{InputHandleVec, ProbeHandle};
 use timely::worker::Worker;
-use turnstream_operators::ingest::{Input, InputRecord, Original, TurnsConfig, ingest};
+use turnstream_operators::flow::Original;
+use turnstream_operators::ingest::{Input, InputRecord, TurnsConfig, ingest};
 
 use crate::scenes;
 

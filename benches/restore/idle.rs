@@ -10,8 +10,9 @@ use turnstream::config::Config;
 use turnstream::parts::Parts;
 use turnstream::worker::{Inlets, Workers};
 use turnstream_log::Topic;
+use turnstream_operators::flow::Original;
 use turnstream_operators::generation::Generator;
-use turnstream_operators::ingest::{Input, InputRecord, Original};
+use turnstream_operators::ingest::{Input, InputRecord};
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Response;
 

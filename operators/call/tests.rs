@@ -16,10 +16,10 @@ use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_schemas::Outcome;
 
 use super::*;
-use crate::flow::{Draft, Drafted, Finished, Gated, Grounded};
+use crate::flow::{Draft, Drafted, Finished, Gated, Grounded, Original};
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
-use crate::ingest::{Input, InputRecord, OnAgentReply, Original, TurnsConfig, ingest};
+use crate::ingest::{Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
 use crate::knowledge::Moment;
 use crate::stage::{Clock, Observer, OnFailure};
 

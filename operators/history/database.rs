@@ -22,10 +22,10 @@ use super::importance::importance;
 use super::likeness::Signature;
 use super::recall::{Found, Searched, find};
 use super::recency::recency;
-use super::reconstruction::{Reconstructed, reconstruct};
+use super::reconstruction::reconstruct;
 use super::relevance::{Relevance, Statistics};
 use super::similarity::Similarity;
-use crate::flow::{Recalled, Utterance};
+use crate::flow::{Recalled, Reconstructed, Utterance};
 use crate::language::Lexicon;
 
 mod forget;

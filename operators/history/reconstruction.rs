@@ -7,9 +7,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{HistoryEntry, TurnId};
+use turnstream_schemas::HistoryEntry;
 
 use super::importance::is_name;
+use crate::flow::Reconstructed;
 use crate::language::{Lexicon, Word};
 
 /// `[history.reconstruction]`: how queries are completed.
@@ -26,15 +27,6 @@ impl Default for ReconstructionConfig {
     fn default() -> Self {
         Self { max_words: 6, max_exchanges: 3 }
     }
-}
-
-/// A query that was completed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reconstructed {
-    /// q'_t: the query, and in brackets the words that it leaves out.
-    pub query: String,
-    /// The turns that the words come from, latest first.
-    pub from: Vec<TurnId>,
 }
 
 /// Completes a query from earlier exchanges, the latest first; `None` where it needs nothing, or

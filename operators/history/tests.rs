@@ -10,8 +10,8 @@ use turnstream_schemas::{
 
 use super::preparation::Unprepared;
 use super::*;
-use crate::flow::{Draft, Gated, Grounded};
-use crate::ingest::{ArrivedTurn, Original};
+use crate::flow::{Draft, Gated, Grounded, Original};
+use crate::ingest::ArrivedTurn;
 use crate::knowledge::Moment;
 
 mod forgetting;

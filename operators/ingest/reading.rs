@@ -3,7 +3,8 @@
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
 
-use super::{Original, TurnsConfig};
+use super::TurnsConfig;
+use crate::flow::Original;
 
 /// Why an input can not be served.
 #[derive(Debug, thiserror::Error)]

@@ -9,14 +9,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde::Deserialize;
 use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
-use turnstream_log::{Follower, LogError, Topic, kafka};
+use turnstream_log::{Ends, Follower, LogError, Topic, kafka};
 use turnstream_operators::ingest::InputTopic;
 use turnstream_schemas::ScopeKind;
 
 use super::{load_config, opening, signals};
 use crate::cache::DiskCache;
 use crate::config::{Config, LogKind};
-use crate::engine::{Ends, Summary, serve};
+use crate::engine::{Summary, serve};
 use crate::metrics::Metrics;
 use crate::model::language::AnswerFiles;
 use crate::model::probe;

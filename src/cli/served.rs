@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
-use turnstream_log::{Record, Topic, letters};
+use turnstream_log::{Ends, Record, Topic, letters};
 use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 
-use crate::engine::{Ends, EngineError, Summary, serve};
+use crate::engine::{EngineError, Summary, serve};
 use crate::parts::Parts;
 
 /// The group and the transactional id in an embedded log, as `turnstream run` has them.

@@ -13,7 +13,8 @@ use turnstream_schemas::ViewName;
 
 use super::{load_config, print_json, signals};
 use crate::config::{Config, LogKind};
-use crate::metrics::{MetricsConfig, ViewsMetrics};
+use crate::metrics::MetricsConfig;
+use crate::views::metrics::ViewsMetrics;
 use crate::views::{Ends, Publishing, Rows, Size, Summary};
 
 /// Count which facts and relations ground responses, which concepts are asked for and missing, and

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use turnstream_log::{Output, Topic, evictions, letters};
-use turnstream_operators::flow::Finished;
-use turnstream_operators::ingest::Original;
+use turnstream_operators::flow::{Finished, Original};
 use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome, UserId};
 
 use crate::tally::Tally;

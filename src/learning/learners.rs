@@ -9,7 +9,7 @@ use timely::scheduling::SyncActivator;
 use turnstream_operators::knowledge::{Changes, Moment};
 
 use super::Learn;
-use crate::worker::{WorkerError, WorkersPanic};
+use crate::panics::{WorkerError, WorkersPanic};
 
 /// Batches that may wait for the workers: a topic that is read faster than it is learned is held
 /// back, rather than kept in memory.

@@ -242,7 +242,8 @@ mod in_an_engine {
     use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 
     use super::*;
-    use crate::engine::{Ends, EngineError, serve};
+    use crate::engine::{EngineError, serve};
+    use turnstream_log::Ends;
 
     /// Has caught up once it may, and fails once it is to.
     struct Gated {

@@ -36,6 +36,7 @@ use turnstream_ports::cache::CacheError;
 use turnstream_schemas::Header;
 
 pub mod embedded;
+mod ends;
 pub mod evictions;
 pub mod follow;
 pub mod jsonl;
@@ -46,6 +47,7 @@ pub mod write;
 #[cfg(test)]
 mod conformance;
 
+pub use ends::Ends;
 pub use follow::Follower;
 
 /// The longest metadata that a position may carry, in bytes of ASCII (the broker's default of

@@ -99,7 +99,7 @@ pub struct Check {
 }
 
 impl Check {
-    pub(super) fn new(name: &'static str, ok: bool, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(name: &'static str, ok: bool, reason: impl Into<String>) -> Self {
         Self { name, ok, reason: reason.into() }
     }
 }
@@ -332,7 +332,7 @@ fn named(partitions: impl Iterator<Item = i32>) -> Option<String> {
     }
 }
 
-pub(super) fn seconds(ms: u64) -> String {
+pub(crate) fn seconds(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1_000.0)
 }
 

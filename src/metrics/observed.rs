@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> crate::engine::Ends {
-        let ends = crate::engine::Ends::new(consumer, producer);
+    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> turnstream_log::Ends {
+        let ends = turnstream_log::Ends::new(consumer, producer);
         metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
     }
 

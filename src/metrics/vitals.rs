@@ -126,7 +126,7 @@ impl Collector for AtScrape {
 
 /// Writes what the system says of the process, under the names that all exporters use.
 #[derive(Debug)]
-pub(super) struct OfProcess;
+pub(crate) struct OfProcess;
 
 impl Collector for OfProcess {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -147,7 +147,7 @@ pub fn resident_bytes(line: &str) -> Option<u64> {
     Some(kilobytes * 1_024)
 }
 
-pub(super) fn gauge(
+pub(crate) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
     value: i64,

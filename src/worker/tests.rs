@@ -1,4 +1,5 @@
-use turnstream_operators::ingest::{InputRecord, Original};
+use turnstream_operators::flow::Original;
+use turnstream_operators::ingest::InputRecord;
 use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_ports::cache::{MemoryCache, ScopeCache};
 

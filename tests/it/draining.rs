@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use turnstream::config::Config;
-use turnstream::engine::{Ends, Summary, serve};
+use turnstream::engine::{Summary, serve};
 use turnstream::metrics::Metrics;
 use turnstream::parts::Parts;
-use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use turnstream_log::{Ends, Topic};
 use turnstream_operators::form::Form;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};

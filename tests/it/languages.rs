@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use turnstream::config::Config;
-use turnstream::engine::{Ends, serve};
+use turnstream::engine::serve;
 use turnstream::parts::Parts;
-use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use turnstream_log::{Ends, Topic};
 use turnstream_operators::language::has_han;
 use turnstream_schemas::{Response, Turn};
 

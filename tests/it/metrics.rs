@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnstream::config::Config;
-use turnstream::engine::{Ends, Summary, serve};
+use turnstream::engine::{Summary, serve};
 use turnstream::metrics::server::{Observed as _, Server};
-use turnstream::metrics::{Metrics, MetricsConfig, ViewsMetrics};
+use turnstream::metrics::{Metrics, MetricsConfig};
 use turnstream::parts::Parts;
+use turnstream::views::metrics::ViewsMetrics;
 use turnstream::views::{Publishing, ViewsConfig};
-use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
+use turnstream_log::{Ends, Topic};
 use turnstream_operators::form::Form;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};

@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use turnstream::config::Config;
-use turnstream::engine::{Ends, serve};
+use turnstream::engine::serve;
 use turnstream::metrics::{Metrics, Task};
 use turnstream::model::batch::backends::Embeds;
 use turnstream::model::batch::{Batched, Threads};
 use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream::parts::Parts;
-use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
+use turnstream_log::{Ends, Topic};
 use turnstream_schemas::{Evidence, Response, Speaker, Stage};
 
 use crate::invariants::responses_keep_the_schema;

@@ -1,4 +1,4 @@
-use turnstream_schemas::{EventTime, InputId};
+use turnstream_schemas::{EventTime, InputId, TurnId};
 
 use super::*;
 

@@ -7,7 +7,8 @@ use turnstream_schemas::{
     Evicted, Outcome, Recorded, RecordedReason, RequestId, SCHEMA_VERSION, Scope, TurnId,
 };
 
-use crate::ingest::{ArrivedForget, ArrivedTurn, Original};
+use crate::flow::Original;
+use crate::ingest::{ArrivedForget, ArrivedTurn};
 
 /// An input of a scope that waits for its turn.
 #[derive(Debug)]

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
-use turnstream_log::LogError;
 use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
+use turnstream_log::{Ends, LogError};
 
 use super::Args;
 use crate::cli::{Usage, stdout};
 use crate::config::Config;
-use crate::engine::Ends;
 use crate::parts::Parts;
 
 /// Parts of the configuration that no outcome of a replay follows from.

@@ -18,11 +18,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use turnstream_schemas::ViewName;
 
-use super::health::{Check, seconds};
-use super::server::Observed;
-use super::vitals::{OfProcess, gauge};
-use super::{MetricsConfig, PREFIX};
-use crate::views::{Size, Summary};
+use super::{Size, Summary};
+use crate::metrics::health::{Check, seconds};
+use crate::metrics::server::Observed;
+use crate::metrics::{MetricsConfig, OfProcess, PREFIX, gauge};
 
 /// What is told of views at one moment.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 29] = [
+const DOCUMENTS: [&str; 37] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -22,6 +22,14 @@ const DOCUMENTS: [&str; 29] = [
     "docs/views.md",
     "docs/language-models.md",
     "docs/linking.md",
+    "docs/measurements/documents.md",
+    "docs/measurements/gate.md",
+    "docs/measurements/generation.md",
+    "docs/measurements/history.md",
+    "docs/measurements/linking.md",
+    "docs/measurements/personas.md",
+    "docs/measurements/refinement.md",
+    "docs/measurements/unified-model.md",
     "docs/models.md",
     "docs/personas.md",
     "docs/refinement.md",

@@ -70,7 +70,7 @@ pub(super) fn execute(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> 
         }
         None => {
             let log = kafka::unserved(&config.log.kafka)?;
-            // What is refused must not be a member first, whom the next one would have to wait for.
+            // Checked before joining: the next import would have to wait for a member that left at once.
             let places = places(log.beginnings())?;
             let beginnings = log.beginnings().to_vec();
             let (consumer, producer) = log.join()?;

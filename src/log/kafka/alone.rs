@@ -6,14 +6,14 @@ use super::super::{LogError, Start, Topic};
 use super::errors::failed;
 use super::{KafkaConfig, KafkaConsumer, KafkaProducer, Outside, REQUEST_TIMEOUT};
 
-/// A log whose group has no member, also not us.
+/// A log that no engine serves, before its group is joined.
 pub struct Unserved {
     config: KafkaConfig,
     outside: Outside,
     beginnings: Vec<i64>,
 }
 
-/// A log that no engine serves. The topics are made where the configuration says so.
+/// Asks whether engines serve the log, and joins nothing. The topics are made where the configuration says so.
 ///
 /// # Errors
 ///
@@ -58,8 +58,8 @@ impl Unserved {
         &self.beginnings
     }
 
-    /// Joins the group, and takes the transactional id. Who leaves within a moment of that may
-    /// stay a member until its session has run out.
+    /// Joins the group, and takes the transactional id. A member that leaves while it still joins may
+    /// count as one until its session has run out, so check everything else first.
     ///
     /// # Errors
     ///

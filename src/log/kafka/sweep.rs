@@ -211,7 +211,11 @@ impl<'a> Sweeper<'a> {
                 tracing::warn!(transactional_id = id, ?open, "the end of a sweep is not written");
                 break;
             }
-            tracing::info!(?open, group = is_unstable, "swept again: no end of the sweep is seen");
+            tracing::info!(
+                ?open,
+                group = is_unstable,
+                "sweeping again: the end of the sweep is not written everywhere"
+            );
         }
         Ok(found.len())
     }

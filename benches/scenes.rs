@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use turnstream::knowledge::open_pack;
 use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
 use turnstream_knowledge::{Graph, Moment};
 use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
@@ -18,6 +17,7 @@ use turnstream_operators::join::Pair;
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
 use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, RequestId, Scope, Speaker, Turn};
+use turnstream_sources::knowledge::open_pack;
 
 /// The dialogues, in the shape of the log's turns.
 pub(crate) const DIALOGUES: &str = include_str!("dialogues.jsonl");

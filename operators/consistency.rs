@@ -31,7 +31,7 @@ use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, instead, stage};
 
-pub use learned::{Calibration, Judge};
+pub use learned::Judge;
 pub use lexical::Words;
 
 const STAGE: Stage = Stage::Consistency;

@@ -27,6 +27,7 @@ use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
 use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::form::{Form, Refused, check_fraction};
+use turnstream_ports::model::gate::LearnedGate;
 use turnstream_schemas::{GateDecision, ModelUsed, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
@@ -38,7 +39,7 @@ pub use by_source::Judges;
 pub use features::Features;
 pub use learned::LearnedGateConfig;
 
-use learned::{LearnedGate, Reads, used};
+use learned::{Reads, used};
 
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -33,7 +33,7 @@ use crate::history::similarity::text_of;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 
-pub use attention::{Attention, Compared, Matrix};
+pub use attention::{Attention, Compared};
 pub use budget::estimated_tokens;
 
 const STAGE: Stage = Stage::Integration;

@@ -7,7 +7,6 @@
 //! with an answer is its own.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -415,9 +414,6 @@ impl<Fill> Prompter<Fill> {
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
-
-/// The language models of a process by their names in the configuration.
-pub type LanguageModels = BTreeMap<String, Arc<Generate>>;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,9 @@ use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
 };
-use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
+use turnstream_ports::model::{
+    Busy, Generate, GenerateRequest, Generated, LanguageModels, Model, Reply,
+};
 use turnstream_schemas::{
     DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
     Scope, Score, SourceKind, Speaker, Turn, TurnId,
@@ -20,7 +22,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide, find};
 use crate::meaning::FactMeaning;
-use crate::prompted::{LanguageModels, Prompts};
+use crate::prompted::Prompts;
 use crate::resources::Resources;
 use crate::sources::{SourceConfig, Sources};
 use crate::stage::{Clock, Observer};

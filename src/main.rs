@@ -1,7 +1,7 @@
-//! The program: everything is in [`turnstream::cli`].
+//! The program: everything is in [`turnstream`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    turnstream::cli::main(std::env::args_os())
+    turnstream::main(std::env::args_os())
 }

@@ -23,11 +23,11 @@ use criterion::{
     criterion_main,
 };
 use crossbeam_channel::Receiver;
-use turnstream::commit::Report;
-use turnstream::config::Config;
-use turnstream::engine::serve;
-use turnstream::parts::Parts;
-use turnstream::worker::{Inlets, Workers};
+use turnstream_engine::commit::Report;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve;
+use turnstream_engine::worker::{Inlets, Workers};
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use turnstream::metrics::DecoderMetrics;
-use turnstream::model::decoder::{LocalConfig, start};
+use turnstream_models::decoder::{LocalConfig, start};
+use turnstream_models::metrics::DecoderMetrics;
 use turnstream_ports::model::{Generate, GenerateRequest, reply};
 use turnstream_schemas::Stage;
 

@@ -10,14 +10,15 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use turnstream::model::{Embedder, ModelsConfig, bench, encoder};
+use turnstream_lab::bench;
+use turnstream_models::{Embedder, ModelsConfig};
 
 mod ideal;
 
 fn encode(criterion: &mut Criterion) {
     let config =
         ModelsConfig { embedder: Embedder::from("minilm".to_owned()), ..ModelsConfig::default() };
-    let encoder = match encoder(&config) {
+    let encoder = match turnstream_models::encoder(&config) {
         Ok(Some(encoder)) => encoder,
         Ok(None) => return,
         Err(error) => {

@@ -7,7 +7,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use turnstream::commit::CommitConfig;
+use turnstream_engine::commit::CommitConfig;
 use turnstream_log::kafka::KafkaConfig;
 
 use crate::throughput::{print, turns};

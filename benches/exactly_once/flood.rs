@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use turnstream::config::Config;
-use turnstream::engine::serve as serve_engine;
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve as serve_engine;
 use turnstream_log::Ends;
 use turnstream_log::kafka::{self, KafkaConfig};
 use turnstream_ports::form::Form;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use turnstream::config::Config;
-use turnstream::engine::serve as serve_engine;
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve as serve_engine;
 use turnstream_log::kafka::{self, KafkaConfig, KafkaTopics};
 use turnstream_log::{Ends, LogError, Producer, Topic, Transaction};
 use turnstream_operators::generation::Generator;

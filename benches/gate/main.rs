@@ -12,12 +12,13 @@
 use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
-use turnstream::labelled::{LabelledTurn, Said};
-use turnstream::model::gate::Gate;
-use turnstream::model::gate::network::NetworkShape;
-use turnstream::model::gate::reading::TurnTokens;
 use turnstream_formats::Need;
-use turnstream_operators::gate::learned::{GateReading, LearnedGate};
+use turnstream_lab::gate_reading::tokens_of;
+use turnstream_lab::labelled::{LabelledTurn, Said};
+use turnstream_models::gate::Gate;
+use turnstream_models::gate::network::NetworkShape;
+use turnstream_models::gate::reading::TurnTokens;
+use turnstream_ports::model::gate::{GateReading, LearnedGate};
 use turnstream_schemas::Speaker;
 
 /// How long each figure is measured.
@@ -32,7 +33,7 @@ fn main() {
     for words in [64, 128, 256] {
         let turns: Vec<LabelledTurn> = (0..64).map(|seed| turn(words, seed)).collect();
         let tokens: Vec<TurnTokens> =
-            turns.iter().map(|turn| gate.tokens_of(turn).expect("tokens")).collect();
+            turns.iter().map(|turn| tokens_of(&gate, turn).expect("tokens")).collect();
         let length = tokens.iter().map(TurnTokens::len).sum::<usize>() as f64 / 64.0;
         let limit = peak / operations(&shape, length);
         println!("{words} words, {length:.0} tokens read; the products alone: {limit:.0} turns/s");

@@ -17,14 +17,14 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion};
 use heed::{CommitOrAbort, Env, EnvOpenOptions, WithoutTls};
-use turnstream::index::arroy::TreeTable;
-use turnstream::index::{Scan, TreeConfig, Trees, TreesWriter};
-use turnstream::knowledge;
-use turnstream::model::bench;
-use turnstream::model::encoder::Encoder;
-use turnstream::model::static_table::StaticTable;
 use turnstream_knowledge::verbalise;
+use turnstream_lab::bench;
+use turnstream_models::static_table::StaticTable;
 use turnstream_ports::index::{Found, Search};
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_sources::index::arroy::TreeTable;
+use turnstream_sources::index::{Scan, TreeConfig, Trees, TreesWriter};
+use turnstream_sources::knowledge;
 
 const QUERIES: usize = 100;
 const LIMIT: usize = 10;

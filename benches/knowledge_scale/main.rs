@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use timely::worker::Worker;
-use turnstream::knowledge::{
-    Progress, SourceFile, generate::GenerateOptions, generate::generate, import_sorted,
-};
 use turnstream_knowledge::{Changes, Graph, Knowledge, View};
+use turnstream_lab::generate::{GenerateOptions, generate};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
+use turnstream_sources::knowledge::{Progress, SourceFile, import_sorted};
 
 mod contenders;
 mod demands;

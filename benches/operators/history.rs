@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use turnstream::model::static_table::StaticTable;
+use turnstream_models::static_table::StaticTable;
 use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};

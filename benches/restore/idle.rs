@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-use turnstream::cache::DiskCache;
-use turnstream::commit::Report;
-use turnstream::config::Config;
-use turnstream::parts::Parts;
-use turnstream::worker::{Inlets, Workers};
+use turnstream_engine::cache::DiskCache;
+use turnstream_engine::commit::Report;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::worker::{Inlets, Workers};
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_operators::flow::Original;

@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use turnstream::metrics::{Metrics, resident_bytes};
-use turnstream::model::unified::UnifiedWeights;
-use turnstream::model::{ModelsConfig, Runtime};
+use turnstream_engine::metrics::{Metrics, resident_bytes};
+use turnstream_models::unified::UnifiedWeights;
+use turnstream_models::{ModelsConfig, Runtime};
 use turnstream_operators::tables::Row;
 use turnstream_ports::model::reply;
 use turnstream_ports::model::unified::{
@@ -30,7 +30,8 @@ fn model() -> Arc<Unified> {
     let config = ModelsConfig { cache_entries: 0, ..ModelsConfig::default() };
     let before = resident_bytes("VmRSS:");
     let metrics = Metrics::default();
-    let unified = Runtime::new(&config, &metrics).unified(&weights).expect("the unified model");
+    let unified =
+        Runtime::new(&config, metrics.models()).unified(&weights).expect("the unified model");
     ask_all(&*unified, vec![plan(0)]);
     if let (Some(before), Some(after)) = (before, resident_bytes("VmRSS:")) {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -6,27 +6,12 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::model::calibration::Calibration;
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
 use turnstream_schemas::Evidence;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::lexical::Words;
-
-/// What makes a score of a cosine c: 1 ÷ (1 + exp(−(slope · c + offset))).
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Calibration {
-    /// How steeply the score rises.
-    pub slope: f64,
-    /// The score's logit at a cosine of 0.
-    pub offset: f64,
-}
-
-impl Calibration {
-    /// The score of a cosine, 0..=1.
-    pub fn score(self, cosine: f64) -> f64 {
-        1.0 / (1.0 + (-(self.slope * cosine + self.offset)).exp())
-    }
-}
 
 /// Judges by a table. Clones share it.
 #[derive(Clone)]

@@ -265,11 +265,8 @@ fn a_slip_is_answered_from_the_fact_of_the_right_concept() {
     assert!(query.similarity.is_some_and(|found| found.get() > 0.7 && found.get() < 0.8));
     let demand = Demand { queries, ..Default::default() };
     let config = FactRetrievalConfig::default();
-    let found = retrieve(
-        &demand,
-        &Likeness::read(&turn, graph.view(), None, &config.recency),
-        &config,
-    );
+    let found =
+        retrieve(&demand, &Likeness::read(&turn, graph.view(), None, &config.recency), &config);
     let facts: Vec<&str> = found.unforeseen.iter().map(|fact| fact.id.0.as_str()).collect();
     assert!(facts.iter().any(|id| id.ends_with("/HasProperty/coffee/bitter")), "{facts:?}");
 }

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use turnstream_ports::form::Form;
+use turnstream_ports::model::gate::GateScores;
 use turnstream_schemas::{GateDecision, Score, SourceKind};
 
 use super::GateConfig;
-use super::learned::GateScores;
 use crate::flow::Gated;
 use crate::source_planning;
 use crate::sources::Sources;

@@ -11,9 +11,10 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
+use turnstream_ports::model::gate::LearnedGate;
 use turnstream_schemas::{Evidence, Fault, GateDecision, ModelUsed, Stage};
 
-use super::learned::{LearnedGate, Reads, reads, score, used};
+use super::learned::{Reads, reads, score, used};
 use super::{GateConfig, Judges, decide as by_rules};
 use crate::flow::{Drafted, Epoch, Failed, Gated, Grounded, InFlight, Retrieved};
 use crate::generation::{GenerationConfig, generation};

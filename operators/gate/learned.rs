@@ -1,14 +1,13 @@
 //! The learned gate: a trained model scores the turn. (RAGate-MHA; METHODS section 1.)
 //!
-//! The port is here; what stands behind it is the engine's. Concepts are linked as in the lexical
+//! The gate is asked through its port ([`LearnedGate`]). Concepts are linked as in the lexical
 //! form, since all later stages read them. A turn in a language that the model was not trained on
 //! is decided by the lexical form.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{Fault, FaultKind, ModelUsed, Speaker, Stage};
+use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
+use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::TurnContext;
 
@@ -33,44 +32,6 @@ impl Default for LearnedGateConfig {
         Self { model: SHIPPED.to_owned(), definitions: Vec::new() }
     }
 }
-
-/// What a learned gate is shown of a turn.
-#[derive(Clone, Debug)]
-pub struct GateReading<'a> {
-    /// The dialogue, oldest first; the last is the current user turn. Never empty.
-    pub utterances: Vec<(Speaker, &'a str)>,
-    /// What was retrieved for the turn, best first; empty where the gate decides before retrieval.
-    pub knowledge: Vec<&'a str>,
-    /// A response that was drafted without knowledge, where there is one.
-    pub response: Option<&'a str>,
-}
-
-/// How surely a turn needs knowledge by each definition that the model knows: 0..=1, on the scale
-/// on which the definition's own threshold is one half.
-pub type GateScores = BTreeMap<String, f64>;
-
-/// A trained gate. Works while its caller waits, in about a millisecond.
-pub trait LearnedGate: Send + Sync {
-    /// What it calls itself in records.
-    fn name(&self) -> &str;
-
-    /// The language it was trained on, by its BCP 47 primary tag.
-    fn language(&self) -> &str;
-
-    /// The definitions of need that it knows: data sets' names.
-    fn definitions(&self) -> Vec<&str>;
-
-    /// Scores a turn.
-    ///
-    /// # Errors
-    /// The model fails on the turn.
-    fn score(&self, turn: &GateReading<'_>) -> Result<GateScores, GateFailure>;
-}
-
-/// Why a learned gate gave no score.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the learned gate: {0}")]
-pub struct GateFailure(pub String);
 
 /// What is read beside the dialogue.
 #[derive(Default)]

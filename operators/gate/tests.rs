@@ -4,12 +4,12 @@ use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
 use turnstream_schemas::{Demand, Evidence, EvidenceId, SourceKind};
 
-use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
 use crate::flow::{Candidates, Drafted, Retrieved};
 use crate::generation::{GenerationConfig, generation};
 use crate::sources::{SourceConfig, Sources};
 use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow, scene};
+use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
 
 const FACTS: &str = "
     coffee HasProperty bitter 1

@@ -4,10 +4,9 @@
 //! share the attention (BM25), and what an encoder makes of it. W is one number for the terms, and for the
 //! encoder's vectors a number (the identity, scaled) or a matrix that was trained.
 
-use std::sync::Arc;
-
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::matrix::Matrix;
 
 use crate::bm25::{Bag, Statistics};
 
@@ -49,40 +48,6 @@ impl Compared {
     }
 }
 
-/// A square matrix, row by row.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
-    dimensions: usize,
-    numbers: Arc<[f32]>,
-}
-
-impl Matrix {
-    /// A matrix of so many rows; `None` unless there are as many numbers as that asks for.
-    pub fn new(dimensions: usize, numbers: impl Into<Arc<[f32]>>) -> Option<Self> {
-        let numbers = numbers.into();
-        (numbers.len() == dimensions * dimensions).then_some(Self { dimensions, numbers })
-    }
-
-    /// Rows, and numbers in each.
-    pub fn dimensions(&self) -> usize {
-        self.dimensions
-    }
-
-    /// Its numbers, row by row.
-    pub fn numbers(&self) -> &[f32] {
-        &self.numbers
-    }
-
-    /// q^T W.
-    fn through(&self, query: &[f32]) -> Vec<f32> {
-        let mut product = vec![0.0; self.dimensions];
-        for (weight, row) in query.iter().zip(self.numbers.chunks_exact(self.dimensions)) {
-            product.iter_mut().zip(row).for_each(|(sum, number)| *sum += weight * number);
-        }
-        product
-    }
-}
-
 /// W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
@@ -119,7 +84,7 @@ impl Attention {
     pub fn logits(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
         let asked = match &self.meaning {
             Meaning::Scaled(by) => query.vector.iter().map(|number| *by as f32 * number).collect(),
-            Meaning::Trained(matrix) if query.vector.len() == matrix.dimensions => {
+            Meaning::Trained(matrix) if query.vector.len() == matrix.dimensions() => {
                 matrix.through(&query.vector)
             }
             Meaning::Trained(_) => Vec::new(),

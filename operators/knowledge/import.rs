@@ -1,6 +1,8 @@
 //! Reading facts: ConceptNet's assertions CSV and relation/head/tail/weight TSV, line by line.
 //! A bad line is counted and reported by its number; it never stops the import.
 
+mod triples;
+
 use std::io::{BufRead, Read};
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 use crate::language::Lexicon;
 
 use super::unfit::Unfit;
-use super::{BuildError, Builder, CollectError, ExternalBuilder, triples};
+use super::{BuildError, Builder, CollectError, ExternalBuilder};
 
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;

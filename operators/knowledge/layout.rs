@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits};
+use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits, read_u64};
 use crate::language::Lexicon;
 
 /// Version of this layout. Part of the name under which a built pack is cached.
@@ -138,12 +138,6 @@ pub(super) fn read_label(label: u64) -> (u16, u8, bool, f32) {
 
 pub(super) fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(number)
 }
 
 pub(super) fn range(sections: &[Range<usize>; SECTIONS], section: Section) -> Range<usize> {

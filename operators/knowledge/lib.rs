@@ -27,7 +27,6 @@ mod packed;
 mod relation;
 mod snapshot;
 mod sorter;
-mod triples;
 mod unfit;
 mod vectors;
 mod verbalise;

@@ -7,8 +7,6 @@
 
 use std::io::{self, Write};
 
-use super::layout::read_u64;
-
 /// Numbers of a rising sequence that share a directory entry.
 const BLOCK: usize = 64;
 /// u64 the first number; u64 where the block's bits begin, times 64, plus its width.
@@ -26,6 +24,12 @@ pub(super) fn bits_for(largest: u64) -> u32 {
 /// How many bits tell `count` things apart: none for one thing or nothing.
 pub(super) fn bits_among(count: usize) -> u32 {
     bits_for((count as u64).saturating_sub(1))
+}
+
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
 }
 
 /// How many bytes `count` numbers of this width take; `None` where no file can hold them.

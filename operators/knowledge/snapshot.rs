@@ -14,9 +14,9 @@ use memmap2::Mmap;
 use super::layout::{
     CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, LEMMA_KEY_SEPARATOR, MAGIC,
     SECTIONS, Section, check, check_names, lemma_key, lexicon_fingerprint, names, range,
-    read_label, read_u32, read_u64, sections,
+    read_label, read_u32, sections,
 };
-use super::packed::{bits_among, offset, read_bits};
+use super::packed::{bits_among, offset, read_bits, read_u64};
 use super::relation::RelationEntry;
 use super::{ConceptId, Fact, RelationId};
 use crate::language::Lexicon;

@@ -86,11 +86,7 @@ impl<'k> View<'k> {
 
     /// The content words of a concept, as `read` gives them for its text; it is asked once per
     /// concept, and has to give all the same.
-    pub fn content_words(
-        self,
-        id: ConceptId,
-        read: impl FnOnce(&str) -> Box<[u64]>,
-    ) -> &'k [u64] {
+    pub fn content_words(self, id: ConceptId, read: impl FnOnce(&str) -> Box<[u64]>) -> &'k [u64] {
         match self.live.and_then(|live| live.dictionary.live(id)) {
             Some(concept) => concept.words.get_or_init(|| read(&concept.text)),
             None => self.graph.content_words(id, read),

@@ -5,6 +5,7 @@
 //! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a
 //! lost answer would stop the conversation and the frontier for ever.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Confidence, InputId, ModelUsed, Stage};
 
+pub mod calibration;
 pub mod encoder;
+pub mod gate;
+pub mod matrix;
 pub mod scripted;
 pub mod unified;
 
@@ -124,6 +128,8 @@ pub trait Model<Q, A>: Send + Sync {
 
 /// Generates text.
 pub type Generate = dyn Model<GenerateRequest, Generated>;
+/// The language models of a process by their names in the configuration.
+pub type LanguageModels = BTreeMap<String, Arc<Generate>>;
 /// Embeds sentences.
 pub type Embed = dyn Model<EmbedRequest, Vec<Embedding>>;
 /// Scores pairs of texts, each 0..=1.

@@ -1,7 +1,7 @@
 //! `turnstream chat`: a conversation with the engine, typed at a terminal or read from a pipe.
 //!
 //! Each line is a turn on an embedded log, in memory or in a directory, which an engine of this
-//! process [serves](crate::engine::serve) as `turnstream run` does. A response is shown while its
+//! process [serves](turnstream_engine::serve::serve) as `turnstream run` does. A response is shown while its
 //! model writes it, and whole where no model does.
 
 use std::io::{IsTerminal, Write};
@@ -10,8 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use turnstream_console::{load_config, print_json, signals};
+use turnstream_engine::config::{Checks, Config, ConfigError, Loaded};
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::Reach;
+use turnstream_explain::{Shown, terminal_width};
 use turnstream_log::Topic;
 use turnstream_log::embedded::EmbeddedLog;
+use turnstream_models::answers::Recording;
+use turnstream_models::language::AnswerFiles;
+use turnstream_models::probe;
 use turnstream_operators::ingest::InputTopic;
 use turnstream_ports::form::Form;
 use turnstream_ports::model::Listener;
@@ -19,14 +27,7 @@ use turnstream_schemas::{Outcome, SourceKind};
 
 use super::demo::print_counts;
 use super::explain::takes_colour;
-use super::{load_config, opening, print_json, signals};
-use crate::config::{Checks, Config, ConfigError, Loaded};
-use crate::explain::{Shown, terminal_width};
-use crate::metrics::Metrics;
-use crate::model::answers::Recording;
-use crate::model::language::AnswerFiles;
-use crate::model::probe;
-use crate::parts::Reach;
+use super::opening;
 
 mod attention;
 mod lines;

@@ -1,7 +1,7 @@
 //! `turnstream demo`: conversations through the whole engine, explained turn by turn.
 //!
 //! Nothing is acted. The turns are appended to the `turns` topic of an embedded log in memory,
-//! [served](crate::engine::serve) on threads of their own as `turnstream run` serves them, and
+//! [served](turnstream_engine::serve::serve) on threads of their own as `turnstream run` serves them, and
 //! what is shown is what was then committed to the log's other topics.
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_console::{Usage, print_json};
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::Summary;
+use turnstream_engine::tally::Tally;
+use turnstream_explain::{Page, Spoken};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream_operators::sources::SourceConfig;
 use turnstream_schemas::{Outcome, SourceKind};
 
 use super::served::Served;
-use super::{Usage, print_json};
-use crate::config::Config;
-use crate::engine::Summary;
-use crate::explain::{Page, Spoken};
-use crate::parts::Parts;
-use crate::tally::Tally;
 
 mod chat;
 mod frame;

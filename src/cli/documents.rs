@@ -8,10 +8,12 @@ use clap::Subcommand;
 use serde_json::json;
 use turnstream_ports::documents::SearchDocuments;
 
-use super::progress::Progress;
-use super::{InputRefused, Usage, load_config, print_json};
-use crate::documents::record::{read, sources};
-use crate::documents::{Change, Documents, DocumentsConfig, DocumentsError, Importer, Report};
+use turnstream_console::progress::Progress;
+use turnstream_console::{InputRefused, Usage, load_config, print_json};
+use turnstream_sources::documents::record::{read, sources};
+use turnstream_sources::documents::{
+    Change, Documents, DocumentsConfig, DocumentsError, Importer, Report,
+};
 
 /// `turnstream documents`
 #[derive(Clone, Debug, clap::Args)]

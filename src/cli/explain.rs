@@ -7,9 +7,9 @@ use serde::Serialize;
 use turnstream_formats::Format;
 use turnstream_schemas::Response;
 
-use super::{InputRefused, Usage, load_config, print_json};
-use crate::explain::{Asked, Fits, Shown, Spoken, terminal_width, tree};
-use crate::model::answers::{self, AnswersError};
+use turnstream_console::{InputRefused, Usage, load_config, print_json};
+use turnstream_explain::{Asked, Fits, Shown, Spoken, terminal_width, tree};
+use turnstream_models::answers::{self, AnswersError};
 
 mod find;
 pub(super) mod words;

@@ -12,11 +12,10 @@ use turnstream_log::{Follower, LogError, Topic, jsonl, kafka};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_schemas::{HistoryChange, Scope};
 
-use super::{InputRefused, Usage, load_config, print_json};
-use crate::config::{Config, LogKind};
-use crate::explain::terminal_width;
-use crate::histories::{self, Distribution, Histories, Shown, Statistics, tree};
-use crate::model;
+use turnstream_console::{InputRefused, Usage, load_config, print_json};
+use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::histories::{self, Distribution, Histories, Shown, Statistics, tree};
+use turnstream_explain::terminal_width;
 
 mod forget;
 mod import;
@@ -207,7 +206,8 @@ fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(scope) = &args.scope else { return list(&histories, args.json, out) };
     let scope = whole(scope);
     let kept = histories.of(&scope).ok_or_else(|| missing(&scope))?;
-    let encoder = model::encoder(&config.models)?.filter(|_| config.models.embedder.is_in_place());
+    let encoder = turnstream_models::encoder(&config.models)?
+        .filter(|_| config.models.embedder.is_in_place());
     let similarity = encoder.map_or_else(Similarity::by_words, Similarity::by_meaning);
     let shown = Shown::of(&scope, kept, &config.history, &similarity)?;
     if args.json {

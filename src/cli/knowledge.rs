@@ -8,20 +8,20 @@ use serde::Serialize;
 
 mod change;
 mod embed;
-mod generate;
 mod import;
 mod input;
 mod inspect;
 
 pub use change::{DeleteArgs, LineFormat, PutArgs, StatementArgs};
 pub use embed::EmbedArgs;
-pub use generate::GenerateArgs;
 pub use import::{ImportArgs, PackArgs};
 pub use input::{FormatArg, InputArgs};
 pub use inspect::{DiffArgs, LookupArgs, StatsArgs};
 
 use change::{DELETE_EXAMPLES, PUT_EXAMPLES};
 use embed::EMBED_EXAMPLES;
+
+use crate::lab::HandedOver;
 
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
@@ -46,7 +46,7 @@ impl Args {
             KnowledgeCommand::Diff(args) => args.json,
             KnowledgeCommand::Pack(args) => args.json,
             KnowledgeCommand::Embed(args) => args.json,
-            KnowledgeCommand::Generate(args) => args.json,
+            KnowledgeCommand::Generate(args) => args.json(),
             KnowledgeCommand::Put(args) => args.statements.json,
             KnowledgeCommand::Delete(args) => args.statements.json,
         }
@@ -75,8 +75,7 @@ pub enum KnowledgeCommand {
     #[command(after_help = EMBED_EXAMPLES)]
     Embed(EmbedArgs),
     /// Make up a graph of ConceptNet's size and shape, for tests of scale
-    #[command(after_help = GENERATE_EXAMPLES)]
-    Generate(GenerateArgs),
+    Generate(HandedOver),
     /// Write facts to the log's topic of knowledge, for engines to learn while they serve
     #[command(after_help = PUT_EXAMPLES)]
     Put(PutArgs),
@@ -116,12 +115,7 @@ fact, + where only the second has it, and ~ where its weight or denial changed."
 
 const PACK_EXAMPLES: &str = "\
 Examples:
-  turnstream knowledge pack conceptnet-en.tsv.gz --out src/pack/conceptnet-en.tsv.zst";
-
-const GENERATE_EXAMPLES: &str = "\
-Examples:
-  turnstream knowledge generate --out large.csv.gz
-  turnstream knowledge generate --concepts 10000 --facts 30000 --seed 7 --out small.csv.gz";
+  turnstream knowledge pack conceptnet-en.tsv.gz --out src/weights/pack/conceptnet-en.tsv.zst";
 
 /// Runs a command; results go to `out`, progress to standard error.
 ///
@@ -135,7 +129,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         KnowledgeCommand::Diff(args) => inspect::differ(args, out),
         KnowledgeCommand::Pack(args) => import::pack(args, out),
         KnowledgeCommand::Embed(args) => embed::embed(args, out),
-        KnowledgeCommand::Generate(args) => generate::generate(args, out),
+        KnowledgeCommand::Generate(args) => args.execute().map(drop),
         KnowledgeCommand::Put(args) => change::put(args, out),
         KnowledgeCommand::Delete(args) => change::delete(args, out),
     }

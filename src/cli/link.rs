@@ -14,8 +14,8 @@ use turnstream_knowledge::search::search;
 use turnstream_operators::gate::GateConfig;
 use turnstream_schemas::{Span, Speaker, Turn, Via};
 
-use super::{Exit, InputRefused, load_config, print_json};
-use crate::knowledge;
+use turnstream_console::{Exit, InputRefused, load_config, print_json};
+use turnstream_sources::knowledge;
 
 /// Show the concepts that a text, or each turn of a log, names.
 ///

@@ -2,24 +2,21 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::Context;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use turnstream_operators::prompted::LanguageModels;
+use turnstream_ports::model::LanguageModels;
 
-mod distil;
+use turnstream_console::{Exit, Usage, load_config, print_json};
+use turnstream_models::language::{AnswerFiles, LanguageModelsConfig, Starter};
+use turnstream_models::metrics::Metrics;
+use turnstream_models::probe::{self, Probed};
+use turnstream_models::pull::{self, Source, Step};
+use turnstream_models::registry::{self, KnownModel, MODELS};
+use turnstream_models::{ModelsConfig, check};
 
-use super::{Exit, Usage, load_config, print_json};
-use crate::metrics::Metrics;
-use crate::model::bench::{self, Load, Speed};
-use crate::model::language::{AnswerFiles, LanguageModelsConfig, Starter};
-use crate::model::probe::{self, Probed};
-use crate::model::pull::{self, Source, Step};
-use crate::model::registry::{self, KnownModel, MODELS};
-use crate::model::{Embedder, ModelsConfig, check, encoder};
+use crate::lab::HandedOver;
 
 /// `turnstream models`
 #[derive(Clone, Debug, clap::Args)]
@@ -54,14 +51,7 @@ Examples:
   turnstream models list --json")]
     List(ListArgs),
     /// Make a static table from a sentence encoder: nearly as good a first ranking, in microseconds
-    #[command(after_help = "\
-A table is fitted to what a sentence encoder says of the facts of a graph and of utterances. The
-same texts, encoder and options give the same bytes.
-
-Examples:
-  turnstream models distil --out table.safetensors.zst
-  turnstream models distil --utterances train.jsonl.gz,format=sgd --epochs 3 --out table.zst")]
-    Distil(distil::DistilArgs),
+    Distil(HandedOver),
     /// Compare an encoder with the figures that sentence-transformers gives, or ask language models
     /// whether they answer
     #[command(after_help = "\
@@ -75,13 +65,7 @@ Examples:
   turnstream models check default --config prompted.toml --json")]
     Check(CheckArgs),
     /// Measure how many sentences a second a model embeds, tokenising included
-    #[command(after_help = "\
-Facts have about 8 tokens, utterances about 20; both are fixed texts of ours.
-
-Examples:
-  turnstream models bench minilm
-  turnstream models bench minilm --threads 2 --batch 64 --seconds 10 --json")]
-    Bench(BenchArgs),
+    Bench(HandedOver),
 }
 
 /// `models check`
@@ -112,27 +96,6 @@ pub struct ListArgs {
     common: CommonArgs,
 }
 
-/// `models bench`
-#[derive(Clone, Debug, clap::Args)]
-pub struct BenchArgs {
-    /// The model, as `models list` names it, or a folder in the layout of sentence-transformers
-    #[arg(value_name = "MODEL")]
-    model: String,
-    /// Threads that call it side by side; models.threads where it is not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: Option<u32>,
-    /// Texts in a call
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    batch: u32,
-    /// Seconds for each kind of text
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=3_600))]
-    seconds: u32,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
 #[derive(Clone, Debug, clap::Args)]
 struct CommonArgs {
     /// The configuration, of which [models] and [language_models] are read; the defaults where it
@@ -157,8 +120,7 @@ impl Args {
             ModelsCommand::Pull(args) => args.common.json,
             ModelsCommand::Check(args) => args.common.json,
             ModelsCommand::List(args) => args.common.json,
-            ModelsCommand::Bench(args) => args.common.json,
-            ModelsCommand::Distil(args) => args.common.json,
+            ModelsCommand::Bench(args) | ModelsCommand::Distil(args) => args.json(),
         }
     }
 }
@@ -172,8 +134,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         ModelsCommand::Pull(args) => pull_model(args, out).map(|()| Exit::Success),
         ModelsCommand::List(args) => list(args, out).map(|()| Exit::Success),
         ModelsCommand::Check(args) => check_model(args, out),
-        ModelsCommand::Bench(args) => measure(args, out).map(|()| Exit::Success),
-        ModelsCommand::Distil(args) => distil::execute(args, out),
+        ModelsCommand::Bench(args) | ModelsCommand::Distil(args) => args.execute(),
     }
 }
 
@@ -280,7 +241,7 @@ fn ask_language_models(
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let (files, metrics) = (AnswerFiles::default(), Metrics::default());
+    let (files, metrics) = (AnswerFiles::default(), Metrics::unread());
     let starter = Starter::new(&files, &metrics)?;
     let mut models = LanguageModels::new();
     for (name, config) in configured {
@@ -305,7 +266,7 @@ fn ask_language_models(
 /// Compares an encoder with its makers' figures.
 fn check_encoder(name: &str, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let model = named(name)?;
-    let encoder = crate::model::known(model, &args.common.models()?.folder()?)?;
+    let encoder = turnstream_models::known(model, &args.common.models()?.folder()?)?;
     let checked = check::check(&encoder)?;
     if args.common.json {
         print_json(out, &checked)?;
@@ -319,43 +280,4 @@ fn check_encoder(name: &str, args: &CheckArgs, out: &mut dyn Write) -> anyhow::R
         )?;
     }
     Ok(if checked.passed { Exit::Success } else { Exit::Failed })
-}
-
-/// `models bench`, as programs read it.
-#[derive(Serialize)]
-struct Benched {
-    model: String,
-    threads: usize,
-    batch: u32,
-    facts: Speed,
-    utterances: Speed,
-}
-
-fn measure(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut models = args.common.models()?;
-    models.threads = args.threads.or(models.threads);
-    models.embedder = Embedder::from(args.model.clone());
-    let encoder = encoder(&models)?.context("\"none\" embeds nothing; name a model")?;
-    let threads = models.threads();
-    let duration = Duration::from_secs(args.seconds.into());
-    let load = Load { threads, batch: args.batch as usize, duration };
-    let speed = |texts: &str| {
-        let texts: Vec<&str> = texts.lines().collect();
-        bench::measure(encoder.as_ref(), &texts, load)
-    };
-    eprintln!("{} s of facts, then {} s of utterances", args.seconds, args.seconds);
-    let (facts, utterances) = (speed(bench::FACTS)?, speed(bench::UTTERANCES)?);
-    let model = encoder.name().to_owned();
-    let benched = Benched { model, threads, batch: args.batch, facts, utterances };
-    if args.common.json {
-        return Ok(print_json(out, &benched)?);
-    }
-    for (name, speed) in [("facts", benched.facts), ("utterances", benched.utterances)] {
-        let Speed { sentences_per_second, tokens_per_sentence, .. } = speed;
-        writeln!(
-            out,
-            "{name:<10} {sentences_per_second:>8.0} a second, {tokens_per_sentence:.1} tokens each"
-        )?;
-    }
-    Ok(())
 }

@@ -6,17 +6,17 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use crate::cache::DiskCache;
-use crate::config::{Checks, Config, Loaded, LogKind};
-use crate::metrics::Metrics;
-use crate::model::answers::Recording;
-use crate::model::language::AnswerFiles;
-use crate::parts::{Parts, PartsError, Reach, Unusable};
+use turnstream_engine::cache::DiskCache;
+use turnstream_engine::config::{Checks, Config, Loaded, LogKind};
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::{Parts, PartsError, Reach, Unusable};
+use turnstream_models::answers::Recording;
+use turnstream_models::language::AnswerFiles;
 
 /// Opens what the configuration names.
 ///
 /// # Errors
-/// A [`ConfigError`](crate::config::ConfigError) with what `checks` found and everything that cannot be
+/// A [`ConfigError`](turnstream_engine::config::ConfigError) with what `checks` found and everything that cannot be
 /// used; a [`PartsError`] where only a server or the system failed, or a file of answers.
 pub(super) fn open(
     loaded: &Loaded<Config>,

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use turnstream_operators::prompted::{SHIPPED, Template};
 
-use super::print_json;
+use turnstream_console::print_json;
 
 /// Show the prompts that language models are given in the prompted form of stages.
 #[derive(Clone, Debug, clap::Args)]

@@ -9,21 +9,22 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_console::progress::Progress;
+use turnstream_console::{Exit, InputRefused, Usage, load_config, print_json, signals};
+use turnstream_engine::config::Checks;
+use turnstream_engine::metrics::{Metrics, resident_bytes};
+use turnstream_engine::parts::{Parts, Reach};
+use turnstream_engine::serve::{Summary, serve};
+use turnstream_engine::tally::Tally;
 use turnstream_formats::{Format, FormatError, LoggedItem, LoggedItems};
 use turnstream_log::jsonl::{self, Records};
 use turnstream_log::{LogError, Record};
+use turnstream_models::language::AnswerFiles;
+use turnstream_models::probe;
 use turnstream_operators::history::ResponseSource;
 
-use super::progress::Progress;
-use super::{Exit, InputRefused, Usage, load_config, opening, print_json, signals};
+use super::opening;
 use crate::annotations::{Annotated, Responses};
-use crate::config::Checks;
-use crate::engine::{Summary, serve};
-use crate::metrics::{Metrics, resident_bytes};
-use crate::model::language::AnswerFiles;
-use crate::model::probe;
-use crate::parts::{Parts, Reach};
-use crate::tally::Tally;
 
 mod outputs;
 

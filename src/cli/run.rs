@@ -8,19 +8,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::Deserialize;
+use turnstream_console::{load_config, signals};
+use turnstream_engine::cache::DiskCache;
+use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::{Parts, Reach};
+use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Follower, LogError, Topic, kafka};
+use turnstream_models::language::AnswerFiles;
+use turnstream_models::probe;
 use turnstream_operators::ingest::InputTopic;
 use turnstream_schemas::ScopeKind;
 
-use super::{load_config, opening, signals};
-use crate::cache::DiskCache;
-use crate::config::{Config, LogKind};
-use crate::engine::{Summary, serve};
-use crate::metrics::Metrics;
-use crate::model::language::AnswerFiles;
-use crate::model::probe;
-use crate::parts::{Parts, Reach};
+use super::opening;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
 pub(super) const EMBEDDED_NAME: &str = "turnstream";

@@ -12,8 +12,8 @@ use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Record, Topic, letters};
 use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 
-use crate::engine::{EngineError, Summary, serve};
-use crate::parts::Parts;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::{EngineError, Summary, serve};
 
 /// The group and the transactional id in an embedded log, as `turnstream run` has them.
 const NAME: &str = super::run::EMBEDDED_NAME;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use turnstream_log::kafka::KafkaConfig;
 use turnstream_log::kafka::transactions::{HeldBack, abort, held_back};
 
-use super::{Exit, Usage, load_config, print_json};
-use crate::config::LogKind;
+use turnstream_console::{Exit, Usage, load_config, print_json};
+use turnstream_engine::config::LogKind;
 
 /// Look for transactions that hold readers back, and end those of a dead process.
 ///

@@ -4,16 +4,17 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use turnstream_console::failure::problems_of;
+use turnstream_console::{Exit, load_config, print_json};
+use turnstream_engine::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem};
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::{Parts, PartsError, Reach};
 use turnstream_log::{Topic, kafka};
+use turnstream_models::language::AnswerFiles;
+use turnstream_models::probe::{self, Probed};
 use turnstream_ports::remedy::parted;
 
-use super::failure::problems_of;
-use super::{Exit, load_config, opening, print_json};
-use crate::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem};
-use crate::metrics::Metrics;
-use crate::model::language::AnswerFiles;
-use crate::model::probe::{self, Probed};
-use crate::parts::{Parts, PartsError, Reach};
+use super::opening;
 
 /// Check a configuration: every problem, with its line, key and remedy.
 ///
@@ -163,7 +164,7 @@ mod tests {
         let text = "[run]\nworker = 2\nworkers = 0\n";
         let (exit, out) = run(text, true, false);
         let error = exit.expect_err("refused");
-        assert_eq!((super::super::failure::exit_of(&error), out.as_str()), (Exit::Usage, ""));
+        assert_eq!((turnstream_console::failure::exit_of(&error), out.as_str()), (Exit::Usage, ""));
         assert_eq!(error.to_string().lines().count(), 2, "{error}");
         let (exit, out) = run(text, true, true);
         assert_eq!(exit.expect("reported"), Exit::Usage);

@@ -11,11 +11,11 @@ use turnstream_log::embedded::EmbeddedLog;
 use turnstream_log::{Follower, LogError, Topic, kafka};
 use turnstream_schemas::ViewName;
 
-use super::{load_config, print_json, signals};
-use crate::config::{Config, LogKind};
-use crate::metrics::MetricsConfig;
-use crate::views::metrics::ViewsMetrics;
-use crate::views::{Ends, Publishing, Rows, Size, Summary};
+use turnstream_console::{load_config, print_json, signals};
+use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::metrics::MetricsConfig;
+use turnstream_engine::views::metrics::ViewsMetrics;
+use turnstream_engine::views::{Ends, Publishing, Rows, Size, Summary};
 
 /// Count which facts and relations ground responses, which concepts are asked for and missing, and
 /// what histories hold, and publish it on the log's topic of views.

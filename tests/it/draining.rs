@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use turnstream::config::Config;
-use turnstream::engine::{Summary, serve};
-use turnstream::metrics::Metrics;
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
 use turnstream_ports::form::Form;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use turnstream::histories::Histories;
+use turnstream_engine::histories::Histories;
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_schemas::{HistoryChange, Response, ScopeRecord};

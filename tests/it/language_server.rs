@@ -11,9 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use turnstream::metrics::{Metrics, MetricsConfig, RemoteFault, RemoteMetrics};
-use turnstream::model::encoder::Encoder;
-use turnstream::model::remote::{self, Api, RemoteConfig, RemoteEmbedder, SchemaBy, Streaming};
+use turnstream_engine::metrics::{Metrics, MetricsConfig};
+use turnstream_models::metrics::{RemoteFault, RemoteMetrics};
+use turnstream_models::remote::{self, Api, RemoteConfig, RemoteEmbedder, SchemaBy, Streaming};
+use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Asked, Generate, GenerateRequest, Generated, Listener, reply};
 use turnstream_schemas::Stage;
 
@@ -93,7 +94,7 @@ fn answer(model: &Generate, request: GenerateRequest) -> Generated {
 }
 
 fn start(config: &RemoteConfig) -> (Arc<Generate>, RemoteMetrics) {
-    let metrics = Metrics::new(&MetricsConfig::default()).remote("random");
+    let metrics = Metrics::new(&MetricsConfig::default()).models().remote("random");
     (remote::start("random", config, metrics.clone()).expect("starts"), metrics)
 }
 

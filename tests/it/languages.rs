@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
-use turnstream::config::Config;
-use turnstream::engine::serve;
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve;
 use turnstream_knowledge::language::has_han;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};

@@ -12,12 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use turnstream::config::Config;
-use turnstream::engine::{Summary, serve};
-use turnstream::metrics::server::{Observed as _, Server};
-use turnstream::metrics::{Metrics, MetricsConfig};
-use turnstream::parts::Parts;
-use turnstream::views::{Publishing, ViewsConfig, metrics::ViewsMetrics};
+use turnstream_engine::config::Config;
+use turnstream_engine::metrics::server::{Observed as _, Server};
+use turnstream_engine::metrics::{Metrics, MetricsConfig};
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::{Summary, serve};
+use turnstream_engine::views::metrics::ViewsMetrics;
+use turnstream_engine::views::{Publishing, ViewsConfig};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};
 use turnstream_ports::form::Form;
@@ -308,9 +309,9 @@ fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
 fn every_metric_is_documented_and_every_documented_one_is_there() {
     let (_summary, metrics, _server) = demo_served();
     // Of a model on a server, since none is configured.
-    metrics.remote("named");
+    metrics.models().remote("named");
     // Samples of a language model are there once it is configured.
-    metrics.decoder("named");
+    metrics.models().decoder("named");
     let mut served = typed(&metrics.scrape().expect("text"));
     served.extend(typed(&views_served().scrape().expect("text")));
     assert!(served.len() > 40, "{served:?}");
@@ -330,7 +331,7 @@ fn views_served() -> ViewsMetrics {
     let response = include_bytes!("../fixtures/records/v1/response.json").to_vec();
     let message = Message { value: Some(response), ..Message::default() };
     log.append(Topic::Responses, 0, message).expect("appended");
-    let ends = turnstream::views::Ends {
+    let ends = turnstream_engine::views::Ends {
         writer: Box::new(log.writer(Topic::Views)),
         published: None,
         responses: Box::new(log.follower(Topic::Responses)),

@@ -8,9 +8,9 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config as StockConfig};
 use serde_json::Value;
 use tokenizers::Tokenizer;
-use turnstream::model::bench;
-use turnstream::model::bert::Bert;
-use turnstream::model::encoder::Encoder;
+use turnstream_lab::bench;
+use turnstream_models::bert::Bert;
+use turnstream_ports::model::encoder::Encoder;
 
 use crate::turnstream;
 

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
-use turnstream::config::Config;
-use turnstream::engine::serve;
-use turnstream::metrics::{Metrics, Task};
-use turnstream::model::batch::backends::Embeds;
-use turnstream::model::batch::{Batched, Threads};
-use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
+use turnstream_models::batch::backends::Embeds;
+use turnstream_models::batch::{Batched, Threads};
+use turnstream_models::metrics::Task;
+use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_schemas::{Evidence, Response, Speaker, Stage};
 
 use crate::invariants::responses_keep_the_schema;
@@ -74,7 +75,7 @@ fn answered(turns: &[(&str, &[&str])]) -> (Vec<Response>, String) {
     let consumer = log.consumer("test", Topic::Turns).expect("a consumer");
     let producer = log.producer(&consumer, "test").expect("a producer");
     let metrics = Metrics::new(&config.metrics);
-    let counted = metrics.model(Task::Embed).clone();
+    let counted = metrics.models().model(Task::Embed).clone();
     let embeds = Embeds(Arc::new(Tastes));
     let batched = Batched::start(embeds, config.models.limits(), &Threads::new(2), counted);
     let embed = Some(Arc::new(batched.expect("threads")) as _);

@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use turnstream::config::Config;
-use turnstream::engine::serve;
-use turnstream::metrics::{Metrics, Task};
-use turnstream::model::batch::backends::Embeds;
-use turnstream::model::batch::{Batched, Threads};
-use turnstream::model::encoder::{EncodeError, Encoded, Encoder};
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::metrics::Metrics;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::serve;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
+use turnstream_models::batch::backends::Embeds;
+use turnstream_models::batch::{Batched, Threads};
+use turnstream_models::metrics::Task;
 use turnstream_operators::stage::OnFailure;
+use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_schemas::{Response, Stage};
 
 /// Encodes nothing while the gate is held.
@@ -89,7 +90,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     let metrics = Metrics::new(&config.metrics);
     let encoder = Stalling::default();
     let held = encoder.0.lock().expect("not poisoned");
-    let counted = metrics.model(Task::Embed).clone();
+    let counted = metrics.models().model(Task::Embed).clone();
     let embeds = Embeds(Arc::new(encoder.clone()));
     let batched = Batched::start(embeds, config.models.limits(), &Threads::new(2), counted.clone());
     let embed = Some(Arc::new(batched.expect("threads")) as _);

@@ -17,7 +17,7 @@ use crate::broker::{Broker, said};
 use crate::kafka::engine::Engine;
 use crate::kafka::kcat::{Read, read_all, send_lines};
 
-#[path = "../../src/views/recount.rs"]
+#[path = "../../src/engine/views/recount.rs"]
 mod recount;
 
 /// Histories of two entries, so that some leave.

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use fastrand::Rng;
 use tempfile::TempDir;
-use turnstream::config::Config;
+use turnstream_engine::config::Config;
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_ports::form::Form;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
-use turnstream::config::Config;
+use turnstream_engine::config::Config;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
 use turnstream_ports::form::Form;
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use turnstream::config::Config;
+use turnstream_engine::config::Config;
 use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::{Record, Topic, letters};
 use turnstream_operators::stage::OnFailure;

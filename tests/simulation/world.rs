@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
-use turnstream::config::Config;
-use turnstream::parts::Parts;
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};

@@ -14,7 +14,7 @@ use turnstream_ports::model::{
 };
 use turnstream_schemas::InputId;
 
-use crate::explain::Asked;
+use turnstream_explain::Asked;
 
 /// Part of what a model writes.
 pub(super) struct Piece {

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Receiver;
+use turnstream_engine::parts::Parts;
+use turnstream_engine::serve::Summary;
+use turnstream_explain::{Asked, Shown, Spoken};
 use turnstream_log::embedded::{EmbeddedLog, partition_of};
 use turnstream_schemas::{EventTime, Outcome, Response, Speaker, Turn};
 
 use super::attention::{Attention, Piece};
 use super::view::View;
 use super::{Args, wording};
-use crate::cli::explain::{shown, words};
-use crate::cli::served::Served;
-use crate::engine::Summary;
-use crate::explain::{Asked, Shown, Spoken};
-use crate::parts::Parts;
+use crate::explain::{shown, words};
+use crate::served::Served;
 
 /// A conversation, and what was said in it.
 pub(super) struct Session {

@@ -6,7 +6,7 @@ use anstyle::Style;
 use turnstream_schemas::text::is_steering;
 use turnstream_schemas::{Outcome, Response};
 
-use crate::explain::{Spoken, before_last_word, recorded_because, wrapped};
+use turnstream_explain::{Spoken, before_last_word, recorded_because, wrapped};
 
 /// Where a chat is shown.
 pub(super) struct View<'out> {

@@ -4,12 +4,12 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use turnstream_explain::{Page, Spoken};
 use turnstream_schemas::{EventTime, Outcome, Speaker, Turn};
 
 use super::play::Heard;
 use super::{frame, print_counts, print_json, show};
-use crate::cli::served::Served;
-use crate::explain::{Page, Spoken};
+use crate::served::Served;
 
 /// The conversation's id.
 const CONVERSATION: &str = "chat";

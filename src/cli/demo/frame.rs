@@ -4,11 +4,12 @@
 use std::io;
 use std::time::Duration;
 
+use turnstream_engine::serve::Summary;
+use turnstream_engine::tally::Tally;
+use turnstream_explain::{Ink, Page, Text};
+
 use super::script::Conversation;
 use super::show;
-use crate::engine::Summary;
-use crate::explain::{Ink, Page, Text};
-use crate::tally::Tally;
 
 /// The dataflow in one line of words.
 const FLOW: &str = "turn > recall > gate > queries + topics > revision > facts > selection \

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use turnstream_engine::serve::Summary;
+use turnstream_explain::Spoken;
 use turnstream_log::embedded::Message;
 use turnstream_schemas::{InputId, Outcome, ResponseId, Speaker, Turn};
 
 use super::script::{Conversation, Line};
-use crate::cli::served::Served;
-use crate::engine::Summary;
-use crate::explain::Spoken;
+use crate::served::Served;
 
 /// A record that went through the engine, and how it ended.
 pub(super) struct Heard {

@@ -3,13 +3,15 @@
 
 use std::io;
 
+use turnstream_explain::{
+    Ink, Page, Spoken, Text, confidence_kind, recorded_because, revision_kind,
+};
 use turnstream_schemas::{
     DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome, RecalledTurn,
     RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Stage, Turn,
 };
 
 use super::play::Heard;
-use crate::explain::{Ink, Page, Spoken, Text, confidence_kind, recorded_because, revision_kind};
 
 /// Most concepts of one list that are shown; the rest is counted.
 const CONCEPTS: usize = 6;

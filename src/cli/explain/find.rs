@@ -5,13 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use turnstream_console::{InputRefused, Usage};
+use turnstream_engine::config::{Config, LogKind};
 use turnstream_log::embedded::EmbeddedLog;
 use turnstream_log::{Follower, LogError, Topic, kafka};
 use turnstream_schemas::Response;
 
 use super::Args;
-use crate::cli::{InputRefused, Usage};
-use crate::config::{Config, LogKind};
 
 /// How long one look at a topic waits.
 const POLL: Duration = Duration::from_millis(100);

@@ -1,6 +1,8 @@
 //! What was said in a response's conversation, as far as that can be read: responses name turns by
 //! their ids.
 
+use turnstream_console::InputRefused;
+use turnstream_explain::Spoken;
 use turnstream_formats::LoggedItem;
 use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::{LogError, Record, Topic};
@@ -8,8 +10,6 @@ use turnstream_schemas::{InputId, Response, Turn};
 
 use super::Args;
 use super::find::Source;
-use crate::cli::InputRefused;
-use crate::explain::Spoken;
 
 /// Records read at once.
 const READ_RECORDS: usize = 256;
@@ -53,7 +53,7 @@ pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::R
 }
 
 /// What the partition of an embedded log holds of a conversation. Gives how many turns that are.
-pub(in crate::cli) fn conversation(
+pub(crate) fn conversation(
     log: &EmbeddedLog,
     partition: i32,
     conversation: &str,

@@ -5,14 +5,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use turnstream_console::load_config;
+use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::histories::{Histories, Kept};
 use turnstream_log::write::{Stretch, Writer};
 use turnstream_log::{Topic, kafka};
 use turnstream_schemas::{Forget, Scope, ScopeKind, TenantId, UserId};
 
 use super::{directory, follow, missing, opened, print_json, whole};
-use crate::cli::load_config;
-use crate::config::{Config, LogKind};
-use crate::histories::{Histories, Kept};
 
 /// `turnstream history forget`
 #[derive(Debug, clap::Args)]

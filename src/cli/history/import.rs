@@ -5,18 +5,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use turnstream_console::progress::Progress;
+use turnstream_console::{InputRefused, Usage, load_config, print_json};
+use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::histories::Histories;
+use turnstream_engine::histories::import::{ImportError, Imported, Target, Wanted, import};
 use turnstream_log::embedded::{EmbeddedLog, partition_of};
 use turnstream_log::{LogError, Start, Topic, kafka};
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Scope, ScopeKind};
 
 use super::{lines, whole};
-use crate::cli::progress::Progress;
-use crate::cli::run::EMBEDDED_NAME;
-use crate::cli::{InputRefused, Usage, load_config, print_json};
-use crate::config::{Config, LogKind};
-use crate::histories::Histories;
-use crate::histories::import::{ImportError, Imported, Target, Wanted, import};
+use crate::run::EMBEDDED_NAME;
 
 /// How long the group may take to give all partitions to us: rebalances take seconds.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_console::{InputRefused, Usage, load_config};
+use turnstream_engine::config::{Config, LogKind};
 use turnstream_knowledge::{BadLine, Change};
 use turnstream_log::embedded::EmbeddedLog;
 use turnstream_log::write::{Stretch, Writer, Written};
@@ -14,8 +16,6 @@ use turnstream_log::{Topic, kafka};
 use turnstream_schemas::{FactKey, FactValue};
 
 use super::print_json;
-use crate::cli::{InputRefused, Usage, load_config};
-use crate::config::{Config, LogKind};
 
 mod lines;
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::json;
+use turnstream_console::load_config;
+use turnstream_sources::knowledge::embed::{embed_facts, vectors_beside};
+use turnstream_sources::knowledge::{self, PACK_LOCATION, Progress, pack_vectors_path};
 
 use super::print_json;
-use crate::cli::load_config;
-use crate::knowledge::embed::{embed_facts, vectors_beside};
-use crate::knowledge::{self, PACK_LOCATION, Progress, pack_vectors_path};
 
 /// `knowledge embed`
 #[derive(Clone, Debug, clap::Args)]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde_json::json;
 use turnstream_knowledge::{BadLine, Builder, Graph};
+use turnstream_sources::knowledge::{self, FileReport, Progress};
 
 use super::input::InputArgs;
 use super::print_json;
-use crate::knowledge::{self, FileReport, Progress};
 
 /// `knowledge import`
 #[derive(Clone, Debug, clap::Args)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use turnstream_knowledge::{Format, ImportOptions};
 
-use crate::cli::failure::Usage;
-use crate::knowledge::SourceFile;
+use turnstream_console::failure::Usage;
+use turnstream_sources::knowledge::SourceFile;
 
 /// The format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use turnstream_sources::knowledge::census::{Census, census};
+use turnstream_sources::knowledge::diff::{DiffCounts, DiffRecord, diff};
+use turnstream_sources::knowledge::lookup::{FactRecord, Lookup, lookup};
+use turnstream_sources::knowledge::{self, PACK_LOCATION};
+
 use super::print_json;
-use crate::knowledge::census::{Census, census};
-use crate::knowledge::diff::{DiffCounts, DiffRecord, diff};
-use crate::knowledge::lookup::{FactRecord, Lookup, lookup};
-use crate::knowledge::{self, PACK_LOCATION};
 
 /// `knowledge stats`
 #[derive(Clone, Debug, clap::Args)]

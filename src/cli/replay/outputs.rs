@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
+use turnstream_console::{Usage, stdout};
+use turnstream_engine::config::Config;
+use turnstream_engine::parts::Parts;
 use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
 use turnstream_log::{Ends, LogError};
 
 use super::Args;
-use crate::cli::{Usage, stdout};
-use crate::config::Config;
-use crate::parts::Parts;
 
 /// Parts of the configuration that no outcome of a replay follows from.
 const WITHOUT_EFFECT: [&str; 5] = ["log", "commit", "run", "metrics", "views"];

@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::Deserialize;
 use turnstream_knowledge::Change;
 use turnstream_schemas::FactKey;
+use turnstream_sources::knowledge::files::decompressed;
 
 use super::{Doing, LineFormat};
-use crate::knowledge::files::decompressed;
 
 /// Longest line, in bytes; what is longer is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;

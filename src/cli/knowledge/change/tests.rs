@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use turnstream_console::Exit;
+use turnstream_console::failure::exit_of;
 use turnstream_log::{Follower as _, Record};
 
 use super::super::{Args, execute};
 use super::*;
-use crate::cli::{Exit, failure::exit_of};
 
 #[derive(Parser)]
 struct Program {

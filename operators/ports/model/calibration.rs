@@ -1,0 +1,17 @@
+//! What makes a probability of a cosine: the card of a table that was trained to judge has one.
+
+/// What makes a score of a cosine c: 1 ÷ (1 + exp(−(slope · c + offset))).
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Calibration {
+    /// How steeply the score rises.
+    pub slope: f64,
+    /// The score's logit at a cosine of 0.
+    pub offset: f64,
+}
+
+impl Calibration {
+    /// The score of a cosine, 0..=1.
+    pub fn score(self, cosine: f64) -> f64 {
+        1.0 / (1.0 + (-(self.slope * cosine + self.offset)).exp())
+    }
+}

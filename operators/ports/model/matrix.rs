@@ -1,0 +1,37 @@
+//! A square matrix of trained weights: W of DH-RAG eq 6.
+
+use std::sync::Arc;
+
+/// A square matrix, row by row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    dimensions: usize,
+    numbers: Arc<[f32]>,
+}
+
+impl Matrix {
+    /// A matrix of so many rows; `None` unless there are as many numbers as that asks for.
+    pub fn new(dimensions: usize, numbers: impl Into<Arc<[f32]>>) -> Option<Self> {
+        let numbers = numbers.into();
+        (numbers.len() == dimensions * dimensions).then_some(Self { dimensions, numbers })
+    }
+
+    /// Rows, and numbers in each.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Its numbers, row by row.
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
+    /// q^T W.
+    pub fn through(&self, query: &[f32]) -> Vec<f32> {
+        let mut product = vec![0.0; self.dimensions];
+        for (weight, row) in query.iter().zip(self.numbers.chunks_exact(self.dimensions)) {
+            product.iter_mut().zip(row).for_each(|(sum, number)| *sum += weight * number);
+        }
+        product
+    }
+}

@@ -1,0 +1,191 @@
+//! The program `turnstream`: flags → configuration → command → exit code.
+//!
+//! Each command has a file of its name here, with its `Args` and an `execute`.
+//! `turnstream_console` parses the command line, reports what failed and ends the process. What
+//! measures and trains is handed over to `turnstream-lab`, beside this program.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use turnstream_console::logging::{self, LogOptions};
+use turnstream_console::{Exit, Program};
+
+mod annotations;
+pub mod chat;
+pub mod completions;
+pub mod demo;
+pub mod documents;
+pub mod explain;
+pub mod history;
+pub mod knowledge;
+mod lab;
+pub mod link;
+pub mod models;
+mod opening;
+pub mod prompts;
+pub mod replay;
+pub mod run;
+pub mod schema;
+mod served;
+#[cfg(test)]
+mod tests;
+pub mod transactions;
+pub mod validate;
+pub mod views;
+
+use lab::HandedOver;
+
+/// What `--help` says below the commands. Exit codes are a promise to scripts.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  success
+  1  failure while running
+  2  wrong usage or configuration
+  3  input refused as a whole
+  4  fenced: another process has our transactional or instance id; look before a restart
+  5  the broker cannot be reached, or the client cannot go on; a restart mends it
+  6  the log refuses us: topics, permissions, credentials, limits; mend them first
+
+Environment:
+  TURNSTREAM_LOG  what is logged where --log-level is not given, such as
+                  info,turnstream_engine::commit=debug
+  NO_COLOR        no colours, where it is set and not empty
+
+Examples:
+  turnstream demo
+  turnstream validate --config turnstream.toml
+  turnstream run --config turnstream.toml
+  turnstream replay log.jsonl.gz --out responses.jsonl --json";
+
+/// A streaming dataflow engine for retrieval-augmented dialogue: turns in, grounded responses
+/// and a maintained history out.
+#[derive(Debug, Parser)]
+#[command(name = "turnstream", version, after_help = AFTER_HELP, subcommand_required = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    logging: LogOptions,
+    /// What is done.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch conversations go through the whole engine.
+    Demo(demo::Args),
+    /// Talk with the engine.
+    Chat(chat::Args),
+    /// Serve turns from a log until told to stop.
+    Run(run::Args),
+    /// Put a log of conversations through the engine, without side effects.
+    Replay(replay::Args),
+    /// Show how a response came about.
+    Explain(explain::Args),
+    /// Show the histories that are kept, and why entries left them.
+    History(history::Args),
+    /// Import facts, and look at what the engine knows.
+    Knowledge(knowledge::Args),
+    /// Obtain models, and check and measure them.
+    Models(models::Args),
+    /// Show the prompts that language models are given.
+    Prompts(prompts::Args),
+    /// Import documents, and look at what is found in them.
+    Documents(documents::Args),
+    /// Measure the engine's parts on public data sets.
+    Eval(HandedOver),
+    /// Train the engine's own models on labelled conversations.
+    Train(HandedOver),
+    /// Show the concepts that a text, or each turn of a log, names.
+    Link(link::Args),
+    /// Count what responses and knowledge amount to, and publish it.
+    Views(views::Args),
+    /// Show and end transactions that hold readers back.
+    Transactions(transactions::Args),
+    /// Check a configuration file.
+    Validate(validate::Args),
+    /// Print the JSON Schema of a record.
+    Schema(schema::Args),
+    /// Print a completion script for a shell.
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Whether the last line on standard output is to be a JSON object.
+    fn json(&self) -> bool {
+        match self {
+            Self::Demo(args) => args.json,
+            Self::Chat(args) => args.json,
+            Self::Explain(args) => args.json,
+            Self::Replay(args) => args.json,
+            Self::Knowledge(args) => args.json(),
+            Self::Models(args) => args.json(),
+            Self::Prompts(args) => args.json(),
+            Self::Documents(args) => args.json(),
+            Self::Eval(args) | Self::Train(args) => args.json(),
+            Self::Link(args) => args.json,
+            Self::Transactions(args) => args.json(),
+            Self::Validate(args) => args.json,
+            Self::History(args) => args.json(),
+            Self::Views(args) => args.json,
+            Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
+        }
+    }
+
+    /// What is logged where nobody says. What is read by a person stays among itself.
+    fn logged(&self) -> &'static str {
+        match self {
+            Self::Demo(_) | Self::Chat(_) => {
+                "warn,turnstream_sources::knowledge=info,turnstream_models::probe=info"
+            }
+            Self::Explain(_) => "warn",
+            _ => logging::DEFAULT,
+        }
+    }
+
+    /// Runs the command. What it returns is the exit code of a command that has reported by
+    /// itself; an error is reported here.
+    fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
+        match self {
+            Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
+            Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
+            Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
+            Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
+            Self::Replay(args) => replay::execute(args, out),
+            Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
+            Self::Models(args) => models::execute(args, out),
+            Self::Prompts(args) => prompts::execute(args, out).map(|()| Exit::Success),
+            Self::Documents(args) => documents::execute(args, out).map(|()| Exit::Success),
+            Self::Eval(args) | Self::Train(args) => args.execute(),
+            Self::Link(args) => link::execute(args, out),
+            Self::Transactions(args) => transactions::execute(args, out),
+            Self::Validate(args) => validate::execute(args, out),
+            Self::History(args) => history::execute(args, out).map(|()| Exit::Success),
+            Self::Views(args) => views::execute(args, out).map(|()| Exit::Success),
+            Self::Schema(args) => schema::execute(args, out).map(|()| Exit::Success),
+            Self::Completions(args) => completions::execute(args, out).map(|()| Exit::Success),
+        }
+    }
+}
+
+impl Program for Cli {
+    fn logging(&self) -> (&LogOptions, &'static str) {
+        (&self.logging, self.command.logged())
+    }
+
+    fn json(&self) -> bool {
+        self.command.json()
+    }
+
+    fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
+        self.command.execute(out)
+    }
+}
+
+/// Parses the command line, runs the command and reports what went wrong.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    turnstream_console::main::<Cli>(args)
+}

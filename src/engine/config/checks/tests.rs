@@ -1,0 +1,209 @@
+//! The configuration as it ships: its defaults, its sample, its checks and its documentation.
+
+use std::collections::BTreeSet;
+use std::env::VarError;
+use std::path::Path;
+
+use crate::config::load::read_str;
+use crate::config::schema::alternatives;
+use crate::config::shape::schema_of;
+use crate::config::{Config, ConfigError, KeyPath, Loaded};
+
+fn lookup(name: &str) -> Result<String, VarError> {
+    if name == "SECRET" { Ok("hunter22".to_owned()) } else { Err(VarError::NotPresent) }
+}
+
+fn config(text: &str) -> Result<Loaded<Config>, ConfigError> {
+    read_str::<Config>("t.toml", text, &lookup).and_then(Loaded::validated)
+}
+
+#[test]
+fn the_defaults_are_valid_and_read_back() {
+    let defaults = Loaded::<Config>::defaults().validated().expect("valid");
+    let printed = defaults.to_toml().expect("prints");
+    let again = read_str::<Config>("t.toml", &printed, &lookup).expect("reads back");
+    assert_eq!(again.value, Config::default());
+}
+
+/// The sample is what `turnstream validate --print` writes, so that it lacks no key.
+#[test]
+fn the_sample_is_the_defaults() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config/turnstream.toml");
+    let sample = std::fs::read_to_string(sample).expect("the sample is there");
+    let printed = Loaded::<Config>::defaults().to_toml().expect("prints");
+    assert!(
+        sample == printed,
+        "deploy/config/turnstream.toml is not the defaults; run\n  \
+         cargo run -- validate --print > deploy/config/turnstream.toml"
+    );
+}
+
+#[test]
+fn sections_are_checked() {
+    let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
+                half_life_seconds = 0\nrecall.min_relevance = -1\nchains.max_entries = 0\n";
+    let said = config(text);
+    let said = said.expect_err("refused");
+    let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
+    let expected = [
+        (None, "turns.max_record_bytes"),
+        (Some(2), "turns.max_in_flight"),
+        (Some(5), "history.alpha"),
+        (Some(6), "history.half_life_seconds"),
+        (Some(7), "history.recall.min_relevance"),
+        (Some(8), "history.chains.max_entries"),
+    ];
+    let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn stages_and_logs_are_checked() {
+    let kafka = "[gate]\nthreshold = 2\n[gate.linking]\nmax_words = 6\n[query_production]\n\
+                 form = 'learned'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
+                 [log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
+                 [log.kafka.topics]\nturns = 'a'\nhistory = 'a'\n";
+    let said = |text| match config(text) {
+        Err(error) => error.to_string(),
+        Ok(_) => String::new(),
+    };
+    assert_eq!(
+        said(kafka).lines().collect::<Vec<_>>(),
+        [
+            "t.toml:2: gate.threshold: expected a number from 0 to 1",
+            "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
+            "t.toml:6: query_production.form: query_production has no learned form; write \
+             \"lexical\"",
+            "t.toml:10: log.kafka.group_id: expected a string that is not empty; name one",
+            "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
+             or lower session_timeout_ms",
+            "t.toml:14: log.kafka.topics.history: the same topic as turns; name another topic",
+        ]
+    );
+    assert_eq!(
+        said("[log]\nkind = 'embedded'\n[log.kafka]\ngroup_id = ''"),
+        "t.toml:1: log.directory: missing; the embedded log lives in a directory; name one"
+    );
+    let guarded = said("[log.kafka.client]\n'isolation.level' = 'read_uncommitted'");
+    assert!(guarded.starts_with("t.toml:2: log.kafka.client.\"isolation.level\": "), "{guarded}");
+}
+
+#[test]
+fn a_local_model_is_refused_by_the_key_that_is_wrong() {
+    let text = "[language_models.one]\nkind = 'local'\npath = 'm.gguf'\nmax_sequences = 9\n\
+                step_tokens = 17\n[language_models.two]\nkind = 'local'\npath = 'm.gguf'\n\
+                [language_models.two.sampling]\ntop_p = 0\n";
+    assert_eq!(
+        config(text).expect_err("refused").to_string().lines().collect::<Vec<_>>(),
+        [
+            "t.toml:5: language_models.one.step_tokens: it is 17; it is at least twice \
+             max_sequences, 18",
+            "t.toml:10: language_models.two.sampling.top_p: it is 0; it is above 0 and at most 1",
+        ]
+    );
+}
+
+#[test]
+fn no_secret_of_kafka_is_shown() {
+    let text = "[log.kafka.client]\n'sasl.password' = '${SECRET}'\n\
+                'sasl.oauthbearer.client.secret' = 'swordfish'\n'sasl.username' = \
+                'user-${SECRET}'\n'security.protocol' = 'sasl_plaintext'\n\
+                'sasl.mechanism' = 'PLAIN'\n";
+    // Not every build has a client that takes these settings.
+    let loaded = read_str::<Config>("t.toml", text, &lookup).expect("read");
+    let client = &loaded.value.log.kafka.client.0;
+    assert_eq!(client["sasl.password"], "hunter22", "it still reaches the client");
+    let printed = loaded.to_toml().expect("prints");
+    for shown in [printed.clone(), format!("{:?}", loaded.value)] {
+        assert!(!shown.contains("hunter22") && !shown.contains("swordfish"), "{shown}");
+    }
+    for line in [
+        "\"sasl.password\" = \"${SECRET}\"",
+        "\"sasl.oauthbearer.client.secret\" = \"********\"",
+        "\"sasl.username\" = \"user-${SECRET}\"",
+        "\"security.protocol\" = \"sasl_plaintext\"",
+    ] {
+        assert!(printed.lines().any(|it| it == line), "{line} is not in:\n{printed}");
+    }
+}
+
+/// Every key says what it means: the sample and the errors show it.
+#[test]
+fn every_key_is_documented() {
+    fn walk(schema: &serde_json::Value, path: &KeyPath, found: &mut Vec<String>) {
+        for schema in alternatives(schema) {
+            let keys = schema.get("properties").and_then(serde_json::Value::as_object);
+            for (name, below) in keys.into_iter().flatten() {
+                let path = path.key(name);
+                let documented = below.get("description").is_some() || below.get("const").is_some();
+                if !documented {
+                    found.push(path.to_string());
+                }
+                walk(below, &path, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&schema_of::<Config>(), &KeyPath::root(), &mut found);
+    assert_eq!(found, Vec::<String>::new(), "keys without documentation");
+}
+
+/// Every key of the schema, from the root, and tables whose keys anybody names.
+fn walk_keys(schema: &serde_json::Value, path: &str, found: &mut (BTreeSet<String>, Vec<String>)) {
+    for schema in alternatives(schema) {
+        if schema.get("additionalProperties").is_some_and(|any| *any != false) {
+            found.1.push(format!("{path}."));
+        }
+        let keys = schema.get("properties").and_then(serde_json::Value::as_object);
+        for (name, below) in keys.into_iter().flatten() {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            walk_keys(below, &path, found);
+            found.0.insert(path);
+        }
+    }
+}
+
+/// What stands in backticks in the texts of the sources' code, comments and tests left out.
+fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in folder.read_dir().expect("a folder of sources").flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && name != "tests" {
+            quoted(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") && name != "tests.rs" {
+            let code = std::fs::read_to_string(&path).expect("a source");
+            let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+            // A text goes on behind a backslash.
+            let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
+            let quoted = code.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+            found.extend(quoted.map(|it| (path.display().to_string(), it.to_owned())));
+        }
+    }
+}
+
+/// A message that names a key names it from the root, so that it can be typed.
+#[test]
+fn messages_name_keys_that_exist() {
+    let mut known = (BTreeSet::new(), Vec::new());
+    walk_keys(&schema_of::<Config>(), "", &mut known);
+    let (known, free) = known;
+    let names: BTreeSet<&str> = known.iter().flat_map(|path| path.split('.')).collect();
+    let mut texts = Vec::new();
+    for folder in ["src", "operators"] {
+        quoted(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder), &mut texts);
+    }
+    assert!(texts.iter().any(|(_, text)| text == "log.kafka.create_topics = true"), "{texts:?}");
+    let is_wrong = |text: &str| {
+        let key = text.split(" = ").next().unwrap_or_default();
+        let plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.".contains(&byte);
+        let first = key.split('.').next().unwrap_or_default();
+        // A single word may be anything; one that is made of several is a key if it is one somewhere.
+        let meant = key.bytes().all(plain) && names.contains(first) && key.contains(['.', '_']);
+        meant && !known.contains(key) && !free.iter().any(|table| key.starts_with(table))
+    };
+    assert!(is_wrong("kafka.create_topics") && is_wrong("poll_records") && !is_wrong("responses"));
+    texts.retain(|(_, text)| is_wrong(text));
+    assert_eq!(texts, []);
+}

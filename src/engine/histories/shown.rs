@@ -1,0 +1,262 @@
+//! One history for a person or a program to read: categories, summaries and entries, chains,
+//! weights, and what left and why.
+
+use serde::Serialize;
+use turnstream_explain::{Ink, Text, Tree};
+use turnstream_operators::history::eviction::Weighted;
+use turnstream_operators::history::hierarchy::{Summary, central, summarise};
+use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::history::{Database, HistoryConfig};
+use turnstream_schemas::{EntryId, EvictionReason, HistoryEntry, Scope, ScopeRecord, TurnId};
+
+use super::{Kept, Left};
+
+/// What is shown of a history.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// Whose.
+    pub scope: Scope,
+    /// Inputs that ended as a response or recorded.
+    pub turns: u64,
+    /// Entries that left since the scope began.
+    pub evictions: u64,
+    /// The categories with their groups and entries.
+    pub categories: Vec<ShownCategory>,
+    /// The chains of more than one entry, as the ids of their turns.
+    pub chains: Vec<Vec<TurnId>>,
+    /// The entries that left, in order, as far as it is known why.
+    pub evicted: Vec<ShownEviction>,
+}
+
+/// Groups that are about the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownCategory {
+    /// Its number.
+    pub id: u32,
+    /// Its groups.
+    pub groups: Vec<ShownGroup>,
+}
+
+/// Entries that say much the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownGroup {
+    /// Its number.
+    pub id: u32,
+    /// The words of its most central entry.
+    pub summary: String,
+    /// The words that its entries share.
+    pub concepts: Vec<String>,
+    /// Its entries, oldest first.
+    pub entries: Vec<ShownEntry>,
+}
+
+/// An entry with what it would be kept for now.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownEntry {
+    /// Its turn.
+    pub turn_id: TurnId,
+    /// What the user said.
+    pub query: Option<String>,
+    /// What was answered.
+    pub response: Option<String>,
+    /// Relevance to the latest query.
+    pub relevance: f64,
+    /// How fresh it is.
+    pub recency: f64,
+    /// What it is worth in itself, where that counts.
+    pub importance: Option<f64>,
+    /// The weight that the rule of eviction gives it now.
+    pub weight: f64,
+}
+
+/// An entry that left.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownEviction {
+    /// Its turn.
+    pub turn_id: TurnId,
+    /// What the user said, where it is still known.
+    pub query: Option<String>,
+    /// What was answered, where it is still known.
+    pub response: Option<String>,
+    /// Relevance to the turn that pushed it out.
+    pub relevance: f64,
+    /// How fresh it was.
+    pub recency: f64,
+    /// What it was worth in itself, where that counted.
+    pub importance: Option<f64>,
+    /// Its weight.
+    pub weight: f64,
+    /// Its place by weight: it left because that was beyond what is held.
+    pub rank: u32,
+    /// Why.
+    pub reason: EvictionReason,
+}
+
+impl Shown {
+    /// A history as it stands.
+    ///
+    /// # Errors
+    /// The records are none of the engine's.
+    pub fn of(
+        scope: &Scope,
+        kept: &Kept,
+        config: &HistoryConfig,
+        similarity: &Similarity,
+    ) -> Result<Self, serde_json::Error> {
+        let database = kept.database(config, similarity)?;
+        let latest = kept.entries.values().rev().find_map(|entry| entry.query.as_deref());
+        let query = similarity.of_query(latest.unwrap_or_default());
+        let weighted = database.weighted(&query, config);
+        let ScopeRecord { turns, evictions, .. } = kept.record;
+        Ok(Self {
+            scope: scope.clone(),
+            turns,
+            evictions,
+            categories: categories(&database, kept, &weighted),
+            chains: chains(&database, kept),
+            evicted: kept.left.iter().map(left).collect(),
+        })
+    }
+}
+
+fn categories(database: &Database, kept: &Kept, weighted: &[Weighted]) -> Vec<ShownCategory> {
+    let by_offset = |at: i64| kept.entries.values().find(|entry| entry.input.offset == at);
+    let shown = |at: i64| {
+        let entry = by_offset(at)?;
+        let weighted = weighted.iter().find(|weighted| weighted.id.offset == at)?;
+        Some(shown_entry(entry, weighted))
+    };
+    let clusters = database.clusters();
+    let groups = |numbers: &mut dyn Iterator<Item = u32>| -> Vec<ShownGroup> {
+        let groups = numbers.filter_map(|id| Some((id, clusters.group(id)?)));
+        let groups = groups.map(|(id, group)| {
+            let first = central(group, |at| database.text_of(at));
+            let others = group.members().filter(|at| Some(*at) != first);
+            let entries = first.into_iter().chain(others).filter_map(by_offset);
+            let summary = summarise(group, entries);
+            let Summary { text: extract, concepts } = summary.unwrap_or_default();
+            let written = group.summary().and_then(|summary| summary.text.clone());
+            let summary = written.unwrap_or(extract);
+            ShownGroup {
+                id,
+                summary,
+                concepts,
+                entries: group.members().filter_map(shown).collect(),
+            }
+        });
+        groups.collect()
+    };
+    let categories = clusters.categories().iter();
+    let shown = categories
+        .map(|(id, category)| ShownCategory { id: *id, groups: groups(&mut category.groups()) });
+    shown.collect()
+}
+
+fn shown_entry(entry: &HistoryEntry, weighted: &Weighted) -> ShownEntry {
+    ShownEntry {
+        turn_id: entry.turn_id.clone(),
+        query: entry.query.clone(),
+        response: entry.response.clone(),
+        relevance: weighted.relevance,
+        recency: weighted.recency,
+        importance: entry.importance.map(turnstream_schemas::Score::get),
+        weight: weighted.weight,
+    }
+}
+
+fn chains(database: &Database, kept: &Kept) -> Vec<Vec<TurnId>> {
+    let turn = |at: &i64| {
+        let entries = kept.entries.iter();
+        let mut found = entries.filter(|(EntryId { offset, .. }, _)| offset == at);
+        found.next().map(|(_, entry)| entry.turn_id.clone())
+    };
+    let chains = database.chains().all().filter(|(_, entries)| entries.len() > 1);
+    chains.map(|(_, entries)| entries.iter().filter_map(turn).collect()).collect()
+}
+
+fn left(left: &Left) -> ShownEviction {
+    let Left { entry, evicted, .. } = left;
+    ShownEviction {
+        turn_id: evicted.turn_id.clone(),
+        query: entry.as_ref().and_then(|entry| entry.query.clone()),
+        response: entry.as_ref().and_then(|entry| entry.response.clone()),
+        relevance: evicted.relevance.get(),
+        recency: evicted.recency.get(),
+        importance: evicted.importance.map(turnstream_schemas::Score::get),
+        weight: evicted.weight.get(),
+        rank: evicted.rank,
+        reason: evicted.reason,
+    }
+}
+
+/// A history as a tree, with so many of the last entries that left.
+pub fn tree(shown: &Shown, max_evicted: usize) -> Tree {
+    let entries: usize =
+        shown.categories.iter().flat_map(|it| &it.groups).map(|group| group.entries.len()).sum();
+    let said = format!(
+        ": {}, {} of {} since the scope began, {}",
+        count(entries, "entry", "entries"),
+        count(shown.evictions as usize, "eviction", "evictions"),
+        count(shown.turns as usize, "turn", "turns"),
+        count(shown.categories.len(), "category", "categories"),
+    );
+    let head = Text::new(Ink::Strong, shown.scope.to_string()).and(Ink::Plain, said);
+    let categories = shown.categories.iter().map(category);
+    let chains = shown.chains.iter().map(|turns| {
+        let turns: Vec<&str> = turns.iter().map(TurnId::as_str).collect();
+        Tree::leaf(Text::new(Ink::Plain, turns.join(" → ")))
+    });
+    let chains = Tree::leaf(Text::new(Ink::Label, "chains of thought")).with(chains);
+    let skipped = shown.evicted.len().saturating_sub(max_evicted);
+    let evicted = shown.evicted.iter().skip(skipped).map(eviction);
+    let said = match skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} earlier ones not shown"),
+    };
+    let evicted = Tree::leaf(Text::new(Ink::Label, "evicted").and(Ink::Quiet, said)).with(evicted);
+    let further = [chains, evicted].into_iter().filter(|tree| !tree.is_leaf());
+    Tree::leaf(head).with(categories).with(further)
+}
+
+fn category(category: &ShownCategory) -> Tree {
+    let groups = category.groups.iter().map(|group| {
+        let concepts = format!(" {}: ", group.concepts.join(", "));
+        let head = Text::new(Ink::Label, "summary").and(Ink::Plain, concepts);
+        let head = head.and(Ink::Quiet, format!("“{}”", group.summary));
+        Tree::leaf(head).with(group.entries.iter().map(entry))
+    });
+    Tree::leaf(Text::new(Ink::Label, format!("category {}", category.id))).with(groups)
+}
+
+fn entry(entry: &ShownEntry) -> Tree {
+    let scores = scores(entry.weight, (entry.relevance, entry.recency, entry.importance));
+    said(&entry.turn_id, &entry.query, &entry.response, format!(" weighs {scores} now"))
+}
+
+fn eviction(gone: &ShownEviction) -> Tree {
+    let scores = scores(gone.weight, (gone.relevance, gone.recency, gone.importance));
+    let why = match gone.reason {
+        EvictionReason::Capacity => format!(" ranked {} by weight {scores}", gone.rank),
+        EvictionReason::Age => format!(" was older than is kept; weight {scores}"),
+        EvictionReason::Forget => " was to be forgotten".to_owned(),
+    };
+    said(&gone.turn_id, &gone.query, &gone.response, why)
+}
+
+fn scores(weight: f64, (relevance, recency, importance): (f64, f64, Option<f64>)) -> String {
+    let importance = importance.map(|it| format!(", importance {it:.2}")).unwrap_or_default();
+    format!("{weight:.2} (relevance {relevance:.2}, recency {recency:.2}{importance})")
+}
+
+fn said(turn: &TurnId, query: &Option<String>, response: &Option<String>, why: String) -> Tree {
+    let head = Text::new(Ink::Strong, turn.as_str()).and(Ink::Quiet, why);
+    let line = |who: &str, text: &Option<String>| match text {
+        Some(text) => Text::new(Ink::Quiet, who).and(Ink::Plain, text),
+        None => Text::default(),
+    };
+    Tree::leaf(head).and(line("user: ", query)).and(line("response: ", response))
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

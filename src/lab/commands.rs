@@ -1,0 +1,72 @@
+//! The commands of `turnstream-lab`, each with its `Args` and an `execute`. They are commands of
+//! `turnstream` to whoever types them, and say so in their help.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use turnstream_console::logging::{self, LogOptions};
+use turnstream_console::{Exit, Program};
+
+pub mod eval;
+pub mod knowledge;
+pub mod models;
+pub mod train;
+
+/// Measures and trains what turnstream ships.
+#[derive(Debug, Parser)]
+#[command(name = "turnstream", version, subcommand_required = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    logging: LogOptions,
+    /// What is done.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure the engine's parts on public data sets.
+    Eval(eval::Args),
+    /// Train the engine's own models on labelled conversations.
+    Train(train::Args),
+    /// Make and measure models.
+    Models(models::Args),
+    /// Make up a graph.
+    Knowledge(knowledge::Args),
+}
+
+impl Program for Cli {
+    fn logging(&self) -> (&LogOptions, &'static str) {
+        (&self.logging, logging::DEFAULT)
+    }
+
+    fn json(&self) -> bool {
+        match &self.command {
+            Command::Eval(args) => args.json(),
+            Command::Train(args) => args.json(),
+            Command::Models(args) => args.json(),
+            Command::Knowledge(args) => args.json(),
+        }
+    }
+
+    fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
+        match &self.command {
+            Command::Eval(args) => eval::execute(args, out).map(|()| Exit::Success),
+            Command::Train(args) => train::execute(args, out),
+            Command::Models(args) => models::execute(args, out),
+            Command::Knowledge(args) => knowledge::execute(args, out),
+        }
+    }
+}
+
+/// Parses the command line, runs the command and reports what went wrong.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    turnstream_console::main::<Cli>(args)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! `turnstream eval gate`.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde::Serialize;
+use turnstream_console::progress::Progress;
+use turnstream_console::{InputRefused, Usage, load_config, print_json};
+use turnstream_engine::config::Config;
+use turnstream_formats::Format;
+use turnstream_operators::gate::GateConfig;
+use turnstream_ports::form::Form;
+use turnstream_sources::knowledge;
+
+use crate::eval::gate::figures::Scored;
+use crate::eval::gate::gates::{Constant, Lexical, Random};
+use crate::eval::gate::learned::Learned;
+use crate::eval::gate::report::{self, Section};
+use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
+use crate::eval::retrieval::dstc;
+use crate::labelled::{self, LabelledTurn, Positive};
+
+pub(super) const EXAMPLES: &str = "\
+Gates: lexical (the engine's own, without a model), learned (the one that ships), the file of one that
+`train gate` made, tfidf (the baseline; learns from --train and is
+not kept), and the controls always, never and random. docs/gate.md defines every figure.
+
+Examples:
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz --model tfidf --train train.jsonl.gz
+  turnstream eval gate --format kbp --data dev.jsonl --positive null --model never --json
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz --model learned --transcript 0.1
+  turnstream eval gate --format sgd --data dev.jsonl --report gate.html";
+
+/// `eval gate`
+#[derive(Clone, Debug, clap::Args)]
+pub struct GateArgs {
+    /// The data set: dstc11, dstc10, ketod, sgd, topical-chat, kbp or kdconv
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    format: Format,
+    /// Its split that is measured on: JSON lines, plain or gzip
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The gate: lexical, learned (the shipped one), tfidf, always, never, random, or the file of one
+    /// that `train gate` made
+    #[arg(long, value_name = "GATE", default_value = "lexical")]
+    model: Gate,
+    /// The split that tfidf learns from
+    #[arg(long, value_name = "FILE", required_if_eq("model", "tfidf"))]
+    train: Option<PathBuf>,
+    /// The class that is asked for; every class of the data set where it is not given
+    #[arg(long, value_enum, value_name = "CLASS")]
+    positive: Option<Positive>,
+    /// Retrieve where the score reaches this, 0 to 1; the gate's own threshold where it is not given
+    #[arg(long, value_name = "SCORE", value_parser = fraction)]
+    threshold: Option<f64>,
+    /// The share of turns that random retrieves for, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
+    rate: f64,
+    /// Measure on the turns as a transcript of speech would have them: lower case, no punctuation, and
+    /// this share of the words lost or heard as another, 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = fraction)]
+    transcript: Option<f64>,
+    /// What random and transcripts draw from
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// The snippets that gates which look at knowledge are shown, for dstc11 and dstc10
+    #[arg(long, value_name = "FILE")]
+    knowledge: Option<PathBuf>,
+    /// Write a page with the figures and plots of them
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults where it
+    /// is not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A gate by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Gate {
+    /// The engine's own, without a model
+    Lexical,
+    /// The one that ships
+    Shipped,
+    /// One that was trained
+    File(PathBuf),
+    /// TF-IDF of the last utterance with logistic regression
+    Tfidf,
+    /// Retrieves for every turn
+    Always,
+    /// Retrieves for none
+    Never,
+    /// Retrieves at a rate
+    Random,
+}
+
+impl FromStr for Gate {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "lexical" => Self::Lexical,
+            "learned" => Self::Shipped,
+            "tfidf" => Self::Tfidf,
+            "always" => Self::Always,
+            "never" => Self::Never,
+            "random" => Self::Random,
+            path => Self::File(PathBuf::from(path)),
+        })
+    }
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("a number from 0 to 1 is wanted".to_owned()),
+    }
+}
+
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Printed<'m> {
+    format: &'static str,
+    #[serde(flatten)]
+    first: &'m Measured,
+    /// The data set's other classes.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    others: &'m [Measured],
+}
+
+pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let classes = classes(args)?;
+    if args.train.as_ref().is_some_and(|train| same_file(train, &args.data)) {
+        let remedy = "name another split: in-sample figures flatter";
+        return Err(Usage::new("--train is the split that is measured on", remedy).into());
+    }
+    let config = load_config(args.config.as_deref())?.value;
+    let turns = read(args)?;
+    let gates = gates(args, &config, &classes)?;
+    let progress = Progress::of(turns.len() * gates.len(), "turns scored");
+    let mut results: Vec<(Measured, Scored)> = Vec::new();
+    for (gate, positive) in gates.iter().zip(&classes) {
+        let need = scores(&**gate, &turns, &|| progress.advance()).map_err(refused)?;
+        let threshold = args.threshold.unwrap_or_else(|| gate.threshold());
+        let scored = scored(&turns, &need, threshold, *positive);
+        results.push((measured(&**gate, &turns, &scored, (*positive, threshold)), scored));
+    }
+    progress.finish();
+    if let Some(path) = &args.report {
+        let section = |(measured, scored)| Section { measured, scored };
+        let sections: Vec<_> = results.iter().map(|(one, two)| section((one, two))).collect();
+        report::write(path, (args.format.name(), &args.data), &sections)?;
+    }
+    let results: Vec<Measured> = results.into_iter().map(|(measured, _)| measured).collect();
+    if args.json {
+        let (first, others) = results.split_first().context("a data set without classes")?;
+        return Ok(print_json(out, &Printed { format: args.format.name(), first, others })?);
+    }
+    results.iter().try_for_each(|measured| say(measured, out))
+}
+
+/// The classes that are asked for.
+fn classes(args: &GateArgs) -> anyhow::Result<Vec<Positive>> {
+    let known = Positive::of(args.format);
+    match args.positive {
+        // A data set without labels is refused where it is read.
+        None => Ok(known.to_vec()),
+        Some(positive) if known.is_empty() || known.contains(&positive) => Ok(vec![positive]),
+        Some(positive) => {
+            let names: Vec<&str> = known.iter().map(|class| class.name()).collect();
+            let what = format!("{} has no class {positive}", args.format);
+            Err(Usage::new(what, format!("write {}", names.join(" or "))).into())
+        }
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(one).is_some() && real(one) == real(other)
+}
+
+/// The turns that are scored, each with what could be retrieved for it.
+fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
+    let read = || -> Result<_, GateError> {
+        let mut turns = labelled::read(args.format, &args.data)?;
+        if let Some(knowledge) = &args.knowledge {
+            dstc::find_snippets(&mut turns, knowledge)?;
+        }
+        if let Some(errors) = args.transcript {
+            labelled::transcribe(&mut turns, errors, args.seed);
+        }
+        Ok(turns)
+    };
+    if args.knowledge.is_some() && !matches!(args.format, Format::Dstc11 | Format::Dstc10) {
+        let remedy = "leave it out: the data set has its knowledge in it, or has none";
+        return Err(Usage::new("--knowledge is for dstc11 and dstc10", remedy).into());
+    }
+    read().map_err(refused)
+}
+
+/// The gate for each class: those that learn choose their threshold by it.
+fn gates(
+    args: &GateArgs,
+    config: &Config,
+    classes: &[Positive],
+) -> anyhow::Result<Vec<Box<dyn ScoresTurns>>> {
+    if let (Gate::Tfidf, Some(train)) = (&args.model, &args.train) {
+        let progress = Progress::start("fits");
+        let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
+        let trained =
+            tfidf::train(&turns, classes, train, &|| progress.advance()).map_err(refused)?;
+        progress.finish();
+        let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
+        return Ok(classes.iter().map(gate).collect());
+    }
+    let trained = match &args.model {
+        Gate::Shipped => Some(turnstream_models::gate::Gate::shipped()?),
+        Gate::File(path) => Some(Arc::new(
+            turnstream_models::gate::Gate::open(path).map_err(|error| refused(error.into()))?,
+        )),
+        _ => None,
+    };
+    let gate = |positive: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
+        if let Some(trained) = &trained {
+            let gate = Learned::new(Arc::clone(trained), args.format, *positive);
+            let gate = gate.ok_or_else(|| {
+                let what = format!("{} does not know {}", trained.card().name, args.format);
+                Usage::new(what, "train a gate on it; see train gate --help")
+            })?;
+            return Ok(Box::new(gate));
+        }
+        Ok(match args.model {
+            Gate::Lexical => Box::new(lexical(config)?),
+            Gate::Always => Box::new(Constant::Always),
+            Gate::Never => Box::new(Constant::Never),
+            Gate::Random => Box::new(Random { rate: args.rate, seed: args.seed }),
+            Gate::Tfidf | Gate::Shipped | Gate::File(_) => {
+                return Err(Usage::new("tfidf needs --train", "name the split").into());
+            }
+        })
+    };
+    classes.iter().map(gate).collect()
+}
+
+/// The engine's lexical gate as a configuration has it.
+pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
+    let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
+    let window_utterances = config.history.window_utterances;
+    let config = GateConfig { form: Form::Lexical, ..config.gate.clone() };
+    Ok(Lexical { graph, config, window_utterances })
+}
+
+fn say(measured: &Measured, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Measured { model, positive, n, conversations, positives, threshold, .. } = measured;
+    writeln!(
+        out,
+        "{model}: class {positive}, {positives} of {n} turns in {conversations} conversations; \
+         retrieves from {threshold:.3}"
+    )?;
+    if !measured.causal {
+        writeln!(out, "not causal: the score reads the reply")?;
+    }
+    for (name, value) in measured.figures.named() {
+        let value = value.map_or_else(|| "      –".to_owned(), |value| format!("{value:>7.4}"));
+        let interval = measured.intervals.get(name);
+        let interval =
+            interval.map_or(String::new(), |[low, high]| format!("  [{low:.4}, {high:.4}]"));
+        writeln!(out, "{name:<10}{value}{interval}")?;
+    }
+    let counts = &measured.confusion;
+    writeln!(out, "tp {}  fp {}  tn {}  fn {}", counts.tp, counts.fp, counts.tn, counts.missed)?;
+    Ok(())
+}
+
+/// What of the errors is the input's.
+pub(super) fn refused(error: GateError) -> anyhow::Error {
+    match error {
+        GateError::Labelled(_) | GateError::Snippets(_) | GateError::OneClass { .. } => {
+            InputRefused::new(error.to_string(), "see --help for the data sets")
+                .caused_by(error)
+                .into()
+        }
+        error => error.into(),
+    }
+}

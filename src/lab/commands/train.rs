@@ -1,0 +1,63 @@
+//! `turnstream train`: models of the engine's own, trained on labelled conversations.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use turnstream_console::{Exit, InputRefused, Usage, print_json};
+
+mod consistency;
+mod gate;
+mod integration;
+mod persona;
+
+/// `turnstream train`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = gate::EXAMPLES)]
+pub struct Args {
+    /// What is trained.
+    #[command(subcommand)]
+    pub command: TrainCommand,
+}
+
+impl Args {
+    /// Whether the last line on standard output is to be a JSON object.
+    pub fn json(&self) -> bool {
+        match &self.command {
+            TrainCommand::Gate(args) => args.json,
+            TrainCommand::Consistency(args) => args.json,
+            TrainCommand::Integration(args) => args.json,
+            TrainCommand::Persona(args) => args.json,
+        }
+    }
+}
+
+/// What to train.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TrainCommand {
+    /// The gate: does a turn need knowledge? (RAGate-MHA)
+    #[command(after_help = gate::EXAMPLES)]
+    Gate(Box<gate::GateArgs>),
+    /// Attention over evidence and history: what is the response made from? (DH-RAG)
+    #[command(after_help = integration::EXAMPLES)]
+    Integration(integration::IntegrationArgs),
+    /// Consistency: does a response agree with its evidence? (UniMS-RAG)
+    #[command(after_help = consistency::EXAMPLES)]
+    Consistency(consistency::ConsistencyArgs),
+    /// Persona and knowledge: which belong together? (PK-ICR)
+    #[command(after_help = persona::EXAMPLES)]
+    Persona(persona::PersonaArgs),
+}
+
+/// Runs a command; results go to `out`.
+///
+/// # Errors
+/// The data cannot be read, or the training fails.
+pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match &args.command {
+        TrainCommand::Gate(args) => gate::execute(args, out),
+        TrainCommand::Integration(args) => integration::execute(args, out),
+        TrainCommand::Consistency(args) => consistency::execute(args, out),
+        TrainCommand::Persona(args) => persona::execute(args, out),
+    }
+}

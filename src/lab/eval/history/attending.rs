@@ -1,0 +1,94 @@
+//! What is recalled, in the order of its attention (DH-RAG eq 6), as `integration` would weigh it;
+//! and the questions that its weights are trained on.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use turnstream_operators::integration::{Attention, Compared, text_of_exchange};
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_schemas::{HistoryEntry, TurnId};
+
+use super::evidence::Measure;
+use super::held::{Held, Ranked, utterances};
+use super::material::{Conversation, Gold, Step};
+use crate::attention_training::Example;
+
+/// Entries that are weighed: those that are recalled first.
+pub const WEIGHED: usize = 25;
+
+/// Orders what is recalled first.
+#[derive(Clone)]
+pub struct Attending {
+    /// W.
+    pub attention: Attention,
+    /// What texts are compared by beside their words.
+    pub encoder: Option<Arc<dyn Encoder>>,
+}
+
+impl fmt::Debug for Attending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encoder = self.encoder.as_ref().map(|encoder| encoder.name().to_owned());
+        f.debug_struct("Attending").field("encoder", &encoder).finish_non_exhaustive()
+    }
+}
+
+impl Attending {
+    /// The first places by falling attention, of equals as they were; the others behind them.
+    pub fn order(&self, question: &str, entries: &[&HistoryEntry], places: &mut [usize]) {
+        let weighed = places.len().min(WEIGHED);
+        let texts = places[..weighed].iter().map(|place| compared(entries[*place], self));
+        let texts: Vec<Compared> = texts.collect();
+        let question = Compared::by(question, self.encoder.as_deref());
+        let logits = self.attention.logits(&question, &texts);
+        let mut order: Vec<(f64, usize)> =
+            logits.into_iter().zip(places[..weighed].iter().copied()).collect();
+        order.sort_by(|a, b| b.0.total_cmp(&a.0));
+        places.iter_mut().zip(order).for_each(|(place, (_, ordered))| *place = ordered);
+    }
+}
+
+fn compared(entry: &HistoryEntry, attending: &Attending) -> Compared {
+    Compared::by(&text_of_exchange(entry, None), attending.encoder.as_deref())
+}
+
+/// The questions of a conversation, each with what is recalled for it first.
+pub fn examples(
+    measure: &Measure,
+    attending: &Attending,
+    conversation: &Conversation,
+    progress: &dyn Fn(),
+) -> Vec<Example> {
+    let keeping = measure.keeping(conversation);
+    let mut held = Held::new(&keeping);
+    let mut examples = Vec::new();
+    for step in &conversation.steps {
+        match step {
+            Step::Said(said) => held.hear(said),
+            Step::Asked(question) => {
+                let Gold::Evidence(named) = &question.gold else { continue };
+                let gold: BTreeSet<TurnId> = named.iter().map(|id| TurnId(id.clone())).collect();
+                examples.push(example(&held.ask(), &question.text, &gold, attending));
+                progress();
+            }
+        }
+    }
+    examples
+}
+
+fn example(
+    ranked: &Ranked<'_>,
+    question: &str,
+    gold: &BTreeSet<TurnId>,
+    attending: &Attending,
+) -> Example {
+    let entries = ranked.entries();
+    let recalled: Vec<&HistoryEntry> =
+        ranked.recall(question).into_iter().take(WEIGHED).map(|place| entries[place]).collect();
+    let holds = |entry: &&HistoryEntry| utterances(entry).any(|id| gold.contains(id));
+    Example {
+        query: Compared::by(question, attending.encoder.as_deref()),
+        gold: recalled.iter().map(holds).collect(),
+        texts: recalled.into_iter().map(|entry| compared(entry, attending)).collect(),
+    }
+}

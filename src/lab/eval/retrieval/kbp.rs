@@ -1,0 +1,168 @@
+//! KBP: are the persona sentence and the knowledge behind it found that the next reply rests on?
+//!
+//! Before every reply the sentences of the answering side's persona are ranked, and everything
+//! known behind any of them; what the reply used is gold, and recall@1 is the share of replies for
+//! which the first of a ranking is gold. As in UniMS-RAG (METHODS' table): *persona* over replies
+//! that used a persona alone, *both persona* and *both documents* over those that used both.
+//! Replies that used nothing are left out.
+//!
+//! Three retrievers. *BM25* looks at the last user utterance alone, by characters, and takes its
+//! statistics from the candidates themselves. *Fusion* looks at the whole dialogue, scores a
+//! persona together with the knowledge behind it (PK-ICR's idea the other way round) and weighs
+//! what it sees by weights learned from a training split, which are not kept: KBP states no
+//! licence, so nothing learned from it may ship. *Stage* is the flow's own persona retrieval, as it
+//! is configured; it ranks personas alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use turnstream_operators::embedding::EmbeddingConfig;
+use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
+use turnstream_ports::model::encoder::Encoder;
+
+use super::{EvalError, records};
+
+mod fusion;
+mod stage;
+
+use fusion::{Case, cases};
+pub use fusion::{Fusion, Lexicon, Order};
+
+/// A dialogue.
+#[derive(Deserialize)]
+pub(in crate::eval) struct Record {
+    /// The sentences of who answers, by id.
+    pub(in crate::eval) persona: BTreeMap<String, String>,
+    /// What is known behind each of them, by its own id.
+    #[serde(default)]
+    pub(in crate::eval) persona_kg: BTreeMap<String, BTreeMap<String, String>>,
+    /// What is said.
+    pub(in crate::eval) conversation: Vec<Exchange>,
+}
+
+/// What the user says, and the reply.
+#[derive(Deserialize)]
+pub(in crate::eval) struct Exchange {
+    /// The user's words.
+    #[serde(rename = "U")]
+    pub(in crate::eval) user: String,
+    /// The reply.
+    #[serde(rename = "S")]
+    pub(in crate::eval) system: String,
+    /// What the reply used: nothing, sentences, or sentences and knowledge.
+    #[serde(rename = "P-K")]
+    pub(in crate::eval) used: Vec<Vec<String>>,
+}
+
+/// Recall@1, fractions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Replies that used anything.
+    pub n: usize,
+    /// Of the persona, where it alone was used.
+    pub persona: f64,
+    /// Of the persona, where both were used.
+    pub both_persona: f64,
+    /// Of the knowledge, where both were used; `None` where it is not ranked.
+    pub both_documents: Option<f64>,
+}
+
+/// How candidates are ranked.
+#[derive(Clone, Copy)]
+pub enum Retriever<'a> {
+    /// By BM25.
+    Bm25,
+    /// By weights learned from this split.
+    Fusion {
+        /// The training split.
+        train: &'a Path,
+    },
+    /// As the stage `persona_retrieval` does it.
+    Stage(Stage<'a>),
+}
+
+/// How the stage is run.
+#[derive(Clone, Copy)]
+pub struct Stage<'a> {
+    /// How it searches.
+    pub config: &'a PersonaRetrievalConfig,
+    /// How dialogues are embedded for it.
+    pub embedding: &'a EmbeddingConfig,
+    /// What gives sentences and dialogues vectors; words alone where there is nothing.
+    pub encoder: Option<&'a dyn Encoder>,
+}
+
+/// The first persona and the first document of two rankings.
+type First = (Option<usize>, Option<usize>);
+/// Whether the first of a ranking is right.
+type IsRight<'r> = &'r dyn Fn(&Case, First) -> bool;
+
+/// Ranks the candidates before every reply of `data` that used any.
+///
+/// # Errors
+/// A file cannot be read, or has no such reply.
+pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalError> {
+    let mut lexicon = Lexicon::default();
+    let records = records::<Record>(data)?;
+    let cases = read(data, &records, &mut lexicon)?;
+    let rankings: Vec<First> = match retriever {
+        Retriever::Stage(stage) => {
+            let firsts = records.iter().map(|record| stage.firsts(record));
+            let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
+            firsts.into_iter().flatten().map(|first| (first, None)).collect()
+        }
+        Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
+        Retriever::Fusion { train } => {
+            let fusion = Fusion::train(train, &mut lexicon)?;
+            cases.iter().map(|case| fusion.order(case).first()).collect()
+        }
+    };
+    let figures = figures(&cases, &rankings);
+    Ok(match retriever {
+        Retriever::Stage(_) => Figures { both_documents: None, ..figures },
+        _ => figures,
+    })
+}
+
+/// The replies of a file's records that used anything.
+fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
+    let cases = records.iter().flat_map(|record| cases(record, lexicon));
+    let cases: Vec<Case> = cases.filter(|case| case.is_grounded).collect();
+    if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
+}
+
+fn figures(cases: &[Case], rankings: &[First]) -> Figures {
+    let share = |both: bool, right: IsRight<'_>| {
+        let of: Vec<bool> = cases
+            .iter()
+            .zip(rankings)
+            .filter(|(case, _)| case.gold_documents.is_empty() != both)
+            .map(|(case, first)| right(case, *first))
+            .collect();
+        of.iter().filter(|right| **right).count() as f64 / of.len().max(1) as f64
+    };
+    let persona = |case: &Case, first: First| {
+        first.0.is_some_and(|first| case.gold_personas.contains(&first))
+    };
+    let documents = |case: &Case, first: First| {
+        first.1.is_some_and(|first| case.gold_documents.contains(&first))
+    };
+    Figures {
+        n: cases.len(),
+        persona: share(false, &persona),
+        both_persona: share(true, &persona),
+        both_documents: Some(share(true, &documents)),
+    }
+}
+
+/// The place of the largest score, the first of equals.
+fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
+    let mut best: Option<(f64, usize)> = None;
+    for (at, score) in scores.enumerate() {
+        if best.is_none_or(|(most, _)| score > most) {
+            best = Some((score, at));
+        }
+    }
+    best.map(|(_, at)| at)
+}

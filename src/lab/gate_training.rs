@@ -1,0 +1,496 @@
+//! Training of a gate: batches of turns of like length, gradients on several threads, AdamW, and
+//! the weights of the pass that tells the development split best.
+//!
+//! Everything that is drawn comes from the seed, so that the same data, options and number of
+//! threads give the same weights; a training that was stopped goes on from its last whole pass and
+//! ends as if it had not been.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use candle_core::{Device, Tensor, Var};
+use serde::{Deserialize, Serialize};
+use turnstream_formats::Need;
+use turnstream_models::gate::card::{Card, Definition};
+use turnstream_models::gate::network::{Dropout, Initial, Network};
+use turnstream_models::gate::reading::{
+    CutTurn, MARKS, Noise, Reader, TokenKind, TurnTokens, assemble, spellings,
+};
+use turnstream_models::gate::{GateError, softmax, table_of};
+use turnstream_models::static_table::StaticTable;
+
+use crate::gate_reading::cut;
+use crate::labelled::LabelledTurn;
+
+mod batches;
+mod figures;
+mod optimiser;
+mod state;
+
+use batches::Batches;
+pub use figures::{best_threshold, figures};
+use optimiser::{AdamW, Gradients};
+pub use state::{State, StateError};
+
+/// How a gate is trained. [`TrainOptions::default`] is how the shipped one was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainOptions {
+    /// Passes over the training split at most.
+    pub epochs: u32,
+    /// Passes without a better one after which it ends.
+    pub patience: u32,
+    /// Turns of a step.
+    pub batch: usize,
+    /// Turns of each data set in a pass at most, others drawn each time; 0 for all.
+    pub turns_per_epoch: usize,
+    /// The highest learning rate; it rises over the first twentieth of the steps and falls to 0.
+    pub rate: f64,
+    /// Decay of weights (AdamW's).
+    pub decay: f64,
+    /// The share of numbers dropped in a step, 0..1.
+    pub dropout: f32,
+    /// The chance of a turn to lose its punctuation, 0..=1.
+    pub bare: f32,
+    /// The chance of a token to be lost, 0..=1.
+    pub lost: f32,
+    /// The chance of a token to be misheard, 0..=1.
+    pub misheard: f32,
+    /// Seeds everything that is drawn.
+    pub seed: u64,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        Self {
+            epochs: 12,
+            patience: 4,
+            batch: 32,
+            turns_per_epoch: 0,
+            rate: 1e-3,
+            decay: 0.01,
+            dropout: 0.1,
+            bare: 0.5,
+            lost: 0.03,
+            misheard: 0.05,
+            seed: 1,
+            threads: 2,
+        }
+    }
+}
+
+/// One data set to learn from.
+pub struct Lesson {
+    /// Its turns to learn from.
+    pub train: Vec<LabelledTurn>,
+    /// Its turns to stop by.
+    pub development: Vec<LabelledTurn>,
+}
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The pass, from 1.
+    pub epoch: u32,
+    /// Steps of this pass that are done.
+    pub step: usize,
+    /// Steps of a pass.
+    pub steps: usize,
+    /// Mean loss of the pass so far.
+    pub loss: f64,
+    /// Mean area under the ROC curve on the development splits, at the end of a pass.
+    pub development: Option<f64>,
+}
+
+/// The tokens of a training split that have a row of their own: those that it has `least` times,
+/// the `most` most frequent ones.
+///
+/// # Errors
+/// The tokenizer fails on a text.
+pub fn vocabulary(
+    kind: TokenKind,
+    lessons: &[Lesson],
+    (least, most): (u32, usize),
+) -> Result<turnstream_models::gate::reading::Vocabulary, GateError> {
+    let table = table_of(kind)?;
+    let mut counts = BTreeMap::<String, u32>::new();
+    for turn in lessons.iter().flat_map(|lesson| &lesson.train) {
+        let texts = turn.knowledge.iter().map(String::as_str).chain(turn.reply.as_deref());
+        for text in texts.chain([turn.last()]) {
+            let spelt = spellings(kind, table.as_deref(), text);
+            for token in spelt.map_err(|error| GateError::Write(error.to_string()))? {
+                *counts.entry(token).or_default() += 1;
+            }
+        }
+    }
+    let mut counted: Vec<(String, u32)> =
+        counts.into_iter().filter(|(_, count)| *count >= least).collect();
+    // Ties as they are spelt: the counts come in that order.
+    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counted.truncate(most);
+    let tokens = counted.into_iter().map(|(token, _)| token).collect();
+    Ok(turnstream_models::gate::reading::Vocabulary { kind, tokens })
+}
+
+/// A training that goes on pass by pass.
+pub struct Trainer {
+    card: Card,
+    options: TrainOptions,
+    table: Option<Arc<StaticTable>>,
+    lessons: Vec<Cut>,
+    state: State,
+}
+
+/// A data set as tokens.
+struct Cut {
+    train: Vec<Example>,
+    development: Vec<Example>,
+}
+
+/// A turn and which class it is of, among all columns of the output.
+struct Example {
+    turn: CutTurn,
+    definition: usize,
+    class: usize,
+}
+
+impl Trainer {
+    /// A training from its beginning; the card says what of. One lesson a definition, in the
+    /// card's order.
+    ///
+    /// # Errors
+    /// A text cannot be cut into tokens, or a turn is of a class that its definition lacks.
+    pub fn new(card: Card, options: TrainOptions, lessons: &[Lesson]) -> Result<Self, GateError> {
+        let table = table_of(card.vocabulary.kind)?;
+        let reader = Reader::new(&card.vocabulary, table.clone());
+        let mut cuts = Vec::new();
+        for (at, lesson) in lessons.iter().enumerate() {
+            cuts.push(Cut {
+                train: examples(&card, &reader, at, &lesson.train)?,
+                development: examples(&card, &reader, at, &lesson.development)?,
+            });
+        }
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        let begun = card.parameters(table.as_deref()).into_iter().map(|(name, shape, initial)| {
+            let count = shape.iter().product();
+            let mut numbers: Vec<f32> = match initial {
+                Initial::Constant(value) => vec![value; count],
+                Initial::Uniform(bound) => {
+                    (0..count).map(|_| (random.f32() * 2.0 - 1.0) * bound).collect()
+                }
+            };
+            if name == "words" && matches!(initial, Initial::Constant(_)) {
+                // The marks are in no table.
+                let width = card.shape.width;
+                let bound = (3.0 / width as f32).sqrt();
+                let marks = &mut numbers[..MARKS * width];
+                marks.iter_mut().for_each(|x| *x = (random.f32() * 2.0 - 1.0) * bound);
+            }
+            (name, shape, numbers)
+        });
+        let state = State::begin(begun);
+        Ok(Self { card, options, table, lessons: cuts, state })
+    }
+
+    /// Goes on from where another training of the same card and options was.
+    ///
+    /// # Errors
+    /// The state is of another training.
+    pub fn resume(&mut self, state: State) -> Result<(), StateError> {
+        self.state.fits(&state)?;
+        self.state = state;
+        Ok(())
+    }
+
+    /// Where the training is, to be kept between passes.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether another pass would be one too many.
+    pub fn is_done(&self) -> bool {
+        let State { epoch, best_epoch, .. } = self.state;
+        epoch >= self.options.epochs || epoch >= best_epoch + self.options.patience
+    }
+
+    /// One pass over the training splits, and a look at the development splits.
+    ///
+    /// # Errors
+    /// The arithmetic fails.
+    pub fn pass(&mut self, progress: &mut dyn FnMut(Progress)) -> candle_core::Result<()> {
+        let epoch = self.state.epoch + 1;
+        let batches = self.batches(epoch);
+        let steps = batches.count();
+        let all = steps * self.options.epochs as usize;
+        let (mut losses, mut turns) = (0.0, 0);
+        for (at, batch) in batches.iter().enumerate() {
+            let place = (epoch as usize - 1) * steps + at;
+            let rate = self.options.rate * schedule(place, all);
+            let (gradients, loss) = self.gradients(batch, place as u64)?;
+            let decay = self.options.decay;
+            AdamW { rate, decay }.step(&mut self.state, gradients);
+            losses += loss * batch.len() as f64;
+            turns += batch.len();
+            let loss = losses / turns as f64;
+            progress(Progress { epoch, step: at + 1, steps, loss, development: None });
+        }
+        self.state.epoch = epoch;
+        let development = self.develop()?;
+        if development > self.state.best {
+            self.state.keep(development);
+        }
+        let loss = losses / turns.max(1) as f64;
+        let development = Some(development);
+        progress(Progress { epoch, step: steps, steps, loss, development });
+        Ok(())
+    }
+
+    /// The steps of a pass: examples by number of lesson and place in it.
+    fn batches(&self, epoch: u32) -> Batches {
+        let mut random = fastrand::Rng::with_seed(self.options.seed ^ (u64::from(epoch) << 32));
+        let mut drawn = Vec::new();
+        for (lesson, cut) in self.lessons.iter().enumerate() {
+            let mut places: Vec<usize> = (0..cut.train.len()).collect();
+            if self.options.turns_per_epoch > 0 && places.len() > self.options.turns_per_epoch {
+                random.shuffle(&mut places);
+                places.truncate(self.options.turns_per_epoch);
+            }
+            drawn.extend(places.into_iter().map(|place| (lesson, place)));
+        }
+        let most = self.card.shape.max_tokens;
+        let length = |&(lesson, place): &(usize, usize)| {
+            self.lessons[lesson].train[place].tokens().min(most)
+        };
+        Batches::draw(drawn, self.options.batch, length, &mut random)
+    }
+
+    /// Gradients of one step, and its mean loss. The turns are dealt to the threads.
+    fn gradients(
+        &self,
+        batch: &[(usize, usize)],
+        place: u64,
+    ) -> candle_core::Result<(Gradients, f64)> {
+        let threads = self.options.threads.clamp(1, batch.len().max(1));
+        let part = |thread: usize| {
+            let seed = self.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut random = fastrand::Rng::with_seed(seed ^ (place << 8) ^ (thread as u64 + 1));
+            let examples = batch.iter().skip(thread).step_by(threads);
+            let examples: Vec<&Example> =
+                examples.map(|&(lesson, place)| &self.lessons[lesson].train[place]).collect();
+            self.backward(&examples, batch.len(), &mut random)
+        };
+        let parts = std::thread::scope(|scope| {
+            let part = &part;
+            let others: Vec<_> =
+                (1..threads).map(|thread| scope.spawn(move || part(thread))).collect();
+            let mut parts = vec![part(0)];
+            let panicked = || Err(candle_core::Error::Msg("a thread panicked".to_owned()));
+            parts.extend(
+                others.into_iter().map(|other| other.join().unwrap_or_else(|_| panicked())),
+            );
+            parts
+        });
+        let (mut gradients, mut loss) = (Gradients::new(), 0.0);
+        for part in parts {
+            let (others, other_loss) = part?;
+            optimiser::add(&mut gradients, others);
+            loss += other_loss;
+        }
+        Ok((gradients, loss))
+    }
+
+    /// Gradients of some examples of a batch of `of`, and their part of its mean loss.
+    fn backward(
+        &self,
+        examples: &[&Example],
+        of: usize,
+        random: &mut fastrand::Rng,
+    ) -> candle_core::Result<(Gradients, f64)> {
+        let TrainOptions { bare, lost, misheard, dropout, .. } = self.options;
+        let tokens: Vec<TurnTokens> = examples
+            .iter()
+            .map(|example| {
+                let noise = Noise { bare, lost, misheard, random: &mut *random };
+                assemble(&example.turn, &self.card.shape, Some(noise))
+            })
+            .collect();
+        let (network, variables) = self.network(self.state.values())?;
+        let dropout = Dropout { share: dropout, random };
+        let logits = network.forward(&tokens.iter().collect::<Vec<_>>(), Some(dropout))?;
+        let loss = self.loss(&logits, examples, of)?;
+        let grads = loss.backward()?;
+        let mut gradients = Gradients::new();
+        for (name, variable) in &variables {
+            if let Some(gradient) = grads.get(variable) {
+                gradients.insert(name.clone(), gradient.flatten_all()?.to_vec1()?);
+            }
+        }
+        Ok((gradients, f64::from(loss.to_scalar::<f32>()?)))
+    }
+
+    /// Cross entropy among the classes of each example's own definition, summed, divided by `of`.
+    fn loss(
+        &self,
+        logits: &Tensor,
+        examples: &[&Example],
+        of: usize,
+    ) -> candle_core::Result<Tensor> {
+        let (rows, columns) = logits.dims2()?;
+        let mut foreign = vec![-1e9_f32; rows * columns];
+        let mut wanted = vec![0.0_f32; rows * columns];
+        for (row, example) in examples.iter().enumerate() {
+            let own = self.columns(example.definition);
+            foreign[row * columns..][own.clone()].fill(0.0);
+            wanted[row * columns + own.start + example.class] = 1.0;
+        }
+        let foreign = Tensor::from_vec(foreign, (rows, columns), &Device::Cpu)?;
+        let wanted = Tensor::from_vec(wanted, (rows, columns), &Device::Cpu)?;
+        let likelihood = candle_nn::ops::log_softmax(&(logits + foreign)?, 1)?;
+        (likelihood * wanted)?.sum_all()? * (-1.0 / of as f64)
+    }
+
+    /// The columns of a definition.
+    fn columns(&self, definition: usize) -> std::ops::Range<usize> {
+        let before = self.card.definitions[..definition].iter();
+        let from: usize = before.map(|definition| definition.classes.len()).sum();
+        from..from + self.card.definitions[definition].classes.len()
+    }
+
+    /// The network with these parameters, and them as variables.
+    fn network(
+        &self,
+        values: &state::Values,
+    ) -> candle_core::Result<(Network, BTreeMap<String, Var>)> {
+        let mut variables = BTreeMap::new();
+        for (name, (shape, numbers)) in values {
+            let tensor = Tensor::from_slice(numbers, shape.as_slice(), &Device::Cpu)?;
+            variables.insert(name.clone(), Var::from_tensor(&tensor)?);
+        }
+        let tensors =
+            variables.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect();
+        Ok((Network::new(self.card.shape.clone(), tensors, self.table.clone()), variables))
+    }
+
+    /// Mean area under the ROC curve of the definitions' development splits.
+    fn develop(&self) -> candle_core::Result<f64> {
+        let told = self.scores(self.state.values())?;
+        let areas: Vec<f64> = told.iter().map(|told| figures(told, 0.5).auc).collect();
+        Ok(areas.iter().sum::<f64>() / areas.len().max(1) as f64)
+    }
+
+    /// For each definition, its development turns: the score, and whether knowledge is needed.
+    fn scores(&self, values: &state::Values) -> candle_core::Result<Vec<Vec<(f64, bool)>>> {
+        let (network, _) = self.network(values)?;
+        let gate = |examples: &[&Example]| -> candle_core::Result<Vec<(f64, bool)>> {
+            let tokens: Vec<TurnTokens> =
+                examples.iter().map(|it| assemble(&it.turn, &self.card.shape, None)).collect();
+            let logits = network.forward(&tokens.iter().collect::<Vec<_>>(), None)?;
+            let rows = logits.to_vec2::<f32>()?;
+            let scored = rows.iter().zip(examples).map(|(row, example)| {
+                let definition = &self.card.definitions[example.definition];
+                let own = softmax(&row[self.columns(example.definition)]);
+                (definition.score(&own), definition.classes[example.class] != Need::None)
+            });
+            Ok(scored.collect())
+        };
+        let of_lesson = |cut: &Cut| {
+            let examples: Vec<&Example> = cut.development.iter().collect();
+            let chunks: Vec<&[&Example]> = examples.chunks(32).collect();
+            let half = chunks.len().div_ceil(self.options.threads.max(1)).max(1);
+            std::thread::scope(|scope| {
+                let gate = &gate;
+                let parts: Vec<_> = chunks
+                    .chunks(half)
+                    .map(|part| {
+                        scope.spawn(move || {
+                            part.iter().map(|chunk| gate(chunk)).collect::<Result<Vec<_>, _>>()
+                        })
+                    })
+                    .collect();
+                let panicked = || Err(candle_core::Error::Msg("a thread panicked".to_owned()));
+                let joined: Result<Vec<_>, _> = parts
+                    .into_iter()
+                    .map(|part| part.join().unwrap_or_else(|_| panicked()))
+                    .collect();
+                joined.map(|parts| parts.into_iter().flatten().flatten().collect())
+            })
+        };
+        self.lessons.iter().map(of_lesson).collect()
+    }
+
+    /// The gate of the best pass: its card, with thresholds and figures, and its parameters.
+    ///
+    /// # Errors
+    /// The arithmetic fails.
+    pub fn finish(&self) -> candle_core::Result<(Card, BTreeMap<String, Tensor>)> {
+        let mut card = self.card.clone();
+        let told = self.scores(self.state.best_values())?;
+        for (definition, told) in card.definitions.iter_mut().zip(told) {
+            if told.iter().any(|(_, positive)| *positive) {
+                definition.threshold = best_threshold(&told);
+                let turned: Vec<_> = told.iter().map(|(need, is)| (1.0 - need, !is)).collect();
+                definition.null_threshold = 1.0 - best_threshold(&turned);
+                definition.development = Some(figures(&told, definition.threshold));
+            }
+        }
+        card.training.epochs = self.state.epoch;
+        card.training.best_epoch = self.state.best_epoch;
+        let mut parameters = BTreeMap::new();
+        for (name, (shape, numbers)) in self.state.best_values() {
+            let tensor = Tensor::from_slice(numbers, shape.as_slice(), &Device::Cpu)?;
+            parameters.insert(name.clone(), tensor);
+        }
+        Ok((card, parameters))
+    }
+}
+
+/// How high the learning rate is at a step: up over the first twentieth, then down to 0.
+fn schedule(step: usize, steps: usize) -> f64 {
+    let rise = (steps / 20).max(1);
+    if step < rise {
+        (step + 1) as f64 / rise as f64
+    } else {
+        (steps - step) as f64 / (steps - rise).max(1) as f64
+    }
+}
+
+impl Example {
+    /// Tokens of the dialogue.
+    fn tokens(&self) -> usize {
+        self.turn.utterances.iter().map(|(_, tokens)| tokens.len() + 1).sum()
+    }
+}
+
+fn examples(
+    card: &Card,
+    reader: &Reader,
+    definition: usize,
+    turns: &[LabelledTurn],
+) -> Result<Vec<Example>, GateError> {
+    let Definition { name, classes, .. } = &card.definitions[definition];
+    let example = |turn: &LabelledTurn| {
+        let failed = |what: String| GateError::Write(what);
+        let class = classes.iter().position(|need| *need == turn.need);
+        let class =
+            class.ok_or_else(|| failed(format!("`{name}` has no class {:?}", turn.need)))?;
+        // What is further back than the encoder reads need not be cut.
+        let mut near = turn.clone();
+        let mut room = card.shape.max_tokens;
+        let mut first = near.utterances.len();
+        while first > 0 && room > 0 {
+            first -= 1;
+            room = room.saturating_sub(near.utterances[first].text.split_whitespace().count());
+        }
+        let depth = near.utterances.len();
+        near.utterances.drain(..first);
+        let mut turn =
+            cut(reader, &near, card.shape.variant).map_err(|error| failed(error.to_string()))?;
+        turn.depth = depth;
+        Ok(Example { turn, definition, class })
+    };
+    turns.iter().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! The program: everything is in [`turnstream_lab`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    turnstream_lab::main(std::env::args_os())
+}

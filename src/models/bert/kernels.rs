@@ -1,0 +1,362 @@
+//! The arithmetic of the network on slices of f32, rows of equal width: matrix products through
+//! gemm, and the passes between them, each fused with the bias that precedes it.
+//!
+//! The passes are plain loops over [`LANES`] numbers at a time. `pulp` compiles each for the
+//! instruction sets that gemm knows and picks one at run time, so that a program built for every
+//! machine uses AVX-512 where it is.
+
+use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
+
+use gemm::Parallelism;
+use pulp::Arch;
+
+/// Numbers that a pass works on at once.
+const LANES: usize = 16;
+
+/// `x · weights + bias`, without the bias: that is added by the pass that follows.
+pub(crate) struct Linear {
+    /// `inputs` rows of `outputs` numbers.
+    weights: Vec<f32>,
+    /// `outputs` numbers.
+    pub(crate) bias: Vec<f32>,
+}
+
+impl Linear {
+    /// Of weights as `inputs` rows of as many numbers as `bias` has.
+    pub(super) fn new(weights: Vec<f32>, bias: Vec<f32>) -> Self {
+        assert!(weights.len().is_multiple_of(bias.len()), "weights are whole rows");
+        Self { weights, bias }
+    }
+
+    /// Writes the product of `rows` with the weights to `out`. On the caller's thread: calls side
+    /// by side use a machine's cores better than one call over all of them.
+    pub(crate) fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
+        let outputs = self.bias.len();
+        let inputs = self.weights.len() / outputs;
+        let count = rows.len() / inputs;
+        assert_eq!(rows.len(), count * inputs, "rows as wide as the layer's input");
+        out.resize(count * outputs, 0.0);
+        let (row, column) = (outputs as isize, 1);
+        // SAFETY: with row-major strides `out` has count × outputs numbers, `rows` count ×
+        // inputs, and the weights inputs × outputs; `out` is borrowed by nobody else.
+        #[allow(unsafe_code)]
+        unsafe {
+            gemm::gemm(
+                count,
+                outputs,
+                inputs,
+                out.as_mut_ptr(),
+                column,
+                row,
+                false,
+                rows.as_ptr(),
+                1,
+                inputs as isize,
+                self.weights.as_ptr(),
+                column,
+                row,
+                0.0_f32,
+                1.0_f32,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    }
+}
+
+/// Scale and shift of a layer norm.
+pub(super) struct Norm {
+    /// One per column.
+    pub(super) scale: Vec<f32>,
+    /// One per column.
+    pub(super) shift: Vec<f32>,
+    /// Added to the variance.
+    pub(super) epsilon: f32,
+}
+
+impl Norm {
+    /// Makes each row of `rows` the norm of itself, the bias, and its row of `residual`.
+    pub(super) fn apply_sum(&self, rows: &mut [f32], bias: &[f32], residual: &[f32]) {
+        let width = self.scale.len();
+        Arch::new().dispatch(|| {
+            for (row, residual) in rows.chunks_exact_mut(width).zip(residual.chunks_exact(width)) {
+                for ((x, bias), residual) in row.iter_mut().zip(bias).zip(residual) {
+                    *x += bias + residual;
+                }
+                self.normalise(row);
+            }
+        });
+    }
+
+    /// Makes each row of `rows` its norm.
+    pub(super) fn apply(&self, rows: &mut [f32]) {
+        let width = self.scale.len();
+        Arch::new().dispatch(|| rows.chunks_exact_mut(width).for_each(|row| self.normalise(row)));
+    }
+
+    #[inline(always)]
+    fn normalise(&self, row: &mut [f32]) {
+        let width = row.len() as f32;
+        let mean = sum(row, |x| x) / width;
+        let variance = sum(row, |x| (x - mean) * (x - mean)) / width;
+        let factor = 1.0 / (variance + self.epsilon).sqrt();
+        for ((x, scale), shift) in row.iter_mut().zip(&self.scale).zip(&self.shift) {
+            *x = (*x - mean) * factor * scale + shift;
+        }
+    }
+}
+
+/// The sum of a function over a row, in an order of its own.
+#[inline(always)]
+fn sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let whole = row.chunks_exact(LANES);
+    let rest: f32 = whole.remainder().iter().map(|x| of(*x)).sum();
+    for lanes in whole {
+        for (sum, x) in sums.iter_mut().zip(lanes) {
+            *sum += of(*x);
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Adds the bias to each row and applies GELU: x · Φ(x), Φ by the error function.
+pub(super) fn gelu(rows: &mut [f32], bias: &[f32]) {
+    Arch::new().dispatch(|| {
+        for row in rows.chunks_exact_mut(bias.len()) {
+            for (x, bias) in row.iter_mut().zip(bias) {
+                let biased = *x + bias;
+                *x = 0.5 * biased * (1.0 + erf(biased * FRAC_1_SQRT_2));
+            }
+        }
+    });
+}
+
+/// The error function: the rational approximation of Eigen's vectorised `erf`, within a few units
+/// of the last place of f32.
+#[inline(always)]
+fn erf(x: f32) -> f32 {
+    let x = x.clamp(-4.0, 4.0);
+    let square = x * x;
+    let numerator = [
+        -2.726_142e-10,
+        2.770_681_4e-8,
+        -2.101_024e-6,
+        -5.692_506_4e-5,
+        -7.349_906_3e-4,
+        -2.954_6e-3,
+        -1.609_603_3e-2,
+    ];
+    let denominator =
+        [-1.456_607_1e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329e-3, -1.426_473_9e-2];
+    let polynomial = |coefficients: &[f32]| {
+        coefficients.iter().fold(0.0, |sum, coefficient| sum * square + coefficient)
+    };
+    x * polynomial(&numerator) / polynomial(&denominator)
+}
+
+/// e to the power of x, for x of at most 0; 0 below about -87. Range reduction to ±ln 2 / 2, then
+/// the polynomial of Cephes' `expf`.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // Added and taken away again, this rounds to a whole number.
+    const ROUND: f32 = 12_582_912.0;
+    // ln 2 in two parts, the first of so few bits that its multiples are exact.
+    const LN_2_HEAD: f32 = 0.693_359_4;
+    const LN_2_TAIL: f32 = -2.121_944_4e-4;
+    let bounded = x.max(-87.0);
+    let power = (bounded * LOG2_E + ROUND) - ROUND;
+    let rest = bounded - power * LN_2_HEAD - power * LN_2_TAIL;
+    let polynomial =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let sum = polynomial.iter().fold(0.0, |sum, coefficient| sum * rest + coefficient);
+    let fraction = sum * rest * rest + rest + 1.0;
+    let scale = f32::from_bits(((power as i32 + 127) << 23) as u32);
+    if x < -87.0 { 0.0 } else { fraction * scale }
+}
+
+/// Rows that are a sequence: the first, and how many.
+pub(crate) type Sequence = std::ops::Range<usize>;
+
+/// Multi-head attention of sequences among themselves. A row of `projected` holds query, key and
+/// value, `width` numbers each, and so does `bias`; heads are `head` columns wide. Scratch space
+/// is kept between calls.
+pub(super) struct Attention<'a> {
+    pub(super) projected: &'a [f32],
+    pub(super) bias: &'a [f32],
+    pub(super) width: usize,
+    pub(super) head: usize,
+}
+
+impl Attention<'_> {
+    /// Writes what each row attends to, `width` numbers, to `out`.
+    pub(super) fn apply(&self, sequences: &[Sequence], out: &mut Vec<f32>) {
+        out.resize(self.projected.len() / 3, 0.0);
+        let longest = sequences.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+        let padded = longest.next_multiple_of(LANES);
+        let mut keys = vec![0.0; padded * self.head];
+        let mut scores = vec![0.0; padded];
+        Arch::new().dispatch(|| {
+            for sequence in sequences {
+                for head in (0..self.width).step_by(self.head) {
+                    self.attend(sequence, head, &mut keys, &mut scores, out);
+                }
+            }
+        });
+    }
+
+    /// One head, from column `at`, of one sequence.
+    #[inline(always)]
+    fn attend(
+        &self,
+        sequence: &Sequence,
+        at: usize,
+        keys: &mut [f32],
+        scores: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let (count, width, head) = (sequence.len(), self.width, self.head);
+        let padded = count.next_multiple_of(LANES);
+        let columns = |row: usize, part: usize| {
+            let from = row * 3 * width + part * width + at;
+            &self.projected[from..from + head]
+        };
+        let bias = |part: usize| &self.bias[part * width + at..part * width + at + head];
+        // Keys with a row per column, so that scores are sums of whole rows.
+        let (keys, scores) = (&mut keys[..padded * head], &mut scores[..padded]);
+        for (index, row) in sequence.clone().enumerate() {
+            for (column, (key, bias)) in columns(row, 1).iter().zip(bias(1)).enumerate() {
+                keys[column * padded + index] = key + bias;
+            }
+        }
+        let factor = 1.0 / (head as f32).sqrt();
+        for row in sequence.clone() {
+            scores.fill(0.0);
+            let query = columns(row, 0).iter().zip(bias(0));
+            for ((query, bias), keys) in query.zip(keys.chunks_exact(padded)) {
+                add_multiple(scores, (query + bias) * factor, keys);
+            }
+            let scores = &mut scores[..count];
+            let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            scores.iter_mut().for_each(|score| *score = exp(*score - highest));
+            let total = sum(scores, |x| x);
+            let attended = &mut out[row * width + at..row * width + at + head];
+            // The weights sum to 1, so that the values' bias is added once.
+            attended.copy_from_slice(bias(2));
+            for (score, row) in scores.iter().zip(sequence.clone()) {
+                add_multiple(attended, score / total, columns(row, 2));
+            }
+        }
+    }
+}
+
+/// Adds `factor` times `row` to `sums`.
+#[inline(always)]
+pub(crate) fn add_multiple(sums: &mut [f32], factor: f32, row: &[f32]) {
+    for (sum, x) in sums.iter_mut().zip(row) {
+        *sum += factor * x;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{D, Device, Tensor};
+
+    use super::*;
+
+    /// Numbers between about -6 and 6, without a pattern.
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..count).map(|_| (random.f32() - 0.5) * 12.0).collect()
+    }
+
+    fn assert_near(ours: &[f32], theirs: &[f32], tolerance: f32) {
+        assert_eq!(ours.len(), theirs.len());
+        for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+            let allowed = tolerance * theirs.abs().max(1.0);
+            assert!((ours - theirs).abs() <= allowed, "{ours} and {theirs} at {at}");
+        }
+    }
+
+    fn matrix(numbers: &[f32], columns: usize) -> Tensor {
+        Tensor::from_slice(numbers, (numbers.len() / columns, columns), &Device::Cpu).unwrap()
+    }
+
+    fn flat(tensor: &Tensor) -> Vec<f32> {
+        tensor.flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    #[test]
+    fn products_are_candles_for_one_row_and_many() {
+        for rows in [1, 7, 130] {
+            let (input, weights) = (numbers(rows * 24, 1), numbers(24 * 40, 2));
+            let mut out = Vec::new();
+            Linear::new(weights.clone(), vec![0.0; 40]).apply(&input, &mut out);
+            let expected = matrix(&input, 24).matmul(&matrix(&weights, 40)).unwrap();
+            assert_near(&out, &flat(&expected), 1e-5);
+        }
+    }
+
+    #[test]
+    fn gelu_is_candles_with_the_bias_added() {
+        let (mut rows, bias) = (numbers(37 * 100, 3), numbers(37, 4));
+        let sum = matrix(&rows, 37).broadcast_add(&matrix(&bias, 37)).unwrap();
+        gelu(&mut rows, &bias);
+        assert_near(&rows, &flat(&sum.gelu_erf().unwrap()), 1e-6);
+    }
+
+    #[test]
+    fn exp_is_the_exponential_where_softmax_needs_it() {
+        for step in 0..20_000 {
+            let x = -step as f32 / 200.0;
+            let expected = x.exp();
+            assert!((exp(x) - expected).abs() <= 2e-7 * expected + 1e-37, "exp({x})");
+        }
+        assert_eq!((exp(0.0), exp(f32::NEG_INFINITY)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn norm_is_candles_of_the_sum() {
+        let width = 37;
+        let (scale, shift) = (numbers(width, 5), numbers(width, 6));
+        let (mut rows, residual) = (numbers(width * 9, 7), numbers(width * 9, 8));
+        let bias = numbers(width, 9);
+        let sum = matrix(&rows, width).add(&matrix(&residual, width)).unwrap();
+        let sum = sum.broadcast_add(&matrix(&bias, width)).unwrap();
+        let vector = |numbers: &[f32]| Tensor::new(numbers, &Device::Cpu).unwrap();
+        let expected =
+            candle_nn::ops::layer_norm_slow(&sum, &vector(&scale), &vector(&shift), 1e-5).unwrap();
+        Norm { scale, shift, epsilon: 1e-5 }.apply_sum(&mut rows, &bias, &residual);
+        assert_near(&rows, &flat(&expected), 1e-5);
+    }
+
+    #[test]
+    fn attention_is_the_composed_one_and_keeps_sequences_apart() {
+        let (width, head) = (24, 8);
+        let (projected, bias) = (numbers(3 * width * 40, 10), numbers(3 * width, 11));
+        let sequences = [0..1, 1..20, 20..37, 37..40];
+        let mut out = Vec::new();
+        Attention { projected: &projected, bias: &bias, width, head }.apply(&sequences, &mut out);
+        let biased = matrix(&projected, 3 * width).broadcast_add(&matrix(&bias, 3 * width));
+        let biased = biased.unwrap();
+        for sequence in sequences {
+            let rows = biased.narrow(0, sequence.start, sequence.len()).unwrap();
+            for at in (0..width).step_by(head) {
+                let part =
+                    |part: usize| rows.narrow(1, part * width + at, head).unwrap().contiguous();
+                let [query, key, value] = [0, 1, 2].map(|of| part(of).unwrap());
+                let scores = query.matmul(&key.t().unwrap()).unwrap();
+                let scores = (scores / (head as f64).sqrt()).unwrap();
+                let shares = candle_nn::ops::softmax(&scores, D::Minus1).unwrap();
+                let expected = flat(&shares.matmul(&value).unwrap());
+                let ours: Vec<f32> = sequence
+                    .clone()
+                    .flat_map(|row| out[row * width + at..][..head].to_vec())
+                    .collect();
+                assert_near(&ours, &expected, 2e-5);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The network of BERT (Devlin et al. 2019), forward, over several sequences at once and without
+//! padding: their tokens lie one behind the other as rows of one matrix, and only attention knows
+//! where a sequence ends.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Device, Tensor};
+
+use super::kernels::{Attention, Linear, Norm, Sequence, gelu};
+use crate::folder::BertShape;
+
+/// The weights, as the passes want them.
+pub(crate) struct Network {
+    words: Vec<f32>,
+    positions: Vec<f32>,
+    types: Vec<f32>,
+    norm: Norm,
+    layers: Vec<Layer>,
+    width: usize,
+    head: usize,
+}
+
+struct Layer {
+    /// Queries, keys and values in one product.
+    projection: Linear,
+    output: Linear,
+    output_norm: Norm,
+    widening: Linear,
+    narrowing: Linear,
+    narrowing_norm: Norm,
+}
+
+/// The tokens of some sequences, one behind the other.
+#[derive(Default)]
+pub(crate) struct Batch {
+    ids: Vec<u32>,
+    types: Vec<u32>,
+    sequences: Vec<Sequence>,
+}
+
+impl Batch {
+    /// Adds a sequence.
+    pub(crate) fn push(&mut self, ids: &[u32], types: &[u32]) {
+        let start = self.ids.len();
+        self.ids.extend_from_slice(ids);
+        self.types.extend_from_slice(types);
+        self.sequences.push(start..self.ids.len());
+    }
+
+    /// Tokens in all sequences.
+    pub(crate) fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Which rows each sequence is.
+    pub(crate) fn sequences(&self) -> &[Sequence] {
+        &self.sequences
+    }
+
+    /// Makes room for others.
+    pub(crate) fn clear(&mut self) {
+        self.ids.clear();
+        self.types.clear();
+        self.sequences.clear();
+    }
+}
+
+impl Network {
+    /// Takes the weights out of a safetensors file.
+    ///
+    /// # Errors
+    /// What is missing or of another shape, by name.
+    pub(crate) fn read(bytes: &[u8], shape: &BertShape) -> Result<Self, String> {
+        Self::take(&mut Weights::read(bytes)?, shape)
+    }
+
+    /// The same of weights that hold more than the network's.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub(crate) fn take(weights: &mut Weights, shape: &BertShape) -> Result<Self, String> {
+        let width = shape.hidden_size;
+        let epsilon = shape.layer_norm_eps;
+        Ok(Self {
+            words: weights.take("embeddings.word_embeddings.weight", &[shape.vocab_size, width])?,
+            positions: weights.take(
+                "embeddings.position_embeddings.weight",
+                &[shape.max_position_embeddings, width],
+            )?,
+            types: weights
+                .take("embeddings.token_type_embeddings.weight", &[shape.type_vocab_size, width])?,
+            norm: weights.norm("embeddings.LayerNorm", width, epsilon)?,
+            layers: (0..shape.num_hidden_layers)
+                .map(|layer| weights.layer(&format!("encoder.layer.{layer}"), shape))
+                .collect::<Result<_, _>>()?,
+            width,
+            head: width / shape.num_attention_heads,
+        })
+    }
+
+    /// Numbers per row.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The last layer's rows, one per token.
+    ///
+    /// # Errors
+    /// A token that has no embedding.
+    pub(crate) fn forward(&self, batch: &Batch) -> Result<Vec<f32>, String> {
+        let mut rows = self.embed(batch)?;
+        let (mut projected, mut attended, mut output, mut wide) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for layer in &self.layers {
+            layer.projection.apply(&rows, &mut projected);
+            let (width, head, bias) = (self.width, self.head, &layer.projection.bias);
+            let attention = Attention { projected: &projected, bias, width, head };
+            attention.apply(&batch.sequences, &mut attended);
+            layer.output.apply(&attended, &mut output);
+            layer.output_norm.apply_sum(&mut output, &layer.output.bias, &rows);
+            layer.widening.apply(&output, &mut wide);
+            gelu(&mut wide, &layer.widening.bias);
+            layer.narrowing.apply(&wide, &mut rows);
+            layer.narrowing_norm.apply_sum(&mut rows, &layer.narrowing.bias, &output);
+        }
+        Ok(rows)
+    }
+
+    /// Word, position and type of each token, summed and normed.
+    fn embed(&self, batch: &Batch) -> Result<Vec<f32>, String> {
+        let mut out = Vec::with_capacity(batch.tokens() * self.width);
+        for sequence in &batch.sequences {
+            for (position, at) in sequence.clone().enumerate() {
+                let word = self.row("word", &self.words, batch.ids[at] as usize)?;
+                let kind = self.row("token type", &self.types, batch.types[at] as usize)?;
+                let position = self.row("position", &self.positions, position)?;
+                let sums = word.iter().zip(kind).zip(position);
+                out.extend(sums.map(|((word, kind), position)| word + kind + position));
+            }
+        }
+        self.norm.apply(&mut out);
+        Ok(out)
+    }
+
+    /// A row of a table of embeddings.
+    fn row<'a>(&self, table: &str, rows: &'a [f32], at: usize) -> Result<&'a [f32], String> {
+        let row = rows.get(at * self.width..(at + 1) * self.width);
+        row.ok_or_else(|| format!("the model has no {table} embedding {at}"))
+    }
+}
+
+/// Tensors by name. Checkpoints of a task's model have a prefix, and old ones other names for
+/// scale and shift.
+pub(crate) struct Weights(HashMap<String, Tensor>);
+
+impl Weights {
+    /// All tensors of a safetensors file.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu);
+        let tensors = tensors.map_err(|error| error.to_string())?;
+        let plain = |name: String| {
+            let name = name.strip_prefix("bert.").unwrap_or(&name);
+            name.replace("LayerNorm.gamma", "LayerNorm.weight")
+                .replace("LayerNorm.beta", "LayerNorm.bias")
+        };
+        Ok(Self(tensors.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect()))
+    }
+
+    fn take(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+        let tensor = self.0.remove(name).ok_or_else(|| format!("there is no tensor `{name}`"))?;
+        if tensor.dims() != shape {
+            return Err(format!("tensor `{name}` is {:?}, not {shape:?}", tensor.dims()));
+        }
+        let numbers =
+            tensor.to_dtype(DType::F32).and_then(|tensor| tensor.flatten_all()?.to_vec1());
+        numbers.map_err(|error| format!("tensor `{name}`: {error}"))
+    }
+
+    /// Layers that read the same rows, side by side in one.
+    pub(crate) fn linear(
+        &mut self,
+        names: &[String],
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Linear, String> {
+        let all = names.len() * outputs;
+        let (mut weights, mut bias) = (vec![0.0; inputs * all], Vec::with_capacity(all));
+        for (part, name) in names.iter().enumerate() {
+            let rows = self.take(&format!("{name}.weight"), &[outputs, inputs])?;
+            for (output, row) in rows.chunks_exact(inputs).enumerate() {
+                for (input, weight) in row.iter().enumerate() {
+                    weights[input * all + part * outputs + output] = *weight;
+                }
+            }
+            bias.extend(self.take(&format!("{name}.bias"), &[outputs])?);
+        }
+        Ok(Linear::new(weights, bias))
+    }
+
+    fn norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm, String> {
+        let scale = self.take(&format!("{name}.weight"), &[width])?;
+        let shift = self.take(&format!("{name}.bias"), &[width])?;
+        Ok(Norm { scale, shift, epsilon })
+    }
+
+    fn layer(&mut self, at: &str, shape: &BertShape) -> Result<Layer, String> {
+        let (width, wide, epsilon) =
+            (shape.hidden_size, shape.intermediate_size, shape.layer_norm_eps);
+        let name = |part: &str| format!("{at}.{part}");
+        let projections = ["query", "key", "value"].map(|of| name(&format!("attention.self.{of}")));
+        Ok(Layer {
+            projection: self.linear(&projections, width, width)?,
+            output: self.linear(&[name("attention.output.dense")], width, width)?,
+            output_norm: self.norm(&name("attention.output.LayerNorm"), width, epsilon)?,
+            widening: self.linear(&[name("intermediate.dense")], width, wide)?,
+            narrowing: self.linear(&[name("output.dense")], wide, width)?,
+            narrowing_norm: self.norm(&name("output.LayerNorm"), width, epsilon)?,
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! Cross-encoders and classifiers of pairs: a passage against a query, a hypothesis against a
+//! premise (NLI). Both texts go through one network together, and its answer becomes a number from
+//! 0 to 1.
+//!
+//! `config.json` says what the answer means. With one label it is relevance: the sigmoid of the
+//! logit. With several the model does NLI: the probability, by softmax, of the label whose name is
+//! entailment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use turnstream_ports::model::encoder::Encoded;
+
+use super::ModelError;
+use super::folder::{CONFIG, Folder, WEIGHTS};
+use super::tokens::{TextTokenizer, Tokens};
+
+mod bert;
+mod stock;
+#[cfg(test)]
+mod tests;
+
+/// Tokens of a pair at most, where the model would take more: attention grows with their square.
+const MAX_TOKENS: usize = 512;
+
+/// Gives each pair of texts a number from 0 to 1.
+pub struct Classifier {
+    name: String,
+    tokenizer: TextTokenizer,
+    network: Box<dyn Logits>,
+    meaning: Meaning,
+}
+
+/// A network with as many outputs as the model has labels.
+trait Logits: Send + Sync {
+    /// The outputs of each sequence, in order.
+    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String>;
+}
+
+/// What the outputs say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// One output: the logit of being relevant.
+    Relevance,
+    /// One output for each label: which one is entailment.
+    Entailment(usize),
+}
+
+/// What every family's `config.json` says.
+#[derive(Deserialize)]
+struct Shape {
+    model_type: String,
+    max_position_embeddings: usize,
+    #[serde(default)]
+    pad_token_id: usize,
+    #[serde(default)]
+    id2label: BTreeMap<usize, String>,
+}
+
+impl Classifier {
+    /// Opens a folder in the layout of transformers: `config.json`, `tokenizer.json` and
+    /// `model.safetensors` of a BERT, DeBERTa-v2 or -v3, ModernBERT or XLM-RoBERTa for sequence
+    /// classification. The name is for records and metrics.
+    ///
+    /// # Errors
+    /// A file is missing or damaged, or says what is not known here.
+    pub fn open(folder: &Path, name: impl Into<String>) -> Result<Self, ModelError> {
+        let mut folder = Folder::new(folder);
+        let shape: Shape = folder.json(CONFIG)?;
+        let meaning = Meaning::of(&shape.id2label);
+        let meaning = meaning.map_err(|reason| folder.refused(CONFIG, reason))?;
+        let labels = shape.id2label.len();
+        let network: Result<Box<dyn Logits>, String> = match shape.model_type.as_str() {
+            "bert" => bert::open(&mut folder, labels)?.map(|it| Box::new(it) as _),
+            "deberta-v2" | "modernbert" | "xlm-roberta" => {
+                stock::open(&mut folder, &shape.model_type, labels)?.map(|it| Box::new(it) as _)
+            }
+            other => {
+                let reason = format!(
+                    "model_type is {other:?}; known are bert, deberta-v2, modernbert and xlm-roberta"
+                );
+                return Err(folder.refused(CONFIG, reason));
+            }
+        };
+        let network = network.map_err(|reason| folder.refused(WEIGHTS, reason))?;
+        // RoBERTa counts positions from the one after the padding's.
+        let before = if shape.model_type == "xlm-roberta" { shape.pad_token_id + 1 } else { 0 };
+        let most = shape.max_position_embeddings.saturating_sub(before).clamp(5, MAX_TOKENS);
+        let tokenizer = TextTokenizer::read(&mut folder, most)?;
+        Ok(Self { name: name.into(), tokenizer, network, meaning })
+    }
+
+    /// The name that configuration and records give it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Appends a score from 0 to 1 for each pair, in order. A pair that is too long loses the ends
+    /// of its longer text. On an error `scores` is as it was.
+    ///
+    /// # Errors
+    /// The model failed on the pairs as a whole.
+    pub fn score(&self, pairs: &[(&str, &str)], scores: &mut Vec<f32>) -> Result<Encoded, String> {
+        let sequences: Vec<Tokens> = pairs
+            .iter()
+            .map(|(first, second)| self.tokenizer.pair(first, second))
+            .collect::<Result<_, _>>()?;
+        let mut scored = Encoded::default();
+        for tokens in &sequences {
+            scored.tokens += tokens.ids.len() as u64;
+            scored.cut += u64::from(tokens.cut);
+        }
+        let logits = self.network.logits(&sequences)?;
+        let made: Vec<f32> = logits.iter().map(|logits| self.meaning.read(logits)).collect();
+        if made.iter().any(|score| !score.is_finite()) {
+            return Err("the network gave numbers that are not finite".to_owned());
+        }
+        scores.extend(made);
+        Ok(scored)
+    }
+}
+
+impl Meaning {
+    fn of(labels: &BTreeMap<usize, String>) -> Result<Self, String> {
+        if labels.len() == 1 {
+            return Ok(Self::Relevance);
+        }
+        let entailment = labels.values().position(|label| label.eq_ignore_ascii_case("entailment"));
+        entailment.map(Self::Entailment).ok_or_else(|| {
+            let names: Vec<&str> = labels.values().map(String::as_str).collect();
+            format!(
+                "id2label has neither one label nor one named entailment, but {}",
+                names.join(", ")
+            )
+        })
+    }
+
+    fn read(self, logits: &[f32]) -> f32 {
+        match self {
+            Self::Relevance => 1.0 / (1.0 + (-logits[0]).exp()),
+            Self::Entailment(at) => {
+                let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let total: f32 = logits.iter().map(|logit| (logit - highest).exp()).sum();
+                (logits[at] - highest).exp() / total
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The keys and values of the tokens that a sequence has been through: what makes the next token
+//! cost one row instead of all. Ours, so that it can be cut at any token.
+
+/// Keys and values of a sequence, for each layer. A row per token holds all heads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeyValues {
+    layers: Vec<Layer>,
+    width: usize,
+    tokens: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Layer {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl KeyValues {
+    /// Of no token yet, `width` numbers wide in each of the layers.
+    pub(crate) fn new(layers: usize, width: usize) -> Self {
+        let layer = Layer { keys: Vec::new(), values: Vec::new() };
+        Self { layers: vec![layer; layers], width, tokens: 0 }
+    }
+
+    /// Tokens in it.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Bytes of the numbers in it.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::bytes_per_token(self.layers.len(), self.width) * self.tokens
+    }
+
+    /// Bytes that a token takes.
+    pub(crate) fn bytes_per_token(layers: usize, width: usize) -> usize {
+        2 * layers * width * size_of::<f32>()
+    }
+
+    /// The keys and values of the first tokens, as many as there are of them.
+    pub(crate) fn prefix(&self, tokens: usize) -> Self {
+        let tokens = tokens.min(self.tokens);
+        let of = |numbers: &[f32]| numbers[..tokens * self.width].to_vec();
+        let layers = self.layers.iter();
+        let layers = layers.map(|at| Layer { keys: of(&at.keys), values: of(&at.values) });
+        Self { layers: layers.collect(), width: self.width, tokens }
+    }
+
+    /// Adds a token's keys and values to a layer. The token counts once [`Self::grow`] says so.
+    pub(crate) fn push(&mut self, layer: usize, keys: &[f32], values: &[f32]) {
+        debug_assert_eq!((keys.len(), values.len()), (self.width, self.width));
+        let layer = &mut self.layers[layer];
+        layer.keys.extend_from_slice(keys);
+        layer.values.extend_from_slice(values);
+    }
+
+    /// So many tokens were added to every layer.
+    pub(crate) fn grow(&mut self, tokens: usize) {
+        self.tokens += tokens;
+        debug_assert!(self.layers.iter().all(|at| at.keys.len() == self.tokens * self.width));
+    }
+
+    /// Adds the keys and values of another sequence's tokens, from the `from`-th on.
+    pub(crate) fn append(&mut self, other: &Self, from: usize) {
+        let from = from.min(other.tokens);
+        for (layer, of_other) in self.layers.iter_mut().zip(&other.layers) {
+            layer.keys.extend_from_slice(&of_other.keys[from * self.width..]);
+            layer.values.extend_from_slice(&of_other.values[from * self.width..]);
+        }
+        self.grow(other.tokens - from);
+    }
+
+    /// Keys and values of a layer, those being added included.
+    pub(crate) fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+        let layer = &self.layers[layer];
+        (&layer.keys, &layer.values)
+    }
+
+    /// Numbers per token.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+}

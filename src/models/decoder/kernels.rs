@@ -1,0 +1,137 @@
+//! The passes between products: norms, the feed-forward's gate, caps, and one row's attention.
+//! Plain loops, compiled for several instruction sets, one of which is picked at run time.
+
+use pulp::Arch;
+
+use super::products::each_chunk;
+use super::shape::Activation;
+use crate::bert::kernels::{add_multiple, exp};
+
+/// Sums that a dot product keeps side by side.
+const LANES: usize = 16;
+
+/// Makes each run of `scale.len()` numbers, of the first `columns` of each row of `width`, its
+/// root mean square norm (Zhang and Sennrich 2019).
+pub(super) fn norm(
+    rows: &mut [f32],
+    (width, columns): (usize, std::ops::Range<usize>),
+    scale: &[f32],
+    epsilon: f32,
+) {
+    let operations = rows.len() / width * columns.len() * 4;
+    each_chunk(rows, width, operations, |_, row| {
+        Arch::new().dispatch(|| {
+            for run in row[columns.clone()].chunks_exact_mut(scale.len()) {
+                let mean = dot(run, run) / run.len() as f32;
+                let factor = 1.0 / (mean + epsilon).sqrt();
+                run.iter_mut().zip(scale).for_each(|(x, scale)| *x *= factor * scale);
+            }
+        });
+    });
+}
+
+/// Adds each number of `other` to that of `rows`.
+pub(super) fn add(rows: &mut [f32], other: &[f32]) {
+    rows.iter_mut().zip(other).for_each(|(x, other)| *x += other);
+}
+
+/// The gated half of each row: `activation(gate) · up`, where a row holds gate and up.
+pub(super) fn gated(rows: &[f32], wide: usize, activation: Activation) -> Vec<f32> {
+    let mut out = vec![0.0; rows.len() / 2];
+    each_chunk(&mut out, wide, rows.len() * 16, |row, out| {
+        let (gate, up) = rows[2 * row * wide..2 * (row + 1) * wide].split_at(wide);
+        Arch::new().dispatch(|| {
+            let parts = out.iter_mut().zip(gate).zip(up);
+            match activation {
+                Activation::Silu => parts.for_each(|((out, gate), up)| {
+                    *out = gate * sigmoid(*gate) * up;
+                }),
+                Activation::GeluTanh => parts.for_each(|((out, gate), up)| {
+                    let inner = 0.797_884_6 * (gate + 0.044_715 * gate * gate * gate);
+                    // (1 + tanh x) / 2 is the sigmoid of 2x.
+                    *out = gate * sigmoid(2.0 * inner) * up;
+                }),
+            }
+        });
+    });
+    out
+}
+
+/// 1 / (1 + e^-x).
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    // Only powers of at most 0 are asked for, which cannot overflow.
+    let power = exp(-x.abs());
+    if x < 0.0 { power / (1.0 + power) } else { 1.0 / (1.0 + power) }
+}
+
+/// Bounds each number to ± `cap`, smoothly.
+pub(super) fn cap(numbers: &mut [f32], cap: f32) {
+    numbers.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+}
+
+/// What one token asks in one group of heads, and of which keys and values.
+pub(super) struct Attention<'a> {
+    /// A query of each head of the group, one behind the other.
+    pub(super) queries: &'a [f32],
+    /// Keys of the tokens that it sees, a row of all key heads each.
+    pub(super) keys: &'a [f32],
+    /// Their values.
+    pub(super) values: &'a [f32],
+    /// Numbers in such a row.
+    pub(super) width: usize,
+    /// Where the group's key and value are in it.
+    pub(super) at: usize,
+    /// Numbers per head.
+    pub(super) head: usize,
+    /// What scores are multiplied with.
+    pub(super) factor: f32,
+    /// What they are bounded to.
+    pub(super) cap: Option<f32>,
+}
+
+impl Attention<'_> {
+    /// Writes what each head of the group attends to, one behind the other. `scores` is scratch.
+    pub(super) fn apply(&self, scores: &mut Vec<f32>, out: &mut [f32]) {
+        let Self { head, at, width, .. } = *self;
+        scores.resize(self.keys.len() / width, 0.0);
+        Arch::new().dispatch(|| {
+            let heads = self.queries.chunks_exact(head).zip(out.chunks_exact_mut(head));
+            for (query, out) in heads {
+                let keys = self.keys.chunks_exact(width).map(|row| &row[at..at + head]);
+                for (score, key) in scores.iter_mut().zip(keys) {
+                    *score = dot(query, key) * self.factor;
+                }
+                if let Some(bound) = self.cap {
+                    cap(scores, bound);
+                }
+                let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let mut total = 0.0;
+                for score in scores.iter_mut() {
+                    *score = exp(*score - highest);
+                    total += *score;
+                }
+                out.fill(0.0);
+                let values = self.values.chunks_exact(width).map(|row| &row[at..at + head]);
+                for (score, value) in scores.iter().zip(values) {
+                    add_multiple(out, score / total, value);
+                }
+            }
+        });
+    }
+}
+
+/// The dot product, in an order of its own that depends on the length alone.
+#[inline(always)]
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let (whole_a, whole_b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (rest_a, rest_b) = (whole_a.remainder(), whole_b.remainder());
+    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+    for (a, b) in whole_a.zip(whole_b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}

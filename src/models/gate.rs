@@ -1,0 +1,269 @@
+//! The learned gate: RAGate's attention encoder (METHODS section 1), trained by
+//! `turnstream train gate` and run in the stream behind [`LearnedGate`].
+//!
+//! A gate is one file: weights, vocabulary and [`Card`]. [`network`] is the one definition of the
+//! encoder, on the arithmetic of `ops`; [`reading`] says what of a turn it sees. The one that
+//! ships is inside the program.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::{DType, Device, Tensor};
+use safetensors::SafeTensors;
+use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
+
+pub mod card;
+pub mod network;
+mod ops;
+pub mod reading;
+
+use card::{Card, Definition};
+use network::Network;
+use reading::{CutTurn, Reader, TokenKind, TurnTokens, assemble};
+use turnstream_ports::model::encoder::Encoder;
+
+use super::static_table::{StaticTable, TableError};
+
+/// Version of the layout.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Under which key the card stands in the metadata.
+const CARD: &str = "turnstream";
+
+/// Why a gate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The file cannot be read.
+    #[error("cannot read the gate {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is something else, or damaged.
+    #[error("{place} is not a gate ({what}); make one with `turnstream train gate`")]
+    NotAGate {
+        /// The file.
+        place: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The gate cannot be written.
+    #[error("the gate cannot be written: {0}")]
+    Write(String),
+    /// The table that the gate rests on.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// A trained gate.
+pub struct Gate {
+    card: Card,
+    reader: Reader,
+    network: Network,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("card", &self.card).finish_non_exhaustive()
+    }
+}
+
+/// The table that a vocabulary's tokens are pieces of.
+///
+/// # Errors
+/// The shipped table is damaged.
+pub fn table_of(kind: TokenKind) -> Result<Option<Arc<StaticTable>>, TableError> {
+    match kind {
+        TokenKind::Pieces => StaticTable::shipped().map(Some),
+        TokenKind::Words | TokenKind::Characters => Ok(None),
+    }
+}
+
+impl Gate {
+    /// Reads a gate: a safetensors file, or one compressed with zstd.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no gate.
+    pub fn open(path: &Path) -> Result<Self, GateError> {
+        let read = |source| GateError::Read { path: path.to_owned(), source };
+        let bytes = std::fs::read(path).map_err(read)?;
+        Self::from_bytes(&bytes, &path.display().to_string())
+    }
+
+    /// The gate inside the program, for English. It is unpacked once, and shared.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn shipped() -> Result<Arc<Self>, GateError> {
+        static UNPACKED: Mutex<Option<Arc<Gate>>> = Mutex::new(None);
+        let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = &*unpacked {
+            return Ok(Arc::clone(gate));
+        }
+        let gate = Arc::new(Self::from_bytes(turnstream_weights::GATE, "(the shipped gate)")?);
+        *unpacked = Some(Arc::clone(&gate));
+        Ok(gate)
+    }
+
+    fn from_bytes(bytes: &[u8], place: &str) -> Result<Self, GateError> {
+        let is_compressed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let unpacked = match is_compressed {
+            true => zstd::decode_all(bytes).map_err(|error| not_a_gate(place, error))?,
+            false => bytes.to_vec(),
+        };
+        let (_, metadata) =
+            SafeTensors::read_metadata(&unpacked).map_err(|error| not_a_gate(place, error))?;
+        let metadata = metadata.metadata().as_ref();
+        let card = metadata.and_then(|metadata| metadata.get(CARD));
+        let card = card.ok_or_else(|| not_a_gate(place, "it does not say what it is"))?;
+        let card: Card = serde_json::from_str(card).map_err(|error| not_a_gate(place, error))?;
+        card.check().map_err(|what| not_a_gate(place, what))?;
+        let tensors = candle_core::safetensors::load_buffer(&unpacked, &Device::Cpu)
+            .map_err(|error| not_a_gate(place, error))?;
+        let mut parameters = BTreeMap::new();
+        for (name, tensor) in tensors {
+            let tensor = tensor.to_dtype(DType::F32).map_err(|error| not_a_gate(place, error))?;
+            parameters.insert(name, tensor);
+        }
+        Self::new(card, parameters).map_err(|error| match error {
+            GateError::NotAGate { what, .. } => not_a_gate(place, what),
+            other => other,
+        })
+    }
+
+    /// A gate of parameters that were trained.
+    ///
+    /// # Errors
+    /// A parameter is missing or of another shape, or the table is not the one that the gate was
+    /// trained on.
+    pub fn new(card: Card, parameters: BTreeMap<String, Tensor>) -> Result<Self, GateError> {
+        let table = table_of(card.vocabulary.kind)?;
+        if table.as_ref().map(|table| table.fingerprint()) != card.table {
+            let what = "it was trained on another static table than the program's";
+            return Err(not_a_gate("the gate", what));
+        }
+        for (name, shape, _) in card.parameters(table.as_deref()) {
+            let dims = parameters.get(&name).map(|tensor| tensor.dims().to_vec());
+            if dims.as_ref() != Some(&shape) {
+                let what = format!("its parameter `{name}` is {dims:?}, not {shape:?}");
+                return Err(not_a_gate("the gate", what));
+            }
+        }
+        let reader = Reader::new(&card.vocabulary, table.clone());
+        Ok(Self { network: Network::new(card.shape.clone(), parameters, table), reader, card })
+    }
+
+    /// The gate as a file: safetensors of half precision, compressed with zstd. The same
+    /// parameters give the same bytes.
+    ///
+    /// # Errors
+    /// A parameter cannot be converted.
+    pub fn to_bytes(
+        card: &Card,
+        parameters: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<u8>, GateError> {
+        let failed = |error: &dyn std::fmt::Display| GateError::Write(error.to_string());
+        let halves = parameters.iter().map(|(name, tensor)| {
+            let half = tensor.to_dtype(DType::F16);
+            half.map(|half| (name.as_str(), half)).map_err(|error| failed(&error))
+        });
+        let halves = halves.collect::<Result<Vec<_>, _>>()?;
+        let json = serde_json::to_string(card).map_err(|error| failed(&error))?;
+        let metadata = std::collections::HashMap::from([(CARD.to_owned(), json)]);
+        let bytes = safetensors::serialize(halves, Some(metadata));
+        let bytes = bytes.map_err(|error| failed(&error))?;
+        zstd::encode_all(&*bytes, 19).map_err(|error| failed(&error))
+    }
+
+    /// What it says of itself.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Probabilities of turns: for each the class probabilities of every definition, in the
+    /// card's order.
+    ///
+    /// # Errors
+    /// The arithmetic fails.
+    pub fn probabilities(&self, turns: &[&TurnTokens]) -> candle_core::Result<Vec<Vec<Vec<f32>>>> {
+        let logits = self.network.forward(turns, None)?.to_vec2::<f32>()?;
+        let of_turn = |row: Vec<f32>| {
+            let mut from = 0;
+            let of_definition = |definition: &Definition| {
+                let own = &row[from..from + definition.classes.len()];
+                from += own.len();
+                softmax(own)
+            };
+            self.card.definitions.iter().map(of_definition).collect()
+        };
+        Ok(logits.into_iter().map(of_turn).collect())
+    }
+
+    /// Its parameters, by name.
+    pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
+        self.network.parameters()
+    }
+
+    /// What cuts texts into its tokens.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+/// Probabilities, together 1, of logits.
+pub fn softmax(logits: &[f32]) -> Vec<f32> {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let raised: Vec<f32> = logits.iter().map(|logit| (logit - highest).exp()).collect();
+    let total: f32 = raised.iter().sum();
+    raised.into_iter().map(|x| x / total).collect()
+}
+
+impl LearnedGate for Gate {
+    fn name(&self) -> &str {
+        &self.card.name
+    }
+
+    fn language(&self) -> &str {
+        &self.card.language
+    }
+
+    fn definitions(&self) -> Vec<&str> {
+        self.card.definitions.iter().map(|definition| &*definition.name).collect()
+    }
+
+    fn score(&self, turn: &GateReading<'_>) -> Result<GateScores, GateFailure> {
+        let tokens =
+            |text: &str| self.reader.cut(text).map_err(|error| GateFailure(error.to_string()));
+        let variant = self.card.shape.variant;
+        let utterances = turn.utterances.iter();
+        let utterances = utterances.map(|(speaker, text)| Ok((*speaker, tokens(text)?)));
+        let knowledge = turn.knowledge.iter().filter(|_| variant.reads_knowledge());
+        let response = turn.response.filter(|_| variant.reads_response());
+        let cut = CutTurn {
+            utterances: utterances.collect::<Result<_, _>>()?,
+            knowledge: knowledge.map(|text| tokens(text)).collect::<Result<_, _>>()?,
+            response: response.map(tokens).transpose()?,
+            depth: turn.utterances.len(),
+        };
+        let tokens = assemble(&cut, &self.card.shape, None);
+        let probabilities = self.probabilities(&[&tokens]);
+        let probabilities = probabilities.map_err(|error| GateFailure(error.to_string()))?.pop();
+        let scores = self.card.definitions.iter().zip(probabilities.unwrap_or_default());
+        Ok(scores
+            .map(|(definition, classes)| {
+                let score = definition.on_scale(definition.score(&classes));
+                (definition.name.clone(), score)
+            })
+            .collect())
+    }
+}
+
+fn not_a_gate(place: &str, what: impl std::fmt::Display) -> GateError {
+    GateError::NotAGate { place: place.to_owned(), what: what.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The shipped gate is whole, and what is no gate is refused by name.
+
+use turnstream_formats::Need;
+use turnstream_schemas::Speaker;
+
+use super::*;
+
+#[test]
+fn the_shipped_gate_says_what_it_is_and_scores_by_each_definition() {
+    let gate = Gate::shipped().unwrap();
+    let card = gate.card();
+    assert_eq!((gate.language(), card.shape.variant.name()), ("en", "contx"));
+    assert_eq!(gate.definitions(), ["dstc11", "sgd", "topical-chat"]);
+    // What may be shipped was what it learned from.
+    assert_eq!(card.training.licences, ["CDLA-Sharing-1.0", "CC BY-SA 4.0"]);
+    let score = |text: &str| {
+        let utterances = vec![(Speaker::User, text)];
+        let reading = GateReading { utterances, knowledge: Vec::new(), response: None };
+        gate.score(&reading).unwrap()
+    };
+    let asked = score("Is the hotel quiet at night, and do guests like the breakfast?");
+    let thanked = score("Thanks a lot, goodbye!");
+    assert!(asked["dstc11"] > 0.5 && thanked["dstc11"] < 0.5, "{asked:?} {thanked:?}");
+    assert!(asked.values().chain(thanked.values()).all(|score| (0.0..=1.0).contains(score)));
+    // Nothing at all is scored, too.
+    assert_eq!(score("").len(), 3);
+}
+
+#[test]
+fn a_definition_s_own_threshold_is_one_half_on_the_common_scale() {
+    let shipped = Gate::shipped().unwrap();
+    let definition = Definition { threshold: 0.8, ..shipped.card().definitions[0].clone() };
+    let near = |probability: f64, expected: f64| {
+        let scaled = definition.on_scale(probability);
+        assert!((scaled - expected).abs() < 1e-12, "{probability}: {scaled}");
+    };
+    near(0.0, 0.0);
+    near(0.4, 0.25);
+    near(0.8, 0.5);
+    near(0.9, 0.75);
+    near(1.0, 1.0);
+    assert_eq!(definition.classes, [Need::None, Need::Unstructured]);
+    assert!((definition.score(&[0.25, 0.75]) - 0.75).abs() < 1e-6);
+}
+
+#[test]
+fn what_is_no_gate_is_refused_with_the_reason() {
+    let refused = |bytes: &[u8]| Gate::from_bytes(bytes, "x").unwrap_err().to_string();
+    assert!(refused(b"nothing").contains("train gate"));
+    let shipped = Gate::shipped().unwrap();
+    let parameters = shipped.network.parameters();
+    let another = Card { table: Some(1), ..shipped.card().clone() };
+    let bytes = Gate::to_bytes(&another, parameters).unwrap();
+    assert!(refused(&bytes).contains("another static table"));
+    let later = Card { format: 99, ..shipped.card().clone() };
+    assert!(refused(&Gate::to_bytes(&later, parameters).unwrap()).contains("format is 99"));
+    let mut fewer = parameters.clone();
+    fewer.remove("segments");
+    let bytes = Gate::to_bytes(shipped.card(), &fewer).unwrap();
+    assert!(refused(&bytes).contains("segments"));
+}

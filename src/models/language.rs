@@ -1,0 +1,141 @@
+//! The language models of a process, by the names that the configuration gives them; and the files
+//! of answers that are written beside them, or read in their place.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use turnstream_ports::model::Generate;
+
+use crate::metrics::Metrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ModelError;
+use super::answers::{Answers, AnswersError, Recording};
+use super::decoder::{self, LocalConfig};
+use super::remote::{self, RemoteConfig};
+
+/// `[language_models.NAME]`: a model that the prompted form of stages can ask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LanguageModelConfig {
+    /// On a server with OpenAI's interface.
+    Remote(RemoteConfig),
+    /// In this process.
+    Local(LocalConfig),
+}
+
+/// All of them, by name.
+pub type LanguageModelsConfig = BTreeMap<String, LanguageModelConfig>;
+
+/// Why language models cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LanguageModelError {
+    /// One on a server.
+    #[error("language_models.{name}: {source}")]
+    Remote {
+        /// Its name in the configuration.
+        name: String,
+        /// Why.
+        source: remote::StartError,
+    },
+    /// One in this process.
+    #[error("language_models.{name}: {source}")]
+    Local {
+        /// Its name in the configuration.
+        name: String,
+        /// Why.
+        source: ModelError,
+    },
+}
+
+/// Where answers come from and go to.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AnswerFiles {
+    /// Read the answers of language models from FILE, which --record-answers wrote, and ask nobody.
+    #[arg(long, value_name = "FILE", conflicts_with = "record_answers")]
+    pub answers: Option<PathBuf>,
+    /// Write every answer of a language model to FILE, so that it can be read later in the model's
+    /// place.
+    #[arg(long, value_name = "FILE")]
+    pub record_answers: Option<PathBuf>,
+    /// Write what the models were asked beside their answers, people's words included: `turnstream
+    /// explain --prompts` shows it.
+    #[arg(long, requires = "record_answers")]
+    pub record_prompts: bool,
+    /// Go on with the file of `record_answers`, whose answers about inputs from this offset on are
+    /// made again.
+    #[arg(skip)]
+    pub resumed_from: Option<i64>,
+}
+
+impl AnswerFiles {
+    /// The recording of answers, where one is asked for.
+    ///
+    /// # Errors
+    /// The file cannot be made, or not gone on with.
+    pub fn recording(&self) -> Result<Option<Recording>, AnswersError> {
+        let Some(path) = self.record_answers.as_deref() else { return Ok(None) };
+        let recording = match self.resumed_from {
+            None => Recording::create(path)?,
+            Some(offset) => Recording::resume(path, offset)?,
+        };
+        Ok(Some(recording.with_prompts(self.record_prompts)))
+    }
+}
+
+/// Starts models one by one, or has their recorded answers in their place; and records what they answer,
+/// where that is asked for.
+pub struct Starter<'a> {
+    recorded: Option<Arc<Answers>>,
+    recording: Option<Recording>,
+    metrics: &'a Metrics,
+}
+
+impl<'a> Starter<'a> {
+    /// With these files of answers.
+    ///
+    /// # Errors
+    /// One of them cannot be read or made.
+    pub fn new(files: &AnswerFiles, metrics: &'a Metrics) -> Result<Self, AnswersError> {
+        let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
+        Ok(Self { recorded, recording: files.recording()?, metrics })
+    }
+
+    /// The model of a name. `None` where it is not configured and its answers are not recorded.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn start(
+        &self,
+        name: &str,
+        config: Option<&LanguageModelConfig>,
+    ) -> Result<Option<Arc<Generate>>, LanguageModelError> {
+        let model = match (&self.recorded, config) {
+            (Some(recorded), _) => recorded.of(name),
+            (None, Some(config)) => start_one(name, config, self.metrics)?,
+            (None, None) => return Ok(None),
+        };
+        let recording = self.recording.as_ref();
+        Ok(Some(recording.map_or(Arc::clone(&model), |file| file.of(name, model))))
+    }
+
+    /// The recording of the answers, which is to be finished in the end.
+    pub fn into_recording(self) -> Option<Recording> {
+        self.recording
+    }
+}
+
+fn start_one(
+    name: &str,
+    config: &LanguageModelConfig,
+    metrics: &Metrics,
+) -> Result<Arc<Generate>, LanguageModelError> {
+    match config {
+        LanguageModelConfig::Remote(config) => remote::start(name, config, metrics.remote(name))
+            .map_err(|source| LanguageModelError::Remote { name: name.to_owned(), source }),
+        LanguageModelConfig::Local(config) => decoder::start(name, config, metrics.decoder(name))
+            .map_err(|source| LanguageModelError::Local { name: name.to_owned(), source }),
+    }
+}

@@ -1,0 +1,396 @@
+//! Models behind the ports of `turnstream_ports::model`: where they come from and how they
+//! are run. The operators know none of this, nothing here knows them, and nothing here trains.
+//!
+//! A command asks for [`encoder()`]; it waits while the encoder works. [`registry`] names the models
+//! that the program knows how to obtain, [`pull`] obtains them and [`check`] says whether they
+//! compute what their makers' programs do.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder};
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::unified::Unified;
+use turnstream_ports::model::{Embed, Score};
+
+use crate::metrics::{Metrics, RemoteMetrics, Task};
+
+pub mod answers;
+pub mod attention;
+pub mod batch;
+pub mod bert;
+pub mod check;
+pub mod classifier;
+pub mod consistency;
+pub mod decoder;
+mod folder;
+pub mod gate;
+pub mod language;
+pub mod metrics;
+pub mod probe;
+pub mod pull;
+pub mod registry;
+pub mod remote;
+pub mod static_table;
+mod tokens;
+pub mod unified;
+
+use batch::backends::{Embeds, Scores};
+use batch::gathering::Bounds;
+use batch::{Batched, Limits, Threads};
+use bert::Bert;
+use classifier::Classifier;
+use registry::KnownModel;
+use remote::{Api, RemoteConfig, RemoteEmbedder};
+use static_table::{StaticTable, TableError};
+use unified::{UnifiedModel, UnifiedWeights};
+
+/// `[models]`: which models there are, and how much they may take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsConfig {
+    /// The folder that `turnstream models pull` puts models into, a folder each. Where it is not
+    /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
+    /// folder.
+    pub directory: Option<PathBuf>,
+    /// What turns texts into vectors: `"static"` (the table inside the program, English), `"none"`,
+    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`),
+    /// `"server"` (the model of `models.server`), the path of a folder with a BERT in the layout of sentence-transformers, or of a static table
+    /// that `turnstream models distil` made. Facts are ranked by it where they have vectors by it
+    /// (`turnstream knowledge embed`), else by the table inside the program.
+    pub embedder: Embedder,
+    /// What scores pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
+    /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
+    /// transformers. Nothing does where it is not set.
+    pub scorer: Option<PathBuf>,
+    /// The unified model, which plans sources, judges evidence and words rows of tables where a stage's form
+    /// is `learned`: `"shipped"` for the one inside the program, or the path of a GGUF file that
+    /// `deploy/training/train export` wrote.
+    pub unified: UnifiedWeights,
+    /// The server whose model `embedder = "server"` asks: the keys of a language model on a server,
+    /// with `api = "embeddings"`.
+    pub server: RemoteConfig,
+    /// Threads that models work on, 1 to 256, each with a batch of its own. Where it is not set,
+    /// as many as the machine has cores.
+    #[schemars(range(min = 1, max = 256))]
+    pub threads: Option<u32>,
+    /// Requests that may wait for a model, from 1. A stage that finds the queue full holds its
+    /// turn and asks again, while the log is read no further than `turns.max_in_flight`.
+    #[schemars(range(min = 1))]
+    pub queue_requests: usize,
+    /// Tokens of a batch at most, from 1, taking four bytes of text for one; a request with more
+    /// is a batch of its own.
+    #[schemars(range(min = 1))]
+    pub batch_tokens: usize,
+    /// Texts of a batch at most, from 1, likewise.
+    #[schemars(range(min = 1))]
+    pub batch_sequences: usize,
+    /// Milliseconds that a request waits for others while a thread is idle. While none is, it
+    /// waits anyway, and others gather.
+    pub batch_wait_ms: u64,
+    /// Texts whose vectors are remembered, pairs whose scores are and questions that the unified
+    /// model answered; the least used ones go. A vector of MiniLM takes 1.5 kB. 0 for none.
+    pub cache_entries: usize,
+}
+
+impl Default for ModelsConfig {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            embedder: Embedder::default(),
+            scorer: None,
+            unified: UnifiedWeights::default(),
+            server: RemoteConfig { api: Api::Embeddings, ..RemoteConfig::default() },
+            threads: None,
+            queue_requests: 256,
+            batch_tokens: 1_024,
+            batch_sequences: 64,
+            batch_wait_ms: 2,
+            cache_entries: 10_000,
+        }
+    }
+}
+
+impl ModelsConfig {
+    /// Where models lie.
+    ///
+    /// # Errors
+    /// The configuration names no folder, and the user has no cache folder.
+    pub fn folder(&self) -> Result<PathBuf, ModelError> {
+        let fallback = || cache_folder().map(|cache| cache.join("models"));
+        self.directory.clone().or_else(fallback).ok_or(ModelError::NoFolder)
+    }
+
+    /// The bounds of the runtime.
+    pub fn limits(&self) -> Limits {
+        let batch = Bounds {
+            tokens: self.batch_tokens,
+            texts: self.batch_sequences,
+            wait: Duration::from_millis(self.batch_wait_ms),
+        };
+        Limits { queue: self.queue_requests, batch, remembered: self.cache_entries }
+    }
+
+    /// The encoder with a name, or in a folder, whatever `embedder` says; and the folder that it
+    /// is in, where it is in one.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be used; the error says what to do.
+    pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
+        let embedder = Embedder::from(name.to_owned());
+        let folder = match &embedder {
+            Embedder::None | Embedder::Static | Embedder::Server => None,
+            Embedder::Known(model) => Some(self.folder()?.join(model.name)),
+            Embedder::Path(folder) => Some(folder.clone()),
+        };
+        let named = encoder(&Self { embedder, ..self.clone() })?;
+        Ok((folder, named.ok_or_else(|| no_such_model(Path::new(name)))?))
+    }
+
+    /// Threads that models work on, at least 1.
+    pub fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or_else(cores, |threads| threads.max(1) as usize)
+    }
+}
+
+/// What turns texts into vectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Embedder {
+    /// Nothing, written `none`.
+    None,
+    /// The table inside the program, written `static`.
+    #[default]
+    Static,
+    /// A model that the registry knows, written by its name.
+    Known(&'static KnownModel),
+    /// A model on a server, written `server`.
+    Server,
+    /// A folder in the layout of sentence-transformers, or the file of a static table.
+    Path(PathBuf),
+}
+
+impl Embedder {
+    /// Whether it takes microseconds, and is called where it is needed: a static table.
+    pub fn is_in_place(&self) -> bool {
+        match self {
+            Self::Static => true,
+            Self::Path(path) => path.is_file(),
+            Self::None | Self::Known(_) | Self::Server => false,
+        }
+    }
+}
+
+impl From<String> for Embedder {
+    fn from(text: String) -> Self {
+        match registry::find(&text) {
+            Some(model) => Self::Known(model),
+            None if text == "none" => Self::None,
+            None if text == "static" => Self::Static,
+            None if text == "server" => Self::Server,
+            None => Self::Path(PathBuf::from(text)),
+        }
+    }
+}
+
+impl From<Embedder> for String {
+    fn from(embedder: Embedder) -> Self {
+        embedder.to_string()
+    }
+}
+
+impl fmt::Display for Embedder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => out.write_str("none"),
+            Self::Static => out.write_str("static"),
+            Self::Server => out.write_str("server"),
+            Self::Known(model) => out.write_str(model.name),
+            Self::Path(path) => write!(out, "{}", path.display()),
+        }
+    }
+}
+
+impl JsonSchema for Embedder {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Embedder".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// Why a model cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// It has not been pulled, or only in part.
+    #[error("model `{model}` is not in {folder}; run `turnstream models pull {model}`", folder = folder.display())]
+    Missing {
+        /// Its name.
+        model: &'static str,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// There is no such folder.
+    #[error(
+        "there is no folder {folder} with a model; the models that have names are {known}",
+        folder = folder.display()
+    )]
+    NoSuchModel {
+        /// What was named.
+        folder: PathBuf,
+        /// The names that would do.
+        known: String,
+    },
+    /// Nowhere to look.
+    #[error("no folder for models: set models.directory, or {CACHE_VARIABLE} to a folder")]
+    NoFolder,
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The static table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The server of the encoder.
+    #[error("models.server: {0}")]
+    Server(#[from] remote::StartError),
+    /// The runtime got no threads.
+    #[error("no thread for models: {0}; lower models.threads, or raise the limit of the system")]
+    Threads(std::io::Error),
+    /// A file says what is not known here, or is damaged.
+    #[error("{path}: {reason}", path = path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is the matter.
+        reason: String,
+    },
+}
+
+/// The encoder that the configuration names, ready to work; `None` where it names none.
+///
+/// # Errors
+/// The model is not there, or cannot be used; the error says what to do.
+pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
+    encoder_counted(config, RemoteMetrics::unread())
+}
+
+/// The same, with what is counted of it where it is on a server.
+///
+/// # Errors
+/// As for [`encoder()`].
+pub fn encoder_counted(
+    config: &ModelsConfig,
+    metrics: RemoteMetrics,
+) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
+    Ok(match &config.embedder {
+        Embedder::None => None,
+        Embedder::Static => Some(StaticTable::shipped()?),
+        Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
+        Embedder::Server => {
+            Some(Arc::new(RemoteEmbedder::start("embedder", &config.server, metrics)?))
+        }
+        Embedder::Path(file) if file.is_file() => Some(Arc::new(StaticTable::open(file)?)),
+        Embedder::Path(folder) => {
+            if !folder.is_dir() {
+                return Err(no_such_model(folder));
+            }
+            Some(Arc::new(Bert::open(folder, name_of(folder))?))
+        }
+    })
+}
+
+fn no_such_model(folder: &Path) -> ModelError {
+    let known = registry::MODELS.iter().map(|model| model.name);
+    let known = ["static", "none"]
+        .into_iter()
+        .chain(known)
+        .chain(["server"])
+        .collect::<Vec<_>>()
+        .join(", ");
+    ModelError::NoSuchModel { folder: folder.to_owned(), known }
+}
+
+/// The threads that models work on, and what starts models on them, behind the ports of the stages.
+pub struct Runtime<'a> {
+    config: &'a ModelsConfig,
+    threads: Threads,
+    metrics: &'a Metrics,
+}
+
+impl<'a> Runtime<'a> {
+    /// As many threads as the configuration says, which are started with the models.
+    pub fn new(config: &'a ModelsConfig, metrics: &'a Metrics) -> Self {
+        Self { config, threads: Threads::new(config.threads()), metrics }
+    }
+
+    /// What turns texts into vectors, with the encoder that [`encoder()`] opened. A static table needs
+    /// no thread, since it is called in place.
+    ///
+    /// # Errors
+    /// There are no threads to be had.
+    pub fn embed(
+        &self,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Option<Arc<Embed>>, ModelError> {
+        let Some(encoder) = encoder.filter(|_| !self.config.embedder.is_in_place()) else {
+            return Ok(None);
+        };
+        let counted = self.metrics.model(Task::Embed).clone();
+        let embed = Batched::start(Embeds(encoder), self.config.limits(), &self.threads, counted);
+        Ok(Some(Arc::new(embed.map_err(ModelError::Threads)?)))
+    }
+
+    /// What scores pairs of texts, where that is configured.
+    ///
+    /// # Errors
+    /// The model is not there, or cannot be used; the error says what to do.
+    pub fn score(&self) -> Result<Option<Arc<Score>>, ModelError> {
+        let Some(folder) = &self.config.scorer else { return Ok(None) };
+        let counted = self.metrics.model(Task::Score).clone();
+        let scores = Scores(Classifier::open(folder, name_of(folder))?);
+        let score = Batched::start(scores, self.config.limits(), &self.threads, counted);
+        Ok(Some(Arc::new(score.map_err(ModelError::Threads)?)))
+    }
+
+    /// The unified model with these weights: plans sources, judges evidence and words responses.
+    ///
+    /// # Errors
+    /// They are not there, or cannot be used; the error says what to do.
+    pub fn unified(&self, weights: &UnifiedWeights) -> Result<Arc<Unified>, ModelError> {
+        let counted = self.metrics.model(Task::Unify).clone();
+        let model = UnifiedModel::open(weights)?;
+        let unified = Batched::start(model, self.config.limits(), &self.threads, counted);
+        Ok(Arc::new(unified.map_err(ModelError::Threads)?))
+    }
+}
+
+/// A folder's own name, for records.
+fn name_of(folder: &Path) -> String {
+    folder.file_name().map_or_else(String::new, |name| name.display().to_string())
+}
+
+/// A model of the registry, from the folder of models.
+///
+/// # Errors
+/// It has not been pulled, or a file of it is damaged.
+pub fn known(model: &'static KnownModel, folder: &Path) -> Result<Bert, ModelError> {
+    let folder = folder.join(model.name);
+    if !model.is_there(&folder) {
+        return Err(ModelError::Missing { model: model.name, folder });
+    }
+    Bert::open(&folder, model.name)
+}

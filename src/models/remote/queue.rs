@@ -1,0 +1,153 @@
+//! Between the workers of the dataflow and a server: a bounded queue, and one thread that has as
+//! many requests under way as it may.
+//!
+//! Asking never blocks: a full queue hands the request back. A request that nobody waits for any
+//! more is cancelled, which closes its connection. When the queue is dropped, so is all that waits
+//! or is under way.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use turnstream_ports::model::{Busy, CallError, Model, Reply};
+
+use crate::metrics::RemoteMetrics;
+use tokio::runtime;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::LocalSet;
+
+use super::config::RemoteConfig;
+
+/// How often it is looked whether somebody still waits for a request.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What answers requests, on the queue's own thread.
+pub(super) trait Work<Q, A>: 'static {
+    /// The answer to one request, or what to say to who asked.
+    async fn work(&self, request: &Q) -> Result<A, CallError>;
+}
+
+/// The near end of the queue.
+pub(super) struct Queue<Q, A> {
+    name: String,
+    waiting: mpsc::Sender<(Q, Reply<A>)>,
+    metrics: RemoteMetrics,
+    /// Tells the thread to end by being dropped.
+    _alive: oneshot::Sender<()>,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
+    /// Starts the thread, and there what works on requests.
+    ///
+    /// # Errors
+    /// The system gives none.
+    pub(super) fn start<W: Work<Q, A>>(
+        name: &str,
+        begin: impl FnOnce() -> W + Send + 'static,
+        config: &RemoteConfig,
+        metrics: RemoteMetrics,
+    ) -> io::Result<Self> {
+        let (waiting, queue) = mpsc::channel(config.queue_requests);
+        let (alive, gone) = oneshot::channel();
+        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (most, counted) = (config.max_concurrent, metrics.clone());
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let tasks = LocalSet::new();
+            tasks.block_on(&runtime, async {
+                tokio::select! {
+                    () = hand_out(begin(), queue, most, &counted) => {}
+                    _ = gone => {}
+                }
+            });
+            // Whatever is under way is dropped here, and so answered and disconnected.
+            drop(tasks);
+            counted.queued.set(0);
+        })?;
+        Ok(Self { name: name.to_owned(), waiting, metrics, _alive: alive })
+    }
+}
+
+impl<Q: Send, A: Send> Model<Q, A> for Queue<Q, A> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: Q, reply: Reply<A>) -> Result<(), Busy<Q, A>> {
+        // Counted first: the thread may take it before this one goes on.
+        self.metrics.queued.inc();
+        self.waiting.try_send((request, reply)).map_err(|error| {
+            self.metrics.queued.dec();
+            self.metrics.refused.inc();
+            let (TrySendError::Full(waiting) | TrySendError::Closed(waiting)) = error;
+            let (request, reply) = waiting;
+            Busy { request, reply }
+        })
+    }
+}
+
+/// Begins requests in their order while fewer are under way than may be.
+async fn hand_out<Q: 'static, A: 'static>(
+    work: impl Work<Q, A>,
+    mut queue: mpsc::Receiver<(Q, Reply<A>)>,
+    most: usize,
+    metrics: &RemoteMetrics,
+) {
+    let (work, permits) = (Rc::new(work), Arc::new(Semaphore::new(most)));
+    // The permit first, so that no request waits outside of the queue. It is never closed.
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+        let Some((request, reply)) = queue.recv().await else { return };
+        metrics.queued.dec();
+        let (work, metrics) = (Rc::clone(&work), metrics.clone());
+        tokio::task::spawn_local(async move {
+            let _permit = permit;
+            answer(&*work, &request, reply, &metrics).await;
+        });
+    }
+}
+
+/// Answers one request, unless it is abandoned.
+async fn answer<Q, A>(
+    work: &impl Work<Q, A>,
+    request: &Q,
+    reply: Reply<A>,
+    metrics: &RemoteMetrics,
+) {
+    if reply.is_abandoned() {
+        metrics.skipped.inc();
+        return;
+    }
+    let _under_way = UnderWay::begin(metrics);
+    let abandoned = async {
+        while !reply.is_abandoned() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let answer = tokio::select! {
+        answer = work.work(request) => Some(answer),
+        () = abandoned => None,
+    };
+    match answer {
+        Some(answer) => reply.answer(answer),
+        None => {
+            metrics.skipped.inc();
+        }
+    }
+}
+
+/// Counts a request that is under way, until it is dropped.
+struct UnderWay<'a>(&'a RemoteMetrics);
+
+impl<'a> UnderWay<'a> {
+    fn begin(metrics: &'a RemoteMetrics) -> Self {
+        metrics.in_flight.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.dec();
+    }
+}

@@ -1,0 +1,394 @@
+//! Filling a store: documents come, change and go, all of it in one transaction.
+//!
+//! A chunk of which nothing changed keeps its number and its vector; any other is a new one, and
+//! its predecessor goes. Numbers are never given again. The chunks are committed first, then the
+//! index of words, which names their generation: where a crash comes between the two, the next
+//! import or `reindex` makes the index anew.
+
+use std::path::{Path, PathBuf};
+
+use heed::RwTxn;
+use serde::Serialize;
+use tantivy::TantivyError;
+use turnstream_knowledge::terms;
+use turnstream_ports::model::encoder::Encoder;
+
+use super::record::{BadLine, Document};
+use super::split::Splitter;
+use super::store::{ChunkRecord, DocumentRecord, EncoderUsed, State, Store};
+use super::words::WordsWriter;
+use super::{DocumentsConfig, DocumentsError, WORDS_FOLDER, check_encoder};
+use crate::index::{TreeConfig, TreesWriter};
+
+/// Chunks that are encoded at once.
+const ENCODE_BATCH: usize = 256;
+/// Bad lines that a report holds; further ones are counted.
+const MAX_BAD_LINES: usize = 20;
+
+/// A change to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The document comes, or takes the place of the one with its id.
+    Put(Document),
+    /// The document with this id goes.
+    Delete(String),
+    /// Something that is no document; it is counted and reported.
+    Bad(BadLine),
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Documents that came.
+    pub added: u64,
+    /// Documents that changed.
+    pub updated: u64,
+    /// Documents that were there already, as they are.
+    pub unchanged: u64,
+    /// Documents that went.
+    pub deleted: u64,
+    /// Ids to delete that were not there.
+    pub missing: u64,
+    /// What was no document.
+    pub bad: u64,
+    /// The first of them.
+    pub bad_lines: Vec<BadLine>,
+    /// Chunks that were written.
+    pub chunks_written: u64,
+    /// Chunks that were encoded.
+    pub chunks_encoded: u64,
+    /// Of these, how many were longer than the encoder takes, and were cut for it.
+    pub chunks_cut: u64,
+    /// Documents in the store now.
+    pub documents: u64,
+    /// Chunks in the store now.
+    pub chunks: u64,
+}
+
+/// Changes a store. One at a time: another waits, or is refused by the lock of the index.
+pub struct Importer<'e> {
+    folder: PathBuf,
+    store: Store,
+    words: WordsWriter,
+    words_are_current: bool,
+    splitter: Splitter,
+    trees: TreeConfig,
+    encoder: Option<&'e dyn Encoder>,
+}
+
+/// An import under way.
+struct Run<'r, 'e, 't> {
+    importer: &'r mut Importer<'e>,
+    txn: RwTxn<'t>,
+    state: State,
+    report: Report,
+    /// Chunks that are to be encoded.
+    waiting: Vec<(u32, String)>,
+    vectors_changed: bool,
+}
+
+impl<'e> Importer<'e> {
+    /// Opens the store of a folder, or makes one. Chunks have up to `chunk_characters` characters.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or another process changes it.
+    pub fn open(
+        folder: &Path,
+        config: &DocumentsConfig,
+        chunk_characters: usize,
+        encoder: Option<&'e dyn Encoder>,
+    ) -> Result<Self, DocumentsError> {
+        let store = Store::open(folder, config.map_size_mib, true)?;
+        let state = store.read(|txn, tables| tables.state(txn))?;
+        if let Some(encoder) = encoder {
+            let (name, fingerprint) = (encoder.name(), encoder.fingerprint());
+            check_encoder(folder, state.encoder.as_ref(), name, fingerprint)?;
+        }
+        let failed = |source| {
+            let folder = folder.to_owned();
+            match source {
+                TantivyError::LockFailure(..) => DocumentsError::Busy { folder },
+                source => DocumentsError::Words { folder, source },
+            }
+        };
+        let (words, generation) = WordsWriter::open(&folder.join(WORDS_FOLDER)).map_err(failed)?;
+        let words_are_current =
+            generation == Some(state.generation) && state.terms == terms::fingerprint();
+        Ok(Self {
+            folder: folder.to_owned(),
+            store,
+            words,
+            words_are_current,
+            splitter: Splitter::new(chunk_characters),
+            trees: config.trees.clone(),
+            encoder,
+        })
+    }
+
+    /// Makes all changes that `changes` hands to the function it is given, or none of them.
+    /// Without any it still mends an index of words that fell behind, and encodes what has no
+    /// vectors yet.
+    ///
+    /// # Errors
+    /// The store cannot be written, the encoder failed, the store has vectors and there is no
+    /// encoder for a new chunk, or `changes` failed.
+    pub fn run(
+        mut self,
+        changes: impl FnOnce(
+            &mut dyn FnMut(Change) -> Result<(), DocumentsError>,
+        ) -> Result<(), DocumentsError>,
+    ) -> Result<Report, DocumentsError> {
+        let env = self.store.env.clone();
+        let txn = env.write_txn().map_err(|source| self.store.failed(source))?;
+        let state = self.store.tables.state(&txn).map_err(|source| self.store.failed(source))?;
+        let mut run = Run {
+            importer: &mut self,
+            txn,
+            state,
+            report: Report::default(),
+            waiting: Vec::new(),
+            vectors_changed: false,
+        };
+        run.begin()?;
+        changes(&mut |change| run.apply(change))?;
+        let (report, generation) = run.end()?;
+        let folder = self.folder;
+        self.words.commit(generation).map_err(|source| DocumentsError::Words { folder, source })?;
+        Ok(report)
+    }
+
+    fn words_failed(&self, source: TantivyError) -> DocumentsError {
+        DocumentsError::Words { folder: self.folder.clone(), source }
+    }
+
+    fn vectors_failed(&self, source: ::arroy::Error) -> DocumentsError {
+        DocumentsError::Vectors { folder: self.folder.clone(), source: Box::new(source) }
+    }
+}
+
+impl Run<'_, '_, '_> {
+    fn failed(&self, source: heed::Error) -> DocumentsError {
+        self.importer.store.failed(source)
+    }
+
+    /// Brings what is there up to what is about to be added: words of an index that fell behind,
+    /// vectors of a store that has none yet.
+    fn begin(&mut self) -> Result<(), DocumentsError> {
+        let encode_all = self.importer.encoder.is_some() && self.state.encoder.is_none();
+        if let Some(encoder) = self.importer.encoder.filter(|_| encode_all) {
+            self.state.encoder = Some(EncoderUsed {
+                name: encoder.name().to_owned(),
+                fingerprint: encoder.fingerprint(),
+                dimensions: encoder.dimensions(),
+            });
+            self.vectors_changed = true;
+        }
+        if self.importer.words_are_current && !encode_all {
+            return Ok(());
+        }
+        if !self.importer.words_are_current {
+            self.importer.words.clear().map_err(|source| self.importer.words_failed(source))?;
+        }
+        self.state.terms = terms::fingerprint();
+        let numbers: Vec<u32> = {
+            let chunks = self.importer.store.tables.chunks(&self.txn);
+            let chunks = chunks.map_err(|source| self.failed(source))?;
+            let numbers = chunks.map(|chunk| Ok(chunk?.0)).collect::<heed::Result<_>>();
+            numbers.map_err(|source| self.failed(source))?
+        };
+        for number in numbers {
+            let chunk = self.importer.store.tables.chunk(&self.txn, number);
+            let Some(chunk) = chunk.map_err(|source| self.failed(source))? else { continue };
+            if !self.importer.words_are_current {
+                let added = self.importer.words.add(number, &chunk);
+                added.map_err(|source| self.importer.words_failed(source))?;
+            }
+            if encode_all {
+                self.encode_later(number, &chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, change: Change) -> Result<(), DocumentsError> {
+        match change {
+            Change::Put(document) => self.put(document),
+            Change::Delete(id) => self.delete(&id),
+            Change::Bad(line) => {
+                self.report.bad += 1;
+                if self.report.bad_lines.len() < MAX_BAD_LINES {
+                    self.report.bad_lines.push(line);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn put(&mut self, document: Document) -> Result<(), DocumentsError> {
+        let Document { id, title, text, metadata, markup } = document;
+        let tables = self.importer.store.tables;
+        let before = tables.document(&self.txn, &id).map_err(|source| self.failed(source))?;
+        let old = before.as_ref().map_or(&[][..], |before| &before.chunks);
+        let pieces: Vec<String> =
+            self.importer.splitter.split(&text, markup).into_iter().map(str::to_owned).collect();
+        let (mut numbers, mut changed) = (Vec::with_capacity(pieces.len()), false);
+        for (ordinal, text) in pieces.into_iter().enumerate() {
+            let chunk = ChunkRecord {
+                document: id.clone(),
+                ordinal: ordinal as u32,
+                title: title.clone(),
+                text,
+                metadata: metadata.clone(),
+            };
+            let kept = match old.get(ordinal) {
+                Some(number) => {
+                    let there = tables.chunk(&self.txn, *number);
+                    let there = there.map_err(|source| self.failed(source))?;
+                    (there.as_ref() == Some(&chunk)).then_some(*number)
+                }
+                None => None,
+            };
+            numbers.push(match kept {
+                Some(number) => number,
+                None => {
+                    changed = true;
+                    self.add_chunk(&chunk)?
+                }
+            });
+        }
+        for (ordinal, number) in old.iter().enumerate() {
+            if numbers.get(ordinal) != Some(number) {
+                changed = true;
+                self.delete_chunk(*number)?;
+            }
+        }
+        match &before {
+            None => {
+                self.report.added += 1;
+                self.state.documents += 1;
+            }
+            Some(_) if changed => self.report.updated += 1,
+            Some(_) => {
+                self.report.unchanged += 1;
+                return Ok(());
+            }
+        }
+        let record = DocumentRecord { title, metadata, chunks: numbers };
+        tables
+            .put_document(&mut self.txn, &id, &record)
+            .map_err(|source| self.importer.store.failed(source))
+    }
+
+    fn delete(&mut self, id: &str) -> Result<(), DocumentsError> {
+        let tables = self.importer.store.tables;
+        let before = tables.document(&self.txn, id).map_err(|source| self.failed(source))?;
+        let Some(before) = before else {
+            self.report.missing += 1;
+            return Ok(());
+        };
+        for number in before.chunks {
+            self.delete_chunk(number)?;
+        }
+        tables
+            .delete_document(&mut self.txn, id)
+            .map_err(|source| self.importer.store.failed(source))?;
+        self.report.deleted += 1;
+        self.state.documents = self.state.documents.saturating_sub(1);
+        Ok(())
+    }
+
+    fn add_chunk(&mut self, chunk: &ChunkRecord) -> Result<u32, DocumentsError> {
+        let number = self.state.next_number;
+        let full = || DocumentsError::Full { folder: self.importer.folder.clone() };
+        self.state.next_number = number.checked_add(1).ok_or_else(full)?;
+        let tables = self.importer.store.tables;
+        tables
+            .put_chunk(&mut self.txn, number, chunk)
+            .map_err(|source| self.importer.store.failed(source))?;
+        let added = self.importer.words.add(number, chunk);
+        added.map_err(|source| self.importer.words_failed(source))?;
+        self.encode_later(number, chunk)?;
+        self.report.chunks_written += 1;
+        self.state.chunks += 1;
+        Ok(number)
+    }
+
+    fn delete_chunk(&mut self, number: u32) -> Result<(), DocumentsError> {
+        let tables = self.importer.store.tables;
+        tables
+            .delete_chunk(&mut self.txn, number)
+            .map_err(|source| self.importer.store.failed(source))?;
+        self.importer.words.delete(number);
+        self.waiting.retain(|(waiting, _)| *waiting != number);
+        if let Some(vectors) = self.vectors() {
+            let deleted = vectors.delete(&mut self.txn, number);
+            deleted.map_err(|source| self.importer.vectors_failed(source))?;
+            self.vectors_changed = true;
+        }
+        self.state.chunks = self.state.chunks.saturating_sub(1);
+        Ok(())
+    }
+
+    /// The writer of vectors, where the store has any.
+    fn vectors(&self) -> Option<TreesWriter> {
+        let encoder = self.state.encoder.as_ref()?;
+        Some(TreesWriter::new(self.importer.store.tables.vectors, encoder.dimensions))
+    }
+
+    fn encode_later(&mut self, number: u32, chunk: &ChunkRecord) -> Result<(), DocumentsError> {
+        let Some(stored) = &self.state.encoder else { return Ok(()) };
+        if self.importer.encoder.is_none() {
+            return Err(DocumentsError::Encoder {
+                folder: self.importer.folder.clone(),
+                stored: stored.name.clone(),
+                given: "none".to_owned(),
+            });
+        }
+        self.waiting.push((number, encoded_text(chunk)));
+        if self.waiting.len() >= ENCODE_BATCH { self.encode() } else { Ok(()) }
+    }
+
+    /// Encodes what waits, and stores the vectors.
+    fn encode(&mut self) -> Result<(), DocumentsError> {
+        let (Some(encoder), Some(vectors)) = (self.importer.encoder, self.vectors()) else {
+            return Ok(());
+        };
+        let waiting = std::mem::take(&mut self.waiting);
+        let texts: Vec<&str> = waiting.iter().map(|(_, text)| text.as_str()).collect();
+        let mut encoded = Vec::new();
+        let done = encoder.encode(&texts, &mut encoded)?;
+        self.report.chunks_encoded += texts.len() as u64;
+        self.report.chunks_cut += done.cut;
+        for ((number, _), vector) in waiting.iter().zip(encoded.chunks(encoder.dimensions())) {
+            let put = vectors.put(&mut self.txn, *number, vector);
+            put.map_err(|source| self.importer.vectors_failed(source))?;
+            self.vectors_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Commits the chunks. Gives their generation, too.
+    fn end(mut self) -> Result<(Report, u64), DocumentsError> {
+        self.encode()?;
+        if let Some(vectors) = self.vectors().filter(|_| self.vectors_changed) {
+            let built = vectors.build(&mut self.txn, &self.importer.trees);
+            built.map_err(|source| self.importer.vectors_failed(source))?;
+        }
+        self.state.generation += 1;
+        self.report.documents = self.state.documents;
+        self.report.chunks = self.state.chunks;
+        let tables = self.importer.store.tables;
+        let failed = |source| self.importer.store.failed(source);
+        tables.put_state(&mut self.txn, &self.state).map_err(failed)?;
+        self.txn.commit().map_err(failed)?;
+        Ok((self.report, self.state.generation))
+    }
+}
+
+/// What of a chunk is encoded: its text behind its title.
+fn encoded_text(chunk: &ChunkRecord) -> String {
+    match chunk.title.as_str() {
+        "" => chunk.text.clone(),
+        title => format!("{title}: {}", chunk.text),
+    }
+}

@@ -1,0 +1,218 @@
+//! Where graphs come from: the shipped English pack, a snapshot file, or files to import.
+//!
+//! The pack is the source of a snapshot in a compact form (zstd over sorted TSV) inside the
+//! program. Its snapshot is compiled once into the user's cache folder and then mapped into
+//! memory, shared by all workers and all processes. Two processes that start at once both compile
+//! it; the last rename wins, and either file is the whole snapshot.
+
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use turnstream_knowledge::{
+    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, import,
+    lexicon_fingerprint, write_whole,
+};
+
+pub mod census;
+pub mod diff;
+pub mod embed;
+pub mod files;
+pub mod lookup;
+pub mod progress;
+
+use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder, writable_folder};
+use turnstream_weights::PACK;
+
+use turnstream_ports::model::encoder::Encoder;
+
+pub use files::{FileReport, SourceFile, import_files, import_sorted};
+pub use progress::Progress;
+
+/// The location that means the shipped pack.
+pub const PACK_LOCATION: &str = "pack";
+
+/// Compression level of a pack: the strongest that needs no special window to read.
+const PACK_LEVEL: i32 = 19;
+
+/// Why knowledge cannot be opened or imported.
+#[derive(Debug, thiserror::Error)]
+pub enum KnowledgeError {
+    /// A snapshot cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The input of an import broke off.
+    #[error("{path}: {source}", path = path.display())]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: ImportError,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; choose another --out or make room", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Facts cannot be sorted.
+    #[error(
+        "cannot sort facts in {folder}: {source}; make room there or choose another --out",
+        folder = folder.display()
+    )]
+    Sort {
+        /// The folder of the snapshot, where files for sorting lie.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An import found nothing.
+    #[error(
+        "no facts in {files} ({bad} bad lines, {skipped} left out); check --format and --language"
+    )]
+    NoFacts {
+        /// The files, separated by commas.
+        files: String,
+        /// Lines that are no fact.
+        bad: u64,
+        /// Lines that were left out.
+        skipped: u64,
+    },
+}
+
+/// Opens what a configuration names: `pack`, or the path of a snapshot.
+///
+/// # Errors
+/// The snapshot cannot be read or used.
+pub fn open(location: &str) -> Result<Graph, KnowledgeError> {
+    if location == PACK_LOCATION {
+        return open_pack();
+    }
+    Ok(Graph::open(Path::new(location))?)
+}
+
+/// Opens the shipped pack, and compiles its snapshot into the [`writable_folder`] where that has
+/// not been done. Without such a folder the snapshot is compiled in memory.
+///
+/// # Errors
+/// The pack inside the program is damaged.
+pub fn open_pack() -> Result<Graph, KnowledgeError> {
+    let own = cache_folder();
+    if let Some(graph) = own.as_deref().and_then(compiled_in) {
+        return Ok(graph);
+    }
+    match writable_folder() {
+        Some(folder) if own.as_deref() == Some(&folder) => compile_into(&folder),
+        Some(spare) => open_pack_in(&spare),
+        None => Ok(read_pack()?.into_graph()),
+    }
+}
+
+/// [`open_pack`] with the cache folder given.
+///
+/// # Errors
+/// The pack inside the program is damaged.
+pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
+    compiled_in(folder).map_or_else(|| compile_into(folder), Ok)
+}
+
+/// The snapshot of the pack that lies in a folder and can be used.
+fn compiled_in(folder: &Path) -> Option<Graph> {
+    use std::io::ErrorKind;
+    match Graph::open(&folder.join(pack_snapshot_name())) {
+        Ok(graph) => return Some(graph),
+        Err(SnapshotError::Read { source, .. })
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+        Err(error) => tracing::warn!("compiling the shipped knowledge again: {error}"),
+    }
+    None
+}
+
+fn compile_into(folder: &Path) -> Result<Graph, KnowledgeError> {
+    let path = folder.join(pack_snapshot_name());
+    tracing::info!(path = %path.display(), "compiling the shipped knowledge, once");
+    let written = read_pack()?.write(&path);
+    let opened = match written {
+        Ok(()) => Graph::open(&path).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    opened.or_else(|error| {
+        tracing::warn!(
+            "the compiled knowledge cannot be kept in {}: {error}; it is compiled in memory at \
+             every start, unless {CACHE_VARIABLE} names a folder that can be written",
+            folder.display()
+        );
+        Ok(read_pack()?.into_graph())
+    })
+}
+
+/// The name of the pack's snapshot: another pack, format or lexicon is another file.
+fn pack_snapshot_name() -> String {
+    let (pack, lexicon) = (crc32fast::hash(PACK), lexicon_fingerprint(["en"]));
+    format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
+}
+
+/// Where the vectors of the pack lie that an encoder makes: in the cache folder where they are
+/// there, else where they can be made. `None` where they cannot.
+pub fn pack_vectors_path(encoder: &dyn Encoder) -> Option<PathBuf> {
+    let name = format!("{}-{:016x}", encoder.name(), encoder.fingerprint());
+    let path = |folder: PathBuf| embed::vectors_beside(&folder.join(pack_snapshot_name()), &name);
+    let made = cache_folder().map(path).filter(|path| path.exists());
+    made.or_else(|| writable_folder().map(path))
+}
+
+/// The facts of the pack, not yet compiled.
+fn read_pack() -> Result<Builder, KnowledgeError> {
+    let path = || PathBuf::from("(the shipped knowledge pack)");
+    let read = |source| KnowledgeError::Read { path: path(), source };
+    let lines = zstd::Decoder::new(PACK).map_err(read)?;
+    let mut builder = Builder::new();
+    // It was made without what is unfit: its test holds that.
+    let options = ImportOptions { keep_unfit: true, ..ImportOptions::default() };
+    import(BufReader::new(lines), &options, &mut builder, |_| ())
+        .map_err(|source| KnowledgeError::Import { path: path(), source })?;
+    Ok(builder)
+}
+
+/// Writes a graph as a pack: its facts as TSV in the graph's order, zstd-compressed. The same
+/// graph gives the same bytes, and importing them the same graph.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_pack(graph: &Graph, path: &Path) -> Result<(), KnowledgeError> {
+    let failed = |source| KnowledgeError::Write { path: path.to_owned(), source };
+    let bytes = pack(graph).map_err(failed)?;
+    write_whole(path, &bytes).map_err(failed)
+}
+
+fn pack(graph: &Graph) -> std::io::Result<Vec<u8>> {
+    let mut pack = zstd::Encoder::new(Vec::new(), PACK_LEVEL)?;
+    pack.include_checksum(true)?;
+    write_tsv(graph, &mut pack)?;
+    pack.finish()
+}
+
+/// The facts of a graph, one a line, in its order.
+fn write_tsv(graph: &Graph, out: &mut impl Write) -> std::io::Result<()> {
+    for fact in graph.facts() {
+        let relation = graph.relation(fact.relation);
+        // A denying relation denies by its name; elsewhere the sign does.
+        let sign = if fact.negated && !relation.negative { "-" } else { "" };
+        let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+        let source = graph.source(fact.source);
+        writeln!(out, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+use super::*;
+
+/// The first value that is a text.
+fn first(values: &Map<String, Value>) -> Option<String> {
+    values.values().find_map(|value| Some(value.as_str()?.to_owned()))
+}
+
+/// These lines, read; and the folder that they are in.
+fn read(lines: &str) -> (Result<Vec<String>, TableError>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("goods.jsonl");
+    std::fs::write(&file, lines).expect("written");
+    (rows("goods", &file, first), folder)
+}
+
+#[test]
+fn a_table_is_read_line_by_line() {
+    let (rows, _folder) = read("{\"item\": \"lamp\", \"price\": 49}\n\n{\"item\": \"chair\"}\n");
+    let rows = rows.expect("rows");
+    assert_eq!(rows, ["lamp", "chair"]);
+}
+
+#[test]
+fn what_is_no_row_is_told_with_its_line() {
+    for (lines, says) in [
+        ("{\"item\": \"lamp\"}\n[1]\n", "goods.jsonl:2: "),
+        ("{\"item\": []}\n", "goods.jsonl:1: no column"),
+        ("{", "goods.jsonl:1: EOF"),
+    ] {
+        let error = read(lines).0.expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let error = rows("goods", Path::new("nowhere/goods.jsonl"), first).unwrap_err().to_string();
+    assert!(error.starts_with("sources.goods.file: nowhere/goods.jsonl cannot be read"), "{error}");
+}

@@ -1,0 +1,16 @@
+//! What ships inside the program: weights and knowledge, as bytes and nothing else.
+//!
+//! A crate of their own, so that nothing that reads them carries them through its compilation. The
+//! README beside each says what it was made from, how, and under which licence.
+
+/// The gate for English (RAGate's attention encoder), as `turnstream train gate` wrote it.
+pub const GATE: &[u8] = include_bytes!("gate/gate-en.safetensors.zst");
+
+/// The static table of word-piece vectors for English, as `turnstream models distil` wrote it.
+pub const STATIC_TABLE: &[u8] = include_bytes!("static_table/static-en.safetensors.zst");
+
+/// The unified model for English, as `deploy/training/train export` wrote it.
+pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");
+
+/// The English pack of ConceptNet, as `turnstream knowledge pack` wrote it.
+pub const PACK: &[u8] = include_bytes!("pack/conceptnet-en.tsv.zst");

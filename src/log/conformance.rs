@@ -1,5 +1,6 @@
-//! What every log with groups and transactions must do, run on each implementation: the embedded
-//! log in memory and in a directory, and Kafka where a broker can be had.
+//! The contract of every log with groups and transactions, as tests that run on each
+//! implementation: the embedded log in memory and in a directory, and Kafka if a broker is
+//! available.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,13 +20,13 @@ pub(super) trait Bed {
     type Consumer: Consumer;
     type Producer: Producer;
     type Follower: Follower;
-    /// A transaction that somebody began.
+    /// An open transaction.
     type Open;
 
     /// A member of group `g` with a producer of this transactional id.
     fn join(&mut self, transactional_id: &str) -> (Self::Consumer, Self::Producer);
-    /// Another producer for the same consumer, of this transactional id, as a new process would
-    /// make it.
+    /// Another producer of this transactional id for the same consumer, as a new process would
+    /// create it.
     fn take_over(&mut self, consumer: &Self::Consumer, transactional_id: &str) -> Self::Producer;
     /// Appends to the inputs, outside any transaction.
     fn append(&mut self, partition: i32, key: &str, value: &str);
@@ -33,9 +34,9 @@ pub(super) trait Bed {
     fn follow(&mut self) -> Self::Follower;
     /// Appends to the topic of knowledge, outside any transaction.
     fn put(&mut self, partition: i32, key: &str, value: Option<&str>);
-    /// Writes to the topic of knowledge in a transaction that is left open.
+    /// Writes to the topic of knowledge in a transaction that stays open.
     fn open(&mut self, partition: i32, key: &str, value: &str) -> Self::Open;
-    /// Aborts it.
+    /// Aborts an open transaction.
     fn abort(&mut self, open: Self::Open);
     /// Everything committed in a partition of a topic.
     fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record>;
@@ -45,10 +46,10 @@ pub(super) trait Bed {
 
 pub(super) const PARTITIONS: i32 = 4;
 
-/// One property that a log must have.
+/// A property that every log must have.
 pub(super) type Property<B> = fn(&mut B);
 
-/// All of them, each for a fresh log.
+/// All properties. Each runs on a fresh log.
 pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     let own: [(&'static str, Property<B>); 10] = [
         ("outputs_and_positions_are_one", outputs_and_positions_are_one),
@@ -65,7 +66,7 @@ pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     own.into_iter().chain(follow::properties()).collect()
 }
 
-/// A member that follows its events, and remembers what it saw.
+/// A member that follows its events and records them.
 pub(super) struct Member<C> {
     pub(super) consumer: C,
     wait: Duration,
@@ -74,7 +75,7 @@ pub(super) struct Member<C> {
     pub(super) changelogs: BTreeMap<i32, Vec<Record>>,
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<Event>,
-    /// Whether revoked partitions are released at once.
+    /// Whether the member releases revoked partitions at once.
     pub(super) releases: bool,
 }
 
@@ -120,7 +121,7 @@ impl<C: Consumer> Member<C> {
         self.events.push(event);
     }
 
-    /// Steps until it is so, and fails after half a minute.
+    /// Steps until the condition holds, and fails after half a minute.
     pub(super) fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !so(self) {
@@ -139,7 +140,7 @@ impl<C: Consumer> Member<C> {
     }
 }
 
-/// Restores a partition and gives what was given of its changelog.
+/// Restores a partition and returns the records of its changelog.
 pub(super) fn restore(
     consumer: &mut impl Consumer,
     partition: i32,
@@ -152,7 +153,7 @@ pub(super) fn restore(
     (restored, changelog)
 }
 
-/// The same, again and again while a transaction is open there, or the log is slow to say.
+/// Restores, and tries again while a transaction is open or the log does not answer in time.
 pub(super) fn restore_settled(
     consumer: &mut impl Consumer,
     partition: i32,
@@ -250,7 +251,7 @@ fn restore_gives_the_changelog_in_order<B: Bed>(bed: &mut B) {
         output(Topic::History, 2, "early", Some("again")),
     ]);
     drop((producer, member));
-    // The partition ends in control records: an end by the last record's offset never comes.
+    // The partition ends in control records, so no record has the offset before the end.
     let (member, _producer) = alone(bed);
     let changelog = &member.changelogs[&2];
     let read: Vec<_> =

@@ -1,8 +1,7 @@
-//! How the embedded log writes its keys and values as bytes.
+//! The byte format of the embedded log's keys and values.
 //!
-//! Keys sort as their parts do: one letter for the kind, then numbers with the highest byte
-//! first. Values are their parts in a row, numbers with the highest byte first, bytes behind
-//! their length.
+//! Keys sort by their parts: one letter for the kind, then big-endian numbers. Values are a
+//! sequence of parts: numbers are big-endian, and byte strings follow their length.
 
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
@@ -10,31 +9,31 @@ use turnstream_schemas::outcome::Bytes;
 use super::super::{LogError, Topic};
 use super::{Message, state::Committed};
 
-/// A topic's partition.
+/// A partition of a topic.
 pub(super) type Place = (Topic, i32);
 
-/// A record as it is stored.
+/// A record in its stored form.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// The transaction that wrote it; 0 for none.
+    /// The transaction that wrote the record; 0 if none did.
     pub(super) transaction: u64,
     pub(super) message: Message,
 }
 
-/// A transaction that did not commit, as it is stored.
+/// An open, aborted or forgotten transaction in its stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// How it stands.
+    /// Its state.
     pub(super) fate: Fate,
     /// The transactional id of its producer.
     pub(super) owner: String,
-    /// Where it wrote, and the first offset it took there.
+    /// The partitions that it wrote to, each with the first offset that it took there.
     pub(super) touched: Vec<(Place, i64)>,
-    /// The positions it would commit: group, partition, what.
+    /// The positions that it would commit, by group and partition.
     pub(super) positions: Vec<(String, i32, Committed)>,
 }
 
-/// How a transaction that did not commit stands. The number is what is stored.
+/// The state of a transaction that has not committed. The number is the stored form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Its producer can still end it.
@@ -42,7 +41,8 @@ pub(super) enum Fate {
     Open = 0,
     /// Aborted.
     Aborted = 1,
-    /// Given up and never marked: open for readers, and its producer's next end is its own.
+    /// Given up without an end marker. Readers treat it as open, and the next end of a transaction
+    /// of the same producer ends this one too.
     Forgotten = 2,
 }
 
@@ -222,7 +222,7 @@ pub(super) fn damaged() -> LogError {
     )
 }
 
-/// Takes parts from the front of a value.
+/// Reads parts from the front of a value.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,4 +1,4 @@
-//! A member of a group of the embedded log.
+//! The consumer of the embedded log: a member of a group.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use super::super::{Consumer, Event, LogError, Restored, Standing, TakeChangelog,
 use super::EmbeddedLog;
 use super::group::Membership;
 
-/// Reads a topic as one member of a group. Leaves the group when dropped, and its partitions go
-/// to the others at once.
+/// Reads a topic as one member of a group. When dropped, it leaves the group, which assigns its
+/// partitions to the other members at once.
 pub struct EmbeddedConsumer {
     log: EmbeddedLog,
     group: String,
@@ -23,7 +23,7 @@ impl EmbeddedConsumer {
         Ok(Self { log, group: group.to_owned(), member, crashed: false })
     }
 
-    /// The member's number: as [`EmbeddedLog::expel`] takes it, unique within the log.
+    /// The number of the member, unique within the log, for [`EmbeddedLog::expel`].
     pub fn member(&self) -> u64 {
         self.member
     }
@@ -33,8 +33,8 @@ impl EmbeddedConsumer {
         &self.group
     }
 
-    /// Dies as a killed process does: without leaving the group. Its partitions stay with it
-    /// until the member is [expelled](EmbeddedLog::expel). Gives the member's number.
+    /// Stops without leaving the group, as a killed process does. The member keeps its partitions
+    /// until it is [expelled](EmbeddedLog::expel). Returns the number of the member.
     pub fn crash(mut self) -> u64 {
         self.crashed = true;
         self.member

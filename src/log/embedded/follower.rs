@@ -8,13 +8,13 @@ use super::super::{Follower, LogError, Record, Topic};
 use super::state::State;
 use super::{EmbeddedLog, Isolation};
 
-/// Reads every partition of a topic from its beginning, in no group.
+/// Reads every partition of a topic from its beginning, without a group.
 pub struct EmbeddedFollower {
     log: EmbeddedLog,
     topic: Topic,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
-    /// The ends of partitions when it was opened, of those that were not reached yet.
+    /// The ends at the time of opening, of the partitions whose end is not yet reached.
     behind: BTreeMap<i32, i64>,
 }
 
@@ -29,7 +29,7 @@ impl EmbeddedFollower {
         Self { log, topic, positions, behind }
     }
 
-    /// What there is now.
+    /// Reads at most `max` records without waiting.
     fn take(&mut self, state: &State, max: usize) -> Result<Vec<Record>, LogError> {
         let mut taken = Vec::new();
         for (partition, position) in &mut self.positions {

@@ -1,7 +1,7 @@
-//! Consumer groups of the embedded log: who holds which partition, under which generation.
+//! Consumer groups of the embedded log: which member holds which partition, under which generation.
 //!
-//! Partitions are spread evenly, and stay where they are as far as that allows; those that must
-//! move are revoked from their holder and given on once he released them.
+//! Partitions are spread evenly and stay with their holders as far as that allows. The others are
+//! revoked, and reassigned once their holder has released them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,10 +15,10 @@ use super::super::{
 use super::Isolation;
 use super::state::State;
 
-/// Records of a changelog that are in memory at once while it is given.
+/// How many records of a changelog are in memory at once during a restoration.
 const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
 
-/// The members of a group, by the order they joined in.
+/// The members of a group, in the order in which they joined.
 #[derive(Default)]
 pub(super) struct Group {
     members: BTreeMap<u64, Member>,
@@ -26,21 +26,21 @@ pub(super) struct Group {
 
 struct Member {
     topic: Topic,
-    /// Not expelled, or polled since.
+    /// False from its expulsion until its next poll.
     active: bool,
     held: BTreeMap<i32, Held>,
     /// How often each partition was assigned to this member.
     assigned: BTreeMap<i32, u32>,
-    /// What its next polls give.
+    /// The events that its next polls return.
     events: VecDeque<Event>,
-    /// The partition that records came from last.
+    /// The partition of the last records that it received.
     last: i32,
 }
 
 #[derive(Default)]
 struct Held {
     generation: u32,
-    /// The next offset to read, once it is known.
+    /// The next offset to read, if known.
     position: Option<i64>,
     flowing: bool,
     revoked: bool,
@@ -72,11 +72,12 @@ impl Member {
 }
 
 impl Group {
-    /// Revokes what members hold beyond their share, and gives away what nobody holds.
+    /// Revokes the partitions that members hold beyond their share, and assigns those without a
+    /// holder.
     fn rebalance(&mut self, partitions: i32) {
         let mut order: Vec<u64> =
             self.members.iter().filter(|(_, member)| member.active).map(|(id, _)| *id).collect();
-        // Who holds most keeps the partition that does not divide.
+        // The members that hold most keep the partitions that remain after an even division.
         order.sort_by_key(|id| (Reverse(self.members[id].kept().count()), *id));
         let Some(count) = i32::try_from(order.len()).ok().filter(|count| *count > 0) else {
             return;
@@ -102,7 +103,7 @@ impl Group {
     }
 }
 
-/// Names a member of a group.
+/// Identifies a member of a group.
 pub(super) struct Membership<'a> {
     pub(super) group: &'a str,
     pub(super) member: u64,
@@ -181,7 +182,7 @@ impl State {
         self.rebalance(at.group);
     }
 
-    /// Those of the positions whose partition the member does not hold under their generation.
+    /// The partitions of those positions whose generation is not the one that the member holds.
     pub(super) fn stale(&mut self, at: &Membership<'_>, positions: &[Position]) -> Vec<i32> {
         let mut stale: Vec<i32> = positions
             .iter()
@@ -195,7 +196,7 @@ impl State {
         stale
     }
 
-    /// The next event, or records; nothing where there is nothing now.
+    /// The next event, or records; `None` if there is nothing now.
     pub(super) fn poll(
         &mut self,
         at: &Membership<'_>,
@@ -229,7 +230,7 @@ impl State {
         Ok(done.then_some(Event::End))
     }
 
-    /// Records of the partitions that flow, beginning behind the one that was served last.
+    /// Records of the partitions that flow, starting after the partition that was served last.
     fn poll_records(
         &mut self,
         at: &Membership<'_>,
@@ -279,7 +280,7 @@ impl State {
         })
     }
 
-    /// Whether it is a member, and how far behind the end its partitions are read.
+    /// Whether the member is active, and the lag of its partitions.
     pub(super) fn standing(&self, at: &Membership<'_>) -> Standing {
         let group = self.groups.get(at.group);
         let member = group.and_then(|group| group.members.get(&at.member));

@@ -200,8 +200,9 @@ fn a_crash_between_any_two_steps_leaves_nothing_visible() {
     }
 }
 
-/// As Kafka's broker may: what it gave up and did not mark ends with the next transaction of the
-/// same producer, partition by partition; whoever takes the id aborts it before that.
+/// Kafka's broker may do this: a transaction that it gave up without an end marker ends with the
+/// next transaction of the same producer, partition by partition. A producer that takes the id
+/// aborts it first.
 #[test]
 fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
@@ -328,7 +329,7 @@ fn a_poll_that_waits_is_woken_by_an_append() {
 
 #[test]
 fn keys_go_where_librdkafka_puts_them() {
-    // CRC32 of "123456789" is 0xCBF43926, the check value of the polynomial.
+    // CRC-32 of "123456789" is 0xCBF43926, the check value of the polynomial.
     assert_eq!(partition_of(b"123456789", 1000), (0xCBF4_3926_u32 % 1000) as i32);
     assert_eq!(partition_of(b"", 7), 0);
 }

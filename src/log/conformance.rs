@@ -11,8 +11,8 @@ use turnstream_schemas::outcome::Bytes;
 mod follow;
 
 use super::{
-    Assignment, Consumer, Event, Follower, LogError, Output, Passing, Position, Producer, Record,
-    Restored, Topic, Transaction,
+    Assignment, Consumer, CountedChangelog, Event, Follower, LogError, Output, Position, Producer,
+    Record, Restored, Topic, Transaction,
 };
 
 /// A fresh, empty log with [`PARTITIONS`] partitions, on which the suite runs.
@@ -67,7 +67,7 @@ pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
 }
 
 /// A member that follows its events and records them.
-pub(super) struct Member<C> {
+pub(super) struct TestMember<C> {
     pub(super) consumer: C,
     wait: Duration,
     pub(super) held: BTreeMap<i32, u32>,
@@ -79,7 +79,7 @@ pub(super) struct Member<C> {
     pub(super) releases: bool,
 }
 
-impl<C: Consumer> Member<C> {
+impl<C: Consumer> TestMember<C> {
     pub(super) fn new(consumer: C, wait: Duration) -> Self {
         Self {
             consumer,
@@ -183,10 +183,10 @@ pub(super) fn position(partition: i32, generation: u32, offset: i64, metadata: &
     Position { partition, generation, offset, metadata: metadata.to_owned() }
 }
 
-fn alone<B: Bed>(bed: &mut B) -> (Member<B::Consumer>, B::Producer) {
+fn alone<B: Bed>(bed: &mut B) -> (TestMember<B::Consumer>, B::Producer) {
     let (consumer, producer) = bed.join("a");
-    let mut member = Member::new(consumer, bed.wait());
-    member.until("all partitions are assigned", Member::holds_all);
+    let mut member = TestMember::new(consumer, bed.wait());
+    member.until("all partitions are assigned", TestMember::holds_all);
     (member, producer)
 }
 
@@ -318,7 +318,7 @@ fn partitions_move_when_they_are_released<B: Bed>(bed: &mut B) {
     first.until("every record", |member| member.records.len() == 8);
     first.releases = false;
     let (consumer, seconds) = bed.join("b");
-    let mut second = Member::new(consumer, bed.wait());
+    let mut second = TestMember::new(consumer, bed.wait());
     let deadline = Instant::now() + Duration::from_secs(30);
     let revoked = loop {
         assert!(Instant::now() < deadline, "{:?}", first.events);
@@ -355,7 +355,7 @@ fn partitions_move_when_they_are_released<B: Bed>(bed: &mut B) {
     drop((seconds, second));
     first.releases = true;
     first.held.retain(|partition, _| !revoked.contains(partition));
-    first.until("all come back", Member::holds_all);
+    first.until("all come back", TestMember::holds_all);
     assert_eq!(first.held[&moved], 2, "the second time");
     assert_eq!(first.held[&kept], 1, "it never left");
 }
@@ -423,9 +423,9 @@ fn a_changelog_without_a_position_is_refused<B: Bed>(bed: &mut B) {
     tombstones.extend(changelog.iter().map(|of| Record { value: None, ..of.clone() }));
     let restored = |position, changelog: &[Record]| {
         let mut taken = |_| Ok(());
-        let mut passing = Passing::new(1, position, &mut taken);
-        changelog.iter().for_each(|record| passing.pass(record.clone()).unwrap());
-        passing.finish(String::new(), "g")
+        let mut counted = CountedChangelog::new(1, position, &mut taken);
+        changelog.iter().for_each(|record| counted.pass(record.clone()).unwrap());
+        counted.finish(String::new(), "g")
     };
     let error = restored(None, &changelog).unwrap_err();
     assert!(error.is_fatal() && error.to_string().contains("group `g`"), "{error}");

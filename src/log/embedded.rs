@@ -1,6 +1,6 @@
-//! The embedded log: topics, partitions, transactions and consumer groups inside this process,
-//! with those semantics of Kafka that the engine needs. `demo` uses it by default; tests and the
-//! crash simulation run on it.
+//! The embedded log: topics, partitions, transactions and consumer groups inside this process, with
+//! those semantics of Kafka that the engine needs. `demo` uses it by default; tests and the crash
+//! simulation run on it.
 //!
 //! - A transaction begins, receives outputs and positions, and ends in a commit or an abort.
 //!   [`Producer::commit`](super::Producer::commit) takes all steps at once;
@@ -52,7 +52,7 @@ pub use producer::{EmbeddedProducer, OpenTransaction};
 pub use state::Committed;
 pub use writer::EmbeddedWriter;
 
-use state::State;
+use state::LogState;
 
 /// Bounds of an embedded log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -112,7 +112,7 @@ pub struct EmbeddedLog {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// Notified at every change, to wake polls that wait.
     changed: Condvar,
     config: EmbeddedConfig,
@@ -139,7 +139,7 @@ impl EmbeddedLog {
                     .to_owned(),
             ));
         }
-        let state = Mutex::new(State::load(storage, config.partitions)?);
+        let state = Mutex::new(LogState::load(storage, config.partitions)?);
         let shared = Shared { state, changed: Condvar::new(), config: config.clone() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -217,9 +217,9 @@ impl EmbeddedLog {
         self.state().committed(group, partition)
     }
 
-    /// Below the stable end, keeps only the last committed record per key, and no tombstones
-    /// (Kafka keeps those for a while). Records without a key stay. Returns the number of removed
-    /// records. The remaining records keep their offsets.
+    /// Below the stable end, keeps only the last committed record per key, and no tombstones (Kafka
+    /// keeps those for a while). Records without a key stay. Returns the number of removed records.
+    /// The remaining records keep their offsets.
     pub fn compact(&self, topic: Topic) -> Result<usize, LogError> {
         let mut state = self.state();
         let mut removed = 0;
@@ -289,13 +289,13 @@ impl EmbeddedLog {
         self.state().forget_open(transactional_id)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn compact_if_due(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         topic: Topic,
         partition: i32,
     ) -> Result<(), LogError> {

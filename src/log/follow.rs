@@ -19,16 +19,16 @@ pub trait Follower: Send {
     /// silently.
     fn poll(&mut self, wait: Duration) -> Result<Vec<Record>, LogError>;
 
-    /// The next offset of each partition that `poll` has not returned. The position is past
-    /// aborted records and transaction markers by the time the follower has caught up.
+    /// The next offset of each partition that `poll` has not returned. The position is past aborted
+    /// records and transaction markers by the time the follower has caught up.
     fn positions(&self) -> BTreeMap<i32, i64>;
 
     /// Whether `poll` has returned everything that was committed when the topic was opened. The
-    /// follower waits for a transaction that was open at that time, since committed records may
-    /// lie behind it.
+    /// follower waits for a transaction that was open at that time, since committed records may lie
+    /// behind it.
     fn has_caught_up(&self) -> bool;
 
-    /// Offsets between the returned records and the end of each partition, as far as they are
-    /// known without asking the broker. May be some seconds old.
+    /// Offsets between the returned records and the end of each partition, as far as they are known
+    /// without asking the broker. May be some seconds old.
     fn lag(&self) -> BTreeMap<i32, u64>;
 }

@@ -103,8 +103,7 @@ impl Opening {
     }
 
     /// A replay from where an earlier one stopped. Reads the inputs before that place and checks
-    /// the
-    /// files.
+    /// the files.
     ///
     /// # Errors
     /// There is no checkpoint, or the log, the files or `begun_with` are not those of that replay.

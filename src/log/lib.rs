@@ -9,10 +9,10 @@
 //! Exactly-once rests on three rules. Every implementation keeps them, and `conformance.rs` tests
 //! them on each one:
 //!
-//! 1. Everything that an input caused and the position after that input are in one
-//!    [`Transaction`]. Readers of committed records see all of a transaction or nothing.
-//! 2. The log takes a position only from the current holder of the partition, under the
-//!    generation of its latest assignment. It refuses work of an older generation with
+//! 1. Everything that an input caused and the position after that input are in one [`Transaction`].
+//!    Readers of committed records see all of a transaction or nothing.
+//! 2. The log takes a position only from the current holder of the partition, under the generation
+//!    of its latest assignment. It refuses work of an older generation with
 //!    [`LogError::Stale`].
 //! 3. A partition is [restored](Consumer::restore) from committed records only, and only after
 //!    every transaction that an earlier owner left open has ended.
@@ -158,21 +158,21 @@ pub enum Event {
     /// This consumer now holds these partitions, paused. The caller must
     /// [restore](Consumer::restore) each, then [resume](Consumer::resume) it.
     Assigned(Vec<Assignment>),
-    /// The group moves these partitions to another member. This consumer still holds them,
-    /// paused, until it [releases](Consumer::release) them. The caller commits the work that is
-    /// done and then releases them. The other members wait, so this time must be bounded; the next
-    /// owner does the rest of the work.
+    /// The group moves these partitions to another member. This consumer still holds them, paused,
+    /// until it [releases](Consumer::release) them. The caller commits the work that is done and
+    /// then releases them. The other members wait, so this time must be bounded; the next owner
+    /// does the rest of the work.
     Revoked(Vec<i32>),
-    /// This consumer has lost these partitions, and another may already hold them. The caller
-    /// drops all work that is not committed: the next owner does it again. The log refuses a
-    /// commit for these partitions.
+    /// This consumer has lost these partitions, and another may already hold them. The caller drops
+    /// all work that is not committed: the next owner does it again. The log refuses a commit for
+    /// these partitions.
     Lost(Vec<i32>),
     /// No more inputs will come (end of a file, or a sealed embedded log).
     End,
 }
 
-/// The consumer's view of its membership and lag, for metrics and health. It is read without
-/// asking the broker, so it may be some seconds old.
+/// The consumer's view of its membership and lag, for metrics and health. It is read without asking
+/// the broker, so it may be some seconds old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Whether the consumer is a member of its group while no rebalance runs; `None` if unknown.
@@ -181,8 +181,8 @@ pub struct Standing {
     pub lag: BTreeMap<i32, u64>,
     /// The known ends of partitions: the offset that the next record of each will have.
     pub ends: BTreeMap<i32, i64>,
-    /// How often the consumer left its group and joined again, so that the group assigns
-    /// partitions that no member held.
+    /// How often the consumer left its group and joined again, so that the group assigns partitions
+    /// that no member held.
     pub rejoins: u64,
     /// On how many partitions, since the process started, the sweep found and aborted an open
     /// transaction of an earlier process of the same name that the broker had given up.
@@ -227,16 +227,16 @@ pub trait Consumer: Send {
     /// call.
     fn pause(&mut self, partition: i32) -> Result<(), LogError>;
 
-    /// Lets the partition's records be delivered again. Ignores a partition that is revoked or
-    /// that this consumer does not hold.
+    /// Lets the partition's records be delivered again. Ignores a partition that is revoked or that
+    /// this consumer does not hold.
     fn resume(&mut self, partition: i32) -> Result<(), LogError>;
 
-    /// Reads the committed position with its metadata, then the changelog partition up to its
-    /// end. Sees committed records only, and all that were committed before the call. Passes
-    /// every record of the changelog to `changelog` in offset order, tombstones included, without
-    /// headers and time; records that compaction removed are missing. Holds no records in memory.
-    /// Reading of inputs then starts at the position. The caller may restore a paused partition
-    /// again, to start anew after an aborted transaction.
+    /// Reads the committed position with its metadata, then the changelog partition up to its end.
+    /// Sees committed records only, and all that were committed before the call. Passes every
+    /// record of the changelog to `changelog` in offset order, tombstones included, without headers
+    /// and time; records that compaction removed are missing. Holds no records in memory. Reading
+    /// of inputs then starts at the position. The caller may restore a paused partition again, to
+    /// start anew after an aborted transaction.
     ///
     /// The call serves no other partition, but keeps the membership alive as long as `changelog`
     /// returns within seconds.
@@ -337,9 +337,9 @@ impl Transaction {
 
 /// Writes outcomes. One thread owns it.
 pub trait Producer: Send {
-    /// Makes the whole transaction visible to readers of committed records, or none of it.
-    /// Returns when the result is certain. An empty transaction only settles earlier
-    /// transactions whose result is still in doubt.
+    /// Makes the whole transaction visible to readers of committed records, or none of it. Returns
+    /// when the result is certain. An empty transaction only settles earlier transactions whose
+    /// result is still in doubt.
     ///
     /// # Errors
     ///
@@ -349,8 +349,8 @@ pub trait Producer: Send {
     /// transaction may be visible or not; only a restoration in a new process shows which.
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError>;
 
-    /// Whether readers see every change of a history, rather than only the last one per key. If
-    /// so, the written changes must not depend on how outcomes are divided into transactions.
+    /// Whether readers see every change of a history, rather than only the last one per key. If so,
+    /// the written changes must not depend on how outcomes are divided into transactions.
     fn keeps_every_change(&self) -> bool {
         false
     }
@@ -447,7 +447,7 @@ impl LogError {
 }
 
 /// Passes the records of a changelog on and counts them.
-pub(crate) struct Passing<'a> {
+pub(crate) struct CountedChangelog<'a> {
     partition: i32,
     position: Option<i64>,
     changelog: TakeChangelog<'a>,
@@ -457,7 +457,7 @@ pub(crate) struct Passing<'a> {
     left: FxHashSet<Vec<u8>>,
 }
 
-impl<'a> Passing<'a> {
+impl<'a> CountedChangelog<'a> {
     pub(crate) fn new(partition: i32, position: Option<i64>, changelog: TakeChangelog<'a>) -> Self {
         let left = FxHashSet::default();
         Self { partition, position, changelog, records: 0, bytes: 0, left }
@@ -481,8 +481,8 @@ impl<'a> Passing<'a> {
         (self.changelog)(record)
     }
 
-    /// Refuses a changelog that has records but no committed position. The offsets of the group
-    /// are gone (offsets expire, and a group may be renamed), and starting anew would answer every
+    /// Refuses a changelog that has records but no committed position. The offsets of the group are
+    /// gone (offsets expire, and a group may be renamed), and starting anew would answer every
     /// input again.
     pub(crate) fn finish(self, metadata: String, group: &str) -> Result<Restored, LogError> {
         let Self { partition, position, records, bytes, left, .. } = self;

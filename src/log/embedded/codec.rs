@@ -10,7 +10,7 @@ use super::super::{LogError, Topic};
 use super::{Message, state::Committed};
 
 /// A partition of a topic.
-pub(super) type Place = (Topic, i32);
+pub(super) type TopicPartition = (Topic, i32);
 
 /// A record in its stored form.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct Unfinished {
     /// The transactional id of its producer.
     pub(super) owner: String,
     /// The partitions that it wrote to, each with the first offset that it took there.
-    pub(super) touched: Vec<(Place, i64)>,
+    pub(super) touched: Vec<(TopicPartition, i64)>,
     /// The positions that it would commit, by group and partition.
     pub(super) positions: Vec<(String, i32, Committed)>,
 }
@@ -48,7 +48,7 @@ pub(super) enum Fate {
 
 pub(super) const META_KEY: &[u8] = b"m";
 
-pub(super) fn record_key((topic, partition): Place, offset: i64) -> Vec<u8> {
+pub(super) fn record_key((topic, partition): TopicPartition, offset: i64) -> Vec<u8> {
     let mut key = Vec::with_capacity(14);
     key.push(b'r');
     put_place(&mut key, (topic, partition));
@@ -60,7 +60,7 @@ pub(super) fn offset_of(key: &[u8]) -> i64 {
     key.last_chunk().map_or(-1, |bytes| i64::from_be_bytes(*bytes))
 }
 
-pub(super) fn end_key(place: Place) -> Vec<u8> {
+pub(super) fn end_key(place: TopicPartition) -> Vec<u8> {
     let mut key = vec![b'e'];
     put_place(&mut key, place);
     key
@@ -91,7 +91,7 @@ fn code(topic: Topic) -> u8 {
     }
 }
 
-fn put_place(out: &mut Vec<u8>, (topic, partition): Place) {
+fn put_place(out: &mut Vec<u8>, (topic, partition): TopicPartition) {
     out.push(code(topic));
     out.extend(partition.to_be_bytes());
 }

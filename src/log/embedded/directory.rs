@@ -60,8 +60,8 @@ fn open_environment(path: &Path, map_size_mib: usize) -> heed::Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(map_size_mib.saturating_mul(1 << 20));
     // SAFETY: LMDB maps the file, so no other program may change it meanwhile. The lock file keeps
-    // every other turnstream out, LMDB's own lock keeps out other users of LMDB, and all flags
-    // have their safe default values.
+    // every other turnstream out, LMDB's own lock keeps out other users of LMDB, and all flags have
+    // their safe default values.
     unsafe { options.open(path) }
 }
 

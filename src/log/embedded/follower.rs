@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::super::{Follower, LogError, Record, Topic};
-use super::state::State;
+use super::state::LogState;
 use super::{EmbeddedLog, Isolation};
 
 /// Reads every partition of a topic from its beginning, without a group.
@@ -30,7 +30,7 @@ impl EmbeddedFollower {
     }
 
     /// Reads at most `max` records without waiting.
-    fn take(&mut self, state: &State, max: usize) -> Result<Vec<Record>, LogError> {
+    fn take(&mut self, state: &LogState, max: usize) -> Result<Vec<Record>, LogError> {
         let mut taken = Vec::new();
         for (partition, position) in &mut self.positions {
             let place = (self.topic, *partition);

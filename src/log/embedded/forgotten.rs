@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 
 use super::super::LogError;
-use super::codec::{self, Fate, Place, Stored, Unfinished};
-use super::state::{Batch, State};
+use super::codec::{self, Fate, Stored, TopicPartition, Unfinished};
+use super::state::{Batch, LogState};
 
-impl State {
+impl LogState {
     /// Forgets the open transactions of a transactional id. Returns their number.
     pub(super) fn forget_open(&mut self, owner: &str) -> Result<usize, LogError> {
         let open = self.of(owner, Fate::Open);
@@ -51,7 +51,7 @@ impl State {
     fn stage_renumbered(
         &self,
         batch: &mut Batch,
-        place: Place,
+        place: TopicPartition,
         (from, to): (u64, u64),
     ) -> Result<(), LogError> {
         self.scan_records(place, self.end(place), &mut |offset, _, value| {
@@ -69,7 +69,7 @@ impl State {
         let mut forgotten = self.of(&ending.owner, Fate::Forgotten);
         forgotten.retain(|number| {
             let part = &self.unfinished[number];
-            let same_place = |(place, _): &(Place, i64)| {
+            let same_place = |(place, _): &(TopicPartition, i64)| {
                 ending.touched.iter().any(|(touched, _)| touched == place)
             };
             let same_group =
@@ -86,7 +86,7 @@ impl State {
             return Ok(());
         }
         let parts = || forgotten.iter().map(|part| &self.unfinished[part]);
-        let places: BTreeSet<Place> =
+        let places: BTreeSet<TopicPartition> =
             parts().flat_map(|part| &part.touched).map(|(place, _)| *place).collect();
         let swept = Unfinished {
             owner: owner.to_owned(),

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use turnstream_ports::broken::Broken;
 
 use super::super::{
-    Assignment, Event, LogError, Passing, Position, Record, Restored, Standing, Start,
+    Assignment, CountedChangelog, Event, LogError, Position, Record, Restored, Standing, Start,
     TakeChangelog, Topic,
 };
 use super::Isolation;
-use super::state::State;
+use super::state::LogState;
 
 /// How many records of a changelog are in memory at once during a restoration.
 const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
@@ -21,14 +21,14 @@ const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
 /// The members of a group, in the order in which they joined.
 #[derive(Default)]
 pub(super) struct Group {
-    members: BTreeMap<u64, Member>,
+    members: BTreeMap<u64, GroupMember>,
 }
 
-struct Member {
+struct GroupMember {
     topic: Topic,
     /// False from its expulsion until its next poll.
     active: bool,
-    held: BTreeMap<i32, Held>,
+    held: BTreeMap<i32, HeldPartition>,
     /// How often each partition was assigned to this member.
     assigned: BTreeMap<i32, u32>,
     /// The events that its next polls return.
@@ -38,7 +38,7 @@ struct Member {
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldPartition {
     generation: u32,
     /// The next offset to read, if known.
     position: Option<i64>,
@@ -46,7 +46,7 @@ struct Held {
     revoked: bool,
 }
 
-impl Member {
+impl GroupMember {
     fn kept(&self) -> impl DoubleEndedIterator<Item = i32> {
         self.held.iter().filter(|(_, held)| !held.revoked).map(|(partition, _)| *partition)
     }
@@ -55,7 +55,10 @@ impl Member {
         let assignments = partitions.into_iter().map(|partition| {
             let generation = self.assigned.entry(partition).or_insert(0);
             *generation += 1;
-            self.held.insert(partition, Held { generation: *generation, ..Held::default() });
+            self.held.insert(
+                partition,
+                HeldPartition { generation: *generation, ..HeldPartition::default() },
+            );
             Assignment { partition, generation: *generation }
         });
         self.events.push_back(Event::Assigned(assignments.collect()));
@@ -104,17 +107,17 @@ impl Group {
 }
 
 /// Identifies a member of a group.
-pub(super) struct Membership<'a> {
+pub(super) struct MemberRef<'a> {
     pub(super) group: &'a str,
     pub(super) member: u64,
 }
 
-impl State {
+impl LogState {
     pub(super) fn join(&mut self, group: &str, topic: Topic) -> Result<u64, LogError> {
         Self::check_name(group)?;
         let id = self.next_member;
         self.next_member += 1;
-        let member = Member {
+        let member = GroupMember {
             topic,
             active: true,
             held: BTreeMap::new(),
@@ -135,7 +138,7 @@ impl State {
         Ok(id)
     }
 
-    pub(super) fn leave(&mut self, at: &Membership<'_>) {
+    pub(super) fn leave(&mut self, at: &MemberRef<'_>) {
         if let Some(group) = self.groups.get_mut(at.group) {
             group.members.remove(&at.member);
         }
@@ -143,7 +146,7 @@ impl State {
     }
 
     pub(super) fn expel(&mut self, group: &str, member: u64) {
-        let Some(member) = self.member(&Membership { group, member }) else {
+        let Some(member) = self.member(&MemberRef { group, member }) else {
             return;
         };
         member.active = false;
@@ -161,21 +164,21 @@ impl State {
         }
     }
 
-    fn member(&mut self, at: &Membership<'_>) -> Option<&mut Member> {
+    fn member(&mut self, at: &MemberRef<'_>) -> Option<&mut GroupMember> {
         self.groups.get_mut(at.group)?.members.get_mut(&at.member)
     }
 
-    fn held(&mut self, at: &Membership<'_>, partition: i32) -> Option<&mut Held> {
+    fn held(&mut self, at: &MemberRef<'_>, partition: i32) -> Option<&mut HeldPartition> {
         self.member(at)?.held.get_mut(&partition)
     }
 
-    pub(super) fn flow(&mut self, at: &Membership<'_>, partition: i32, flowing: bool) {
+    pub(super) fn flow(&mut self, at: &MemberRef<'_>, partition: i32, flowing: bool) {
         if let Some(held) = self.held(at, partition) {
             held.flowing = flowing && !held.revoked;
         }
     }
 
-    pub(super) fn release(&mut self, at: &Membership<'_>) {
+    pub(super) fn release(&mut self, at: &MemberRef<'_>) {
         if let Some(member) = self.member(at) {
             member.held.retain(|_, held| !held.revoked);
         }
@@ -183,7 +186,7 @@ impl State {
     }
 
     /// The partitions of those positions whose generation is not the one that the member holds.
-    pub(super) fn stale(&mut self, at: &Membership<'_>, positions: &[Position]) -> Vec<i32> {
+    pub(super) fn stale(&mut self, at: &MemberRef<'_>, positions: &[Position]) -> Vec<i32> {
         let mut stale: Vec<i32> = positions
             .iter()
             .filter(|position| {
@@ -199,7 +202,7 @@ impl State {
     /// The next event, or records; `None` if there is nothing now.
     pub(super) fn poll(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         start: Start,
         max: usize,
     ) -> Result<Option<Event>, LogError> {
@@ -233,7 +236,7 @@ impl State {
     /// Records of the partitions that flow, starting after the partition that was served last.
     fn poll_records(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         start: Start,
         max: usize,
     ) -> Result<Vec<Record>, LogError> {
@@ -281,7 +284,7 @@ impl State {
     }
 
     /// Whether the member is active, and the lag of its partitions.
-    pub(super) fn standing(&self, at: &Membership<'_>) -> Standing {
+    pub(super) fn standing(&self, at: &MemberRef<'_>) -> Standing {
         let group = self.groups.get(at.group);
         let member = group.and_then(|group| group.members.get(&at.member));
         let Some(member) = member.filter(|member| member.active) else {
@@ -300,7 +303,7 @@ impl State {
 
     pub(super) fn restore(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         partition: i32,
         start: Start,
         changelog: TakeChangelog<'_>,
@@ -315,21 +318,21 @@ impl State {
         let beginning = self.beginning(at.group, (topic, partition), start)?;
         let committed = self.committed(at.group, partition)?;
         let position = committed.as_ref().map(|committed| committed.offset);
-        let mut passing = Passing::new(partition, position, changelog);
+        let mut counted = CountedChangelog::new(partition, position, changelog);
         let (history, mut next, mut last) = ((Topic::History, partition), 0, None);
         while next < self.stable_end(history) {
             let read = self.read(history, next, RESTORE_RECORDS, Isolation::ReadCommitted)?;
             next = read.1;
             last = read.0.last().map(|record| record.offset + 1).or(last);
             for Record { partition, offset, key, value, .. } in read.0 {
-                passing.pass(Record { partition, offset, key, value, ..Record::default() })?;
+                counted.pass(Record { partition, offset, key, value, ..Record::default() })?;
             }
         }
         if Broken::RestoreByLastMessage.here() && last.is_some_and(|last| last < next) {
             return Err(LogError::Unsettled { what: format!("history, partition {partition}") });
         }
         let metadata = committed.map(|committed| committed.metadata).unwrap_or_default();
-        let restored = passing.finish(metadata, at.group)?;
+        let restored = counted.finish(metadata, at.group)?;
         if let Some(held) = self.held(at, partition) {
             held.position = Some(beginning);
         }

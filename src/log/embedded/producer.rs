@@ -1,8 +1,8 @@
 //! The transactional producer of the embedded log, and its transactions step by step.
 
 use super::super::{LogError, Producer, Transaction};
-use super::group::Membership;
-use super::state::{Batch, State};
+use super::group::MemberRef;
+use super::state::{Batch, LogState};
 use super::{EmbeddedConsumer, EmbeddedLog};
 
 /// Commits for one consumer. Its records have no time, since the log has no clock.
@@ -31,10 +31,9 @@ impl EmbeddedProducer {
         })
     }
 
-    /// Begins a transaction whose steps the caller takes one by one. Each step is written before
-    /// it returns. A transaction that is dropped without an end stays open, as after a crash: it
-    /// ends when a new producer takes the transactional id, or through
-    /// [`EmbeddedLog::abort_open`].
+    /// Begins a transaction whose steps the caller takes one by one. Each step is written before it
+    /// returns. A transaction that is dropped without an end stays open, as after a crash: it ends
+    /// when a new producer takes the transactional id, or through [`EmbeddedLog::abort_open`].
     pub fn begin(&mut self) -> Result<OpenTransaction<'_>, LogError> {
         let mut state = self.log.state();
         state.check_epoch(&self.owner, self.epoch)?;
@@ -46,10 +45,10 @@ impl EmbeddedProducer {
         Ok(OpenTransaction { producer: self, number })
     }
 
-    fn check(&self, state: &mut State, transaction: &Transaction) -> Result<(), LogError> {
+    fn check(&self, state: &mut LogState, transaction: &Transaction) -> Result<(), LogError> {
         state.check_epoch(&self.owner, self.epoch)?;
         transaction.check()?;
-        let at = Membership { group: &self.group, member: self.member };
+        let at = MemberRef { group: &self.group, member: self.member };
         let partitions = state.stale(&at, &transaction.positions);
         if partitions.is_empty() { Ok(()) } else { Err(LogError::Stale { partitions }) }
     }
@@ -57,7 +56,7 @@ impl EmbeddedProducer {
     /// Stages all steps in one batch. If a step fails, nothing is written.
     fn stage(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         batch: &mut Batch,
         transaction: &Transaction,
     ) -> Result<(), LogError> {

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use turnstream_ports::broken::Broken;
 
 use super::super::{LogError, Output, Position, Record, Topic};
-use super::codec::{self, Fate, Place, Stored, Unfinished};
+use super::codec::{self, Fate, Stored, TopicPartition, Unfinished};
 use super::group::Group;
 use super::{Isolation, Message};
 
@@ -56,10 +56,10 @@ const FORM: u8 = 1;
 /// Longest name of a group or transactional id, since LMDB's keys are short.
 const NAME_LIMIT_BYTES: usize = 400;
 
-pub(super) struct State {
+pub(super) struct LogState {
     storage: Box<dyn Storage>,
     pub(super) partitions: i32,
-    ends: BTreeMap<Place, i64>,
+    ends: BTreeMap<TopicPartition, i64>,
     pub(super) unfinished: BTreeMap<u64, Unfinished>,
     next_transaction: u64,
     /// How often each transactional id was taken, which is the epoch of its only valid producer.
@@ -68,10 +68,10 @@ pub(super) struct State {
     pub(super) next_member: u64,
     pub(super) sealed: BTreeSet<Topic>,
     /// Records written since the last compaction, and records that it left.
-    pub(super) since_compaction: BTreeMap<Place, (u64, u64)>,
+    pub(super) since_compaction: BTreeMap<TopicPartition, (u64, u64)>,
 }
 
-impl State {
+impl LogState {
     pub(super) fn load(storage: Box<dyn Storage>, partitions: i32) -> Result<Self, LogError> {
         let mut state = Self {
             storage,
@@ -159,7 +159,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn check_place(&self, (topic, partition): Place) -> Result<(), LogError> {
+    pub(super) fn check_place(&self, (topic, partition): TopicPartition) -> Result<(), LogError> {
         if (0..self.partitions).contains(&partition) {
             return Ok(());
         }
@@ -170,11 +170,11 @@ impl State {
         )))
     }
 
-    pub(super) fn end(&self, place: Place) -> i64 {
+    pub(super) fn end(&self, place: TopicPartition) -> i64 {
         self.ends.get(&place).copied().unwrap_or(0)
     }
 
-    pub(super) fn stable_end(&self, place: Place) -> i64 {
+    pub(super) fn stable_end(&self, place: TopicPartition) -> i64 {
         let open = self.unfinished.values().filter(|open| open.fate != Fate::Aborted);
         open.flat_map(|transaction| &transaction.touched)
             .filter(|(touched, _)| *touched == place)
@@ -210,7 +210,7 @@ impl State {
     }
 
     /// Takes the next offset of a partition.
-    fn stage_offset(&mut self, batch: &mut Batch, place: Place) -> i64 {
+    fn stage_offset(&mut self, batch: &mut Batch, place: TopicPartition) -> i64 {
         let end = self.ends.entry(place).or_insert(0);
         let offset = *end;
         *end += 1;
@@ -218,7 +218,7 @@ impl State {
         offset
     }
 
-    fn stage_record(&mut self, batch: &mut Batch, place: Place, stored: &Stored) -> i64 {
+    fn stage_record(&mut self, batch: &mut Batch, place: TopicPartition, stored: &Stored) -> i64 {
         let offset = self.stage_offset(batch, place);
         batch.push((codec::record_key(place, offset), Some(stored.encode())));
         self.since_compaction.entry(place).or_default().0 += 1;
@@ -226,11 +226,10 @@ impl State {
     }
 
     /// Records from `from` on, and the offset to continue from, which also passes control records
-    /// and
-    /// aborted records.
+    /// and aborted records.
     pub(super) fn read(
         &self,
-        place: Place,
+        place: TopicPartition,
         from: i64,
         max: usize,
         isolation: Isolation,
@@ -273,7 +272,7 @@ impl State {
     /// Visits every stored record of a partition below an offset.
     pub(super) fn scan_records(
         &self,
-        place: Place,
+        place: TopicPartition,
         below: i64,
         visit: VisitRecord<'_>,
     ) -> Result<(), LogError> {
@@ -419,7 +418,7 @@ impl State {
 
     pub(super) fn abort(&mut self, transaction: u64) -> Result<(), LogError> {
         let open = self.open(transaction)?;
-        let places: Vec<Place> = open.touched.iter().map(|(place, _)| *place).collect();
+        let places: Vec<TopicPartition> = open.touched.iter().map(|(place, _)| *place).collect();
         let mut batch = Batch::new();
         for place in places {
             self.stage_offset(&mut batch, place);

@@ -1,4 +1,6 @@
-use super::super::conformance::{Bed, Member, PARTITIONS, output, position, properties, restore};
+use super::super::conformance::{
+    Bed, PARTITIONS, TestMember, output, position, properties, restore,
+};
 use super::super::{Consumer as _, Event, Position, Producer as _, Transaction};
 use super::*;
 use std::time::Duration;
@@ -7,7 +9,7 @@ impl Bed for EmbeddedLog {
     type Consumer = EmbeddedConsumer;
     type Producer = EmbeddedProducer;
     type Follower = EmbeddedFollower;
-    type Open = (Member<EmbeddedConsumer>, EmbeddedProducer);
+    type Open = (TestMember<EmbeddedConsumer>, EmbeddedProducer);
 
     fn join(&mut self, transactional_id: &str) -> (EmbeddedConsumer, EmbeddedProducer) {
         let consumer = self.consumer("g", Topic::Turns).unwrap();
@@ -68,9 +70,9 @@ fn message(key: &str, value: Option<&str>) -> Message {
     }
 }
 
-fn member(log: &EmbeddedLog) -> (Member<EmbeddedConsumer>, EmbeddedProducer) {
+fn member(log: &EmbeddedLog) -> (TestMember<EmbeddedConsumer>, EmbeddedProducer) {
     let (consumer, producer) = log.clone().join("a");
-    let mut member = Member::new(consumer, Duration::ZERO);
+    let mut member = TestMember::new(consumer, Duration::ZERO);
     member.until("assigned", |member| !member.held.is_empty());
     (member, producer)
 }
@@ -253,7 +255,7 @@ fn who_is_expelled_loses_all_and_joins_anew() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
     let (mut slow, mut producer) = member(&log);
     let (consumer, _other) = log.clone().join("b");
-    let mut other = Member::new(consumer, Duration::ZERO);
+    let mut other = TestMember::new(consumer, Duration::ZERO);
     let old: Vec<Position> = slow.held.iter().map(|(at, by)| position(*at, *by, 1, "")).collect();
     log.expel("g", slow.consumer.member());
     other.until("everything", |member| member.held.len() == 4);

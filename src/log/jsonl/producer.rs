@@ -56,8 +56,7 @@ impl JsonlProducer {
     }
 
     /// Completes the files. Returns the number of outcomes that still wait for an earlier one and
-    /// are
-    /// not written: 0 if every input had its outcome.
+    /// are not written: 0 if every input had its outcome.
     pub fn finish(mut self) -> Result<usize, LogError> {
         self.sinks.values_mut().try_for_each(Sink::finish)?;
         Ok(self.waiting.values().map(VecDeque::len).sum())

@@ -178,13 +178,13 @@ pub struct ClientSettings(pub BTreeMap<String, String>);
 /// The setting of the client that bounds records and batches.
 pub(super) const MESSAGE_LIMIT: &str = "message.max.bytes";
 
-/// What it is where nothing is set.
+/// The client's default for that setting.
 const CLIENT_LIMIT_BYTES: usize = 1_000_000;
 
-/// What stands in place of a hidden value.
+/// The text in place of a hidden value.
 const HIDDEN: &str = "***";
 
-/// Settings whose values are no secrets.
+/// Settings whose values are not secret.
 const HARMLESS: [&str; 12] = [
     "client.id",
     "client.rack",
@@ -224,14 +224,14 @@ impl Serialize for ClientSettings {
 impl KafkaConfig {
     fn reader_settings(&self, isolation: &str) -> ClientConfig {
         let mut settings = shared_settings(self);
-        // The client prints a warning for settings that only a producer knows.
+        // The client warns of settings that only a producer knows, so those are left out.
         settings
             .set("isolation.level", isolation)
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("queued.max.messages.kbytes", self.fetch_queue_kib.to_string())
-            // The client's own second would let a reader that is slower than the broker wait for
-            // nothing, each time the queue has been full.
+            // With the client's default of one second, a reader that is slower than the broker
+            // would wait for nothing each time the queue has been full.
             .set("fetch.queue.backoff.ms", "10")
             .set(
                 "max.partition.fetch.bytes",
@@ -240,7 +240,7 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the member of the group.
+    /// Settings of the group's member.
     pub(super) fn consumer_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_committed");
         settings
@@ -256,7 +256,7 @@ impl KafkaConfig {
                     Start::Latest => "latest",
                 },
             );
-        // They tell the lag and the standing in the group, at no request to the broker.
+        // Statistics show the lag and the membership without a request to the broker.
         if !self.client.0.contains_key("statistics.interval.ms") {
             settings.set("statistics.interval.ms", "5000");
         }
@@ -266,8 +266,8 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the reader of the changelog, which never joins the group, though the client wants one
-    /// named.
+    /// Settings of a reader of a changelog. It never joins the group, although the client requires
+    /// a group name.
     pub(super) fn changelog_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_committed");
         settings
@@ -277,64 +277,66 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the reader of changelogs, which reads to an end that is known: a fetch there is not to
-    /// wait for what comes later, for the half a second of the client's own would be the time that
-    /// restoring any partition takes at least.
+    /// Settings of the restorer, which reads changelogs to a known end. A fetch at the end must not
+    /// wait for later records: with the client's default of half a second, restoring any partition
+    /// would take at least that long.
     pub(super) fn restorer_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
         settings.set("fetch.wait.max.ms", "10");
         settings
     }
 
-    /// Of a follower, which never joins the group either.
+    /// Settings of a follower, which never joins the group either.
     pub(super) fn follower_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
-        // They tell the lag, at no request to the broker.
+        // Statistics show the lag without a request to the broker.
         if !self.client.0.contains_key("statistics.interval.ms") {
             settings.set("statistics.interval.ms", "5000");
         }
         settings
     }
 
-    /// Of a reader of everything, open and aborted transactions too, that never joins the group.
+    /// Settings of a reader of all records, also those of open and aborted transactions. It never
+    /// joins the group.
     pub(super) fn uncommitted_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_uncommitted");
         settings.set("group.id", &self.group_id);
         settings
     }
 
-    /// Of the client that asks for high watermarks, which readers of committed records are not
-    /// told.
+    /// Settings of the client that asks for high watermarks, which a reader of committed records
+    /// cannot see.
     pub(super) fn watermark_settings(&self) -> ClientConfig {
         self.reader_settings("read_uncommitted")
     }
 
-    /// What every topic of outcomes has to accept, in bytes: the largest record or batch that
-    /// the client sends, as far as that is known before topics are asked.
+    /// The largest record or batch that the client sends, in bytes, as far as it is known before
+    /// the topics are asked. Every topic of outcomes has to accept it.
     pub fn sent_bytes(&self) -> usize {
         self.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES)
     }
 
-    /// The largest record or batch that the client sends, in bytes, where that is set.
+    /// The largest record or batch that the client sends, in bytes, if that is set.
     pub(super) fn message_limit_bytes(&self) -> Option<usize> {
         self.client.0.get(MESSAGE_LIMIT)?.trim().parse().ok()
     }
 
-    /// Of the writer. Where nothing else is set, its records may be as large as the largest that
+    /// Settings of the producer. Unless they set a limit, records may be as large as the largest
+    /// that
     /// a topic accepts.
     pub(super) fn producer_settings(&self, accepted_bytes: Option<usize>) -> ClientConfig {
         let mut settings = shared_settings(self);
         if let (None, Some(bytes)) = (self.message_limit_bytes(), accepted_bytes) {
             settings.set(MESSAGE_LIMIT, bytes.clamp(1_000, 1_000_000_000).to_string());
         }
-        // The flush that ends a transaction is too short for the client to notice, so what
-        // lingers adds to every commit.
+        // The flush that ends a transaction is too short for the client to notice, so lingering
+        // adds to the latency of every commit.
         if !self.client.0.contains_key("linger.ms") {
             settings.set("linger.ms", "0.5");
         }
         settings
             .set("transactional.id", &self.transactional_id)
-            // Where one is lost, what was committed last is in doubt; that is told by a log line.
+            // A log line reports a lost connection, after which the latest commit is in doubt.
             .set("log.connection.close", "true")
             .set_log_level(RDKafkaLogLevel::Info)
             .set("transaction.timeout.ms", self.transaction_timeout_ms.to_string())

@@ -58,16 +58,16 @@ use state::LogState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddedConfig {
-    /// Partitions of every topic, 1 or more. A directory keeps the number it was made with.
+    /// Partitions of every topic, 1 or more. A directory keeps the number that it was created with.
     pub partitions: i32,
-    /// Where a group begins that never committed.
+    /// Where a group starts to read if it has never committed.
     pub start: Start,
-    /// Records that one poll brings at most, 1 or more.
+    /// The most records of one poll, 1 or more.
     pub poll_records: usize,
-    /// Compact a partition of `history` or `knowledge` once so many records, and as many as its last
-    /// compaction left, were written to it since; 0 never compacts by itself.
+    /// Compact a partition of `history` or `knowledge` when at least so many records, and as many
+    /// as its last compaction left, were written to it since; 0 disables automatic compaction.
     pub compact_after_records: u64,
-    /// The most that a directory can hold, in MiB. Only address space is taken in advance.
+    /// The largest size of a directory, in MiB. Only address space is reserved in advance.
     pub map_size_mib: usize,
 }
 

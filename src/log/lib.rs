@@ -59,7 +59,7 @@ pub const METADATA_LIMIT_BYTES: usize = 4_096;
 pub enum Topic {
     /// Inputs.
     Turns,
-    /// Answers.
+    /// Responses.
     Responses,
     /// Inputs that ended without a response.
     Recorded,

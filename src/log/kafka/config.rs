@@ -15,66 +15,62 @@ use super::shared_settings;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaConfig {
-    /// Brokers to ask first: `host:port`, separated by commas; 9092 where no port is given.
+    /// Brokers to ask first: `host:port`, separated by commas; the default port is 9092.
     pub bootstrap_servers: String,
-    /// The consumer group. Its committed offsets are where reading goes on: renamed, it has
-    /// none.
+    /// The consumer group. Reading continues at its committed offsets; a renamed group has none.
     pub group_id: String,
     /// Names this process in the group for ever, so that a restart within the session keeps its
     /// partitions. Each process needs its own; empty for none.
     pub group_instance_id: String,
-    /// Names this process as a writer. Each process needs its own and must keep it over
-    /// restarts: who takes it fences the one that had it, and aborts what that left open.
+    /// Names this process as a writer. Each process needs its own and must keep it over restarts: a
+    /// process that takes the id fences the earlier holder and aborts its open transaction.
     pub transactional_id: String,
     /// Names the one process that publishes the views of this log (`turnstream views`), as
-    /// `transactional_id` names one that serves turns; the same wherever it may run, so that who
-    /// starts last is the one.
+    /// `transactional_id` names one that serves turns. It is the same wherever that process may
+    /// run, so that the latest one replaces the others.
     pub views_transactional_id: String,
-    /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more.
-    /// Its partitions wait so long for another owner.
+    /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more. Its
+    /// partitions wait for that time before they get another owner.
     pub session_timeout_ms: u32,
     /// Milliseconds between polls after which the process counts as stuck; not below the
     /// session's.
     pub max_poll_interval_ms: u32,
-    /// Milliseconds that a transaction may take, and that a dead process can hold back readers
+    /// Milliseconds that a transaction may take, and for which a dead process can hold back readers
     /// of committed records.
     pub transaction_timeout_ms: u32,
-    /// Milliseconds without progress after which restoring a partition is begun anew.
+    /// Milliseconds without progress after which the restoration of a partition starts anew.
     pub restore_timeout_ms: u32,
-    /// Seconds of an outage after which a process that was serving ends with exit code 5. Without
-    /// it outages are waited out, however long: clients are made anew in place.
+    /// Seconds of an outage after which a serving process ends with exit code 5. If it is not set,
+    /// the process waits for the end of any outage and replaces its clients in place.
     pub give_up_after_seconds: Option<u64>,
-    /// Records that one poll brings at most, 1 or more.
+    /// The most records of one poll, 1 or more.
     pub poll_records: usize,
-    /// KiB of values and keys after which a poll brings no further record, 1 or more.
+    /// KiB of keys and values after which a poll adds no further record, 1 or more.
     pub poll_kib: usize,
-    /// KiB that the client fetches ahead, over all partitions. The client may go beyond it by
-    /// one fetch.
+    /// KiB that the client prefetches, over all partitions. The client may exceed it by one fetch.
     pub fetch_queue_kib: u32,
-    /// KiB that one fetch brings at most per partition.
+    /// The most KiB of one fetch per partition.
     pub fetch_partition_kib: u32,
     /// KiB of outcomes that may wait to be sent.
     pub send_queue_kib: u32,
     /// The names of the topics.
     pub topics: KafkaTopics,
-    /// Whether topics that are missing are created at start, `history`, `knowledge` and `views`
+    /// Whether missing topics are created at start, with `history`, `knowledge` and `views`
     /// compacted. Needs the permission to create topics. Otherwise a missing topic is an error.
     pub create_topics: bool,
-    /// Partitions of a topic that is created, 1 or more, other than that of knowledge; where some
-    /// topics are there already, the others get as many as those have. It cannot be raised later:
-    /// keys would move.
+    /// Partitions of a created topic other than that of knowledge, 1 or more. If some topics exist,
+    /// the others get as many partitions as those. It cannot be raised later: keys would move.
     #[schemars(range(min = 1))]
     pub create_partitions: i32,
-    /// Partitions of the topic of knowledge where it is created, 1 or more. With one, changes are
-    /// learned in the order in which they were written, and a response names one offset. It
+    /// Partitions of the topic of knowledge if it is created, 1 or more. With one, all processes
+    /// read changes in the order in which they were written, and a response names one offset. It
     /// cannot be raised later: keys would move.
     #[schemars(range(min = 1))]
     pub create_knowledge_partitions: i32,
-    /// Copies of a topic that is created; 0 leaves it to the broker
-    /// (`default.replication.factor`).
+    /// Replicas of a created topic; 0 uses the broker's default (`default.replication.factor`).
     #[schemars(range(min = 0))]
     pub create_replication_factor: i32,
-    /// Where to begin in a partition of which the group never committed anything.
+    /// Where to start reading a partition for which the group has never committed.
     pub start: Start,
     /// Settings passed to the Kafka client as they are, by librdkafka's names: security
     /// (`security.protocol`, `sasl.*`, `ssl.*`), `compression.type`, `client.id` and the like.
@@ -119,18 +115,17 @@ impl Default for KafkaConfig {
 pub struct KafkaTopics {
     /// Inputs.
     pub turns: String,
-    /// Answers.
+    /// Responses.
     pub responses: String,
-    /// Inputs that were recorded and not answered.
+    /// Inputs that ended without a response.
     pub recorded: String,
     /// Inputs that could not be served.
     pub dead_letters: String,
     /// The changelog of histories; compacted.
     pub history: String,
-    /// Changes to the knowledge, for every process; compacted. Read where `knowledge.live` is
-    /// set.
+    /// Changes to the knowledge, for every process; compacted. Read if `knowledge.live` is set.
     pub knowledge: String,
-    /// What responses, histories and knowledge amount to; compacted. Only `turnstream views` needs it.
+    /// Counts over responses, histories and knowledge; compacted. Only `turnstream views` needs it.
     pub views: String,
 }
 

@@ -103,7 +103,7 @@ fn ketod_gains_from_knowledge_where_the_reply_is_enriched() {
     assert_eq!(
         needs(&turns),
         [Some(Need::Unstructured), None, Some(Need::None), None, None],
-        "what nobody answers has no label"
+        "a turn without a reply has no label"
     );
     assert_eq!(turns[0].labels.gold, ["4", "11"]);
     assert_eq!(turns[1].turn.text, "How about the old lighthouse?", "not the enriched wording");
@@ -138,7 +138,11 @@ fn topical_chat_labels_a_turn_by_what_the_reply_rests_on() {
     );
     assert_eq!(needs(&turns), [Some(Need::None), Some(Need::Unstructured), None, None]);
     assert_eq!(turns[1].labels.gold, ["FS1", "AS2"]);
-    assert_eq!(turns[1].labels.available[..], ["Owls hunt at night."], "who replies has read it");
+    assert_eq!(
+        turns[1].labels.available[..],
+        ["Owls hunt at night."],
+        "the replying side has read it"
+    );
     assert!(turns[0].labels.available.is_empty());
     assert!(turns[0].turn.text.ends_with("eyes? "), "texts are not tidied");
 }

@@ -389,8 +389,8 @@ pub enum LogError {
     },
     /// Another member holds these partitions, or they were assigned anew since the work was done.
     #[error(
-        "partitions {partitions:?} are no longer held under the generation the work was done \
-         under; drop it and poll"
+        "the work for partitions {partitions:?} belongs to an older assignment of them; drop it and \
+         poll"
     )]
     Stale {
         /// The partitions, in rising order.
@@ -398,8 +398,8 @@ pub enum LogError {
     },
     /// An open transaction of another process may still change the requested state.
     #[error(
-        "{what}: a transaction is still open there; it ends when its owner starts again or when \
-         its timeout passes"
+        "{what}: another transaction is still open; it ends when its owner starts again or when its \
+         timeout passes"
     )]
     Unsettled {
         /// Topic and partition.
@@ -408,7 +408,7 @@ pub enum LogError {
     /// Another process uses the same name, and the log now accepts only that process.
     #[error(
         "another process took over the {name} `{id}`; give every process its own, and look for \
-         the other one before this one is started again: they would fence each other in turn"
+         the other process before you start this one again: they would fence each other in turn"
     )]
     Fenced {
         /// The kind of name.
@@ -490,7 +490,7 @@ impl<'a> CountedChangelog<'a> {
             return Err(LogError::Refused(format!(
                 "partition {partition}: the changelog holds {} records, yet group `{group}` has \
                  no committed offset there; either name the group that wrote it, or set the \
-                 group's offset by hand, or empty the changelog to begin anew",
+                 group's offset by hand, or empty the changelog to start over",
                 left.len()
             )));
         }

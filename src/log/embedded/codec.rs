@@ -217,7 +217,7 @@ impl Unfinished {
 pub(super) fn damaged() -> LogError {
     LogError::Refused(
         "the embedded log holds a value that cannot be read; it was damaged or written by a \
-         later version: restore its directory from a copy, or begin with a new one"
+         later version: restore its directory from a copy, or use a new one"
             .to_owned(),
     )
 }

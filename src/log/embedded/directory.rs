@@ -45,7 +45,7 @@ impl Directory {
             })
             .map_err(failed)?;
         let CommitOrAbort::Commit(values) = values else {
-            return Err(LogError::Refused(format!("{}: LMDB made no database", path.display())));
+            return Err(LogError::Refused(format!("{}: LMDB created no database", path.display())));
         };
         Ok(Self { path: path.to_owned(), env, values, _lock: lock })
     }
@@ -71,13 +71,13 @@ fn storage_error(path: &Path, source: heed::Error) -> LogError {
             "it has reached `log.embedded.map_size_mib`; raise it and start again, nothing is lost"
         }
         heed::Error::Mdb(MdbError::Corrupted | MdbError::Invalid | MdbError::PageNotFound) => {
-            "the file is damaged or not LMDB's; restore the directory from a copy, or begin with \
-             a new one"
+            "the file is damaged or not LMDB's; restore the directory from a copy, or use a \
+             new one"
         }
         heed::Error::Io(_) => {
             "check that the directory is on a local disk with room left, and writable"
         }
-        _ => "nothing of the last write was kept; start again",
+        _ => "the last write was not stored; start again",
     };
     LogError::Storage { path: path.display().to_string(), source, remedy }
 }

@@ -101,13 +101,13 @@ impl LogState {
             };
             if *form != FORM {
                 return Err(LogError::Refused(format!(
-                    "the embedded log is in form {form}, and this version reads form {FORM}; run \
-                     the version that wrote it, or begin with a new directory"
+                    "the embedded log has format {form}, and this version reads format {FORM}; run \
+                     the version that wrote it, or use a new directory"
                 )));
             }
             if partitions != self.partitions {
                 return Err(LogError::Refused(format!(
-                    "the embedded log was made with {partitions} partitions, not {}; a key would \
+                    "the embedded log was created with {partitions} partitions, not {}; a key would \
                      move to another partition, so set `log.embedded.partitions = {partitions}`",
                     self.partitions
                 )));
@@ -349,7 +349,7 @@ impl LogState {
         match self.unfinished.get_mut(&transaction) {
             Some(open) if open.fate == Fate::Open => Ok(open),
             _ => Err(LogError::Refused(format!(
-                "transaction {transaction} is not open: it was ended, or its timeout passed"
+                "transaction {transaction} is not open: it has ended, or its timeout passed"
             ))),
         }
     }

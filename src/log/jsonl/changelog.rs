@@ -29,7 +29,7 @@ impl Changelog {
             let change = serde_json::from_str(&line.map_err(failed)?).map_err(|error| {
                 let path = self.path.display();
                 LogError::Refused(format!(
-                    "{path}: not a change of a history behind byte {}: {error}; begin anew without \
+                    "{path}: not a change of a history after byte {}: {error}; start over without \
                      --resume",
                     self.from
                 ))

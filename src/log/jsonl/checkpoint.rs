@@ -53,14 +53,14 @@ pub enum ResumeError {
     /// There is no checkpoint.
     #[error(
         "{path}: there is no such checkpoint, so there is nothing to resume; a replay that ran to \
-         its end leaves none: begin anew without --resume"
+         its end leaves none: start over without --resume"
     )]
     NoCheckpoint {
         /// Where the checkpoint was expected.
         path: String,
     },
     /// The file is no readable checkpoint.
-    #[error("{path}: not a checkpoint of this version ({source}); begin anew without --resume")]
+    #[error("{path}: not a checkpoint of this version ({source}); start over without --resume")]
     NotACheckpoint {
         /// The file.
         path: String,
@@ -69,8 +69,8 @@ pub enum ResumeError {
     },
     /// Another configuration, flag or version would give other outcomes.
     #[error(
-        "{what} is `{is}`, and the replay was begun with `{was}`; use what it was begun with, or \
-         begin anew without --resume"
+        "{what} is `{is}`, and the replay was begun with `{was}`; use that again, or \
+         start over without --resume"
     )]
     BegunOtherwise {
         /// The name of the flag, table or version.
@@ -83,7 +83,7 @@ pub enum ResumeError {
     /// The log is not the one that was replayed.
     #[error(
         "the first {offset} inputs are not those that were replayed: {why}; name that log, or \
-         begin anew without --resume"
+         start over without --resume"
     )]
     OtherInputs {
         /// How many inputs were replayed.
@@ -93,7 +93,7 @@ pub enum ResumeError {
     },
     /// An output file is not the one that was written.
     #[error(
-        "{path}: not the file that the replay wrote: {why}; name that file, or begin anew without \
+        "{path}: not the file that the replay wrote: {why}; name that file, or start over without \
          --resume"
     )]
     OtherOutput {
@@ -189,7 +189,7 @@ impl Prefix {
         }
         let file = BufReader::with_capacity(1 << 16, file).take(self.bytes);
         if crc32(file).map_err(failed)? != self.crc32 {
-            return Err(other(format!("its first {} bytes are others", self.bytes)));
+            return Err(other(format!("its first {} bytes differ", self.bytes)));
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
         Topic::History => {
             let key = output.key.as_deref().ok_or_else(|| refused("has no key"))?;
             let parsed: EntryKey = serde_json::from_slice(key)
-                .map_err(|error| refused(&format!("has a key that is none: {error}")))?;
+                .map_err(|error| refused(&format!("has an unreadable key: {error}")))?;
             change(key, parsed.entry.is_some(), output)
         }
         Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge | Topic::Views => {

@@ -267,10 +267,7 @@ fn what_cannot_be_gone_on_with_is_refused_and_no_file_touched() {
             "0\n1\n",
             "out.jsonl: not the file that the replay wrote: it holds 4 bytes, and the replay wrote 6",
         ),
-        (
-            "0\n1\n3\n4\n",
-            "out.jsonl: not the file that the replay wrote: its first 6 bytes are others",
-        ),
+        ("0\n1\n3\n4\n", "out.jsonl: not the file that the replay wrote: its first 6 bytes differ"),
     ] {
         std::fs::write(&out, text).unwrap();
         refused(inputs(6), "recorded", says);

@@ -140,9 +140,9 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
     let has = |wanted| policy.split(',').any(|it| it.trim() == wanted);
     if topic.is_compacted() && (!has("compact") || has("delete")) {
         let (of, lost) = match topic {
-            Topic::Knowledge => ("knowledge", "what was put or taken back would be forgotten"),
+            Topic::Knowledge => ("knowledge", "changes to it would be forgotten"),
             Topic::Views => ("views", "counts that do not change would be gone"),
-            _ => ("histories", "conversations would lose what they remember"),
+            _ => ("histories", "conversations would lose their histories"),
         };
         return Err(LogError::Refused(format!(
             "topic `{name}` has cleanup.policy={policy}, and the topic of {of} must have compact \

@@ -1,7 +1,6 @@
 //! Dead letters on a log. The record has the input's own bytes, key and headers, so that it can be
 //! corrected and sent again. Eight more headers follow those of the input and give the reason;
-//! their
-//! names begin with `turnstream.`.
+//! their names begin with `turnstream.`.
 
 use std::fmt::Display;
 

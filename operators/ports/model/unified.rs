@@ -1,6 +1,5 @@
 //! The port to the unified model (UniMS-RAG): one decoder that plans sources, scores the relevance
-//! of
-//! one piece of evidence, and words evidence as a response. Nothing here knows its tokens.
+//! of one piece of evidence, and words evidence as a response. Nothing here knows its tokens.
 //!
 //! Every request about a turn begins with the dialogue, so that the model processes the dialogue
 //! once. Relevance is asked for one piece of evidence at a time, and no piece sees another (the

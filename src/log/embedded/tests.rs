@@ -234,7 +234,7 @@ fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
     assert_eq!((seen(0), seen(1), offset(0)), (vec![], vec![], None));
     assert!(log.stable_end(Topic::Responses, 1) < log.end(Topic::Responses, 1), "held back");
     producer.commit(&on(0, "next", 1)).unwrap();
-    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec()], "nobody committed the first");
+    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec()], "the first was never committed");
     assert_eq!((seen(1), offset(0), offset(1)), (vec![], Some(1), Some(7)), "where it wrote");
 
     forget(&mut producer, "swept");

@@ -32,7 +32,7 @@ pub fn ask(config: &KafkaConfig, wanted: &[Topic]) -> Result<(), LogError> {
         .uncommitted_settings()
         .create_with_context(Membership::new(turns))
         .map_err(making)?;
-    let there = topics::look(&client, config, wanted)?;
+    let there = topics::check_existing(&client, config, wanted)?;
     if there.contains(&Topic::Turns) {
         let mut list = TopicPartitionList::new();
         list.add_partition(turns, 0);

@@ -161,12 +161,12 @@ impl KafkaConfig {
             let made = settings.create_native_config();
             let made =
                 made.and_then(|native| Client::new(&settings, native, kind, DefaultClientContext));
-            made.err().map(|error| self.told_of(&error))
+            made.err().map(|error| self.named_setting(&error))
         })
     }
 
     /// The setting that the client's message names, if it names one.
-    fn told_of(&self, error: &KafkaError) -> SettingProblem {
+    fn named_setting(&self, error: &KafkaError) -> SettingProblem {
         let said = match error {
             KafkaError::ClientCreation(said) => said.trim().to_owned(),
             other => other.to_string(),

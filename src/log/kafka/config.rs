@@ -317,8 +317,7 @@ impl KafkaConfig {
     }
 
     /// Settings of the producer. Unless they set a limit, records may be as large as the largest
-    /// that
-    /// a topic accepts.
+    /// that a topic accepts.
     pub(super) fn producer_settings(&self, accepted_bytes: Option<usize>) -> ClientConfig {
         let mut settings = shared_settings(self);
         if let (None, Some(bytes)) = (self.message_limit_bytes(), accepted_bytes) {

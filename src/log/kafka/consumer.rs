@@ -137,7 +137,7 @@ impl KafkaConsumer {
 
     /// Leaves the group to join it again, if partitions are orphaned and nothing else would make
     /// the group assign them, or if this member's identity has changed.
-    fn look_after_group(&mut self) -> Result<(), LogError> {
+    fn maintain_membership(&mut self) -> Result<(), LogError> {
         if self.rejoining.is_leaving() {
             return self.join_again();
         }
@@ -229,7 +229,7 @@ impl Consumer for KafkaConsumer {
         if let Some(event) = self.next_event()? {
             return Ok(event);
         }
-        self.look_after_group()?;
+        self.maintain_membership()?;
         let records = self.batch(wait)?;
         if records.is_empty()
             && let Some(event) = self.next_event()?

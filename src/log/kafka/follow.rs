@@ -61,15 +61,15 @@ struct Following {
 
 impl ClientContext for Following {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
-        outage::stands(&statistics);
+        outage::report_statistics(&statistics);
         let partitions = statistics.topics.get(&self.topic).map(|topic| &topic.partitions);
         let known =
             partitions.into_iter().flatten().filter(|(at, of)| **at >= 0 && of.ls_offset >= 0);

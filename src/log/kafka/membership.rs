@@ -47,7 +47,7 @@ struct MembershipState {
     /// The committed offset of each partition, as far as this process committed or restored it.
     committed: BTreeMap<i32, CommittedOffset>,
     /// The client's latest statistics.
-    told: Told,
+    statistics: GroupStatistics,
 }
 
 /// The committed offset of a partition, and its metadata.
@@ -55,7 +55,7 @@ pub(super) type CommittedOffset = (Option<i64>, String);
 
 /// The group and its partitions in the client's statistics.
 #[derive(Default)]
-struct Told {
+struct GroupStatistics {
     is_member: Option<bool>,
     /// The next offset to read, and the end at the last fetch.
     read: BTreeMap<i32, (i64, i64)>,
@@ -180,8 +180,9 @@ impl Membership {
     /// The membership and lag. `ends` has newer ends of some partitions.
     pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
         let state = self.state();
-        let held = state.told.read.iter().filter(|(at, _)| state.held.contains_key(at));
-        let mut standing = Standing { is_member: state.told.is_member, ..Standing::default() };
+        let held = state.statistics.read.iter().filter(|(at, _)| state.held.contains_key(at));
+        let mut standing =
+            Standing { is_member: state.statistics.is_member, ..Standing::default() };
         for (at, (read, end)) in held {
             let end = ends.get(at).copied().unwrap_or_default().max(*end);
             standing.ends.insert(*at, end);
@@ -326,7 +327,7 @@ fn is_refusal(reason: &str) -> bool {
 
 /// The group and partitions in the client's statistics. Unknown offsets are negative. Prefetched
 /// records do not count as read.
-fn told(statistics: &Statistics, topic: &str) -> Told {
+fn group_statistics(statistics: &Statistics, topic: &str) -> GroupStatistics {
     let group = statistics.cgrp.as_ref();
     let is_member = group.map(|group| group.state == "up" && group.join_state == "steady");
     let partitions = statistics.topics.get(topic).map(|topic| &topic.partitions);
@@ -335,12 +336,12 @@ fn told(statistics: &Statistics, topic: &str) -> Told {
         let known = *at >= 0 && of.hi_offset >= 0 && read >= 0;
         known.then_some((*at, (read, of.hi_offset)))
     });
-    Told { is_member, read: read.collect() }
+    GroupStatistics { is_member, read: read.collect() }
 }
 
 impl ClientContext for Membership {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     /// The client recovers from these errors itself. Fatal ones also come through polling.
@@ -355,13 +356,13 @@ impl ClientContext for Membership {
             }
             _ => note(&self.failure),
         }
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
-        outage::stands(&statistics);
-        let told = told(&statistics, &self.topic);
-        self.state().told = told;
+        outage::report_statistics(&statistics);
+        let latest = group_statistics(&statistics, &self.topic);
+        self.state().statistics = latest;
     }
 }
 

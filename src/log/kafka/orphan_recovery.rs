@@ -9,12 +9,12 @@
 //! expelled. A dynamic member that returns is a new member and triggers the step.
 //!
 //! The coordinator's view does not show whether a step is late or will never come. A member
-//! therefore acts only if consecutive snapshots agree. Their interval exceeds the time in which the
-//! engine gives up partitions ([`EVERY_MS`]), and a session: a member that died in between is
-//! expelled by then, so that the group does not wait for it while the released partitions are
-//! unserved. If a long restoration delays a member for longer, another one joins again without
-//! need: the group then waits for the delayed member, as it would anyway, and nothing is lost or
-//! doubled.
+//! therefore acts only if consecutive snapshots agree. They are further apart than the engine needs
+//! to give up partitions ([`EVERY_MS`]), and at least a session apart: a member that died in
+//! between is expelled by then, so that the group does not wait for it while the released
+//! partitions are unserved. If a long restoration delays a member for longer, another one joins
+//! again without need. The group then waits for the delayed member, as it would anyway, and nothing
+//! is lost or doubled.
 //!
 //! A member gives up all its partitions to leave, so the member that holds fewest acts first. All
 //! members see the same snapshots and so agree on the order; each next one waits for two more

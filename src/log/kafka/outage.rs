@@ -38,7 +38,7 @@ static OUTAGES: LazyLock<(Instant, Mutex<Outages>)> =
     LazyLock::new(|| (Instant::now(), Mutex::default()));
 
 /// Handles an error that a client reports.
-pub(super) fn heard(error: &KafkaError, reason: &str) {
+pub(super) fn report_error(error: &KafkaError, reason: &str) {
     match error.rdkafka_error_code() {
         // The clients that enable it want this event; it is not an error.
         Some(Code::PartitionEOF) => {}
@@ -52,7 +52,7 @@ pub(super) fn heard(error: &KafkaError, reason: &str) {
 }
 
 /// Handles the statistics of a client.
-pub(super) fn stands(statistics: &Statistics) {
+pub(super) fn report_statistics(statistics: &Statistics) {
     let in_state = |states: &[&str]| {
         let brokers = statistics.brokers.values();
         let these = brokers.filter(|broker| states.contains(&broker.state.as_str()));
@@ -63,7 +63,7 @@ pub(super) fn stands(statistics: &Statistics) {
 }
 
 /// Handles a log line of a client.
-pub(super) fn logged(level: Level, facility: &str, message: &str) {
+pub(super) fn report_log_line(level: Level, facility: &str, message: &str) {
     let of_connection = OF_CONNECTIONS.contains(&facility);
     match level {
         _ if of_connection => tracing::debug!(target: "librdkafka", facility, "{message}"),
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(failed(&mut outages, 1_000), None);
         assert_eq!(outages.stand(&up, &none, 5_000), [], "another is connected");
         assert_eq!(failed(&mut outages, 6_000), None);
-        assert_eq!(outages.stand(&none, &none, 10_000), [], "nobody seeks it");
+        assert_eq!(outages.stand(&none, &none, 10_000), [], "no client tries to connect");
         let sought = outages.stand(&none, &up, 11_000);
         assert!(matches!(&sought[..], [OutageLine { news: OutageNews::Fails, .. }]), "{sought:?}");
         assert_eq!(failed(&mut outages, 12_000), None, "it was told");

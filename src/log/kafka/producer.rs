@@ -81,11 +81,11 @@ impl ClientContext for Deliveries {
         if facility == "FAIL" && message.contains("in state UP") {
             self.lost.store(true, Ordering::SeqCst);
         }
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 

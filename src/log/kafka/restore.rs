@@ -33,11 +33,11 @@ pub(super) struct OutsideGroup;
 
 impl ClientContext for OutsideGroup {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 

@@ -82,8 +82,7 @@ impl Sent {
     /// # Errors
     ///
     /// [`LogError::Unsettled`] if another process's transaction is open there, [`LogError::Kafka`]
-    /// if
-    /// a broker does not answer: ask again.
+    /// if a broker does not answer: ask again.
     pub(super) fn missing(
         &self,
         config: &KafkaConfig,
@@ -97,7 +96,7 @@ impl Sent {
             for topic in Topic::OF_TURNS {
                 let places = places.iter().filter(|((of, _), _)| *of == topic);
                 let places = places.map(|((_, partition), offset)| (*partition, *offset)).collect();
-                let found = look(&reader, config, topic, places)?;
+                let found = committed_at(&reader, config, topic, places)?;
                 seen.extend(found.into_iter().map(|partition| (topic, partition)));
             }
         }
@@ -139,7 +138,7 @@ impl Sent {
 }
 
 /// The partitions of a topic whose record at the given offset is committed.
-fn look(
+fn committed_at(
     reader: &BaseConsumer<OutsideGroup>,
     config: &KafkaConfig,
     topic: Topic,

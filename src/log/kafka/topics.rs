@@ -79,7 +79,7 @@ pub(super) fn fit(
 /// # Errors
 ///
 /// As [`fit`].
-pub(super) fn look(
+pub(super) fn check_existing(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
     wanted: &[Topic],
@@ -193,7 +193,7 @@ pub(super) fn find(
             Ok(metadata) => metadata,
             Err(source) => {
                 // The reason of a failed connection only comes through polling.
-                if let Some((source, remedy)) = heard(client) {
+                if let Some((source, remedy)) = pending_error(client) {
                     return Err(refused(&doing, &source, remedy));
                 }
                 if let Some(said) = client.context().login_refused() {
@@ -250,7 +250,7 @@ pub(super) fn find(
 
 /// An error of a connection that was queued meanwhile and is permanent, with its remedy. The
 /// consumer has not subscribed yet, so nothing else can come.
-fn heard(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
+fn pending_error(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
     // A poll without a wait would return at a log line of the client.
     let until = Instant::now() + RETRY;
     std::iter::from_fn(|| client.poll(until.saturating_duration_since(Instant::now())))

@@ -14,9 +14,9 @@
 //! - Conversation ids are those of the data set, if it has them, else the format's name and the
 //!   dialogue's place in the file from 0 (`kdconv-0`). A repeated id gets `#` and that place, so
 //!   that ids are unique within a file.
-//! - Turn ids are those of the data set, if it has them, else the turn's place in its dialogue,
-//!   from
-//!   1. A repeated id gets `#` and that place, so that ids are unique within a conversation.
+//! - Turn ids are those of the data set, if it has them, else the turn's place in its dialogue (the
+//!   first is 1). A repeated id gets `#` and that place, so that ids are unique within a
+//!   conversation.
 //! - Turns are neither merged nor cut, and their texts stay unchanged. A turn without text stays:
 //!   the engine decides what to do with it.
 //! - A label describes the *reply* to a turn and goes with the turn that is answered, since a gate

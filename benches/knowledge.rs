@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::{LinkingConfig, link};
+use turnstream_knowledge::{ConceptId, Graph};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
-use turnstream_operators::knowledge::{ConceptId, Graph};
-use turnstream_operators::language::Lexicon;
-use turnstream_operators::linking::{LinkingConfig, link};
 
 mod scenes;
 

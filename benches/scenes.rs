@@ -4,6 +4,8 @@
 use std::sync::{Arc, LazyLock};
 
 use turnstream::knowledge::open_pack;
+use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
+use turnstream_knowledge::{Graph, Moment};
 use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
@@ -13,8 +15,6 @@ use turnstream_operators::flow::{
 };
 use turnstream_operators::gate::{GateConfig, decide};
 use turnstream_operators::join::Pair;
-use turnstream_operators::knowledge::{Graph, Moment};
-use turnstream_operators::linking::{LinkingConfig, Mention, link};
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
 use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, RequestId, Scope, Speaker, Turn};

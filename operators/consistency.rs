@@ -22,10 +22,10 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::form::{Form, Refused, check_bound};
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
 use crate::flow::{Drafted, Epoch, Failed};
-use crate::form::{Form, Refused, check_bound};
 use crate::prompted::fence::fenced;
 use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
 use crate::resources::Resources;

@@ -17,13 +17,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
+use turnstream_knowledge::View;
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{Demand, RevisionAnswer, Stage, Thoughts};
 
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
-use crate::knowledge::View;
 use crate::prompted::material::{of_context, of_queries, of_topics};
 use crate::prompted::{PromptedConfig, Slot};
 use crate::resources::Resources;

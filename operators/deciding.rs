@@ -5,11 +5,11 @@
 use std::rc::Rc;
 
 use timely::dataflow::StreamVec;
+use turnstream_ports::form::Form;
 use turnstream_ports::panics::contain;
 use turnstream_schemas::{Fault, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight};
-use crate::form::Form;
 use crate::prompted::{Answer, PromptedConfig, Reading, Slot, prompted};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use turnstream_ports::documents::{FoundChunk, SearchDocuments, SearchError};
+use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
 };
 
 use crate::flow::{Epoch, Failed, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_ports::form::{Refused, check_bound};
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Embedded, Epoch, Failed, Gated, TurnContext};
-use crate::form::{Refused, check_bound};
 use crate::resources::Resources;
 use crate::salience::Recency;
 use crate::stage::{OnFailure, Work, stage};

@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::search::MAX_MISSING_BYTES;
+use turnstream_knowledge::{ConceptId, Fact, RelationId, View, verbalise};
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Score, Stage};
 
 use crate::flow::{Candidates, Epoch, Failed, Gated, Retrieved};
-use crate::form::{Form, Refused, check_bound, check_fraction};
-use crate::knowledge::{ConceptId, Fact, RelationId, View, verbalise};
 use crate::meaning::Dialogue;
 use crate::ranking::Vocabulary;
 use crate::resources::Resources;
 use crate::salience::{Recency, strength};
-use crate::search::MAX_MISSING_BYTES;
 use crate::stage::{OnFailure, Work, stage};
 
 /// How facts are retrieved.

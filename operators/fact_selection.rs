@@ -28,11 +28,11 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, FactStatement, SelectionAnswer, Stage};
 
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::prompted::PromptedConfig;
 use crate::ranking::jaccard;
 use crate::resources::Resources;

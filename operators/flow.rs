@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use turnstream_knowledge::Moment;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, Header, HistoryChange,
@@ -16,9 +19,6 @@ use turnstream_schemas::{
     RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Topics, Turn, TurnId,
 };
 
-use crate::knowledge::Moment;
-use crate::language::Lexicon;
-use crate::linking::Mention;
 use crate::sources::{Source, Sources};
 
 mod in_flight;

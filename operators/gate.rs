@@ -23,15 +23,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::Map;
+use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
+use turnstream_knowledge::search::{SearchConfig, search};
+use turnstream_knowledge::{Knowledge, View};
+use turnstream_ports::form::{Form, Refused, check_fraction};
 use turnstream_schemas::{GateDecision, ModelUsed, Score, Stage};
 
 use crate::flow::{Epoch, Failed, Gated, TurnContext};
-use crate::form::{Form, Refused, check_fraction};
-use crate::knowledge::{Knowledge, View};
-use crate::linking::{LinkingConfig, Mention, link};
 use crate::prompted::PromptedConfig;
 use crate::resources::Resources;
-use crate::search::{SearchConfig, search};
 use crate::stage::{OnFailure, Work, instead, stage};
 
 pub use by_source::Judges;

@@ -34,13 +34,13 @@ pub use prose::is_prose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::View;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_ports::form::{Form, Refused, check_bound};
 use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
 
 use crate::call::CallConfig;
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
-use crate::form::{Form, Refused, check_bound};
-use crate::knowledge::View;
-use crate::language::Lexicon;
 use crate::prompted::PromptedConfig;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};

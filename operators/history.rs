@@ -25,12 +25,12 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::{ConnectLoop, Feedback};
 use timely::progress::operate::FrontierInterest;
 use turnstream_ports::cache::ScopeCache;
+use turnstream_ports::form::Form;
 use turnstream_ports::panics::at_work;
 use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
-use crate::form::Form;
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::stage::Observer;
 use crate::timers::Timers;

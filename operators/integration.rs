@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Attended, Epoch, Failed, Grounded, Recalled};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::history::similarity::text_of;
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};

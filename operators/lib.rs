@@ -16,8 +16,8 @@
 //! 13. [`consistency`]: how well each piece of evidence and the response agree;
 //! 14. [`self_refinement`]: the response made anew from other evidence.
 //!
-//! What they rest on: the graph ([`knowledge`]), the words ([`language`]), the concepts that a
-//! dialogue names ([`linking`], [`salience`]); the ports to models, indexes and documents
+//! What they rest on: the graph and the words ([`turnstream_knowledge`]), the concepts that a
+//! dialogue names ([`salience`]); the ports to models, indexes and documents
 //! ([`turnstream_ports`]) and the one who asks through them ([`mod@call`]); what travels between two
 //! stages ([`flow`]). Beside the flow stand the [`views`], over what it committed.
 //!
@@ -33,7 +33,7 @@
 //! - No clock, no thread, no order that depends on a random hash: the same inputs give the same
 //!   outputs.
 //! - The configuration is strict and documented field by field; what a stage cannot do yet it
-//!   refuses at start, by name ([`form`]).
+//!   refuses at start, by name ([`turnstream_ports::form`]).
 //!
 //! Nothing here reaches Kafka, candle or arroy.
 
@@ -84,19 +84,12 @@ pub mod bm25;
 pub mod call;
 mod deciding;
 pub mod flow;
-pub mod form;
 pub mod fusion;
-pub mod knowledge;
-pub mod language;
-pub mod linking;
 
 pub mod prompted;
 pub mod resources;
 pub mod salience;
-pub mod search;
-pub mod small_talk;
 pub mod stage;
-pub mod terms;
 pub mod timers;
 pub mod unified;
 pub mod views;

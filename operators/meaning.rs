@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use turnstream_knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 use turnstream_ports::model::encoder::Encoder;
 
 use crate::embedding::{EmbeddingConfig, embed};
 use crate::flow::Gated;
-use crate::knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 
 pub use nearest::Searched;
 

@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_knowledge::terms::terms;
+use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
 use turnstream_schemas::{
@@ -34,12 +36,10 @@ use turnstream_schemas::{
 use crate::bm25::{Bag, Statistics};
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Embedded, Epoch, Failed, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};
 use crate::resources::Resources;
 use crate::sources::Sources;
 use crate::stage::{OnFailure, Work, instead, stage};
-use crate::terms::terms;
 
 pub mod pairs;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Map;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::KnowledgeState;
 
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
@@ -15,7 +16,6 @@ use crate::fact_selection::{FactSelectionConfig, fact_selection};
 use crate::flow::{Drafted, Gated, Retrieved};
 use crate::gate::{GateConfig, gate};
 use crate::generation::{GenerationConfig, generation};
-use crate::language::Lexicon;
 use crate::query_production::{QueryProductionConfig, query_production};
 use crate::testing::{context_of, graph, resources, run_dataflow};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
@@ -129,7 +129,12 @@ fn check(drafted: &Drafted) {
         assert_eq!(said, causes, "{}", drafted.draft.text);
     }
     let chinese = context.lexicon().language() == "zh";
-    assert_eq!(crate::language::has_han(&drafted.draft.text), chinese, "{}", drafted.draft.text);
+    assert_eq!(
+        turnstream_knowledge::language::has_han(&drafted.draft.text),
+        chinese,
+        "{}",
+        drafted.draft.text
+    );
     assert_ne!(*grounded.turn.knowledge.state(), KnowledgeState::default());
 }
 

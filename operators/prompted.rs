@@ -17,13 +17,13 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Map;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_ports::form::{Refused, check_bound};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated, Origin, Step};
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
 use crate::call::{CallConfig, CallShell, Mend, Question, call, call_mending};
 use crate::flow::{Epoch, Failed, InFlight, Progress, TurnContext};
-use crate::form::{Refused, check_bound};
-use crate::language::Lexicon;
 
 mod answer;
 pub mod fence;

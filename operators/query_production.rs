@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::{ConceptId, Fact, RelationKind, View};
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Stage};
 
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Queried};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
-use crate::knowledge::{ConceptId, Fact, RelationKind, View};
 use crate::meaning::FactMeaning;
 use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
+use turnstream_knowledge::{ConceptId, View};
+
 use crate::flow::Gated;
-use crate::knowledge::{ConceptId, View};
 use crate::salience::{Recency, content_lemmas, named_concepts};
 
 /// The words of one turn's dialogue, each with its weight. A word is the 64-bit hash of a lemma:

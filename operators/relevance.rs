@@ -17,12 +17,12 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_ports::form::{Form, Refused, check_bound};
 use turnstream_ports::model::unified::{Task, UnifiedAnswer, UnifiedRequest, evidence_text};
 use turnstream_schemas::{Evidence, Fault, FaultKind, RelevanceAnswer, Score, SourceKind, Stage};
 
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Candidates, Epoch, Failed, Retrieved};
-use crate::form::{Form, Refused, check_bound};
 use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
 use crate::resources::Resources;
 use crate::sources::Sources;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use turnstream_knowledge::Knowledge;
 use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::form::Form;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Listener, Score};
@@ -12,10 +14,8 @@ use turnstream_schemas::Stage;
 use crate::awaited::Awaited;
 use crate::call::CallShell;
 use crate::consistency::Judge;
-use crate::form::Form;
 use crate::gate::learned::LearnedGate;
 use crate::integration::Attention;
-use crate::knowledge::Knowledge;
 use crate::meaning::FactMeaning;
 use crate::prompted::{Asking, LanguageModels, PromptedConfig, Prompts};
 use crate::sources::Sources;

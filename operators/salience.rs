@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::linking::Mention;
+use turnstream_knowledge::{ConceptId, View};
+use turnstream_ports::form::{Refused, check_fraction};
 use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
-use crate::form::{Refused, check_fraction};
-use crate::knowledge::{ConceptId, View};
-use crate::language::{Lexicon, has_han};
-use crate::linking::Mention;
 
 /// How the weight of what was said fades.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

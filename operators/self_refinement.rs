@@ -25,13 +25,13 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, RefinementRound, Score, ScoredEvidence, Stage,
 };
 
 use crate::consistency::{ConsistencyConfig, consistency};
 use crate::flow::{Before, Drafted, Epoch, Failed, Grounded, InFlight, Refinement};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::generation::{GenerationConfig, generation};
 use crate::integration::{IntegrationConfig, integration};
 use crate::resources::Resources;

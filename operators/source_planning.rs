@@ -18,19 +18,19 @@ use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::terms::terms;
+use turnstream_ports::form::{Form, Refused};
 use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequest};
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Failed, Gated};
-use crate::form::{Form, Refused};
 use crate::prompted::fence::fenced;
 use crate::prompted::{PromptedConfig, Slot, material};
 use crate::resources::Resources;
 use crate::sources::{Source, Sources};
 use crate::stage::OnFailure;
-use crate::terms::terms;
 use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::SourcePlanning;

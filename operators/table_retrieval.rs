@@ -12,10 +12,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, EvidenceId, Score, SourceName, Stage, TableRow};
 
 use crate::flow::{Epoch, Failed, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::resources::Resources;
 use crate::stage::{OnFailure, Work, stage};
 use crate::tables::Table;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
+use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{Column, SourceName};
 
 use crate::bm25::{Bag, Statistics};
-use crate::terms::terms;
 
 /// The tables of a process, by the name of their source.
 pub type Tables = BTreeMap<SourceName, Arc<Table>>;

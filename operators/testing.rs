@@ -6,6 +6,10 @@ use std::sync::{Arc, Mutex};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
+use turnstream_knowledge::language::has_han;
+use turnstream_knowledge::{
+    FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
+};
 use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use turnstream_schemas::{
     DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
@@ -15,10 +19,6 @@ use turnstream_schemas::{
 use crate::awaited::Awaited;
 use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide, find};
-use crate::knowledge::{
-    FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
-};
-use crate::language::has_han;
 use crate::meaning::FactMeaning;
 use crate::prompted::{LanguageModels, Prompts};
 use crate::resources::Resources;

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::{ConceptId, View};
+use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
 use turnstream_schemas::{Score, Stage, Topic, Topics, TopicsAnswer};
 
 use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Planned};
-use crate::form::{Form, Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
-use crate::knowledge::{ConceptId, View};
 use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;
 use crate::resources::Resources;

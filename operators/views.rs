@@ -27,10 +27,10 @@ use rustc_hash::FxHashMap;
 use timely::dataflow::ProbeHandle;
 use timely::dataflow::operators::Probe;
 use timely::worker::Worker;
+use turnstream_knowledge::Change;
 use turnstream_schemas::{FactKey, HistoryChange, Response, ViewKey, ViewName};
 
 use crate::fact_retrieval::evidence_id;
-use crate::knowledge::Change;
 
 use self::histories::Histories;
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use turnstream_operators::language::Lexicon;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{EvidenceSet, Response, Speaker};
 
 use turnstream_formats::{Format, LoggedTurn};

@@ -29,9 +29,9 @@ use heed::{
 };
 use rustc_hash::FxHashMap;
 use turnstream_ports::cache::{CacheChange, CacheError, Cached, ScopeCache};
+use turnstream_ports::cache_folder::writable_folder;
 use turnstream_schemas::{EntryId, Scope};
 
-use crate::cache_folder::writable_folder;
 use crate::config::RunConfig;
 
 /// The folder within the user's cache folder.

@@ -22,7 +22,6 @@ use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::fact_retrieval::FactRetrievalConfig;
 use turnstream_operators::fact_selection::FactSelectionConfig;
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::GateConfig;
 use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
@@ -37,6 +36,7 @@ use turnstream_operators::source_planning::SourcePlanningConfig;
 use turnstream_operators::sources::SourcesConfig;
 use turnstream_operators::table_retrieval::TableRetrievalConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
+use turnstream_ports::form::Form;
 use turnstream_schemas::Stage;
 
 use crate::commit::CommitConfig;

@@ -37,7 +37,6 @@ use turnstream_operators::cross_revision::cross_revision;
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, Grounded, Retrieved};
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::gate;
 use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
@@ -51,6 +50,7 @@ use turnstream_operators::retrieval::{RetrievalConfig, retrieval};
 use turnstream_operators::self_refinement::{RefiningConfig, self_refinement};
 use turnstream_operators::source_planning::source_planning;
 use turnstream_operators::topic_planning::topic_planning;
+use turnstream_ports::form::Form;
 use turnstream_schemas::Demand;
 
 use crate::parts::Parts;

@@ -212,7 +212,7 @@ impl Documents {
         let state = store.read(|txn, tables| tables.state(txn))?;
         let failed = |source| DocumentsError::Words { folder: folder.to_owned(), source };
         let (words, generation) = Words::open(&folder.join(WORDS_FOLDER)).map_err(failed)?;
-        let terms = turnstream_operators::terms::fingerprint();
+        let terms = turnstream_knowledge::terms::fingerprint();
         if generation != Some(state.generation) || state.terms != terms {
             return Err(DocumentsError::Stale { folder: folder.to_owned() });
         }

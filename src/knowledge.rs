@@ -8,7 +8,7 @@
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use turnstream_operators::knowledge::{
+use turnstream_knowledge::{
     Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, import,
     lexicon_fingerprint, write_whole,
 };
@@ -21,7 +21,8 @@ pub mod generate;
 pub mod lookup;
 pub mod progress;
 
-use crate::cache_folder::{CACHE_VARIABLE, cache_folder, writable_folder};
+use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder, writable_folder};
+
 use crate::model::encoder::Encoder;
 
 pub use files::{FileReport, SourceFile, import_files, import_sorted};

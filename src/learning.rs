@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use turnstream_knowledge::{Change, ChangeError, Changes, LiveCounts};
 use turnstream_log::{Follower, LogError, Record, Topic};
-use turnstream_operators::knowledge::{Change, ChangeError, Changes, LiveCounts};
 
 use crate::config::LogKind;
 use crate::meaning::LiveVectors;

@@ -30,7 +30,6 @@
 
 pub mod annotations;
 pub mod cache;
-pub mod cache_folder;
 pub mod cli;
 pub mod commit;
 pub mod config;

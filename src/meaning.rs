@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use turnstream_knowledge::{FactVectors, Graph, VectorsError};
 use turnstream_operators::embedding::EmbeddingConfig;
-use turnstream_operators::knowledge::{FactVectors, Graph, VectorsError};
 use turnstream_operators::meaning::{FactMeaning, Searched};
 
 use crate::config::{Config, Snapshot};

@@ -14,10 +14,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Score};
 
-use crate::cache_folder::{CACHE_VARIABLE, cache_folder};
 use crate::metrics::{Metrics, RemoteMetrics, Task};
 
 pub mod answers;

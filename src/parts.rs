@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use turnstream_knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_log::Topic;
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::consistency::Judge;
@@ -13,7 +14,6 @@ use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::integration::Attention;
-use turnstream_operators::knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_operators::prompted::{LanguageModels, Prompts};
 use turnstream_operators::resources::Resources;
 use turnstream_operators::sources::Sources;

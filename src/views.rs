@@ -24,9 +24,9 @@ use timely::WorkerConfig;
 use timely::communication::Allocator;
 use timely::communication::allocator::thread::Thread;
 use timely::worker::Worker;
+use turnstream_knowledge::Change;
 use turnstream_log::write::Writer;
 use turnstream_log::{Follower, LogError, Record, Topic};
-use turnstream_operators::knowledge::Change;
 use turnstream_operators::views::Views;
 use turnstream_schemas::{EntryKey, HistoryChange, Response, ViewKey, ViewValue};
 

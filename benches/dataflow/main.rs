@@ -28,12 +28,12 @@ use turnstream::config::Config;
 use turnstream::engine::serve;
 use turnstream::parts::Parts;
 use turnstream::worker::{Inlets, Workers};
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};
 use turnstream_operators::flow::Original;
 use turnstream_operators::generation::Generator;
 use turnstream_operators::ingest::{Input, InputRecord};
-use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Speaker;
 
 mod bare_loop;

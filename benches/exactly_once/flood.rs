@@ -10,7 +10,7 @@ use turnstream::engine::serve as serve_engine;
 use turnstream::parts::Parts;
 use turnstream_log::Ends;
 use turnstream_log::kafka::{self, KafkaConfig};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 use turnstream_ports::model::{Busy, GenerateRequest, Generated, Model, Reply};
 
 use crate::broker::Broker;

@@ -23,7 +23,7 @@ use turnstream::knowledge;
 use turnstream::model::bench;
 use turnstream::model::encoder::Encoder;
 use turnstream::model::static_table::StaticTable;
-use turnstream_operators::knowledge::verbalise;
+use turnstream_knowledge::verbalise;
 use turnstream_ports::index::{Found, Search};
 
 const QUERIES: usize = 100;

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, params};
 use rustc_hash::FxHashMap;
+use turnstream_knowledge::{ConceptId, Fact, Graph};
 use turnstream_operators::fact_retrieval::DemandedConcepts;
-use turnstream_operators::knowledge::{ConceptId, Fact, Graph};
 
 /// Facts by head and by tail, strongest first. Foreseen facts are found by scanning the lists.
 pub(crate) struct HashMaps {

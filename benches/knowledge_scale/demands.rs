@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use turnstream_knowledge::{Change, ConceptId, Fact, Graph, Upsert};
 use turnstream_operators::fact_retrieval::DemandedConcepts;
-use turnstream_operators::knowledge::{Change, ConceptId, Fact, Graph, Upsert};
 use turnstream_schemas::FactKey;
 
 /// Queries of a demand, and topics.

@@ -18,8 +18,8 @@ use timely::worker::Worker;
 use turnstream::knowledge::{
     Progress, SourceFile, generate::GenerateOptions, generate::generate, import_sorted,
 };
+use turnstream_knowledge::{Changes, Graph, Knowledge, View};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
-use turnstream_operators::knowledge::{Changes, Graph, Knowledge, View};
 
 mod contenders;
 mod demands;

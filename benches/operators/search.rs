@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion};
-use turnstream_operators::language::Lexicon;
-use turnstream_operators::search::{SearchConfig, search};
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::search::{SearchConfig, search};
 
 use crate::scenes::GRAPH;
 

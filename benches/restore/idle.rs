@@ -9,11 +9,11 @@ use turnstream::commit::Report;
 use turnstream::config::Config;
 use turnstream::parts::Parts;
 use turnstream::worker::{Inlets, Workers};
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_operators::flow::Original;
 use turnstream_operators::generation::Generator;
 use turnstream_operators::ingest::{Input, InputRecord};
-use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_schemas::Response;
 
 use crate::memory::{Peak, Resident};

@@ -11,6 +11,7 @@ use timely::dataflow::operators::capture::Event;
 use timely::dataflow::operators::vec::{Input as _, Map};
 use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
 use timely::worker::Worker;
+use turnstream_knowledge::Moment;
 use turnstream_ports::cache::MemoryCache;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_schemas::Outcome;
@@ -20,7 +21,6 @@ use crate::flow::{Draft, Drafted, Finished, Gated, Grounded, Original};
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
-use crate::knowledge::Moment;
 use crate::stage::{Clock, Observer, OnFailure};
 
 type Words = Scripted<String, String>;

@@ -10,11 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{Evidence, TableRow};
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::generation::faithful;
-use crate::terms::terms;
 
 /// Where a clause of a sentence ends.
 const CLAUSE_ENDS: [char; 8] = [',', ';', '，', '；', '、', '!', '?', '。'];

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use turnstream_knowledge::View;
 use turnstream_schemas::{Demand, Queries, Revision, RevisionAnswer, RevisionKind, Topics};
 
 use super::{CrossRevisionConfig, unrevised};
 use crate::join::Pair;
-use crate::knowledge::View;
 use crate::query_production::prompted::{Finder, first_of_each, implicit_queries};
 use crate::salience::Recency;
 use crate::topic_planning::prompted::in_order;

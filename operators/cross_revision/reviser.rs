@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::Mention;
+use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{
     Demand, ExplicitQuery, ImplicitQuery, Revision, RevisionKind, Score, Topic,
 };
 
 use super::CrossRevisionConfig;
 use crate::flow::{Gated, Utterance};
-use crate::knowledge::{ConceptId, View};
-use crate::language::Lexicon;
-use crate::linking::Mention;
 use crate::salience::Said;
 
 use RevisionKind::{Drop, Move, Prefer};

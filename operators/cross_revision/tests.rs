@@ -1,9 +1,9 @@
+use turnstream_knowledge::Graph;
 use turnstream_schemas::{
     ExplicitQuery, ImplicitQuery, Queries, RevisionKind, Score, Span, Topic, Topics,
 };
 
 use super::*;
-use crate::knowledge::Graph;
 use crate::testing::{graph, resources, run_dataflow, scene};
 
 const FACTS: &str = "

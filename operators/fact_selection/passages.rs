@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use turnstream_knowledge::terms::terms;
 use turnstream_schemas::Evidence;
 
 use super::FactSelectionConfig;
-use crate::terms::terms;
 
 /// Rows and passages as one list: each in its own order, of two the more relevant first, a row before
 /// a passage that is no more relevant.

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use turnstream_ports::form::Form;
 use turnstream_schemas::{GateDecision, Score, SourceKind};
 
 use super::GateConfig;
 use super::learned::GateScores;
 use crate::flow::Gated;
-use crate::form::Form;
 use crate::source_planning;
 use crate::sources::Sources;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::linking::Mention;
+use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_schemas::RecalledVia;
 
 use crate::flow::TurnContext;
-use crate::language::{Lexicon, has_han};
-use crate::linking::Mention;
-use crate::small_talk::{small_talk_in, spoken_words};
 
 /// Features of a turn, each in 0..=1. Names are those of [`super::GateWeights`].
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,11 +5,11 @@
 //! or 0: the model says no more.
 
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::Knowledge;
 use turnstream_schemas::{GateAnswer, Stage};
 
 use super::{GateConfig, find, lexical, linked, whatever_the_turn};
 use crate::flow::{Epoch, Failed, Gated};
-use crate::knowledge::Knowledge;
 use crate::prompted::{Asking, Reading, material, prompted};
 use crate::stage::instead;
 

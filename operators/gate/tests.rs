@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
+use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
 use turnstream_schemas::{Demand, Evidence, EvidenceId, SourceKind};
 
@@ -7,7 +8,6 @@ use super::learned::{GateFailure, GateReading, GateScores, LearnedGate};
 use super::*;
 use crate::flow::{Candidates, Drafted, Retrieved};
 use crate::generation::{GenerationConfig, generation};
-use crate::knowledge::Graph;
 use crate::sources::{SourceConfig, Sources};
 use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow, scene};
 

@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
+use turnstream_knowledge::chinese_clause;
+use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::small_talk::SmallTalk;
 use turnstream_schemas::FactStatement;
 
 use super::realiser::{Realised, Sayable, Saying, Turn, said};
-use crate::knowledge::chinese_clause;
-use crate::language::{Lexicon, has_han};
 use crate::salience::word_count;
-use crate::small_talk::SmallTalk;
 
 /// Which relations answer what is asked; the head of the file says how it is written.
 const CUES: &str = include_str!("chinese_cues.txt");

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use turnstream_ports::model::unified::Said;
 use turnstream_schemas::{Column, TableRow};
 
-use crate::terms::terms;
+use turnstream_knowledge::terms::terms;
 
 /// What is wrong with a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-use crate::knowledge::Unfit;
-use crate::language::Lexicon;
+use turnstream_knowledge::Unfit;
+use turnstream_knowledge::language::Lexicon;
 
 /// The word lists; see the head of the file for its classes.
 const LEXEMES: &str = include_str!("lexemes.txt");

@@ -13,11 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::unified::{Said, text_of};
 use turnstream_schemas::{Column, TableRow};
 
 use super::faithful::{CLAUSE_ENDS, UpToValue, denies};
-use crate::terms::terms;
 
 const PLAIN_WORDS: &str = include_str!("plain_words.txt");
 

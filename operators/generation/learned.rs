@@ -12,6 +12,7 @@ use std::sync::Arc;
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Branch;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::unified::{
     Task, Unified, UnifiedAnswer, UnifiedRequest, Wording, evidence_text, text_of,
 };
@@ -25,7 +26,6 @@ use super::{
 };
 use crate::call::{CallShell, Question, call};
 use crate::flow::{Draft, Drafted, Epoch, Grounded};
-use crate::language::Lexicon;
 use crate::resources::Resources;
 use crate::stage::OnFailure;
 use crate::unified::exchanges;

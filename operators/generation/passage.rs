@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{Evidence, Speaker};
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::realiser::Realised;
 use super::row;
 use crate::flow::Grounded;
-use crate::language::{Lexicon, has_han};
-use crate::terms::terms;
 
 /// Quotes the first selected passage or row that has something new to say, where one leads the
 /// selected evidence; `None` where a fact leads, or nothing fits the bound of `most_bytes`.

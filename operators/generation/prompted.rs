@@ -13,13 +13,13 @@ use std::rc::Rc;
 
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
+use turnstream_knowledge::Knowledge;
 use turnstream_ports::model::{GenerateRequest, Generated, Listener};
 use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
 use super::{GenerationConfig, admitted, generate, prose, without_persona};
 use crate::call::{Mend, Question, call_mending};
 use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
-use crate::knowledge::Knowledge;
 use crate::prompted::material::{
     of_context, of_evidence, of_persona, of_queries, of_recalled, of_topics,
 };

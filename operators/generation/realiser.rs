@@ -1,6 +1,10 @@
 //! The realiser: one to three sentences from the selected facts, passages and the history. It says
 //! nothing of a persona.
 
+use turnstream_knowledge::View;
+use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::linking::Mention;
+use turnstream_knowledge::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
 use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
 
 use super::GenerationConfig;
@@ -9,11 +13,7 @@ use super::grammar::{Grammar, Slot};
 use super::passage;
 use super::templates::Templates;
 use crate::flow::{Grounded, Recalled, Utterance};
-use crate::knowledge::View;
-use crate::language::{Lexicon, has_han};
-use crate::linking::Mention;
 use crate::salience::word_count;
-use crate::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
 
 /// The share of small talk from which on a turn is answered as small talk.
 const SMALL_TALK_SHARE: f64 = 0.8;

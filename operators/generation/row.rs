@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use turnstream_schemas::{Column, TableRow};
 
-use crate::language::Lexicon;
-use crate::terms::terms;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::terms::terms;
 
 /// Columns that are said in one response at most.
 const MOST_COLUMNS: usize = 3;

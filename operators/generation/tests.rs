@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use turnstream_knowledge::Graph;
 use turnstream_ports::model::{GenerateRequest, Generated};
 use turnstream_schemas::{
     Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, PersonaSentence, Plan, Score,
@@ -9,7 +10,6 @@ use turnstream_schemas::{
 
 use super::*;
 use crate::flow::Refinement;
-use crate::knowledge::Graph;
 use crate::prompted::Prompts;
 use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::broken::Broken;
 use turnstream_ports::cache::{CacheChange, Cached};
 use turnstream_schemas::{
@@ -26,7 +27,6 @@ use super::reconstruction::reconstruct;
 use super::relevance::{Relevance, Statistics};
 use super::similarity::Similarity;
 use crate::flow::{Recalled, Reconstructed, Utterance};
-use crate::language::Lexicon;
 
 mod forget;
 mod later;

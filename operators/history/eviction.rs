@@ -77,10 +77,10 @@ fn by_rank(a: &Weighted, b: &Weighted, newest: Option<EntryId>) -> Ordering {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use turnstream_schemas::EventTime;
 
     use super::*;
     use crate::history::recency::recency;
-    use turnstream_schemas::EventTime;
 
     fn id(offset: i64) -> EntryId {
         EntryId { partition: 0, offset }

@@ -8,13 +8,13 @@
 
 use std::cmp::Reverse;
 
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::terms::terms;
 use turnstream_schemas::HistoryEntry;
 
 use super::clusters::{Clusters, Group};
 use super::likeness::{Signature, hash_of};
 use super::similarity::Similarity;
-use crate::language::Lexicon;
-use crate::terms::terms;
 
 /// How many concepts a summary names at most.
 const CONCEPTS: usize = 5;

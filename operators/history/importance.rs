@@ -7,11 +7,11 @@
 //! `docs/history.md` has what it was chosen by, and what it is worth.
 
 use rustc_hash::FxHashSet;
+use turnstream_knowledge::language::{Lexicon, Word};
 use turnstream_schemas::HistoryEntry;
 
 use super::likeness::Terms;
 use super::relevance::Statistics;
-use crate::language::{Lexicon, Word};
 
 /// How many of each make one half: specifics, names, new terms.
 const HALF: [f64; 3] = [2.0, 2.0, 4.0];

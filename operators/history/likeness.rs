@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::terms::terms;
+use turnstream_knowledge::terms::terms;
 
 /// The length that a text's numbers are stretched to before they are rounded. The product of two
 /// of them fits in 32 bits, and that of two sums over every entry of a history in 64.

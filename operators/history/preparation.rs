@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::{Branch, Map};
+use turnstream_ports::form::{Form, Refused, check_bound};
 use turnstream_ports::model::{Embed, Embedding, Generated};
 use turnstream_schemas::{Fault, FaultKind, GroupSummary, ModelUsed, RequestId, Stage};
 
@@ -23,7 +24,6 @@ use super::likeness::Vector;
 use crate::awaited::Awaited;
 use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Epoch, InFlight, Progress, TurnContext};
-use crate::form::{Form, Refused, check_bound};
 use crate::prompted::material::of_exchanges;
 use crate::prompted::{Asking, PromptedConfig, Prompter, Slot, Thinking, one_line};
 use crate::stage::Shell;

@@ -7,11 +7,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_knowledge::language::{Lexicon, Word};
 use turnstream_schemas::HistoryEntry;
 
 use super::importance::is_name;
 use crate::flow::Reconstructed;
-use crate::language::{Lexicon, Word};
 
 /// `[history.reconstruction]`: how queries are completed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use turnstream_knowledge::Moment;
 use turnstream_ports::cache::{CacheChange, MemoryCache};
 use turnstream_schemas::{
     EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, RequestId,
@@ -12,7 +13,6 @@ use super::preparation::Unprepared;
 use super::*;
 use crate::flow::{Draft, Gated, Grounded, Original};
 use crate::ingest::ArrivedTurn;
-use crate::knowledge::Moment;
 
 mod forgetting;
 

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::Encoder;
 
 use crate::bm25::{Bag, Statistics};
-use crate::terms::terms;
 
 /// What a query or a text is compared by.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! The budget of tokens: which of the weighed texts there is room for.
 
-use crate::language::is_han;
+use turnstream_knowledge::language::is_han;
 
 /// How many tokens a language model will make of a text, by an estimate that needs no model: one
 /// for every Chinese character, and one for every four bytes of other text, those begun counted.

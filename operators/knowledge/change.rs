@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{FactKey, FactValue};
 
-use super::build::BuildError;
+use super::builder::BuildError;
 use super::{MAX_CONCEPT_BYTES, normalise};
 
 /// How a statement stands from now on.

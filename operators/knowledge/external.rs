@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::build::{BuildError, Interners, LemmaKeys, checked};
+use super::builder::{BuildError, Interners, LemmaKeys, checked};
 use super::compile::{Compiler, Seen, Storage, rank};
 use super::grams::grams_of_index_key;
 use super::import::ImportedFact;

@@ -57,7 +57,8 @@ impl<'k> View<'k> {
         Self { graph, live: Some(live) }
     }
 
-    pub(crate) fn graph(self) -> &'k Graph {
+    /// The snapshot that it looks things up in.
+    pub fn graph(self) -> &'k Graph {
         self.graph
     }
 
@@ -85,7 +86,7 @@ impl<'k> View<'k> {
 
     /// The content words of a concept, as `read` gives them for its text; it is asked once per
     /// concept, and has to give all the same.
-    pub(crate) fn content_words(
+    pub fn content_words(
         self,
         id: ConceptId,
         read: impl FnOnce(&str) -> Box<[u64]>,

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use turnstream_knowledge::{Fact, Graph};
+
 use super::Dialogue;
-use crate::knowledge::{Fact, Graph};
 
 /// Which facts of a snapshot are searched by meaning.
 #[derive(Clone, Debug)]

@@ -5,8 +5,9 @@
 //! pair is best is the persona, where its score reaches a threshold (eq 4–7). Pairs are scored by words
 //! (BM25 among the knowledge, as a likeness), and by meaning where there are vectors.
 
+use turnstream_knowledge::terms::terms;
+
 use crate::bm25::{Bag, Statistics};
-use crate::terms::terms;
 
 /// Scores of pairs, 0..=1: a row for each question, a place in it for each piece of knowledge.
 #[derive(Clone, Debug, PartialEq)]

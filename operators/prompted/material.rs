@@ -1,15 +1,15 @@
 //! What a turn brings into prompts, each slot behind its fence; and, the other way, concepts of the
 //! graph for the names that a model answers.
 
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::{LinkingConfig, link};
+use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{Evidence, Queries, Score, Speaker, Topics};
 
 use super::fence::fenced;
 use super::one_line;
 use super::template::Slot;
 use crate::flow::{Recalled, TurnContext};
-use crate::knowledge::{ConceptId, View};
-use crate::language::Lexicon;
-use crate::linking::{LinkingConfig, link};
 
 /// The dialogue and what was recalled: the slots that every stage fills. Nothing for the others.
 pub fn of_context(context: &TurnContext, slot: Slot) -> String {

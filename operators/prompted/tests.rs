@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use turnstream_knowledge::Graph;
+use turnstream_ports::form::Form;
 use turnstream_schemas::{
     Evidence, EvidenceId, EvidenceSet, FactStatement, RevisionKind, Score, Via,
 };
@@ -10,9 +12,7 @@ use super::*;
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
 use crate::fact_selection::{FactSelectionConfig, fact_selection};
 use crate::flow::{Candidates, Demanded, Gated, Grounded, Planned, Queried, Retrieved};
-use crate::form::Form;
 use crate::gate::{GateConfig, gate};
-use crate::knowledge::Graph;
 use crate::query_production::{QueryProductionConfig, produce, query_production};
 use crate::stage::OnFailure;
 use crate::testing::{asking, context, graph, resources, run_dataflow, scene};

@@ -2,21 +2,21 @@
 //! spelt alike, what are the facts about that are nearest to it?
 //!
 //! They are implicit queries: the dialogue does not say them. It is the last way of the whole-graph
-//! search, behind the lemma index and the n-grams of [`crate::search`].
+//! search, behind the lemma index and the n-grams of [`turnstream_knowledge::search`].
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
+use turnstream_knowledge::{ConceptId, Fact, View};
+use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{ImplicitQuery, Score, Stage};
 
 use super::QueryProductionConfig;
 use crate::flow::Gated;
-use crate::form::{Refused, check_bound, check_fraction};
-use crate::knowledge::{ConceptId, Fact, View};
 use crate::meaning::FactMeaning;
 use crate::salience::{Said, word_count};
-use crate::small_talk::{small_talk_in, spoken_words};
 
 /// How the graph is searched by meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,11 +4,11 @@
 //! dialogue names it; what the model calls explicit and the dialogue does not name goes behind
 //! the implicit ones (an error class of the paper, appendix D). Weights fall with the model's order.
 
+use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Span, Via};
 
 use super::QueryProductionConfig;
 use crate::flow::Gated;
-use crate::knowledge::{ConceptId, View};
 use crate::prompted::material::concept;
 use crate::salience::{Named, Recency, named_concepts};
 

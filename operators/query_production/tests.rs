@@ -28,7 +28,7 @@ fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
     for query in &queries.explicit {
         let said = turn.context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
         let span = query.span.of(&said.text).unwrap();
-        let lexicon = crate::language::Lexicon::english();
+        let lexicon = turnstream_knowledge::language::Lexicon::english();
         assert_eq!(lexicon.key(span), lexicon.key(&query.concept));
     }
     queries

@@ -1,11 +1,11 @@
 //! Prompted topic planning: a language model says what the reply is about. (DCRAG eq 3, 4.) What
 //! it names becomes a topic where the graph has it; weights fall with the model's order.
 
+use turnstream_knowledge::View;
 use turnstream_schemas::{Topic, Topics, TopicsAnswer};
 
 use super::TopicPlanningConfig;
 use crate::flow::Gated;
-use crate::knowledge::View;
 use crate::prompted::material::concept;
 use crate::query_production::prompted::{by_rank, first_of_each};
 

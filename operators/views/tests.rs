@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use turnstream_knowledge::Upsert;
 use turnstream_schemas::{
     Evidence, EvidenceSet, ExplicitQuery, FactStatement, Score, Span, TurnId,
 };
 
 use super::*;
-use crate::knowledge::Upsert;
 
 const CONCEPTS: [&str; 5] = ["dog", "cat", "rain", "town", "unheard"];
 const RELATIONS: [&str; 2] = ["IsA", "AtLocation"];

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use turnstream_log::Topic;
 use turnstream_log::embedded::EmbeddedLog;
-use turnstream_operators::form::Form;
 use turnstream_operators::ingest::InputTopic;
+use turnstream_ports::form::Form;
 use turnstream_ports::model::Listener;
 use turnstream_schemas::{Outcome, SourceKind};
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::Serialize;
 use turnstream_formats::{Format, LoggedItem};
+use turnstream_knowledge::Graph;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::link;
+use turnstream_knowledge::search::search;
 use turnstream_operators::gate::GateConfig;
-use turnstream_operators::knowledge::Graph;
-use turnstream_operators::language::Lexicon;
-use turnstream_operators::linking::link;
-use turnstream_operators::search::search;
 use turnstream_schemas::{Span, Speaker, Turn, Via};
 
 use super::{Exit, InputRefused, load_config, print_json};

@@ -6,14 +6,14 @@
 
 use std::net::SocketAddr;
 
+use turnstream_knowledge::linking::LinkingConfig;
 use turnstream_log::embedded::EmbeddedConfig;
 use turnstream_log::kafka::{KafkaConfig, KafkaTopics, SettingProblem};
-use turnstream_operators::form::{Form, Refused};
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
-use turnstream_operators::linking::LinkingConfig;
 use turnstream_operators::prompted::table_of;
 use turnstream_operators::sources::{Sources, SourcesError};
+use turnstream_ports::form::{Form, Refused};
 use turnstream_ports::remedy::parted;
 use turnstream_schemas::SourceKind;
 

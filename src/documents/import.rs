@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use heed::RwTxn;
 use serde::Serialize;
 use tantivy::TantivyError;
-use turnstream_operators::terms;
+use turnstream_knowledge::terms;
 
 use super::record::{BadLine, Document};
 use super::split::Splitter;

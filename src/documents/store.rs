@@ -52,7 +52,7 @@ impl Default for State {
             format: FORMAT,
             generation: 0,
             next_number: 0,
-            terms: turnstream_operators::terms::fingerprint(),
+            terms: turnstream_knowledge::terms::fingerprint(),
             encoder: None,
             documents: 0,
             chunks: 0,

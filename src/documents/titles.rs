@@ -7,7 +7,7 @@
 //! not name the "Rice House".
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use turnstream_operators::terms::terms;
+use turnstream_knowledge::terms::terms;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// A word that so many titles hold may be left out at a title's end.

@@ -22,7 +22,7 @@ use tantivy::{
     DocId, Index, IndexReader, IndexWriter, ReloadPolicy, Score, Searcher, SegmentReader,
     TantivyDocument, TantivyError, Term,
 };
-use turnstream_operators::terms::terms;
+use turnstream_knowledge::terms::terms;
 use turnstream_ports::documents::FoundChunk;
 
 use super::store::ChunkRecord;

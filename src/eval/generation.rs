@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use turnstream_operators::knowledge::View;
+use turnstream_knowledge::View;
 use turnstream_schemas::ConfidenceKind;
 
 pub mod bleu;

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use turnstream_knowledge::{FactVectors, QueryVector};
 use turnstream_operators::embedding::{EmbeddingConfig, embed};
 use turnstream_operators::flow::{TurnContext, Utterance};
-use turnstream_operators::knowledge::{FactVectors, QueryVector};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{
     ConversationId, EventTime, Fault, InputId, RequestId, Scope, Speaker, Turn,
@@ -115,7 +115,7 @@ pub fn kept(
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::knowledge::{Graph, ImportedFact, VectorsHeader, VectorsWriter};
+    use turnstream_knowledge::{Graph, ImportedFact, VectorsHeader, VectorsWriter};
 
     use super::*;
     use crate::model::encoder::{EncodeError, Encoded};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use turnstream_operators::knowledge::Graph;
+use turnstream_knowledge::Graph;
 
 /// What a graph consists of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -162,7 +162,7 @@ fn resident_in(maps: &str, path: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::knowledge::ImportedFact;
+    use turnstream_knowledge::ImportedFact;
 
     use super::*;
 

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use serde::Serialize;
-use turnstream_operators::knowledge::{Fact, Graph};
+use turnstream_knowledge::{Fact, Graph};
 
 /// How many facts differ. A fact is one statement of one source: head, relation, tail and source,
 /// and the language of head and tail.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use turnstream_operators::knowledge::{
+use turnstream_knowledge::{
     FactVectors, Graph, VectorsError, VectorsHeader, VectorsWriter, verbalise,
 };
 

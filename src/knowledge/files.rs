@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use turnstream_operators::knowledge::{
+use turnstream_knowledge::{
     Collect, ExternalBuilder, Graph, ImportError, ImportOptions, ImportReport, import,
 };
 

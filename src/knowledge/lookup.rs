@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use turnstream_operators::knowledge::{ConceptId, Fact, Graph, normalise, verbalise};
-use turnstream_operators::language::Lexicon;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::{ConceptId, Fact, Graph, normalise, verbalise};
 
 /// The facts of a demand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

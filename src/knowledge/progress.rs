@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use turnstream_operators::knowledge::ImportReport;
+use turnstream_knowledge::ImportReport;
 
 /// A plain line is written each time so many lines were read.
 const PLAIN_EVERY_LINES: u64 = 1 << 20;

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use turnstream_operators::knowledge::{Fact, ImportedFact, Unfit};
+use turnstream_knowledge::{Fact, ImportedFact, Unfit};
 
 use super::lookup::{FactRecord, lookup};
 use super::*;

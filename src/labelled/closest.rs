@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use turnstream_operators::terms::terms;
+use turnstream_knowledge::terms::terms;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::{MAX_KNOWLEDGE, Said};

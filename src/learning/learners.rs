@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{SendTimeoutError, Sender};
 use timely::scheduling::SyncActivator;
-use turnstream_operators::knowledge::{Changes, Moment};
+use turnstream_knowledge::{Changes, Moment};
 
 use super::Learn;
 use crate::panics::{WorkerError, WorkersPanic};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use turnstream_operators::knowledge::{Graph, ImportedFact};
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_operators::meaning::LiveRows;
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 
@@ -239,11 +239,11 @@ fn learning_ends_when_it_is_told_or_the_log_fails() {
 mod in_an_engine {
     use std::sync::atomic::AtomicUsize;
 
+    use turnstream_log::Ends;
     use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 
     use super::*;
     use crate::engine::{EngineError, serve};
-    use turnstream_log::Ends;
 
     /// Has caught up once it may, and fails once it is to.
     struct Gated {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use turnstream_operators::knowledge::{Change, Graph, ImportedFact, Upsert, quantise, verbalise};
+use turnstream_knowledge::{Change, Graph, ImportedFact, Upsert, quantise, verbalise};
 use turnstream_operators::meaning::LiveRows;
 
 use crate::model::encoder::{Encoder, encode_all};
@@ -76,7 +76,7 @@ pub(crate) fn texts(changes: &[Change]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::knowledge::{QueryVector, Row};
+    use turnstream_knowledge::{QueryVector, Row};
 
     use super::*;
     use crate::model::encoder::{EncodeError, Encoded};

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use turnstream_operators::knowledge::LiveCounts;
+use turnstream_knowledge::LiveCounts;
 
 use super::vitals::gauge;
 

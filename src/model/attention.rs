@@ -10,8 +10,8 @@ use std::sync::Arc;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
-use turnstream_operators::form::Form;
 use turnstream_operators::integration::{Attention, IntegrationConfig, Matrix};
+use turnstream_ports::form::Form;
 
 pub mod train;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turnstream_operators::consistency::{Calibration, ConsistencyConfig, Judge};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 
 use super::static_table::{StaticTable, TableError};
 

@@ -6,20 +6,19 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::learned::LearnedGate;
 use turnstream_operators::integration::Attention;
 use turnstream_operators::prompted::{LanguageModels, Prompts, table_of};
 use turnstream_operators::sources::{SourceConfig, Sources};
 use turnstream_operators::tables::{Table, Tables};
 use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::form::Form;
 use turnstream_ports::remedy::parted;
 use turnstream_schemas::SourceKind;
 
 use super::Parts;
 use crate::config::Config;
 use crate::documents::{self, Documents};
-use crate::knowledge;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 use crate::model::answers::{AnswersError, Recording};
@@ -28,7 +27,7 @@ use crate::model::gate::GateError;
 use crate::model::language::{AnswerFiles, LanguageModelConfig, LanguageModelError, Starter};
 use crate::model::remote::{RemoteEmbedder, StartError};
 use crate::model::{self, Embedder, ModelError, Runtime, attention, consistency, decoder, gate};
-use crate::tables;
+use crate::{knowledge, tables};
 
 /// Whether servers are asked while parts are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

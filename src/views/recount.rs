@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use turnstream_operators::knowledge::Change;
+use turnstream_knowledge::Change;
 use turnstream_schemas::{
     CategoryRecord, EntryKey, EvictionCounts, FactKey, HistoryEntry, Response, Scope, ScopeRecord,
     ViewKey, ViewName,

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use turnstream_knowledge::Upsert;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::write::Written;
-use turnstream_operators::knowledge::Upsert;
 use turnstream_schemas::FactKey;
 
 use super::recount::{recount, recount_histories};

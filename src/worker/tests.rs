@@ -1,6 +1,6 @@
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_operators::flow::Original;
 use turnstream_operators::ingest::InputRecord;
-use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_ports::cache::{MemoryCache, ScopeCache};
 
 use super::*;

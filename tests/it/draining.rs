@@ -12,7 +12,7 @@ use turnstream::metrics::Metrics;
 use turnstream::parts::Parts;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use turnstream_operators::language::Lexicon;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{EvidenceSet, FactStatement, Response, Turn, published};
 
 /// Inputs = responses + recorded + dead letters, in the counts that `--json` prints last.

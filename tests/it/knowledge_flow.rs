@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use turnstream_knowledge::{Builder, Change, ImportedFact, Upsert};
 use turnstream_log::Topic;
 use turnstream_log::kafka::{KafkaConfig, write};
-use turnstream_operators::knowledge::{Builder, Change, ImportedFact, Upsert};
 use turnstream_schemas::{EvidenceSet, FactKey, Response};
 
 use crate::broker::Broker;

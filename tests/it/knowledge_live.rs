@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use turnstream_knowledge::Change;
 use turnstream_log::kafka::{KafkaConfig, follow};
 use turnstream_log::{Follower, Record, Topic};
-use turnstream_operators::knowledge::Change;
 
 use crate::broker::{Broker, said};
 use crate::kafka::engine::Engine;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use turnstream::config::Config;
 use turnstream::engine::serve;
 use turnstream::parts::Parts;
+use turnstream_knowledge::language::has_han;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
-use turnstream_operators::language::has_han;
 use turnstream_schemas::{Response, Turn};
 
 use crate::{invariants, turnstream};

@@ -20,7 +20,7 @@ use turnstream::parts::Parts;
 use turnstream::views::{Publishing, ViewsConfig, metrics::ViewsMetrics};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use turnstream_operators::terms::terms;
+use turnstream_knowledge::terms::terms;
 
 use crate::persona::{replayed, turn};
 

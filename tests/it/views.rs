@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use turnstream_knowledge::{Change, Upsert};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::kafka::{KafkaConfig, write};
 use turnstream_log::write::Writer;
 use turnstream_log::{Record, Topic};
-use turnstream_operators::knowledge::{Change, Upsert};
 use turnstream_schemas::{FactKey, ViewKey, ViewName, ViewValue};
 
 use crate::broker::{Broker, said};

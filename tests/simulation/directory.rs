@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use turnstream::config::Config;
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 
 use crate::instance::{Instance, Moved};
 use crate::oracle::Oracle;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fastrand::Rng;
 use turnstream::config::Config;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
-use turnstream_operators::form::Form;
+use turnstream_ports::form::Form;
 
 use crate::instance::{GROUP, Instance, Moved, NEVER};
 use crate::oracle::Oracle;

@@ -13,12 +13,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use turnstream_knowledge::language::Lexicon;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::history::chains::Chains;
 use turnstream_operators::history::clusters::Clusters;
 use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
-use turnstream_operators::language::Lexicon;
 use turnstream_schemas::{
     EntryId, EventTime, Evicted, EvictionReason, HistoryEntry, InputId, Outcome, Passage,
     RecordedReason, Response, ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId, UserId,

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fastrand::Rng;
 use turnstream::config::Config;
 use turnstream::parts::Parts;
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
-use turnstream_operators::form::Form;
 use turnstream_operators::ingest::OnAgentReply;
-use turnstream_operators::knowledge::{Graph, ImportedFact};
 use turnstream_operators::stage::OnFailure;
+use turnstream_ports::form::Form;
 use turnstream_schemas::{Outcome, RecordedReason, ScopeKind};
 
 use crate::instance::{GROUP, Instance, Moved};

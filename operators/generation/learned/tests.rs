@@ -1,10 +1,10 @@
+use turnstream_ports::form::Form;
 use turnstream_ports::model::Generated;
 use turnstream_ports::model::unified::Said;
 use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
 
 use super::*;
 use crate::flow::{Failed, Refinement};
-use crate::form::Form;
 use crate::testing::{Answering, asking, context, gated, graph, resources, run_dataflow};
 
 fn row(place: u32, item: &str, price: &str) -> Evidence {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use turnstream_knowledge::Moment;
 use turnstream_ports::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use turnstream_schemas::{
     EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, RequestId, ResponseId,
@@ -15,7 +16,6 @@ use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, Original, TurnContext};
 use crate::ingest::{ArrivedForget, ArrivedTurn};
-use crate::knowledge::Moment;
 use crate::stage::Observer;
 use crate::timers::Timers;
 

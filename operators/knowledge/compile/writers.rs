@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use fst::MapBuilder;
 
 use super::{Spool, fst_error};
-use crate::knowledge::ConceptId;
-use crate::knowledge::packed::{OffsetsWriter, PackedWriter, bits_among};
+use crate::ConceptId;
+use crate::packed::{OffsetsWriter, PackedWriter, bits_among};
 
 /// Writes the concepts.
-pub(in crate::knowledge) struct DictionaryWriter {
+pub(crate) struct DictionaryWriter {
     pub(super) texts: Spool,
     pub(super) offsets: OffsetsWriter,
     pub(super) languages: PackedWriter<Spool>,
@@ -20,7 +20,7 @@ pub(in crate::knowledge) struct DictionaryWriter {
 
 impl DictionaryWriter {
     /// The next concept, by text, then language.
-    pub(in crate::knowledge) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
+    pub(crate) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
         self.texts.write_all(text.as_bytes())?;
         self.offsets.advance(text.len() as u64);
         self.concepts += 1;
@@ -29,7 +29,7 @@ impl DictionaryWriter {
 }
 
 /// Writes the facts by one of their ends.
-pub(in crate::knowledge) struct AdjacencyWriter {
+pub(crate) struct AdjacencyWriter {
     pub(super) facts: PackedWriter<Spool>,
     pub(super) offsets: OffsetsWriter,
     /// The first concept whose facts have not begun.
@@ -52,7 +52,7 @@ impl AdjacencyWriter {
 }
 
 /// Writes the rankings of the heads.
-pub(in crate::knowledge) struct RankWriter {
+pub(crate) struct RankWriter {
     pub(super) ranks: PackedWriter<Spool>,
     pub(super) offsets: OffsetsWriter,
     /// The ranks of the facts of the head before `next`.
@@ -83,7 +83,7 @@ impl RankWriter {
 }
 
 /// Writes the lemma index.
-pub(in crate::knowledge) struct LemmaWriter {
+pub(crate) struct LemmaWriter {
     pub(super) map: MapBuilder<Spool>,
     pub(super) concepts: PackedWriter<Spool>,
     pub(super) bits: u32,
@@ -95,7 +95,7 @@ pub(in crate::knowledge) struct LemmaWriter {
 
 impl LemmaWriter {
     /// The next key of a concept, by key, falling degree, then id.
-    pub(in crate::knowledge) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
+    pub(crate) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
         let another = self.pending.is_none() || self.key != key;
         self.end_entry(another)?;
         if another {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::knowledge::{Builder, Graph};
+use crate::{Builder, Graph};
 
 /// The bytes that the builder in memory writes, and those that come by sorting.
 fn both(facts: &[ImportedFact], memory_bytes: usize) -> [Vec<u8>; 2] {

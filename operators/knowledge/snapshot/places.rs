@@ -1,17 +1,17 @@
 //! Facts by their places: all of them one after the other, and the one at a place.
 
 use super::{Snapshot, partition};
-use crate::knowledge::layout::Section;
-use crate::knowledge::{ConceptId, Fact};
+use crate::layout::Section;
+use crate::{ConceptId, Fact};
 
 impl Snapshot {
     /// All facts, by head, tail, relation and source.
-    pub(in crate::knowledge) fn all_facts(&self) -> AllFacts<'_> {
+    pub(crate) fn all_facts(&self) -> AllFacts<'_> {
         AllFacts { snapshot: self, next: 0, head: 0, end: 0 }
     }
 
     /// The fact at a place of [`Self::all_facts`]; `None` beyond the last.
-    pub(in crate::knowledge) fn fact_at(&self, place: usize) -> Option<Fact> {
+    pub(crate) fn fact_at(&self, place: usize) -> Option<Fact> {
         let ends_before = |head| self.offset(Section::FromOffsets, head + 1) <= place;
         let head = partition(0..self.counts.concepts, ends_before);
         (place < self.counts.facts).then(|| self.fact_from(ConceptId(head as u32), place))
@@ -19,7 +19,7 @@ impl Snapshot {
 }
 
 /// All facts of a snapshot, one after the other.
-pub(in crate::knowledge) struct AllFacts<'g> {
+pub(crate) struct AllFacts<'g> {
     snapshot: &'g Snapshot,
     next: usize,
     /// The head whose facts end at `end`, and one more.

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::knowledge::ImportedFact;
+use crate::ImportedFact;
 
 /// A vector for a fact that no other fact has.
 fn vector_of(graph: &Graph, at: usize) -> Vec<f32> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 use turnstream_formats::Format;
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::GateConfig;
+use turnstream_ports::form::Form;
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
@@ -21,9 +21,8 @@ use crate::eval::gate::learned::Learned;
 use crate::eval::gate::report::{self, Section};
 use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
 use crate::eval::retrieval::dstc;
-use crate::knowledge;
 use crate::labelled::{self, LabelledTurn, Positive};
-use crate::model;
+use crate::{knowledge, model};
 
 pub(super) const EXAMPLES: &str = "\
 Gates: lexical (the engine's own, without a model), learned (the one that ships), the file of one that

@@ -14,10 +14,9 @@ use crate::eval::generation::judge::{Judge, Judged, Prompts};
 use crate::eval::generation::material::{self, Answer, Log, Place};
 use crate::eval::generation::tokens::Tokenisation;
 use crate::eval::generation::{Beside, GenerationError, Measured, measure};
-use crate::knowledge;
 use crate::metrics::Metrics;
-use crate::model;
 use crate::model::language::{AnswerFiles, Starter};
+use crate::{knowledge, model};
 
 pub(super) const EXAMPLES: &str = "\
 Without --references there are only the figures that need no history: Distinct-2, the words that

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;
 use turnstream_formats::{Format, LoggedItem};
-use turnstream_operators::knowledge::{FactVectors, Graph};
+use turnstream_knowledge::{FactVectors, Graph};
 
 use crate::cli::{InputRefused, load_config, print_json};
 use crate::eval::ranking::{Ranker, TOP, contexts, kept};

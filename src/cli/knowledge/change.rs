@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use turnstream_knowledge::{BadLine, Change};
 use turnstream_log::embedded::EmbeddedLog;
 use turnstream_log::write::{Stretch, Writer, Written};
 use turnstream_log::{Topic, kafka};
-use turnstream_operators::knowledge::{BadLine, Change};
 use turnstream_schemas::{FactKey, FactValue};
 
 use super::print_json;
@@ -212,7 +212,7 @@ impl Doing {
         key: FactKey,
         weight: Option<f32>,
         language: Option<String>,
-    ) -> Result<Change, turnstream_operators::knowledge::ChangeError> {
+    ) -> Result<Change, turnstream_knowledge::ChangeError> {
         let value = match self {
             Self::Put { weight: usual, language: common } => Some(FactValue {
                 weight: weight.unwrap_or(*usual),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde_json::json;
-use turnstream_operators::knowledge::{BadLine, Builder, Graph};
+use turnstream_knowledge::{BadLine, Builder, Graph};
 
 use super::input::InputArgs;
 use super::print_json;

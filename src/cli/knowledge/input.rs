@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use turnstream_operators::knowledge::{Format, ImportOptions};
+use turnstream_knowledge::{Format, ImportOptions};
 
 use crate::cli::failure::Usage;
 use crate::knowledge::SourceFile;

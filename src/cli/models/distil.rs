@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
 use turnstream_formats::{Format, LoggedItem};
-use turnstream_operators::knowledge::{verbalise, write_whole};
+use turnstream_knowledge::{verbalise, write_whole};
 
 use super::CommonArgs;
 use crate::cli::{Exit, InputRefused, Usage, print_json};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
+use turnstream_knowledge::write_whole;
 use turnstream_operators::consistency::Calibration;
-use turnstream_operators::knowledge::write_whole;
 
 use super::{Exit, Usage, print_json};
 use crate::cli::eval::consistency::Responses;

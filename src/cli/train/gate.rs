@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use turnstream_formats::{Format, Need};
-use turnstream_operators::knowledge::write_whole;
+use turnstream_knowledge::write_whole;
 
 use super::{Exit, InputRefused, Usage, print_json};
 use crate::eval::retrieval::dstc;

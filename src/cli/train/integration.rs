@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::Serialize;
 use turnstream_formats::Format;
+use turnstream_knowledge::write_whole;
 use turnstream_operators::integration::Attention;
-use turnstream_operators::knowledge::write_whole;
 use turnstream_ports::model::encoder::Encoder;
 
 use super::{Exit, Usage, print_json};

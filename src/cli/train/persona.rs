@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
-use turnstream_operators::knowledge::write_whole;
+use turnstream_knowledge::write_whole;
 use turnstream_operators::persona_retrieval::pairs::question;
 
 use super::{Exit, print_json};

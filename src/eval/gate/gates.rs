@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use turnstream_knowledge::Graph;
 use turnstream_operators::flow::{TurnContext, Utterance};
 use turnstream_operators::gate::{GateConfig, decide, find};
-use turnstream_operators::knowledge::Graph;
 use turnstream_schemas::{EventTime, InputId, RequestId, Scope, Speaker, Turn};
 
 use super::{GateError, ScoresTurns};

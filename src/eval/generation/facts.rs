@@ -14,9 +14,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use turnstream_operators::knowledge::{ConceptId, RelationId, View};
-use turnstream_operators::language::Lexicon;
-use turnstream_operators::linking::{LinkingConfig, link};
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::linking::{LinkingConfig, link};
+use turnstream_knowledge::{ConceptId, RelationId, View};
 
 use super::material::{Log, Place};
 
@@ -84,7 +84,7 @@ impl Named {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_operators::knowledge::{Graph, ImportedFact};
+    use turnstream_knowledge::{Graph, ImportedFact};
 
     use super::super::tests::{log, near};
     use super::*;

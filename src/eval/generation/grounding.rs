@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use turnstream_operators::language::Lexicon;
+use turnstream_knowledge::language::Lexicon;
 
 use super::material::{Log, Place};
 

@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use turnstream_formats::{Format, LoggedItem};
-use turnstream_operators::language::Lexicon;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{
     Confidence, ConversationId, InputId, Response, Speaker, TenantId, Turn, TurnId,
 };

@@ -10,7 +10,7 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
-use turnstream_operators::language::{Lexicon, is_han};
+use turnstream_knowledge::language::{Lexicon, is_han};
 
 /// The rules for the texts of one language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
 use turnstream_operators::history::recall::{RecallConfig, RecallMethod};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};
-use turnstream_operators::terms::terms;
 use turnstream_schemas::{EntryId, HistoryEntry, InputId, SCHEMA_VERSION, Scope, Speaker, TurnId};
 
 use super::attending::Attending;

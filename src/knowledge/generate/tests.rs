@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use turnstream_operators::knowledge::{Builder, Graph, ImportOptions};
+use turnstream_knowledge::{Builder, Graph, ImportOptions};
 
 use super::*;
 use crate::knowledge::{SourceFile, import_files};

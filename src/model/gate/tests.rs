@@ -1,9 +1,9 @@
 //! The shipped gate is whole, and what is no gate is refused by name.
 
 use turnstream_formats::Need;
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::LearnedGateConfig;
 use turnstream_operators::sources::SourceConfig;
+use turnstream_ports::form::Form;
 use turnstream_schemas::{SourceKind, Speaker};
 
 use super::*;

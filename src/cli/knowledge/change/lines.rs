@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 use serde::Deserialize;
-use turnstream_operators::knowledge::Change;
+use turnstream_knowledge::Change;
 use turnstream_schemas::FactKey;
 
 use super::{Doing, LineFormat};

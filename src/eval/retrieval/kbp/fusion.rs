@@ -6,8 +6,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
+use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
-use turnstream_operators::terms::terms;
 
 use super::{EvalError, First, Record, best, read, records};
 use crate::eval::retrieval::learned::{Group, Ranker};

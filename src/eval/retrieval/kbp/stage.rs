@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use turnstream_knowledge::Moment;
 use turnstream_operators::embedding::embed;
 use turnstream_operators::flow::{Gated, TurnContext, Utterance};
-use turnstream_operators::knowledge::Moment;
 use turnstream_operators::persona_retrieval::{Persona, retrieve};
 use turnstream_schemas::{EventTime, InputId, RequestId, Scope, SourceName, Speaker, Turn, TurnId};
 

@@ -1,11 +1,11 @@
 //! Every parameter learns, in every variant, and a turn's logits do not depend on its neighbours.
 
 use candle_core::Var;
+use turnstream_schemas::Speaker;
 
 use super::*;
 use crate::model::gate::reading::{CutTurn, Reader, TokenKind, Vocabulary, assemble};
 use crate::model::gate::table_of;
-use turnstream_schemas::Speaker;
 
 const VARIANTS: [Variant; 4] =
     [Variant::Contx, Variant::ContxPlusKnow, Variant::ContxTimesKnow, Variant::ContxPlusResp];

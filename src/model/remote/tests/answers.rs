@@ -1,8 +1,9 @@
 //! What is asked, what is answered, and what a server need not know.
 
+use turnstream_schemas::{Confidence, ConfidenceKind};
+
 use super::*;
 use serde_json::json;
-use turnstream_schemas::{Confidence, ConfidenceKind};
 
 #[test]
 fn a_request_says_everything_and_its_answer_is_counted() {

@@ -313,7 +313,7 @@ pub(crate) mod chinese {
             let lexicon = Lexicon::chinese();
             let key = lexicon.key(&text);
             prop_assert_eq!(&lexicon.key(&key), &key);
-            prop_assert_eq!(lexicon.key(&crate::knowledge::normalise(&text)), key);
+            prop_assert_eq!(lexicon.key(&crate::normalise(&text)), key);
         }
 
         #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::*;
-use crate::knowledge::{Graph, ImportedFact};
+use crate::{Graph, ImportedFact};
 
 fn graph_of(concepts: &[(&str, u32)]) -> Graph {
     let facts = concepts.iter().flat_map(|&(concept, facts)| {

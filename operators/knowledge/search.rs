@@ -7,13 +7,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Span, Stage, Via};
 
-use crate::form::{Refused, check_bound, check_fraction};
-use crate::knowledge::{ConceptId, View, likeness_of_phrases};
 use crate::language::{Lexicon, Word};
 use crate::linking::Mention;
 use crate::small_talk::{small_talk_in, spoken_words};
+use crate::{ConceptId, View, likeness_of_phrases};
 
 /// Bounds of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Span, Via};
 
-use crate::knowledge::{ConceptId, View};
 use crate::language::{Lexicon, Word, WordCount, has_han, is_han};
+use crate::{ConceptId, View};
 
 /// A place in the dialogue that names a concept.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,5 @@
-//! Knowledge: the graph of concepts and facts that retrieval reads (DESIGN: "Knowledge").
+//! Knowledge: the graph of concepts and facts that retrieval reads, and the words it is read by
+//! (DESIGN: "Knowledge").
 //!
 //! A [`Graph`] is a compiled snapshot, mapped into memory and shared by all workers. Ids are
 //! small and `Copy`; no look-up allocates. Facts of a concept are kept twice: in order of the
@@ -8,8 +9,12 @@
 //!
 //! A graph never changes. What the `knowledge` topic says differently is kept beside it, in the
 //! live collection of [`Knowledge`], and a [`View`] sums both as they were at one [`Moment`].
+//!
+//! Beside the graph stand the words: [`language`] has lemmas and word lists, [`linking`] and
+//! [`mod@search`] find the concepts that an utterance names, [`terms`] are what BM25 counts, and
+//! [`small_talk`] tells what asks for nothing.
 
-mod build;
+mod builder;
 mod change;
 mod chinese;
 mod compile;
@@ -29,6 +34,12 @@ mod verbalise;
 mod view;
 mod whole;
 
+pub mod language;
+pub mod linking;
+pub mod search;
+pub mod small_talk;
+pub mod terms;
+
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +48,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-pub use build::{BuildError, Builder};
+pub use builder::{BuildError, Builder};
 pub use change::{Change, ChangeError, Changes, Upsert};
 pub use chinese::chinese_clause;
 pub use external::{CollectError, ExternalBuilder};

@@ -28,7 +28,7 @@ pub fn cache_folder() -> Option<PathBuf> {
 /// The cache folder if it is writable, else the spare folder; created if it is missing. A process
 /// warns once if it uses the spare folder. `None` if neither is writable.
 pub fn writable_folder() -> Option<PathBuf> {
-    static TOLD: Once = Once::new();
+    static WARNED: Once = Once::new();
     let own = cache_folder();
     let refused = match &own {
         None => "there is no cache folder".to_owned(),
@@ -41,7 +41,7 @@ pub fn writable_folder() -> Option<PathBuf> {
     };
     let spare = spare_folder();
     let remedy = format!("set {CACHE_VARIABLE} to a folder that can be written to");
-    TOLD.call_once(|| match &spare {
+    WARNED.call_once(|| match &spare {
         Ok(spare) => tracing::warn!("{refused}, and {} is used; {remedy}", spare.display()),
         Err(error) => tracing::warn!(
             "{refused}, nor is there room among temporary files ({error}), so the knowledge is \

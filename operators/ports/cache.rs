@@ -1,10 +1,9 @@
-//! Where idle scopes lie: a local copy of the changelog, made anew with every assignment of a
-//! partition and thrown away with it. The changelog stays the truth; nothing is lost with a
-//! cache but time.
+//! The cache of idle scopes: a local copy of the changelog, created with every assignment of a
+//! partition and deleted with it. The changelog remains the truth; losing a cache costs only time.
 //!
-//! A port: the engine brings an implementation on disk, and [`MemoryCache`] stands here for
-//! replays, tests and the simulation. Who restores a partition begins it and puts its changelog;
-//! `history` loads a scope for its first turn and puts what changed when it lets go of it.
+//! The engine supplies an implementation on disk. Replays, tests and the simulation use
+//! [`MemoryCache`]. A restoration begins a partition and puts its changelog. `history` loads a
+//! scope for its first turn, and puts the scope's changes when it evicts the idle scope.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,38 +11,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use turnstream_schemas::{EntryId, EntryKey, Scope};
 
-/// A record of the changelog, as the cache is given it.
+/// A record of the changelog, on its way into the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheChange {
-    /// What it is about.
+    /// The scope, and the entry if it is one.
     pub key: EntryKey,
-    /// The value as it stands on the changelog; `None` is a tombstone.
+    /// The value on the changelog; `None` is a tombstone.
     pub value: Option<Vec<u8>>,
 }
 
-/// A record of a scope, as the cache gives it back.
+/// A record of a scope, as loaded from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cached {
-    /// Which entry; `None` for the scope's own record.
+    /// The entry; `None` for the scope's own record.
     pub entry: Option<EntryId>,
-    /// The value as it was put.
+    /// The value that was put.
     pub value: Vec<u8>,
 }
 
-/// The states of scopes, by partition, generation of the partition's assignment, and scope. Of a
-/// partition only the generation that began last is there.
+/// The states of scopes, by partition, generation of the partition's assignment, and scope. Only
+/// the latest generation of a partition exists.
 pub trait ScopeCache: Send + Sync {
-    /// Forgets the partition and begins a generation of it, empty.
+    /// Deletes the partition and begins an empty generation of it.
     ///
     /// # Errors
-    /// The partition has no cache then, and cannot be served.
+    /// The partition then has no cache and cannot be served.
     fn begin(&self, partition: i32, generation: u32) -> Result<(), CacheError>;
 
-    /// Takes changes in, in order, all or none. Those of a generation that is not there are
-    /// ignored: its state is gone.
+    /// Stores changes in order, all or none. Ignores changes of a generation that no longer exists.
     ///
     /// # Errors
-    /// Nothing of it was taken in.
+    /// No change was stored.
     fn put(
         &self,
         partition: i32,
@@ -51,11 +49,11 @@ pub trait ScopeCache: Send + Sync {
         changes: Vec<CacheChange>,
     ) -> Result<(), CacheError>;
 
-    /// All records of a scope, the scope's own first, then entries as the log is ordered. `None`
-    /// where the generation is not there: nothing is known of the scope.
+    /// All records of a scope: the scope's own first, then its entries in log order. `None` if the
+    /// generation does not exist, so that nothing is known of the scope.
     ///
     /// # Errors
-    /// The history of the scope is unknown, and no turn of it can be served.
+    /// The history of the scope is unknown, so none of its turns can be served.
     fn load(
         &self,
         partition: i32,
@@ -63,29 +61,29 @@ pub trait ScopeCache: Send + Sync {
         scope: &Scope,
     ) -> Result<Option<Vec<Cached>>, CacheError>;
 
-    /// Forgets a scope that will have no turn any more.
+    /// Deletes a scope that will have no more turns.
     ///
     /// # Errors
-    /// It takes room until the partition goes.
+    /// The scope takes space until its partition is deleted.
     fn forget(&self, partition: i32, generation: u32, scope: &Scope) -> Result<(), CacheError>;
 
-    /// Forgets the partition.
+    /// Deletes the partition.
     fn end(&self, partition: i32);
 }
 
-/// A cache failed.
+/// The error of a cache.
 #[derive(Debug, thiserror::Error)]
 #[error("history cache {place}: {source}; {remedy}")]
 pub struct CacheError {
-    /// Where it lies.
+    /// The location of the cache.
     pub place: String,
-    /// What was said.
+    /// The underlying error.
     pub source: Box<dyn Error + Send + Sync>,
-    /// What would mend it.
+    /// What the user can do about it.
     pub remedy: &'static str,
 }
 
-/// A cache in memory. It saves little, and never fails.
+/// A cache in memory. It frees little memory, and never fails.
 #[derive(Debug, Default)]
 pub struct MemoryCache(Mutex<BTreeMap<i32, Generation>>);
 
@@ -96,7 +94,7 @@ struct Generation {
 }
 
 impl MemoryCache {
-    /// How many records of the partition are there.
+    /// Number of records of the partition.
     pub fn len(&self, partition: i32) -> usize {
         self.partitions().get(&partition).map_or(0, |generation| generation.values.len())
     }

@@ -1,8 +1,8 @@
-//! The cache folder: for what can be made again, the compiled knowledge above all.
+//! The cache folder. It holds files that can be made again, above all the compiled knowledge.
 //!
-//! Where it cannot be written to (a root file system that is read-only, a folder that is somebody
-//! else's), what lies in it is still read, and what is made goes into a spare folder among the
-//! system's temporary files, so that it is made once and not at every start.
+//! If the folder cannot be written to (a read-only root file system, a folder of another user), its
+//! files are still read. New files go to a spare folder among the system's temporary files, so that
+//! they are made once and not at every start.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -12,11 +12,12 @@ use std::sync::Once;
 
 use etcetera::BaseStrategy;
 
-/// Names the cache folder; without it that is turnstream's folder in the user's.
+/// The variable that names the cache folder. The default is turnstream's folder in the user's cache
+/// folder.
 pub const CACHE_VARIABLE: &str = "TURNSTREAM_CACHE";
 
-/// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder. It may not be there, and
-/// need not be writable.
+/// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder. The folder may be missing or
+/// not writable.
 pub fn cache_folder() -> Option<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
@@ -24,11 +25,10 @@ pub fn cache_folder() -> Option<PathBuf> {
     }
 }
 
-/// The cache folder where it can be written to, else the spare one; made where it is missing. The
-/// first time in a process that it is not the cache folder, that is told. `None` where nothing can
-/// be written to.
+/// The cache folder if it is writable, else the spare folder; created if it is missing. A process
+/// warns once if it uses the spare folder. `None` if neither is writable.
 pub fn writable_folder() -> Option<PathBuf> {
-    static TOLD: Once = Once::new();
+    static WARNED: Once = Once::new();
     let own = cache_folder();
     let refused = match &own {
         None => "there is no cache folder".to_owned(),
@@ -41,7 +41,7 @@ pub fn writable_folder() -> Option<PathBuf> {
     };
     let spare = spare_folder();
     let remedy = format!("set {CACHE_VARIABLE} to a folder that can be written to");
-    TOLD.call_once(|| match &spare {
+    WARNED.call_once(|| match &spare {
         Ok(spare) => tracing::warn!("{refused}, and {} is used; {remedy}", spare.display()),
         Err(error) => tracing::warn!(
             "{refused}, nor is there room among temporary files ({error}), so the knowledge is \
@@ -51,13 +51,13 @@ pub fn writable_folder() -> Option<PathBuf> {
     spare.ok()
 }
 
-/// Who owns the files that this process makes in a folder.
+/// The owner of the files that this process creates in a folder.
 fn write_in(folder: &Path) -> io::Result<u32> {
     Ok(tempfile::tempfile_in(folder)?.metadata()?.uid())
 }
 
-/// A folder of this user's among the system's temporary files, which nobody else can write to:
-/// what lies there is mapped into memory.
+/// A folder of this user among the system's temporary files. No other user can write to it, since its
+/// files are mapped into memory.
 fn spare_folder() -> io::Result<PathBuf> {
     let among = std::env::temp_dir();
     let user = write_in(&among)?;

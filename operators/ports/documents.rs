@@ -1,6 +1,6 @@
-//! What stages need of documents: to search their chunks by words and by meaning, and to read
-//! them. Nothing here knows how they are stored; the wiring supplies an implementation.
-//! Searching is quick and does not block, so it needs no reply.
+//! The port to documents: searching chunks by words or by meaning, and reading them. The wiring
+//! supplies an implementation; stages do not know how documents are stored. A search is quick and
+//! does not block, so it needs no reply.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ pub use crate::index::SearchError;
 /// A piece of a document that is short enough to be evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// `document#ordinal`: stable as long as the document has that many chunks.
+    /// `document#ordinal`, which is stable while the document has at least that many chunks.
     pub id: String,
     /// The document's id.
     pub document: String,
     /// The document's title; may be empty.
     pub title: String,
-    /// Which chunk of the document it is, from 0.
+    /// The chunk's place in the document, from 0.
     pub ordinal: u32,
     /// Its words.
     pub text: Arc<str>,
 }
 
-/// A chunk that was found.
+/// A chunk that a search found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FoundChunk {
-    /// The chunk's number in its store: never given to another text.
+    /// The chunk's number in its store, which is never reused for another text.
     pub chunk: u32,
-    /// How well it fits the query, 0..=1. By words: the share of the most that BM25 could give to
-    /// the query's terms. By meaning: the cosine, 0 where it is negative.
+    /// How well the chunk fits the query, 0..=1. By words: BM25's score as a share of the highest
+    /// that the query's terms could reach. By meaning: the cosine, or 0 if it is negative.
     pub score: f64,
 }
 
@@ -36,9 +36,9 @@ pub trait SearchDocuments: Send + Sync {
     /// The name of the source in plans and evidence.
     fn source(&self) -> &str;
 
-    /// The `limit` chunks that BM25 gives most for the words of `text`, title and text of a chunk
-    /// taken together, by falling score, ties by number; among `within` only, where given (chunk
-    /// numbers, rising).
+    /// The `limit` chunks with the highest BM25 scores for the words of `text`, computed over a
+    /// chunk's title and text together. Ordered by falling score, ties by number. If `within` is
+    /// given (chunk numbers, rising), only those chunks.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -49,11 +49,11 @@ pub trait SearchDocuments: Send + Sync {
         limit: usize,
     ) -> Result<Vec<FoundChunk>, SearchError>;
 
-    /// Numbers per vector, where chunks have vectors; `None` where they were imported without an
-    /// encoder.
+    /// Numbers per vector; `None` if the chunks were imported without an encoder.
     fn dimensions(&self) -> Option<usize>;
 
-    /// The `limit` chunks whose vectors are most like `query`, as [`Self::by_words`] orders them.
+    /// The `limit` chunks whose vectors are most similar to `query`, ordered as in
+    /// [`Self::by_words`].
     ///
     /// # Errors
     /// There are no vectors, the query has other dimensions, or the index cannot be read.
@@ -64,10 +64,10 @@ pub trait SearchDocuments: Send + Sync {
         limit: usize,
     ) -> Result<Vec<FoundChunk>, SearchError>;
 
-    /// The chunks of the documents whose titles a text names: numbers, rising, unique.
+    /// The chunks of the documents whose titles the text names, as rising unique numbers.
     fn named_in(&self, text: &str) -> Vec<u32>;
 
-    /// A chunk by its number; `None` where it is gone.
+    /// A chunk by its number; `None` if it was removed.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -1,7 +1,6 @@
-//! Which form of a stage runs. Every deciding stage can be lexical (rules over words and the
-//! graph), learned (a trained model) or prompted (a language model); some can be switched off, to
-//! compare. The configuration chooses, and a form that a stage does not have is refused by name
-//! before anything starts.
+//! The form of a stage. A deciding stage can be lexical (rules over words and the graph), learned (a
+//! trained model) or prompted (a language model); some stages can be off, for comparison. The
+//! configuration chooses the form. A form that a stage does not have is refused by name at start.
 
 use std::fmt;
 
@@ -13,26 +12,24 @@ use turnstream_schemas::Stage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// By documented rules over words and the graph; needs no model.
+    /// By documented rules over words and the graph, without a model.
     #[default]
     Lexical,
     /// By a trained model.
     Learned,
     /// By a prompt to a language model.
     Prompted,
-    /// Relevance alone: by the model that scores pairs of texts (`models.scorer`).
+    /// Relevance only: by the model that scores pairs of texts (`models.scorer`).
     Encoder,
-    /// Not at all: the turn goes on as if the stage had found nothing, or left everything as it
-    /// was.
+    /// Not at all: the turn continues as if the stage had found nothing, or changed nothing.
     Off,
-    /// The gate alone: by a trained model for documents and tables, by rules for the other sources.
+    /// The gate only: by a trained model for documents and tables, by rules for the other sources.
     BySource,
-    /// The gate alone: every turn is retrieved for.
+    /// The gate only: retrieves for every turn.
     Always,
-    /// The gate alone: no turn is retrieved for.
+    /// The gate only: retrieves for no turn.
     Never,
-    /// The gate alone: turns are retrieved for by chance, at a rate that is given. (RAGate's
-    /// control.)
+    /// The gate only: retrieves at random, at a configured rate (RAGate's control).
     Random,
 }
 
@@ -55,7 +52,7 @@ impl Form {
     /// Refuses a form that the stage does not have.
     ///
     /// # Errors
-    /// [`Refused::Form`] for every form that is not among those it has.
+    /// [`Refused::Form`] for a form that is not among `forms`.
     pub fn is_one_of(self, forms: &[Self], stage: Stage) -> Result<(), Refused> {
         if forms.contains(&self) { Ok(()) } else { Err(Refused::Form { stage, form: self }) }
     }
@@ -73,31 +70,31 @@ pub enum Refused {
     /// The stage does not have this form.
     #[error("{stage}.form: {stage} has no {form} form; use form = \"lexical\"")]
     Form {
-        /// Whose configuration.
+        /// The stage with this configuration.
         stage: Stage,
-        /// What was asked for.
+        /// The form in the configuration.
         form: Form,
     },
-    /// A key that asks for another.
+    /// A key needs another one.
     #[error("{stage}.{key} needs {needs}")]
     Together {
-        /// Whose configuration.
+        /// The stage with this configuration.
         stage: Stage,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What must be set beside it.
+        /// The setting that it needs.
         needs: &'static str,
     },
     /// A number lies outside its range.
     #[error("{stage}.{key}: {value} is out of range; give {range}")]
     Range {
-        /// Whose configuration.
+        /// The stage with this configuration.
         stage: Stage,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What was given.
+        /// The value in the configuration.
         value: f64,
-        /// What may be given.
+        /// The allowed range.
         range: &'static str,
     },
 }

@@ -1,10 +1,10 @@
-//! What stages need of a vector index: search. Nothing here knows arroy; the wiring supplies an
-//! implementation. Searching is quick and does not block, so it needs no reply.
+//! The port to a vector index: search. The wiring supplies an implementation; nothing here knows
+//! arroy. A search is quick and does not block, so it needs no reply.
 
-/// A vector that was found.
+/// A vector that a search found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// The item, as it was put into the index.
+    /// The item that was put into the index.
     pub item: u32,
     /// Cosine similarity to the query, −1..=1.
     pub similarity: f32,
@@ -15,8 +15,8 @@ pub trait Search: Send + Sync {
     /// Numbers per vector.
     fn dimensions(&self) -> usize;
 
-    /// The `limit` items most similar to the query (as many numbers as [`Self::dimensions`]), by
-    /// falling similarity, ties by item; among `candidates` only, where given (rising, unique).
+    /// The `limit` items most similar to the query, which has [`Self::dimensions`] numbers. Ordered
+    /// by falling similarity, ties by item. If `candidates` is given (rising, unique), only those.
     fn search(
         &self,
         query: &[f32],
@@ -25,7 +25,7 @@ pub trait Search: Send + Sync {
     ) -> Result<Vec<Found>, SearchError>;
 }
 
-/// Why a search gave nothing.
+/// Why a search failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
     /// The query does not fit the index.
@@ -33,17 +33,17 @@ pub enum SearchError {
         "the query has {received} dimensions, the index {expected}: was it built by another encoder?"
     )]
     Dimensions {
-        /// What the index holds.
+        /// Dimensions of the index.
         expected: usize,
-        /// What the query has.
+        /// Dimensions of the query.
         received: usize,
     },
     /// The index could not be read.
     #[error("index {index}: {reason}")]
     Unreadable {
-        /// Which index.
+        /// The index.
         index: String,
-        /// What happened, and the remedy.
+        /// The problem and the remedy.
         reason: String,
     },
 }

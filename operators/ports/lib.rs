@@ -1,12 +1,11 @@
-//! What stages and the engine need from outside: small traits, and their types.
+//! The ports: small traits, with their types, for what stages and the engine need from outside.
 //!
 //! Nothing here knows candle, arroy, Kafka or timely. Stages ask through [`model`], [`index`] and
-//! [`documents`], and let go of idle scopes into a [`cache`]; the crates that implement these need
-//! not wait for the stages, and are not built again where one of those changes. Beside the ports
-//! lies what both sides must agree on: the [`partitioner`] of keys, [`panics`] and who contains
-//! them, which values are [`secret`], how an error tells its [`remedy`], which [`form`] a
-//! stage can have, where the [cache folder](cache_folder) lies, and the faults of the crash simulation
-//! ([`broken`]).
+//! [`documents`], and evict idle scopes into a [`cache`]. The crates that implement these ports do
+//! not depend on the stages, so they are not rebuilt when a stage changes. Beside the ports are
+//! agreements between both sides: the [`partitioner`] of keys, the containment of [`panics`], the
+//! definition of [`secret`] values, the [`remedy`] in an error message, the [`form`] of a stage, the
+//! place of the [cache folder](cache_folder), and the faults of the crash simulation ([`broken`]).
 
 pub mod broken;
 pub mod cache;

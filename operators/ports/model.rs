@@ -1,9 +1,9 @@
-//! What stages need of models: generate, embed and score, behind one port. Nothing here knows
-//! candle, a server or a thread; of the stages' crate `call` alone asks.
+//! The port to models: generate, embed and score. Nothing here knows candle, a server or a thread;
+//! among the stages, only `call` uses this port.
 //!
-//! A [`Model`] takes a request with a [`Reply`] and answers whenever it likes, from wherever it
-//! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a
-//! lost answer would stop the conversation and the frontier for ever.
+//! A [`Model`] takes a request with a [`Reply`] and may answer at any time, from any thread. A lost
+//! answer would stop the conversation and the frontier for ever, so a reply that is dropped answers
+//! with a fault by itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,38 +24,38 @@ pub mod unified;
 /// Asks for text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateRequest {
-    /// Who asks; a model may serve several stages.
+    /// The asking stage; a model may serve several.
     pub stage: Stage,
-    /// What the model is told about its task.
+    /// The instructions: what the model is told about its task.
     pub system: String,
-    /// What it is asked, the dialogue included.
+    /// The question, with the dialogue.
     pub prompt: String,
-    /// Tokens to generate at most.
+    /// The most tokens to generate.
     pub max_tokens: u32,
     /// Sampling temperature, from 0 (greedy).
     pub temperature: f32,
-    /// The JSON Schema that the answer must follow, where it must.
+    /// The JSON Schema of the answer, if it must follow one.
     pub schema: Option<Arc<str>>,
-    /// Seeds the sampling, so that the same request gives the same text where the model can do
-    /// that.
+    /// Seeds the sampling, so that the same request gives the same text if the model supports it.
     pub seed: u64,
-    /// Is told of the text as it is written, where somebody wants to read along.
+    /// Receives the text while it is written, if someone reads along.
     pub listener: Option<Listener>,
-    /// What it is asked for, where a stage asks about a turn: answers are recorded by it.
+    /// Identifies the question of a stage about a turn, under which the answer is recorded.
     pub origin: Option<Origin>,
 }
 
-/// What a stage asks a language model for.
+/// Identifies a question of a stage to a language model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// The input whose turn it is about.
+    /// The input of the turn.
     pub input: InputId,
-    /// Which of the stage's questions it is.
+    /// The stage's question.
     pub step: Step,
-    /// How often the response had been made anew when it was asked.
+    /// How often self-refinement had made the response anew before this question.
     #[serde(default, skip_serializing_if = "is_first")]
     pub round: u32,
-    /// Whether it is the draft that the gate reads: what is asked behind the gate is asked anew.
+    /// Whether this is for the draft that the gate reads. Behind the gate, the same question is
+    /// asked anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_gate: bool,
     /// Hash of the prompt's template.
@@ -66,21 +66,21 @@ fn is_first(round: &u32) -> bool {
     *round == 0
 }
 
-/// A stage's question about a turn.
+/// The step of a stage that asks about a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// To think, before it answers.
+    /// Thinks before it answers.
     Think,
-    /// To answer.
+    /// Answers.
     Answer,
-    /// To answer once more, since the answer before could not be read.
+    /// Answers once more, since the previous answer could not be read.
     Again,
 }
 
-/// Is told of a text piece by piece while a model writes it, from whichever thread that is. The
-/// answer holds the whole text nevertheless; after a failed attempt the next one begins anew, as does each
-/// round of self-refinement.
+/// Receives a text piece by piece while a model writes it, on any thread. The answer still holds
+/// the whole text. After a failed attempt the text begins anew, as it does in each round of
+/// self-refinement.
 #[derive(Clone)]
 pub struct Listener(pub Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -96,24 +96,24 @@ impl PartialEq for Listener {
     }
 }
 
-/// Text that a model wrote.
+/// A text that a model wrote.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generated {
     /// The text.
     pub text: String,
-    /// How sure the model was, where it says.
+    /// How sure the model was, if it says so.
     pub confidence: Option<Confidence>,
-    /// What wrote it.
+    /// The model that wrote it.
     pub model: ModelUsed,
 }
 
 /// A sentence embedding: finite numbers, L2 norm 1, as many as the model has dimensions.
 pub type Embedding = Arc<[f32]>;
 
-/// Asks for the embeddings of texts, one each, in order.
+/// Asks for the embeddings of texts, in order.
 pub type EmbedRequest = Vec<String>;
 
-/// Asks for the scores of pairs of texts, one each, in order.
+/// Asks for the scores of pairs of texts, in order.
 pub type ScoreRequest = Vec<(String, String)>;
 
 /// A model that answers requests of type `Q` with `A`.
@@ -121,8 +121,8 @@ pub trait Model<Q, A>: Send + Sync {
     /// The model's name, for records and metrics.
     fn name(&self) -> &str;
 
-    /// Takes the request, or hands it back at once where the queue is full. Never blocks. The
-    /// answer comes through the reply.
+    /// Takes the request, or returns it at once if the queue is full. Never blocks. The answer
+    /// comes through the reply.
     fn ask(&self, request: Q, reply: Reply<A>) -> Result<(), Busy<Q, A>>;
 }
 
@@ -135,11 +135,11 @@ pub type Embed = dyn Model<EmbedRequest, Vec<Embedding>>;
 /// Scores pairs of texts, each 0..=1.
 pub type Score = dyn Model<ScoreRequest, Vec<f32>>;
 
-/// A request that a full queue handed back.
+/// A request that a full queue returned.
 pub struct Busy<Q, A> {
     /// The request.
     pub request: Q,
-    /// Its reply, not answered.
+    /// Its reply, not yet answered.
     pub reply: Reply<A>,
 }
 
@@ -150,7 +150,7 @@ pub enum CallError {
     /// The model answered with an error.
     #[error("the model answered: {0}")]
     Model(String),
-    /// The model answered, and there is no text in its answer.
+    /// The model answered, but its answer has no text.
     #[error("the model answered without a text: {0}")]
     Empty(String),
     /// The model panicked while it worked on the request.
@@ -167,7 +167,7 @@ pub enum CallError {
     },
 }
 
-/// A reply for who asks outside of the flow, and where its answer arrives.
+/// A reply for a caller outside of the flow, and the receiver of its answer.
 pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
     let outcome = Outcome::default();
@@ -175,7 +175,7 @@ pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     (Reply::new((0, 1), send, Arc::new(|| ()), outcome), asked)
 }
 
-/// Where the answer to one request arrives. Nobody waits for it any more once this is dropped.
+/// Receives the answer to one request. Dropping it abandons the request.
 pub struct Asked<A> {
     answers: Receiver<Answer<A>>,
     outcome: Outcome<A>,
@@ -191,10 +191,10 @@ impl<A> Asked<A> {
         self.answers.recv().map_or(Err(CallError::Dropped), |(_, _, answer)| answer)
     }
 
-    /// Waits for the answer, for so long.
+    /// Waits for the answer at most for `patience`.
     ///
     /// # Errors
-    /// The model gave none, or not in that time.
+    /// The model gave none, or none in that time.
     pub fn wait_for(self, patience: Duration) -> Result<A, CallError> {
         match self.answers.recv_timeout(patience) {
             Ok((_, _, answer)) => answer,
@@ -212,13 +212,13 @@ impl<A> Drop for Asked<A> {
     }
 }
 
-/// Which came first: the answer, or that nobody waits for it any more. One of the two, for whoever
-/// asks and whoever answers, so that what is heard of an answer is what was used of it.
+/// Decides once which came first: the answer, or its abandonment. The asker and the model share it,
+/// so that taps hear exactly the answer that is used.
 pub struct Outcome<A>(Arc<Deciding<A>>);
 
 struct Deciding<A> {
     decided: AtomicU8,
-    /// Who hears what was used, each by a name.
+    /// Taps to call with the result that is used, each by a name.
     taps: Mutex<Vec<(&'static str, Tap<A>)>>,
 }
 
@@ -238,13 +238,13 @@ impl<A> Outcome<A> {
     const ANSWERED: u8 = 1;
     const ABANDONED: u8 = 2;
 
-    /// Nobody waits any more. False where the answer came before that: it is on its way.
+    /// Abandons the request. Returns false if the answer came first and is on its way.
     pub fn abandon(&self) -> bool {
         self.decide(Self::ABANDONED)
     }
 
-    /// Nobody waits any more, and goes on with this error in the answer's place. False where the
-    /// answer came before that.
+    /// Abandons the request, and tells the taps this error in place of the answer. Returns false if
+    /// the answer came first.
     pub fn time_out(&self, error: CallError) -> bool {
         let abandoned = self.abandon();
         if abandoned {
@@ -253,7 +253,7 @@ impl<A> Outcome<A> {
         abandoned
     }
 
-    /// There is an answer. False where nobody waits for it.
+    /// Records that there is an answer. Returns false if the request was abandoned.
     fn answer(&self) -> bool {
         self.decide(Self::ANSWERED)
     }
@@ -272,7 +272,7 @@ impl<A> Outcome<A> {
         self.0.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells who hears, once.
+    /// Calls the taps, once.
     fn tell(&self, used: &Result<A, CallError>) {
         let taps = std::mem::take(&mut *self.taps());
         for (_, tap) in taps {
@@ -281,10 +281,10 @@ impl<A> Outcome<A> {
     }
 }
 
-/// An answer on its way back: which request, which attempt, what came of it.
+/// An answer on its way back: the ticket, the attempt and the result.
 pub type Answer<A> = (u64, u32, Result<A, CallError>);
 
-/// Where a model puts its answer. Answers exactly once: explicitly, or by being dropped.
+/// Takes the answer of a model. Answers exactly once: explicitly, or by being dropped.
 pub struct Reply<A> {
     ticket: u64,
     attempt: u32,
@@ -294,13 +294,13 @@ pub struct Reply<A> {
     answered: bool,
 }
 
-/// Hears what is used: an answer on its way, or that it took too long.
+/// Is called with the result that is used: an answer, or a timeout.
 type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
 
 impl<A: 'static> Reply<A> {
-    /// The same, whose answer `hear` hears first: the one that is used, which is that it took too
-    /// long where its stage gave it up for that; nothing where nobody waited for it any more. Who
-    /// hears it already, by its name, where a full queue had handed it back, goes on hearing it.
+    /// Adds a tap that hears the result that is used, before the asker does: the answer, or a
+    /// timeout if the stage gave up. It hears nothing if the request was abandoned otherwise. A tap
+    /// of the same name, from before a full queue returned the request, stays in place.
     pub fn heard(
         self,
         who: &'static str,
@@ -316,8 +316,8 @@ impl<A: 'static> Reply<A> {
 }
 
 impl<A> Reply<A> {
-    /// A reply to an attempt of a request, by its ticket. Its answer is sent to `answers`, and then
-    /// `wake` called, where `outcome` was not abandoned before.
+    /// A reply to an attempt of a request, by its ticket. Unless `outcome` was abandoned before, it
+    /// sends its answer to `answers` and then calls `wake`.
     pub fn new(
         (ticket, attempt): (u64, u32),
         answers: Sender<Answer<A>>,
@@ -327,23 +327,23 @@ impl<A> Reply<A> {
         Self { ticket, attempt, answers, wake, outcome, answered: false }
     }
 
-    /// The request that it answers.
+    /// The ticket of the request.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 
-    /// The same, heard by nobody: for one that is let go of without an answer.
+    /// Removes all taps, for a reply that is dropped without an answer.
     pub fn unheard(self) -> Self {
         self.outcome.taps().clear();
         self
     }
 
-    /// Answers the request. The caller may be gone; then nothing happens.
+    /// Answers the request. Does nothing if the asker is gone.
     pub fn answer(mut self, answer: Result<A, CallError>) {
         self.send(answer);
     }
 
-    /// Whether nobody waits for the answer any more: the model may skip the work.
+    /// Whether the request was abandoned, so that the model may skip the work.
     pub fn is_abandoned(&self) -> bool {
         self.outcome.is_abandoned()
     }
@@ -354,7 +354,7 @@ impl<A> Reply<A> {
             return;
         }
         self.outcome.tell(&answer);
-        // The operator that asked is gone when its dataflow was dropped; nobody waits then.
+        // The channel is closed if the asker's dataflow was dropped.
         if self.answers.send((self.ticket, self.attempt, answer)).is_ok() {
             (self.wake)();
         }
@@ -383,18 +383,18 @@ mod tests {
             let hears = Arc::clone(&heard);
             reply.heard("test", move |answer| hears.lock().unwrap().push(answer.clone()))
         };
-        // Answered first: who waited cannot give it up any more, for it is on its way.
+        // Answered first: the asker can no longer abandon the request.
         let (first, asked) = reply();
         listening(first).answer(Ok(1));
         assert!(!asked.outcome.abandon());
         assert_eq!(asked.wait(), Ok(1));
-        // Given up first: the answer is not heard, and nothing comes.
+        // Abandoned first: the tap hears no answer, and none is sent.
         let (second, asked) = reply();
         assert!(asked.outcome.abandon() && second.is_abandoned());
         listening(second).answer(Ok(2));
         assert!(asked.answers.try_recv().is_err());
         assert_eq!(*heard.lock().unwrap(), [Ok(1)]);
-        // Too late for who asked, who goes on with that: it is what is heard, and not the answer.
+        // Too late: the asker continues with the timeout, so the tap hears the timeout.
         let (third, asked) = reply();
         let third = listening(listening(third));
         assert!(asked.outcome.time_out(CallError::Timeout { timeout_ms: 9 }));

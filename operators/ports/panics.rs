@@ -1,8 +1,8 @@
-//! Panics: which are contained, and which input was at work.
+//! Panics: whether they are contained, and which input was being processed.
 //!
-//! Beside the flow. Operators say here which input they take up, and whoever contains panics does
-//! so through [`contain`]; the process's hook reads both where a thread panics. They are two cells
-//! of the thread: nothing in the flow depends on them, and they cost nothing that can be measured.
+//! Operators record the input that they process, and code that contains panics uses [`contain`].
+//! The panic hook of the process reads both. They are two thread-local cells: nothing in the flow
+//! depends on them, and their cost is not measurable.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,7 +15,7 @@ thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Works on an input: a panic within is told with it.
+/// Runs `work` on an input, so that a report of a panic names the input.
 pub fn at_work<T>(input: impl Into<Option<RequestId>>, work: impl FnOnce() -> T) -> T {
     let before = AT_WORK.replace(input.into());
     let done = work();
@@ -23,13 +23,12 @@ pub fn at_work<T>(input: impl Into<Option<RequestId>>, work: impl FnOnce() -> T)
     done
 }
 
-/// The input that this thread works on, where it works on one.
+/// The input that this thread processes, if any.
 pub fn input_at_work() -> Option<RequestId> {
     AT_WORK.get()
 }
 
-/// Works, and gives what a panic said instead where there is one. What `work` changed until then
-/// stays as it is.
+/// Runs `work` and contains a panic. Changes that `work` made before the panic remain.
 ///
 /// # Errors
 /// The panic's message.
@@ -41,12 +40,12 @@ pub fn contain<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|panic| message(&*panic))
 }
 
-/// Whether a panic of this thread is contained now.
+/// Whether a panic of this thread would be contained now.
 pub fn is_contained() -> bool {
     CONTAINED.get()
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

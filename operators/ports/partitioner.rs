@@ -1,8 +1,7 @@
-//! Which partition a key belongs to, as Kafka's clients see it.
+//! The partition of a key, as Kafka's clients compute it.
 //!
-//! Used by ingest where `turns.partitioner` names a client: a keyed turn that
-//! lies elsewhere was written by another kind of client, and its conversation would be cut in
-//! two.
+//! Ingest uses it if `turns.partitioner` names a client. A keyed turn on another partition was
+//! written by another kind of client, and its conversation would be cut in two.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,8 +30,8 @@ impl Partitioner {
         }
     }
 
-    /// The partition of a key, from 0, among so many partitions (at least 1). `None` where the
-    /// key may lie anywhere: unchecked, and for librdkafka an empty key.
+    /// The partition of a key, from 0, among `partitions` (at least 1). `None` if the key may be on
+    /// any partition: if unchecked, or for librdkafka's rule and an empty key.
     pub fn partition(self, key: &[u8], partitions: i32) -> Option<i32> {
         let hash = match self {
             Self::Murmur2 => murmur2(key) & 0x7fff_ffff,

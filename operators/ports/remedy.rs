@@ -1,7 +1,7 @@
-//! Messages of errors: what is wrong, and what to do about it.
+//! The two parts of an error message: the problem and the remedy.
 
-/// A message of an error, which ends in what to do about it behind its last semicolon, in these two
-/// parts; the second is empty where there is none.
+/// Splits an error message at its last semicolon into the problem and the remedy. The remedy is
+/// empty if there is none.
 pub fn parted(message: &str) -> (String, String) {
     let (message, remedy) = message.rsplit_once("; ").unwrap_or((message, ""));
     (message.to_owned(), remedy.to_owned())

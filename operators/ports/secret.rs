@@ -1,10 +1,10 @@
-//! Which keys hold secrets, and how values are shown without giving a secret away.
+//! Which keys hold secrets, and how to show values without revealing one.
 
-/// What stands where a secret would.
+/// Replaces a secret in everything that is shown.
 pub const MASK: &str = "********";
 
-/// Words that make a key secret. Keys are cut into words at dots, dashes and underscores, so
-/// that `sasl.password` and `api_token` are secret and `max_context_tokens` is not.
+/// Words that make a key secret. Keys are split into words at dots, dashes and underscores, so that
+/// `sasl.password` and `api_token` are secret and `max_context_tokens` is not.
 const SECRET_WORDS: [&str; 9] = [
     "password",
     "passwd",
@@ -21,7 +21,7 @@ const SECRET_WORDS: [&str; 9] = [
 const SECRET_PAIRS: [(&str, &str); 3] =
     [("api", "key"), ("private", "key"), ("oauthbearer", "config")];
 
-/// Last words that name a place or a number, which is no secret: `ssl.key.location`,
+/// Last words that name a place or a number, which is not secret: `ssl.key.location`,
 /// `token.endpoint.url`, `token_limit`.
 const PLAIN_ENDINGS: [&str; 8] = ["location", "file", "path", "url", "limit", "ms", "bytes", "env"];
 
@@ -37,8 +37,8 @@ pub fn is_secret(key: &str) -> bool {
     !plain && (word || pair)
 }
 
-/// A text without the name and password that an address such as `https://name:password@host`
-/// carries.
+/// The text with the name and password masked in every address such as
+/// `https://name:password@host`.
 pub fn without_userinfo(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

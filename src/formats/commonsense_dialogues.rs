@@ -8,22 +8,23 @@
 //! jq -c 'to_entries[] | {id: .key, turns: .value.turns}' valid.json > valid.jsonl
 //! ```
 //!
-//! - User: whoever speaks first. The turns name no speaker; two people alternate.
+//! - User: the first speaker. The turns name no speaker; two people alternate.
 //! - Conversation id: `id`. Turn ids: places.
 //! - Labels: none.
-//! - Dropped: the situation (`context`), which nobody says, and the first speaker's name.
+//! - Dropped: the situation (`context`), which is not part of the talk, and the first speaker's
+//!   name.
 
 use serde::Deserialize;
 
 use super::dialogue::{Dialogue, Shape, Utterance, side_by_place};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct CommonsenseDialogue {
     id: Option<String>,
     turns: Vec<String>,
 }
 
-impl Shape for Record {
+impl Shape for CommonsenseDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let utterances = self
             .turns

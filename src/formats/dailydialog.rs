@@ -4,9 +4,9 @@
 //! Reads one dialogue a record: `id`, `turns [{speaker, text}]`. Upstream is text with
 //! `__eou__` between utterances.
 //!
-//! - User: whoever speaks first.
+//! - User: the first speaker.
 //! - Conversation id: `id`. Turn ids: places.
-//! - Labels: none; the set says nothing about knowledge.
+//! - Labels: none, since the set does not say which replies use knowledge.
 //! - Dropped: topic, acts, emotions.
 
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::dialogue::{Dialogue, Shape, Utterance, side_by_order};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct DailyDialogue {
     id: Option<String>,
     turns: Vec<DailyTurn>,
 }
@@ -25,7 +25,7 @@ struct DailyTurn {
     text: String,
 }
 
-impl Shape for Record {
+impl Shape for DailyDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let first = self.turns.first().map_or_else(String::new, |turn| turn.speaker.clone());
         let utterances = self

@@ -1,4 +1,4 @@
-//! What is common to the data sets: one record becomes one dialogue, one dialogue its turns.
+//! The common part of all data sets: a record becomes a dialogue, and a dialogue becomes turns.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -15,17 +15,17 @@ use super::{Format, FormatError, Labels, LoggedItem, LoggedItems, LoggedTurn};
 
 /// A record of a data set.
 pub(super) trait Shape: DeserializeOwned {
-    /// The record as a dialogue, or what is wrong with it.
+    /// Converts the record to a dialogue, or says what is wrong with it.
     fn dialogue(self) -> Result<Dialogue, String>;
 }
 
-/// A dialogue, before it gets ids that are unique.
+/// A dialogue whose ids are not yet unique.
 pub(super) struct Dialogue {
-    /// The data set's id, where it has one.
+    /// The id in the data set, if it has one.
     pub(super) id: Option<String>,
     /// BCP 47 language tag.
     pub(super) language: &'static str,
-    /// Goes with every user turn.
+    /// Every user turn carries this persona.
     pub(super) persona: Vec<String>,
     /// In order.
     pub(super) utterances: Vec<Utterance>,
@@ -40,21 +40,21 @@ impl Dialogue {
 
 /// One utterance of a dialogue.
 pub(super) struct Utterance {
-    /// The data set's id, where it has one.
+    /// The id in the data set, if it has one.
     pub(super) id: Option<String>,
     pub(super) speaker: Speaker,
     pub(super) text: String,
     pub(super) timestamp: Option<EventTime>,
     pub(super) metadata: Map<String, Value>,
-    /// What the data set says about the making of this utterance. It goes to the turn before,
-    /// where that is the other side's.
+    /// Labels of how this utterance was made. They go to the preceding turn, if that is the other
+    /// side's.
     pub(super) made_with: Labels,
-    /// What the data set says about answering this utterance, where the reply is not there.
+    /// Labels of the reply to this utterance, if the reply is not in the dialogue.
     pub(super) answering: Labels,
 }
 
 impl Utterance {
-    /// An utterance with nothing but its words.
+    /// An utterance with words only.
     pub(super) fn new(speaker: Speaker, text: String) -> Self {
         Self {
             id: None,
@@ -68,7 +68,7 @@ impl Utterance {
     }
 }
 
-/// The side of a speaker whom the data names by role, in upper or lower case.
+/// The side of a speaker that the data names by role, in upper or lower case.
 pub(super) fn side_by_role(role: &str) -> Result<Speaker, String> {
     match role.to_ascii_lowercase().as_str() {
         "user" | "u" => Ok(Speaker::User),
@@ -77,14 +77,14 @@ pub(super) fn side_by_role(role: &str) -> Result<Speaker, String> {
     }
 }
 
-/// The side of a speaker where the data does not say who is served: whoever speaks first is the
-/// user, everybody else is the other side.
+/// The side of a speaker if the data names no role: the first speaker is the user, and everyone
+/// else is the other side.
 pub(super) fn side_by_order(speaker: &str, first: &str) -> Speaker {
     if speaker == first { Speaker::User } else { Speaker::System }
 }
 
-/// The side of the utterance at this place where the speakers have no names: they alternate,
-/// and the user begins.
+/// The side of the utterance at this place if the data names no speakers: two sides alternate, and
+/// the user begins.
 pub(super) fn side_by_place(place: usize) -> Speaker {
     if place.is_multiple_of(2) { Speaker::User } else { Speaker::System }
 }
@@ -118,9 +118,9 @@ struct Dialogues<S> {
     source: Source,
     layout: Layout,
     record: Vec<u8>,
-    /// Hashes of the conversation ids given. Two ids of one hash cost a needless suffix.
+    /// Hashes of the conversation ids so far. A collision only costs a needless suffix.
     ids: FxHashSet<u64>,
-    /// Records read, readable or not.
+    /// Number of records so far, including unreadable ones.
     read: u64,
     ready: vec::IntoIter<LoggedTurn>,
     ended: bool,
@@ -192,7 +192,7 @@ fn hash(id: &str) -> u64 {
     hasher.finish()
 }
 
-/// Why a record does not parse, and on which line.
+/// The reason why a record does not parse, and its line.
 fn why<S: Shape>(record: &[u8], line: u64) -> (u64, String) {
     let mut parser = serde_json::Deserializer::from_slice(record);
     match serde_path_to_error::deserialize::<_, S>(&mut parser) {
@@ -208,7 +208,7 @@ fn why<S: Shape>(record: &[u8], line: u64) -> (u64, String) {
     }
 }
 
-/// The turns of a dialogue that is called `id` and begins on this line.
+/// The turns of a dialogue with the id `id` that begins on this line.
 fn turns(dialogue: Dialogue, id: &str, line: u64) -> Vec<LoggedTurn> {
     let Dialogue { language, persona, utterances, .. } = dialogue;
     let mut ids = BTreeSet::new();

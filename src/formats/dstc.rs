@@ -1,6 +1,7 @@
-//! `dstc11`, `dstc10`: conversations about hotels and restaurants up to a user turn that may
-//! need reviews and questions answered before. DSTC11 track 5 (Amazon; CDLA-Sharing-1.0) is
-//! written; DSTC10 track 2, task 2 (Amazon; Apache-2.0) is of the same shape and was spoken.
+//! `dstc11`, `dstc10`: conversations about hotels and restaurants, each up to a user turn that may
+//! need knowledge from reviews and from questions answered earlier. DSTC11 track 5 (Amazon;
+//! CDLA-Sharing-1.0) is written; DSTC10 track 2, task 2 (Amazon; Apache-2.0) has the same shape and
+//! was spoken.
 //!
 //! Reads one instance a record: upstream's label with its log as `turns`, that is
 //! `target`, `turns [{speaker, text}]`, `knowledge? [{domain, entity_id, doc_type?, doc_id,
@@ -11,17 +12,16 @@
 //!   'range($logs[0] | length) as $i | $labels[0][$i] + {turns: $logs[0][$i]}' > instances.jsonl
 //! ```
 //!
-//! - Every instance is a dialogue of its own, although many begin alike: they are prefixes of
-//!   the same conversations, each labelled at its end.
-//! - User: `speaker` says (`U`, `S`).
-//! - Conversation id: the instance's place, which is how upstream counts. Turn ids: places.
-//! - Label `need`, on the last turn only: unstructured where `target` is true, else none: the
-//!   user *asks* for what is not in the database. Absent where there is no `target`.
-//! - Label `gold`: the snippets, as `domain/entity/type/document/sentence` with absent parts
-//!   left out.
-//! - Label `domain`, where there are snippets: that of the first.
+//! - Every instance becomes a dialogue. Many instances begin alike, since they are prefixes of the
+//!   same conversations, each labelled at its end.
+//! - User: `speaker` names the role (`U`, `S`).
+//! - Conversation id: the instance's place, which is upstream's numbering. Turn ids: places.
+//! - Label `need`, on the last turn only: unstructured if `target` is true, else none. The user
+//!   *asks* for something that is not in the database. Absent if there is no `target`.
+//! - Label `gold`: the snippets, as `domain/entity/type/document/sentence`, without absent parts.
+//! - Label `domain`: that of the first snippet, if there is one.
 //! - Label `reply`: `response`, the reply to the last turn.
-//! - Dropped: DSTC10's list of other hearings.
+//! - Dropped: DSTC10's list of alternative transcriptions.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -31,7 +31,7 @@ use super::dialogue::{Dialogue, Shape, Utterance, id_text, side_by_role};
 use super::{Labels, Need};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct DstcInstance {
     target: Option<bool>,
     turns: Vec<DstcTurn>,
     #[serde(default)]
@@ -67,7 +67,7 @@ impl Snippet {
     }
 }
 
-impl Shape for Record {
+impl Shape for DstcInstance {
     fn dialogue(self) -> Result<Dialogue, String> {
         let mut utterances = Vec::with_capacity(self.turns.len());
         for turn in self.turns {

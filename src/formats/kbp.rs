@@ -5,15 +5,15 @@
 //! `conversation [{U, S, P-K}]`,
 //! where `P-K` is `[]`, `[[persona]]` or `[[persona], [knowledge]]`.
 //!
-//! - User: `U`. Each exchange is a user turn and the system's reply.
+//! - User: `U`. Each exchange becomes a user turn and the system's reply.
 //! - Conversation id: `id`. Turn ids: places.
 //! - Persona: the sentences in the order of their names, on user turns. They describe the
-//!   *answering* side here. Words stand apart where upstream set them apart.
-//! - Label `need`: none for `[]`, else persona. Where knowledge was used too (Both), `gold` has
+//!   *answering* side. Words are separated by spaces if upstream separates them.
+//! - Label `need`: none for `[]`, else persona. If the reply also uses knowledge (Both), `gold` has
 //!   an id of knowledge.
-//! - Label `gold`: ids as upstream writes them, `B2` for a sentence of the persona and `B2-K0`
-//!   for knowledge behind it, persona first.
-//! - Label `texts`: what those ids stand for, in their order.
+//! - Label `gold`: upstream's ids, `B2` for a sentence of the persona and `B2-K0` for the knowledge
+//!   behind it, persona first.
+//! - Label `texts`: the sentences of those ids, in the same order.
 //! - Label `available`: every sentence of the persona, each followed by the knowledge behind it.
 
 use std::collections::BTreeMap;
@@ -27,17 +27,17 @@ use super::dialogue::{Dialogue, Shape, Utterance};
 use super::{Labels, Need};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct KbpDialogue {
     id: Option<String>,
     persona: BTreeMap<String, String>,
-    /// Sentence of the persona → its knowledge.
+    /// The knowledge behind each sentence of the persona.
     #[serde(default)]
     persona_kg: BTreeMap<String, BTreeMap<String, String>>,
     conversation: Vec<Exchange>,
 }
 
-impl Record {
-    /// What an id stands for: `B2` or `B2-K0`.
+impl KbpDialogue {
+    /// The sentence of an id such as `B2` or `B2-K0`.
     fn text(&self, id: &str) -> Option<String> {
         match id.split_once('-') {
             None => self.persona.get(id).cloned(),
@@ -63,7 +63,7 @@ fn in_order(sentences: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
     sentences
 }
 
-impl Shape for Record {
+impl Shape for KbpDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let persona = in_order(&self.persona);
         let available: Arc<[String]> = persona

@@ -4,13 +4,13 @@
 //! Reads one dialogue a record: `messages [{message, attrs? [{name, attrname, attrvalue}]}]`, as
 //! upstream's JSON lists hold it.
 //!
-//! - User: whoever speaks first. The messages name no speaker; two people alternate.
-//! - Conversation id: the dialogue's place, for it has none. Turn ids: places.
-//! - Label `need`: structured where the reply is annotated with triples, else none. Both sides
-//!   are annotated, so that system turns carry labels too.
-//! - Label `gold`: the reply's triples, `head`, `relation` and `tail` with tabs between. A tail
-//!   of the relation `Information` is a text of several sentences.
-//! - Dropped: the name of what the dialogue begins with.
+//! - User: the first speaker. The messages name no speaker; two people alternate.
+//! - Conversation id: the dialogue's place, since it has no id. Turn ids: places.
+//! - Label `need`: structured if the reply is annotated with triples, else none. Both sides are
+//!   annotated, so system turns carry labels too.
+//! - Label `gold`: the reply's triples, `head`, `relation` and `tail`, separated by tabs. A tail of
+//!   the relation `Information` is a text of several sentences.
+//! - Dropped: the name of the entity that the dialogue begins with.
 
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ use super::dialogue::{Dialogue, Shape, Utterance, side_by_place};
 use super::{Labels, Need};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct KdconvDialogue {
     messages: Vec<Message>,
 }
 
@@ -36,7 +36,7 @@ struct Triple {
     attrvalue: String,
 }
 
-impl Shape for Record {
+impl Shape for KdconvDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let utterances = self.messages.into_iter().enumerate().map(|(place, message)| {
             let mut utterance = Utterance::new(side_by_place(place), message.message);

@@ -2,17 +2,18 @@
 //! from Wikipedia (Facebook; MIT, on SGD's CC BY-SA 4.0).
 //!
 //! Reads one dialogue a record: `dialogue_id`,
-//! `services? [name]`, `turns [{speaker, utterance, enrich, kg_snippets? [index]}]`, as upstream's
-//! generated files hold it. Those are JSON lists with all retrieved passages, which are passed over.
+//! `services? [name]`, `turns [{speaker, utterance, enrich, kg_snippets? [index]}]`, as in
+//! upstream's generated files. Those are JSON lists that also hold all retrieved passages, which
+//! are ignored.
 //!
-//! - User: `speaker` says (`USER`, `SYSTEM`).
+//! - User: `speaker` names the role (`USER`, `SYSTEM`).
 //! - Conversation id: `dialogue_id`. Turn ids: places.
-//! - Text: `utterance`, the words of SGD. The enriched wording is an answer to the task, and
-//!   would tell later turns what their gate is asked.
-//! - Label `need`: unstructured where the system's reply is enriched (`enrich`), else none: the
-//!   reply *gains* from knowledge, which is not the same as the user asking for it.
+//! - Text: `utterance`, the words of SGD. The enriched wording is a solution of the task, and would
+//!   reveal to later turns the answer of their gate.
+//! - Label `need`: unstructured if the system's reply is enriched (`enrich`), else none. The reply
+//!   *gains* from knowledge, which does not mean that the user asked for it.
 //! - Label `gold`: the indices of the snippets that the enriched reply used.
-//! - Label `domain`: the dialogue's service without its number, where it has no other.
+//! - Label `domain`: the dialogue's service without its number, if the dialogue has only one.
 //! - Dropped: `enriched_utter`, entity queries, passages, and SGD's annotation.
 
 use serde::Deserialize;
@@ -23,7 +24,7 @@ use super::dialogue::{Dialogue, Shape, Utterance, id_text, side_by_role};
 use super::{Labels, Need, sgd};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct KetodDialogue {
     dialogue_id: String,
     #[serde(default)]
     services: Vec<String>,
@@ -39,7 +40,7 @@ struct KetodTurn {
     kg_snippets: Vec<Value>,
 }
 
-impl Shape for Record {
+impl Shape for KetodDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let domain = match &self.services[..] {
             [service] => Some(sgd::domain(service)),

@@ -1,26 +1,28 @@
 //! Conversation logs and public data sets as turns, for `turnstream replay LOG --format …`.
 //!
-//! Stands before the flow: a loader gives what a client would have sent, in the order of the
-//! log, one dialogue in memory at a time. Our own format, `turns`, is handed on line by line as
-//! it is; a data set is read into turns and labels by the file of its name in this folder,
-//! which says what the set is, who its user is, which labels are kept and what is dropped.
+//! A loader gives what a client would have sent, in the order of the log, and holds one dialogue in
+//! memory at a time. Our own format, `turns`, is passed on line by line, unparsed. The file named
+//! after a data set reads it into turns and labels; its head describes the set, says who the user
+//! is, which labels are kept and what is dropped.
 //!
-//! What holds for every data set:
+//! Rules for every data set:
 //!
-//! - The file is plain or gzip, told by its content, and holds JSON lines, a JSON list of
-//!   dialogues, or dialogues one after the other over several lines each, told by its first
-//!   characters. Unknown fields are ignored. `-` is standard input.
-//! - Who is the user: as the data says; the first speaker where it does not say.
-//! - Conversation ids are the data set's where it has them, else the format's name and the
-//!   dialogue's place in the file from 0 (`kdconv-0`). A repeated id gets `#` and that place,
-//!   so that ids are unique within a file.
-//! - Turn ids are the data set's where it has them, else the turn's place in its dialogue, from
-//!   1. A repeated id gets `#` and that place, so that ids are unique within a conversation.
-//! - Turns are neither merged, cut nor tidied. A turn with no text stays: the engine decides.
-//! - A label says what the *reply* to a turn was made with, and stands beside the turn that is
-//!   answered: a gate decides before the reply is there. Labels of two data sets are never
-//!   pooled: each set has its own definition.
-//! - A dialogue that cannot be read is an error item with its line; the next one follows.
+//! - The file is plain or gzip, recognised by its content. It holds JSON lines, a JSON list of
+//!   dialogues, or consecutive dialogues of several lines each, recognised by its first characters.
+//!   Unknown fields are ignored. `-` is standard input.
+//! - The user is the speaker that the data names as such, else the first speaker.
+//! - Conversation ids are those of the data set, if it has them, else the format's name and the
+//!   dialogue's place in the file from 0 (`kdconv-0`). A repeated id gets `#` and that place, so
+//!   that ids are unique within a file.
+//! - Turn ids are those of the data set, if it has them, else the turn's place in its dialogue (the
+//!   first is 1). A repeated id gets `#` and that place, so that ids are unique within a
+//!   conversation.
+//! - Turns are neither merged nor cut, and their texts stay unchanged. A turn without text stays:
+//!   the engine decides what to do with it.
+//! - A label describes the *reply* to a turn and goes with the turn that is answered, since a gate
+//!   decides before the reply exists. Labels of two data sets are never pooled: each set has its
+//!   own definition.
+//! - A dialogue that cannot be read becomes an error item with its line; the next dialogue follows.
 
 use std::fmt;
 use std::path::Path;
@@ -113,7 +115,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What the reply to a turn took, by the data set's own definition.
+/// The knowledge that the reply to a turn needed, by the data set's own definition.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -125,72 +127,72 @@ pub enum Need {
     Structured,
     /// Texts: reviews, articles, snippets.
     Unstructured,
-    /// What is known about a person, with or without texts that depend on it.
+    /// Facts about a person, with or without texts that depend on them.
     Persona,
 }
 
-/// What a data set says about answering a turn. Empty where it says nothing.
+/// A data set's labels of the reply to a turn. Empty if it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// What the reply took.
+    /// The kind of knowledge that the reply needed.
     pub need: Option<Need>,
-    /// What the reply used, by the data set's ids or, where it has none, in its words.
+    /// The evidence that the reply used, by the data set's ids or, if it has none, in its words.
     pub gold: Vec<String>,
-    /// What those ids stand for, in the data set's words, where they are kept.
+    /// The texts of those ids, in the data set's words, if they are kept.
     pub texts: Vec<String>,
-    /// What the reply is about.
+    /// The topic of the reply.
     pub topic: Option<String>,
-    /// What the task is about, by the data set's names for its domains.
+    /// The domain of the task, by the data set's name.
     pub domain: Option<String>,
-    /// What whoever replies could rest the reply on, in the data set's words and order: known
-    /// before the reply, whether it used any of it or not.
+    /// All evidence that was available for the reply before it was made, used or not, in the data
+    /// set's words and order.
     pub available: Arc<[String]>,
-    /// The reply, where it is no turn of the log.
+    /// The reply, if it is no turn of the log.
     pub reply: Option<String>,
 }
 
 /// One turn of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedTurn {
-    /// The line its dialogue begins on, from 1.
+    /// The line where its dialogue begins, from 1.
     pub line: u64,
     /// The turn, as a client would have sent it.
     pub turn: Turn,
-    /// Whether the conversation ends here: its scope may be retired.
+    /// Whether the conversation ends here, so that its scope may be retired.
     pub last_of_scope: bool,
-    /// What the data set says about answering the turn.
+    /// The data set's labels of the reply to the turn.
     pub labels: Labels,
 }
 
-/// What a log gives, in its order.
+/// An item of a log, in the order of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LoggedItem {
     /// A turn of a data set.
     Turn(Box<LoggedTurn>),
     /// A line of `turns`, valid or not, without its line break.
     Raw {
-        /// Which line, from 1.
+        /// The line, from 1.
         line: u64,
         /// Its bytes; not blank.
         bytes: Vec<u8>,
     },
 }
 
-/// The items of a log. An error whose [`FormatError::ends`] is true is the last item; after any
-/// other the next dialogue follows.
+/// The items of a log. After an error whose [`FormatError::ends`] is true no item follows; after
+/// any other error the next dialogue follows.
 pub type LoggedItems = Box<dyn Iterator<Item = Result<LoggedItem, FormatError>> + Send>;
 
-/// Opens a log for reading from its beginning, `-` being standard input. Holds one dialogue in
-/// memory (`turns`: one line), besides 16 bytes or so for each conversation id it has seen.
+/// Opens a log for reading from its beginning; `-` is standard input. Holds one dialogue in memory
+/// (for `turns`, one line), and about 16 bytes for each conversation id so far.
 ///
 /// # Errors
 ///
-/// Where the file cannot be opened, or its first bytes cannot be read.
+/// The file cannot be opened, or its first bytes cannot be read.
 pub fn open(format: Format, path: &Path) -> Result<LoggedItems, FormatError> {
     open_counting(format, path, &Arc::default())
 }
 
-/// The same, adding the bytes that are read of the file, as it lies there, to `read`.
+/// As [`open`], and adds the bytes that are read from the file, before unpacking, to `read`.
 ///
 /// # Errors
 ///
@@ -203,19 +205,21 @@ pub fn open_counting(
     let source = source::Source::open(path, Arc::clone(read))?;
     match format {
         Format::Turns => Ok(Box::new(turns::Lines::new(source))),
-        Format::Sgd => dialogue::read::<sgd::Record>(format, source),
-        Format::Ketod => dialogue::read::<ketod::Record>(format, source),
-        Format::Dstc11 | Format::Dstc10 => dialogue::read::<dstc::Record>(format, source),
-        Format::TopicalChat => dialogue::read::<topical_chat::Record>(format, source),
-        Format::Kbp => dialogue::read::<kbp::Record>(format, source),
-        Format::Dailydialog => dialogue::read::<dailydialog::Record>(format, source),
-        Format::CommonsenseDialogues => {
-            dialogue::read::<commonsense_dialogues::Record>(format, source)
+        Format::Sgd => dialogue::read::<sgd::SgdDialogue>(format, source),
+        Format::Ketod => dialogue::read::<ketod::KetodDialogue>(format, source),
+        Format::Dstc11 | Format::Dstc10 => dialogue::read::<dstc::DstcInstance>(format, source),
+        Format::TopicalChat => {
+            dialogue::read::<topical_chat::TopicalChatConversation>(format, source)
         }
-        Format::Topiocqa => dialogue::read::<topiocqa::Record>(format, source),
-        Format::Locomo => dialogue::read::<locomo::Record>(format, source),
-        Format::Kdconv => dialogue::read::<kdconv::Record>(format, source),
-        Format::Kvret => dialogue::read::<kvret::Record>(format, source),
-        Format::Multiwoz => dialogue::read::<multiwoz::Record>(format, source),
+        Format::Kbp => dialogue::read::<kbp::KbpDialogue>(format, source),
+        Format::Dailydialog => dialogue::read::<dailydialog::DailyDialogue>(format, source),
+        Format::CommonsenseDialogues => {
+            dialogue::read::<commonsense_dialogues::CommonsenseDialogue>(format, source)
+        }
+        Format::Topiocqa => dialogue::read::<topiocqa::TopiocqaConversation>(format, source),
+        Format::Locomo => dialogue::read::<locomo::LocomoConversation>(format, source),
+        Format::Kdconv => dialogue::read::<kdconv::KdconvDialogue>(format, source),
+        Format::Kvret => dialogue::read::<kvret::KvretDialogue>(format, source),
+        Format::Multiwoz => dialogue::read::<multiwoz::MultiwozDialogue>(format, source),
     }
 }

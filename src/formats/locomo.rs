@@ -5,16 +5,16 @@
 //! `sessions [{date_time?, turns [{id, speaker, text, image_caption?}]}]`. Sessions follow each
 //! other in one conversation.
 //!
-//! - User: whoever speaks first; the two are equals. One may speak several times in a row.
+//! - User: the first speaker; the two are equals. One may speak several times in a row.
 //! - Conversation id: `sample_id`. Turn ids: upstream's (`D1:3`), which the evidence of its
-//!   questions names.
-//! - Timestamps: the session's beginning, for each of its turns. Upstream writes
-//!   `1:56 pm on 8 May, 2023` and names no time zone: read as UTC, so that only differences
-//!   mean something. Where one date of a conversation does not read, or does not come after the
-//!   one before, the whole conversation goes without.
-//! - Metadata `image_caption`: what a picture shared with the turn shows.
-//! - Labels: none on turns. The questions are read by [`super::questions()`].
-//! - Dropped: answers to the questions, summaries, observations, what pictures were searched by.
+//!   questions refers to.
+//! - Timestamps: each turn has the start of its session. Upstream writes `1:56 pm on 8 May, 2023`
+//!   without a time zone. It is read as UTC, so only differences mean something. If a date of a
+//!   conversation cannot be read, or is not later than the one before, none of its turns has a
+//!   timestamp.
+//! - Metadata `image_caption`: a description of the picture that was shared with the turn.
+//! - Labels: none on turns. [`super::questions()`] reads the questions.
+//! - Dropped: answers to the questions, summaries, observations, and the search terms of pictures.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -24,7 +24,7 @@ use turnstream_schemas::EventTime;
 use super::dialogue::{Dialogue, Shape, Utterance, side_by_order};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct LocomoConversation {
     sample_id: String,
     sessions: Vec<Session>,
 }
@@ -44,7 +44,7 @@ struct LocomoTurn {
     image_caption: Option<String>,
 }
 
-impl Shape for Record {
+impl Shape for LocomoConversation {
     fn dialogue(self) -> Result<Dialogue, String> {
         let times = times(&self.sessions);
         let mut turns = self.sessions.iter().flat_map(|session| &session.turns);
@@ -65,7 +65,7 @@ impl Shape for Record {
     }
 }
 
-/// The times of the sessions, one each and rising; `None` where that cannot be had.
+/// The times of the sessions, rising; `None` if one cannot be read or they do not rise.
 fn times(sessions: &[Session]) -> Option<Vec<EventTime>> {
     let times: Option<Vec<_>> = sessions.iter().map(|session| time(&session.date_time)).collect();
     times.filter(|times| times.is_sorted_by(|before, after| before < after))

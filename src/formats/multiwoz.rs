@@ -1,13 +1,13 @@
-//! `multiwoz`: a tourist and an information desk, several domains in one dialogue (Cambridge,
+//! `multiwoz`: a tourist and an information desk, with several domains in one dialogue (Cambridge,
 //! Amazon; MultiWOZ 2.1, Apache-2.0).
 //!
-//! Reads one dialogue a record: `id`, `turns [{speaker, text}]`. MultiWOZ 2.2's names,
-//! `dialogue_id` and `utterance`, are read as well, so that its JSON lists need no change.
+//! Reads one dialogue a record: `id`, `turns [{speaker, text}]`. The names of MultiWOZ 2.2,
+//! `dialogue_id` and `utterance`, are accepted too, so its JSON lines need no conversion.
 //!
-//! - User: `speaker` says (`USER`, `SYSTEM`).
+//! - User: `speaker` names the role (`USER`, `SYSTEM`).
 //! - Conversation id: `id`. Turn ids: places.
-//! - Text: as it is; upstream sets punctuation apart from words.
-//! - Labels: none; the set does not say which replies needed the database.
+//! - Text: unchanged; upstream separates punctuation from words.
+//! - Labels: none, since the set does not say which replies needed the database.
 //! - Dropped: domains, dialogue acts, states.
 
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::dialogue::{Dialogue, Shape, Utterance, side_by_role};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct MultiwozDialogue {
     #[serde(alias = "dialogue_id")]
     id: String,
     turns: Vec<WozTurn>,
@@ -28,7 +28,7 @@ struct WozTurn {
     text: String,
 }
 
-impl Shape for Record {
+impl Shape for MultiwozDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let mut utterances = Vec::with_capacity(self.turns.len());
         for turn in self.turns {

@@ -1,7 +1,7 @@
-//! Questions that a data set asks about a dialogue as a whole, each with the turns that answer it:
-//! what recall from history is measured by. LoCoMo has them.
+//! Questions of a data set about whole dialogues, each with the turns that answer it. They measure
+//! recall from history. LoCoMo has them.
 //!
-//! Beside the loaders: a question is no turn, and nobody hears it.
+//! A question is no turn and never enters a dialogue, so this is not part of a loader.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,14 +18,14 @@ use super::{Format, FormatError};
 pub struct Question {
     /// Its words.
     pub text: String,
-    /// The ids of the turns that answer it, as the data set writes them: some may name no turn.
+    /// The ids of the turns that answer it, in the data set's form. Some may match no turn.
     pub evidence: Vec<String>,
-    /// The data set's name for its kind, where it has one.
+    /// The data set's name for the kind of question, if it has one.
     pub category: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Record {
+struct LocomoQuestions {
     #[serde(default)]
     qa: Vec<Asked>,
 }
@@ -52,11 +52,11 @@ impl From<Asked> for Question {
     }
 }
 
-/// The questions of a file by the line that their dialogue begins on, as
-/// [`LoggedTurn::line`](super::LoggedTurn::line) has it. Empty for a data set that asks none.
+/// The questions of a file, by the line where their dialogue begins (as in
+/// [`LoggedTurn::line`](super::LoggedTurn::line)). Empty for a data set without questions.
 ///
 /// # Errors
-/// The file cannot be read, or the questions of a dialogue cannot.
+/// The file or the questions of a dialogue cannot be read.
 pub fn questions(format: Format, path: &Path) -> Result<BTreeMap<u64, Vec<Question>>, FormatError> {
     let mut found = BTreeMap::new();
     if format != Format::Locomo {
@@ -66,8 +66,8 @@ pub fn questions(format: Format, path: &Path) -> Result<BTreeMap<u64, Vec<Questi
     let layout = source.layout()?;
     let mut record = Vec::new();
     while let Some(line) = source.next(layout, &mut record)? {
-        let read = serde_json::from_slice::<Record>(&record);
-        let Record { qa } = read.map_err(|error| {
+        let read = serde_json::from_slice::<LocomoQuestions>(&record);
+        let LocomoQuestions { qa } = read.map_err(|error| {
             source.unreadable(line, format!("its questions cannot be read: {error}"))
         })?;
         found.insert(line, qa.into_iter().map(Question::from).collect());

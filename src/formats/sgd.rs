@@ -1,15 +1,15 @@
 //! `sgd`: Schema-Guided Dialogue, tasks carried out with services (Google; CC BY-SA 4.0).
 //!
-//! Reads one dialogue a record: `dialogue_id`, `turns [{speaker, utterance, frames [{service?, service_call?}]}]`,
-//! as upstream's `dialogues_*.json` hold it.
+//! Reads one dialogue a record: `dialogue_id`, `turns [{speaker, utterance, frames [{service?,
+//! service_call?}]}]`, as in upstream's `dialogues_*.json`.
 //!
-//! - User: `speaker` says (`USER`, `SYSTEM`).
+//! - User: `speaker` names the role (`USER`, `SYSTEM`).
 //! - Conversation id: `dialogue_id`. Turn ids: places.
-//! - Label `need`: structured where the system's reply makes a service call, else none. This is
-//!   a proxy: it says that the reply rests on a database, not that the user asked for a fact.
-//! - Label `domain`: the first service of the user's turn, or of the reply where the turn has none,
-//!   without its number (`Hotels` for `Hotels_3`).
-//! - Dropped: actions, spans, state, and what a service was asked and gave.
+//! - Label `need`: structured if the system's reply makes a service call, else none. This is a
+//!   proxy: it shows that the reply rests on a database, not that the user asked for a fact.
+//! - Label `domain`: the first service of the user's turn, else of the reply, without its number
+//!   (`Hotels` for `Hotels_3`).
+//! - Dropped: actions, spans, state, and the requests and results of services.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -19,7 +19,7 @@ use super::dialogue::{Dialogue, Shape, Utterance, side_by_role};
 use super::{Labels, Need};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct SgdDialogue {
     dialogue_id: String,
     turns: Vec<SgdTurn>,
 }
@@ -44,7 +44,7 @@ impl SgdTurn {
     }
 }
 
-/// A service's name without its number.
+/// The name of a service without its number.
 pub fn domain(service: &str) -> String {
     match service.rsplit_once('_') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
@@ -52,7 +52,7 @@ pub fn domain(service: &str) -> String {
     }
 }
 
-impl Shape for Record {
+impl Shape for SgdDialogue {
     fn dialogue(self) -> Result<Dialogue, String> {
         let mut utterances = Vec::with_capacity(self.turns.len());
         let mut asked = None;

@@ -1,7 +1,7 @@
-//! The bytes of a log: opening, unpacking, and cutting into records.
+//! The bytes of a log: opening, unpacking, and splitting into records.
 //!
-//! A record is a line, or a JSON object of a list or of a sequence that spans lines. Records
-//! are cut without being parsed, so that one that cannot be read spoils no other.
+//! A record is a line, or a JSON object of a list or of a sequence that spans lines. Records are
+//! split without being parsed, so that an unreadable record affects no other.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -11,93 +11,93 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The longest record that is read, in bytes (64 MiB). A longer one is an error item and is
-/// passed over.
+/// The longest record that is read, in bytes (64 MiB). A longer one becomes an error item and is
+/// skipped.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// Bytes that are looked at to tell how records are laid out.
+/// How many bytes are inspected to recognise the layout of records.
 const MAX_PREFIX_BYTES: usize = 64 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// What can go wrong with a log.
+/// Errors of reading a log.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// The file cannot be opened.
     #[error("{path}: cannot be opened: {source}; check the path and its permissions")]
     Open {
-        /// Which.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file cannot be read on, or does not unpack.
+    /// Reading or unpacking failed.
     #[error(
-        "{path}:{line}: cannot be read on: {source}; if it is an archive, it is damaged or cut \
+        "{path}:{line}: cannot be read further: {source}; if it is an archive, it is damaged or cut \
          short: get it again"
     )]
     Read {
-        /// Which file.
+        /// The path.
         path: String,
         /// The line reached, from 1.
         line: u64,
-        /// What the system or the unpacker said.
+        /// The error of the operating system or of unpacking.
         source: io::Error,
     },
-    /// The file as a whole is not what it seems; nothing after this line can be read.
+    /// The file as a whole is malformed; nothing after this line can be read.
     #[error("{path}:{line}: {reason}; get the file again, or make it JSON lines")]
     Broken {
-        /// Which file.
+        /// The path.
         path: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// One record is not a dialogue of the format. The next one can be read.
-    #[error("{path}:{line}: {reason}; mend the record, or name the right --format")]
+    #[error("{path}:{line}: {reason}; correct the record, or name the right --format")]
     Unreadable {
-        /// Which file.
+        /// The path.
         path: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
 
 impl FormatError {
-    /// Whether nothing follows this error.
+    /// Whether no item follows this error.
     pub fn ends(&self) -> bool {
         !matches!(self, Self::Unreadable { .. })
     }
 }
 
-/// How records lie in a file.
+/// The layout of records in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// One a line.
+    /// One record a line.
     Lines,
     /// The members of one JSON list.
     List,
-    /// JSON objects one after the other, each over several lines.
+    /// Consecutive JSON objects, each over several lines.
     Objects,
 }
 
-/// The unpacked bytes of a log, and how far they were read.
+/// The unpacked bytes of a log, with the reading position.
 pub(super) struct Source {
     path: String,
     reader: Box<dyn BufRead + Send>,
-    /// Line breaks passed.
+    /// Line breaks so far.
     breaks: u64,
-    /// Whether the list's opening bracket was passed.
+    /// Whether the position is after the list's opening bracket.
     in_list: bool,
 }
 
 impl Source {
-    /// Opens a plain or gzip file, or standard input for `-`. Bytes that are read, before they are
-    /// unpacked, are added to `read`.
+    /// Opens a plain or gzip file, or standard input for `-`. Adds the bytes that are read, before
+    /// unpacking, to `read`.
     pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> Result<Self, FormatError> {
         let (name, file): (_, Box<dyn Read + Send>) = if path.as_os_str() == "-" {
             ("standard input".to_owned(), Box::new(io::stdin()))
@@ -113,7 +113,7 @@ impl Source {
 
     fn new(path: String, mut reader: impl BufRead + Send + 'static) -> Result<Self, FormatError> {
         let failed = |path: &str, source| {
-            // A folder opens like a file and fails at the first read.
+            // Opening a folder succeeds, and its first read fails.
             FormatError::Open { path: path.to_owned(), source }
         };
         let start = peek(&mut reader, GZIP.len()).map_err(|error| failed(&path, error))?;
@@ -132,7 +132,7 @@ impl Source {
         Ok(Self { path, reader, breaks: 0, in_list: false })
     }
 
-    /// Tells from the first characters how records lie. Nothing is consumed.
+    /// Recognises the layout by the first characters, without consuming them.
     pub(super) fn layout(&mut self) -> Result<Layout, FormatError> {
         let mut prefix = Vec::new();
         let layout = loop {
@@ -153,7 +153,7 @@ impl Source {
         Ok(layout)
     }
 
-    /// Puts the next record into `record` and gives the line it begins on; `None` at the end.
+    /// Reads the next record into `record` and returns its first line; `None` at the end.
     pub(super) fn next(
         &mut self,
         layout: Layout,
@@ -165,7 +165,7 @@ impl Source {
         }
     }
 
-    /// The next line that is not blank, without its line break.
+    /// The next non-blank line, without its line break.
     pub(super) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<u64>, FormatError> {
         loop {
             line.clear();
@@ -238,7 +238,7 @@ impl Source {
         }
     }
 
-    /// Passes everything before the next object; gives its line, or `None` at the end.
+    /// Skips to the next object and returns its line, or `None` at the end.
     fn find_value(&mut self, layout: Layout) -> Result<Option<u64>, FormatError> {
         loop {
             let chunk = match self.reader.fill_buf() {
@@ -287,7 +287,7 @@ impl Source {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Metered<R> {
     file: R,
     read: Arc<AtomicU64>,
@@ -301,14 +301,14 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Reads so many bytes, fewer only at the end.
+/// Reads exactly `bytes` bytes, or fewer at the end.
 fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(bytes);
     reader.take(bytes as u64).read_to_end(&mut start)?;
     Ok(start)
 }
 
-/// The layout of a file that begins so; `None` where more must be seen.
+/// The layout of a file that begins with `prefix`; `None` if more bytes are needed.
 fn layout_of(prefix: &[u8]) -> Option<Layout> {
     match prefix.trim_ascii_start() {
         [] => None,
@@ -323,7 +323,7 @@ fn layout_of(prefix: &[u8]) -> Option<Layout> {
     }
 }
 
-/// Finds where a JSON object ends, looking at nothing but brackets and strings.
+/// Finds the end of a JSON object by its brackets and strings only.
 #[derive(Default)]
 struct Boundary {
     depth: u32,
@@ -332,7 +332,7 @@ struct Boundary {
 }
 
 impl Boundary {
-    /// Takes the next byte; true where it closes the value.
+    /// Takes the next byte. Returns whether it closes the value.
     fn closes_at(&mut self, byte: u8) -> bool {
         if self.in_string {
             match byte {
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(records(&twice).len(), 4, "archives may be joined");
         let found = records(&packed[..packed.len() - 4]);
         let error = found.last().unwrap().as_ref().unwrap_err();
-        assert!(error.contains("log:3: cannot be read on"), "{error}");
+        assert!(error.contains("log:3: cannot be read further"), "{error}");
         assert!(error.contains("damaged or cut short"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every loader on a fixture of its shape, and on the real data where it is there.
+//! Tests of every loader on a fixture of its shape, and on the real data if it is available.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -37,7 +37,7 @@ fn load_fixture(format: Format, name: &str) -> Vec<LoggedTurn> {
     turns
 }
 
-/// `conversation turn side` of every turn, with a stop after the last of each conversation.
+/// `conversation turn side` of every turn, with a full stop after the last of each conversation.
 fn outline(turns: &[LoggedTurn]) -> Vec<String> {
     let line = |logged: &LoggedTurn| {
         let turn = &logged.turn;
@@ -103,7 +103,7 @@ fn ketod_gains_from_knowledge_where_the_reply_is_enriched() {
     assert_eq!(
         needs(&turns),
         [Some(Need::Unstructured), None, Some(Need::None), None, None],
-        "what nobody answers has no label"
+        "a turn without a reply has no label"
     );
     assert_eq!(turns[0].labels.gold, ["4", "11"]);
     assert_eq!(turns[1].turn.text, "How about the old lighthouse?", "not the enriched wording");
@@ -138,7 +138,11 @@ fn topical_chat_labels_a_turn_by_what_the_reply_rests_on() {
     );
     assert_eq!(needs(&turns), [Some(Need::None), Some(Need::Unstructured), None, None]);
     assert_eq!(turns[1].labels.gold, ["FS1", "AS2"]);
-    assert_eq!(turns[1].labels.available[..], ["Owls hunt at night."], "who replies has read it");
+    assert_eq!(
+        turns[1].labels.available[..],
+        ["Owls hunt at night."],
+        "the replying side has read it"
+    );
     assert!(turns[0].labels.available.is_empty());
     assert!(turns[0].turn.text.ends_with("eyes? "), "texts are not tidied");
 }
@@ -279,9 +283,10 @@ fn a_dialogue_that_cannot_be_read_spoils_no_other() {
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
     for (error, expected) in errors.iter().zip(expected) {
         assert!(error.contains(expected), "{error}");
-        assert!(error.ends_with("mend the record, or name the right --format"), "{error}");
+        assert!(error.ends_with("correct the record, or name the right --format"), "{error}");
     }
-    // In a list over several lines, the line of the fault is named, not that of the dialogue.
+    // In a list over several lines, the error names the line of the fault, not that of the
+    // dialogue.
     std::fs::write(&path, format!("[\n{good},\n{}\n]", nameless.replace(":[", ":\n["))).unwrap();
     let (turns, errors) = load(Format::Sgd, &path);
     assert_eq!(turns.len(), 1);
@@ -310,15 +315,15 @@ fn what_cannot_be_opened_or_read_ends() {
     }
 }
 
-/// What is known about a file of the real data.
+/// The known counts of a file of the real data.
 struct Known {
     format: Format,
     file: &'static str,
     dialogues: usize,
     turns: usize,
-    /// Whether the two sides take turns strictly.
+    /// Whether the two sides strictly alternate.
     alternates: bool,
-    /// Turns by what the reply took.
+    /// Number of turns by need.
     needs: &'static [(Need, usize)],
 }
 
@@ -332,8 +337,8 @@ const fn known(
     Known { format, file, dialogues, turns, alternates, needs }
 }
 
-/// Counted on the files by other means than these loaders. The train files of SGD, DailyDialog,
-/// KBP and KVRET are left out to keep the test short.
+/// Counted on the files without these loaders. The train files of SGD, DailyDialog, KBP and KVRET
+/// are left out to keep the test short.
 const REAL: &[Known] = &[
     known(
         Format::Sgd,
@@ -383,7 +388,7 @@ const REAL: &[Known] = &[
     known(Format::Multiwoz, "multiwoz21/val.jsonl.gz", (999, 14_730), &[]),
 ];
 
-/// The folder of the real data, where it is there.
+/// The folder of the real data, if it exists.
 fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
@@ -443,7 +448,7 @@ fn the_real_data_reads_as_it_was_counted() {
     }
 }
 
-/// The long one. Prints its rate.
+/// The longest test. Prints its rate.
 #[test]
 fn sgd_train_reads_as_it_was_counted() {
     let Some(folder) = real_data() else { return };

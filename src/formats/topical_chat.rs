@@ -1,24 +1,24 @@
-//! `topical-chat`: two people talk about what each was given to read (Amazon;
+//! `topical-chat`: two people talk about texts that each was given to read (Amazon;
 //! CDLA-Sharing-1.0).
 //!
 //! Reads one conversation a record: `id`, `turns [{agent, text, knowledge_source [name]}]`,
-//! `reading_sets? {agent: {FS1: {wiki?}}}`. Upstream is one JSON object by conversation
-//! id, with other names, and has the reading sets in files of their own; this makes the turns so:
+//! `reading_sets? {agent: {FS1: {wiki?}}}`. Upstream is one JSON object by conversation id, with
+//! other names, and has the reading sets in files of their own; this converts the turns:
 //!
 //! ```text
 //! jq -c 'to_entries[] | {id: .key, turns: [.value.content[] | {agent, text: .message,
 //!   knowledge_source}]}' conversations/train.json > train.jsonl
 //! ```
 //!
-//! - User: whoever speaks first; the two are equals.
+//! - User: the first speaker; the two are equals.
 //! - Conversation id: `id`. Turn ids: places.
-//! - Label `need`: none where the reply rests on `Personal Knowledge` alone, else unstructured.
-//!   Both sides are labelled, so that system turns carry labels too; what the first turn of a
-//!   conversation was made with is dropped, for it answers nothing.
-//! - Label `gold`: the reply's sources but `Personal Knowledge`: `FS1` to `FS3`, sections of the
+//! - Label `need`: none if the reply rests on `Personal Knowledge` alone, else unstructured. Both
+//!   sides are labelled, so system turns carry labels too. The label of the first turn's own making
+//!   is dropped, since that turn answers nothing.
+//! - Label `gold`: the reply's sources except `Personal Knowledge`: `FS1` to `FS3`, sections of the
 //!   speaker's own reading set, and `AS1` to `AS4`, paragraphs of the article that both read.
 //! - Label `available`: the paragraphs of the replying speaker's reading set, in its order.
-//! - Dropped: fun facts (the set names them by ids alone), article, sentiment, ratings.
+//! - Dropped: fun facts (the set has only their ids), article, sentiment, ratings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use super::{Labels, Need};
 const PERSONAL: &str = "Personal Knowledge";
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct TopicalChatConversation {
     id: String,
-    /// Speaker → section → what it says.
+    /// The sections of each speaker's reading set, by name.
     #[serde(default)]
     reading_sets: BTreeMap<String, BTreeMap<String, Section>>,
     turns: Vec<ChatTurn>,
@@ -52,7 +52,7 @@ struct ChatTurn {
     knowledge_source: Vec<String>,
 }
 
-impl Shape for Record {
+impl Shape for TopicalChatConversation {
     fn dialogue(self) -> Result<Dialogue, String> {
         let first = self.turns.first().map_or_else(String::new, |turn| turn.agent.clone());
         let paragraphs = |sections: &BTreeMap<String, Section>| {

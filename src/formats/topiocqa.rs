@@ -1,8 +1,8 @@
-//! `topiocqa`: questions about Wikipedia that pass from topic to topic (McGill; CC BY-NC-SA
-//! 4.0: for measurement only).
+//! `topiocqa`: questions about Wikipedia that move from topic to topic (McGill; CC BY-NC-SA 4.0:
+//! for measurement only).
 //!
 //! Reads one conversation a record: `conversation` (its number),
-//! `turns [{turn, question, answer, topic}]`. Upstream is one flat list of rows; this groups it:
+//! `turns [{turn, question, answer, topic}]`. Upstream is a flat list of rows; this groups it:
 //!
 //! ```text
 //! jq -c 'group_by(.Conversation_no)[] | {conversation: .[0].Conversation_no,
@@ -10,11 +10,11 @@
 //!   topiocqa_train.json > train.jsonl
 //! ```
 //!
-//! - User: who asks. Each upstream turn is a user turn and the system's reply.
+//! - User: the asker. Each upstream turn becomes a user turn and the system's reply.
 //! - Conversation id: the number. Turn ids: `q` or `a` and the upstream turn's number.
-//! - Text: as it is; a question without an answer has upstream's `UNANSWERABLE` as its reply.
-//! - Label `topic`: the title of the article that answers; absent where nothing does.
-//! - Dropped: section, and where the first question came from.
+//! - Text: unchanged; a question without an answer has upstream's `UNANSWERABLE` as its reply.
+//! - Label `topic`: the title of the article that answers; absent if none does.
+//! - Dropped: section, and the source of the first question.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,13 +24,13 @@ use super::Labels;
 use super::dialogue::{Dialogue, Shape, Utterance, id_text};
 
 #[derive(Deserialize)]
-pub(super) struct Record {
+pub(super) struct TopiocqaConversation {
     conversation: Value,
-    turns: Vec<Exchange>,
+    turns: Vec<QuestionAndAnswer>,
 }
 
 #[derive(Deserialize)]
-struct Exchange {
+struct QuestionAndAnswer {
     turn: u32,
     question: String,
     answer: String,
@@ -38,7 +38,7 @@ struct Exchange {
     topic: String,
 }
 
-impl Shape for Record {
+impl Shape for TopiocqaConversation {
     fn dialogue(self) -> Result<Dialogue, String> {
         let utterances = self.turns.into_iter().flat_map(|exchange| {
             let mut question = Utterance::new(Speaker::User, exchange.question);

@@ -1,8 +1,8 @@
 //! `turns`: our own record, one JSON object a line.
 //!
-//! Nothing is parsed here. Every line that is not blank is handed on as it is, so that a line
-//! that is no turn ends as a dead letter with its bytes, as it would on a log. Which turn is
-//! the last of its conversation is not known.
+//! This module parses nothing. It passes on every non-blank line unchanged, so that a line that is
+//! no turn becomes a dead letter with its bytes, as it would on a log. It does not know which turn
+//! is the last of its conversation.
 
 use super::source::Source;
 use super::{FormatError, LoggedItem};

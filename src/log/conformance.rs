@@ -1,5 +1,6 @@
-//! What every log with groups and transactions must do, run on each implementation: the embedded
-//! log in memory and in a directory, and Kafka where a broker can be had.
+//! The contract of every log with groups and transactions, as tests that run on each
+//! implementation: the embedded log in memory and in a directory, and Kafka if a broker is
+//! available.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use turnstream_schemas::outcome::Bytes;
 mod follow;
 
 use super::{
-    Assignment, Consumer, Event, Follower, LogError, Output, Passing, Position, Producer, Record,
-    Restored, Topic, Transaction,
+    Assignment, Consumer, CountedChangelog, Event, Follower, LogError, Output, Position, Producer,
+    Record, Restored, Topic, Transaction,
 };
 
 /// A fresh, empty log with [`PARTITIONS`] partitions, on which the suite runs.
@@ -19,13 +20,13 @@ pub(super) trait Bed {
     type Consumer: Consumer;
     type Producer: Producer;
     type Follower: Follower;
-    /// A transaction that somebody began.
+    /// An open transaction.
     type Open;
 
     /// A member of group `g` with a producer of this transactional id.
     fn join(&mut self, transactional_id: &str) -> (Self::Consumer, Self::Producer);
-    /// Another producer for the same consumer, of this transactional id, as a new process would
-    /// make it.
+    /// Another producer of this transactional id for the same consumer, as a new process would
+    /// create it.
     fn take_over(&mut self, consumer: &Self::Consumer, transactional_id: &str) -> Self::Producer;
     /// Appends to the inputs, outside any transaction.
     fn append(&mut self, partition: i32, key: &str, value: &str);
@@ -33,9 +34,9 @@ pub(super) trait Bed {
     fn follow(&mut self) -> Self::Follower;
     /// Appends to the topic of knowledge, outside any transaction.
     fn put(&mut self, partition: i32, key: &str, value: Option<&str>);
-    /// Writes to the topic of knowledge in a transaction that is left open.
+    /// Writes to the topic of knowledge in a transaction that stays open.
     fn open(&mut self, partition: i32, key: &str, value: &str) -> Self::Open;
-    /// Aborts it.
+    /// Aborts an open transaction.
     fn abort(&mut self, open: Self::Open);
     /// Everything committed in a partition of a topic.
     fn committed(&mut self, topic: Topic, partition: i32) -> Vec<Record>;
@@ -45,10 +46,10 @@ pub(super) trait Bed {
 
 pub(super) const PARTITIONS: i32 = 4;
 
-/// One property that a log must have.
+/// A property that every log must have.
 pub(super) type Property<B> = fn(&mut B);
 
-/// All of them, each for a fresh log.
+/// All properties. Each runs on a fresh log.
 pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     let own: [(&'static str, Property<B>); 10] = [
         ("outputs_and_positions_are_one", outputs_and_positions_are_one),
@@ -65,8 +66,8 @@ pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     own.into_iter().chain(follow::properties()).collect()
 }
 
-/// A member that follows its events, and remembers what it saw.
-pub(super) struct Member<C> {
+/// A member that follows its events and records them.
+pub(super) struct TestMember<C> {
     pub(super) consumer: C,
     wait: Duration,
     pub(super) held: BTreeMap<i32, u32>,
@@ -74,11 +75,11 @@ pub(super) struct Member<C> {
     pub(super) changelogs: BTreeMap<i32, Vec<Record>>,
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<Event>,
-    /// Whether revoked partitions are released at once.
+    /// Whether the member releases revoked partitions at once.
     pub(super) releases: bool,
 }
 
-impl<C: Consumer> Member<C> {
+impl<C: Consumer> TestMember<C> {
     pub(super) fn new(consumer: C, wait: Duration) -> Self {
         Self {
             consumer,
@@ -120,7 +121,7 @@ impl<C: Consumer> Member<C> {
         self.events.push(event);
     }
 
-    /// Steps until it is so, and fails after half a minute.
+    /// Steps until the condition holds, and fails after half a minute.
     pub(super) fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !so(self) {
@@ -139,7 +140,7 @@ impl<C: Consumer> Member<C> {
     }
 }
 
-/// Restores a partition and gives what was given of its changelog.
+/// Restores a partition and returns the records of its changelog.
 pub(super) fn restore(
     consumer: &mut impl Consumer,
     partition: i32,
@@ -152,7 +153,7 @@ pub(super) fn restore(
     (restored, changelog)
 }
 
-/// The same, again and again while a transaction is open there, or the log is slow to say.
+/// Restores, and tries again while a transaction is open or the log does not answer in time.
 pub(super) fn restore_settled(
     consumer: &mut impl Consumer,
     partition: i32,
@@ -182,10 +183,10 @@ pub(super) fn position(partition: i32, generation: u32, offset: i64, metadata: &
     Position { partition, generation, offset, metadata: metadata.to_owned() }
 }
 
-fn alone<B: Bed>(bed: &mut B) -> (Member<B::Consumer>, B::Producer) {
+fn alone<B: Bed>(bed: &mut B) -> (TestMember<B::Consumer>, B::Producer) {
     let (consumer, producer) = bed.join("a");
-    let mut member = Member::new(consumer, bed.wait());
-    member.until("all partitions are assigned", Member::holds_all);
+    let mut member = TestMember::new(consumer, bed.wait());
+    member.until("all partitions are assigned", TestMember::holds_all);
     (member, producer)
 }
 
@@ -250,7 +251,7 @@ fn restore_gives_the_changelog_in_order<B: Bed>(bed: &mut B) {
         output(Topic::History, 2, "early", Some("again")),
     ]);
     drop((producer, member));
-    // The partition ends in control records: an end by the last record's offset never comes.
+    // The partition ends in control records, so no record has the offset before the end.
     let (member, _producer) = alone(bed);
     let changelog = &member.changelogs[&2];
     let read: Vec<_> =
@@ -317,7 +318,7 @@ fn partitions_move_when_they_are_released<B: Bed>(bed: &mut B) {
     first.until("every record", |member| member.records.len() == 8);
     first.releases = false;
     let (consumer, seconds) = bed.join("b");
-    let mut second = Member::new(consumer, bed.wait());
+    let mut second = TestMember::new(consumer, bed.wait());
     let deadline = Instant::now() + Duration::from_secs(30);
     let revoked = loop {
         assert!(Instant::now() < deadline, "{:?}", first.events);
@@ -354,7 +355,7 @@ fn partitions_move_when_they_are_released<B: Bed>(bed: &mut B) {
     drop((seconds, second));
     first.releases = true;
     first.held.retain(|partition, _| !revoked.contains(partition));
-    first.until("all come back", Member::holds_all);
+    first.until("all come back", TestMember::holds_all);
     assert_eq!(first.held[&moved], 2, "the second time");
     assert_eq!(first.held[&kept], 1, "it never left");
 }
@@ -422,9 +423,9 @@ fn a_changelog_without_a_position_is_refused<B: Bed>(bed: &mut B) {
     tombstones.extend(changelog.iter().map(|of| Record { value: None, ..of.clone() }));
     let restored = |position, changelog: &[Record]| {
         let mut taken = |_| Ok(());
-        let mut passing = Passing::new(1, position, &mut taken);
-        changelog.iter().for_each(|record| passing.pass(record.clone()).unwrap());
-        passing.finish(String::new(), "g")
+        let mut counted = CountedChangelog::new(1, position, &mut taken);
+        changelog.iter().for_each(|record| counted.pass(record.clone()).unwrap());
+        counted.finish(String::new(), "g")
     };
     let error = restored(None, &changelog).unwrap_err();
     assert!(error.is_fatal() && error.to_string().contains("group `g`"), "{error}");

@@ -1,24 +1,26 @@
-//! The embedded log: topics, partitions, transactions and consumer groups with the semantics of
-//! Kafka as far as the engine needs them, in this process. The default of `demo`, and the bed of
-//! tests and of the crash simulation.
+//! The embedded log: topics, partitions, transactions and consumer groups inside this process, with
+//! those semantics of Kafka that the engine needs. `demo` uses it by default; tests and the crash
+//! simulation run on it.
 //!
-//! - A transaction is begun, gets outputs, gets positions, and ends in a commit or an abort;
-//!   [`Producer::commit`](super::Producer::commit) takes these steps in one, and
-//!   [`EmbeddedProducer::begin`] one at a time, so that a test can crash between them. Its end
-//!   takes one offset as a control record in every partition that it wrote to, as in Kafka:
-//!   offsets rise, not always by one.
-//! - Readers of committed records ([`Isolation::ReadCommitted`]) see nothing at or above the
-//!   first record of the oldest open transaction of a partition, and nothing aborted.
-//! - A group gives its partitions to its members evenly, and cooperatively: a partition moves
-//!   when its holder has released it. Who is [expelled](EmbeddedLog::expel), as by a session
-//!   that ran out, loses all at once and joins anew at the next poll.
-//! - A producer is fenced twice: by its transactional id (a newer producer of that id aborts
-//!   what the older left open) and by its consumer's assignments.
-//! - All topics have the same number of partitions, for ever; that of knowledge too.
+//! - A transaction begins, receives outputs and positions, and ends in a commit or an abort.
+//!   [`Producer::commit`](super::Producer::commit) takes all steps at once;
+//!   [`EmbeddedProducer::begin`] takes one at a time, so that a test can crash between them. The
+//!   end of a transaction takes one offset, as a control record, in every partition that the
+//!   transaction wrote to. As in Kafka, offsets therefore rise, but not always by one.
+//! - Readers of committed records ([`Isolation::ReadCommitted`]) see no aborted record, and nothing
+//!   at or above the first record of a partition's oldest open transaction.
+//! - A group spreads its partitions evenly over its members and rebalances cooperatively: a
+//!   partition moves when its holder has released it. A member that is
+//!   [expelled](EmbeddedLog::expel), as after a session timeout, loses all its partitions at once
+//!   and joins again at its next poll.
+//! - Two things fence a producer: its transactional id (a newer producer of the same id aborts what
+//!   the older one left open) and the assignments of its consumer.
+//! - All topics, also that of knowledge, have the same number of partitions, which never changes.
 //!
-//! Deterministic: no clock, no thread and no random order; the appender gives a record its time,
-//! and a poll that may not wait reads no clock. What is stored where is in `embedded/state.rs`; whether it
-//! survives the process is the storage's matter: `memory` does not, `directory` does.
+//! The log is deterministic. It uses no clock, thread or random order: the appender gives a record
+//! its time, and a poll with a zero wait reads no clock. `embedded/state.rs` says what is stored
+//! under which key. The storage decides whether it survives the process: `directory` does, `memory`
+//! does not.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -50,22 +52,22 @@ pub use producer::{EmbeddedProducer, OpenTransaction};
 pub use state::Committed;
 pub use writer::EmbeddedWriter;
 
-use state::State;
+use state::LogState;
 
 /// Bounds of an embedded log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddedConfig {
-    /// Partitions of every topic, 1 or more. A directory keeps the number it was made with.
+    /// Partitions of every topic, 1 or more. A directory keeps the number that it was created with.
     pub partitions: i32,
-    /// Where a group begins that never committed.
+    /// Where a group starts to read if it has never committed.
     pub start: Start,
-    /// Records that one poll brings at most, 1 or more.
+    /// The most records of one poll, 1 or more.
     pub poll_records: usize,
-    /// Compact a partition of `history` or `knowledge` once so many records, and as many as its last
-    /// compaction left, were written to it since; 0 never compacts by itself.
+    /// Compact a partition of `history` or `knowledge` when at least so many records, and as many
+    /// as its last compaction left, were written to it since; 0 disables automatic compaction.
     pub compact_after_records: u64,
-    /// The most that a directory can hold, in MiB. Only address space is taken in advance.
+    /// The largest size of a directory, in MiB. Only address space is reserved in advance.
     pub map_size_mib: usize,
 }
 
@@ -84,22 +86,22 @@ impl Default for EmbeddedConfig {
 /// Which records a reader sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Those that are certain: not aborted, and before every open transaction.
+    /// Records that can no longer change: not aborted, and before every open transaction.
     ReadCommitted,
-    /// All, also those of open and aborted transactions.
+    /// All records, including those of open and aborted transactions.
     ReadUncommitted,
 }
 
-/// A record to append from outside.
+/// A record to append outside of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Key, where there is one.
+    /// Key, if the record has one.
     pub key: Option<Vec<u8>>,
     /// Value; `None` is a tombstone.
     pub value: Option<Vec<u8>>,
     /// Headers, in order.
     pub headers: Vec<Header>,
-    /// The log's time: milliseconds since 1970, as the appender says.
+    /// The log's time that the appender sets, in milliseconds since 1970.
     pub time_ms: Option<i64>,
 }
 
@@ -110,8 +112,8 @@ pub struct EmbeddedLog {
 }
 
 struct Shared {
-    state: Mutex<State>,
-    /// Told at every change, for polls that wait.
+    state: Mutex<LogState>,
+    /// Notified at every change, to wake polls that wait.
     changed: Condvar,
     config: EmbeddedConfig,
 }
@@ -122,8 +124,8 @@ impl EmbeddedLog {
         Self::on(Box::new(memory::Memory::default()), config)
     }
 
-    /// The log in this directory, made where it is not there. Only one process, and one log
-    /// within it, can have a directory open. Every append and every commit is on disk when it
+    /// The log in this directory, which is created if it is missing. Only one process, and only one
+    /// log within it, can have a directory open. Every append and every commit is on disk when it
     /// returns.
     pub fn in_directory(path: &Path, config: &EmbeddedConfig) -> Result<Self, LogError> {
         let storage = directory::Directory::open(path, config.map_size_mib)?;
@@ -137,12 +139,12 @@ impl EmbeddedLog {
                     .to_owned(),
             ));
         }
-        let state = Mutex::new(State::load(storage, config.partitions)?);
+        let state = Mutex::new(LogState::load(storage, config.partitions)?);
         let shared = Shared { state, changed: Condvar::new(), config: config.clone() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Appends a record, certain at once, and gives its offset.
+    /// Appends a record, which is committed at once, and returns its offset.
     pub fn append(&self, topic: Topic, partition: i32, message: Message) -> Result<i64, LogError> {
         let mut state = self.state();
         let offset = state.append(topic, partition, message)?;
@@ -152,8 +154,8 @@ impl EmbeddedLog {
         Ok(offset)
     }
 
-    /// Appends a record to the partition of its key: [`partition_of`]; without a key to
-    /// partition 0. Gives partition and offset.
+    /// Appends a record to the partition of its key ([`partition_of`]), or to partition 0 if it has
+    /// no key. Returns the partition and the offset.
     pub fn append_by_key(&self, topic: Topic, message: Message) -> Result<(i32, i64), LogError> {
         let partition = match &message.key {
             Some(key) => partition_of(key, self.shared.config.partitions),
@@ -162,8 +164,8 @@ impl EmbeddedLog {
         Ok((partition, self.append(topic, partition, message)?))
     }
 
-    /// Appends records to the partition of a key, so that no reader sees one of them and not the
-    /// others. Gives the partition and the offsets.
+    /// Appends records to the partition of a key such that every reader sees all of them or none.
+    /// Returns the partition and the offsets.
     pub fn append_together(
         &self,
         topic: Topic,
@@ -183,12 +185,12 @@ impl EmbeddedLog {
         Ok((partition, offsets))
     }
 
-    /// Takes one offset as a control record does: nobody ever reads it. Gives the offset.
+    /// Takes one offset, as a control record does, without a readable record. Returns the offset.
     pub fn append_control(&self, topic: Topic, partition: i32) -> Result<i64, LogError> {
         self.state().append_control(topic, partition)
     }
 
-    /// At most `max` records from `from_offset` on that this isolation lets see.
+    /// At most `max` records from `from_offset` on that the isolation shows.
     pub fn read(
         &self,
         topic: Topic,
@@ -205,19 +207,19 @@ impl EmbeddedLog {
         self.state().end((topic, partition))
     }
 
-    /// The offset at which the oldest open transaction began, or the end.
+    /// The stable end: the offset at which the oldest open transaction began, or the end.
     pub fn stable_end(&self, topic: Topic, partition: i32) -> i64 {
         self.state().stable_end((topic, partition))
     }
 
-    /// What the group committed of the partition last, if anything.
+    /// The last committed offset of the group for the partition, if any.
     pub fn committed(&self, group: &str, partition: i32) -> Result<Option<Committed>, LogError> {
         self.state().committed(group, partition)
     }
 
-    /// Keeps only the last committed record per key in the certain part of the topic, and no
-    /// tombstones (Kafka keeps those for a while); records without a key stay. Gives the number
-    /// of records removed. The offsets that stay do not change.
+    /// Below the stable end, keeps only the last committed record per key, and no tombstones (Kafka
+    /// keeps those for a while). Records without a key stay. Returns the number of removed records.
+    /// The remaining records keep their offsets.
     pub fn compact(&self, topic: Topic) -> Result<usize, LogError> {
         let mut state = self.state();
         let mut removed = 0;
@@ -227,20 +229,20 @@ impl EmbeddedLog {
         Ok(removed)
     }
 
-    /// No record will come to the topic any more: a consumer that has read everything gets
-    /// [`Event::End`](super::Event::End). Not kept by a directory.
+    /// Declares that the topic is complete: a consumer that has read all of it gets
+    /// [`Event::End`](super::Event::End). A directory does not store the seal.
     pub fn seal(&self, topic: Topic) {
         self.state().seal(topic);
         self.shared.changed.notify_all();
     }
 
-    /// A new member of the group, reading the topic.
+    /// Joins the group as a new member that reads the topic.
     pub fn consumer(&self, group: &str, topic: Topic) -> Result<EmbeddedConsumer, LogError> {
         EmbeddedConsumer::join(self.clone(), group, topic)
     }
 
     /// A producer that commits for the consumer. Fences every earlier producer of this
-    /// transactional id and aborts what they left open.
+    /// transactional id and aborts the transactions that they left open.
     pub fn producer(
         &self,
         consumer: &EmbeddedConsumer,
@@ -254,46 +256,46 @@ impl EmbeddedLog {
         EmbeddedFollower::open(self.clone(), topic)
     }
 
-    /// Writes keyed records to a compacted topic, by Kafka's own rule for partitions.
+    /// Writes keyed records to a compacted topic, partitioned as Kafka's own clients do (murmur2).
     pub fn writer(&self, topic: Topic) -> EmbeddedWriter {
         EmbeddedWriter::new(self.clone(), topic)
     }
 
-    /// Partitions of every topic.
+    /// The number of partitions of every topic.
     pub fn partitions(&self) -> i32 {
         self.shared.config.partitions
     }
 
-    /// Ends the member's membership as a session that ran out does: it loses its partitions at
-    /// once, and learns of it at its next poll. Does nothing where it is not a member.
+    /// Ends a membership as a session timeout does: the member loses its partitions at once and
+    /// learns of the loss at its next poll. Does nothing if there is no such member.
     pub fn expel(&self, group: &str, member: u64) {
         self.state().expel(group, member);
         self.shared.changed.notify_all();
     }
 
-    /// Aborts what producers of this transactional id left open, as the passing of its timeout
-    /// does. The producer itself, if it lives, finds its transaction aborted.
+    /// Aborts the open transactions of this transactional id, as a transaction timeout does. A
+    /// producer that is still alive finds its transaction aborted.
     pub fn abort_open(&self, transactional_id: &str) -> Result<(), LogError> {
         self.state().abort_open(transactional_id)?;
         self.shared.changed.notify_all();
         Ok(())
     }
 
-    /// Gives up what producers of this transactional id left open and marks it nowhere, as Kafka's
-    /// broker may after a crash: readers wait at it, and on each partition the next end of a
-    /// transaction of the same id is its own as well. Whoever takes the id begins by aborting it.
-    /// Gives how many transactions there were.
+    /// Gives up the open transactions of this transactional id without writing an end marker, as
+    /// Kafka's broker may after a crash. Readers keep waiting at them. On each partition, the next
+    /// transaction of the same id also ends the forgotten one. A producer that takes the id
+    /// therefore first aborts them. Returns the number of transactions.
     pub fn forget_open(&self, transactional_id: &str) -> Result<usize, LogError> {
         self.state().forget_open(transactional_id)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn compact_if_due(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         topic: Topic,
         partition: i32,
     ) -> Result<(), LogError> {
@@ -305,8 +307,8 @@ impl EmbeddedLog {
     }
 }
 
-/// The partition of a key, where librdkafka and so kcat put it ([`Partitioner::Crc32`]); of an
-/// empty one 0. Java clients use murmur2 and put it elsewhere.
+/// The partition of a key as librdkafka, and so kcat, computes it ([`Partitioner::Crc32`]); 0 for
+/// an empty key. Java clients use murmur2 and choose another partition.
 pub fn partition_of(key: &[u8], partitions: i32) -> i32 {
     Partitioner::Crc32.partition(key, partitions).unwrap_or(0)
 }

@@ -1,15 +1,15 @@
-//! JSON lines: a log in files, for `replay`. It has one partition, 0, assigned once, and comes to
-//! an [`End`](super::Event::End).
+//! A log in files of JSON lines, for `replay`. It has one partition, 0, which is assigned once, and
+//! ends with [`End`](super::Event::End).
 //!
-//! Inputs come from an iterator, which a loader of some format makes. Outcomes come in any order
-//! and are written in the order of their inputs: what lies at or above the lowest pending input
-//! is kept until everything before it is written, so that two replays of one file give the same
-//! bytes however many workers ran.
+//! Inputs come from an iterator that the loader of a format makes. Outcomes arrive in any order and
+//! are written in the order of their inputs: an outcome at or above the lowest pending input waits
+//! until everything before it is written. Two replays of one file therefore give the same bytes,
+//! whatever the number of workers.
 //!
-//! A replay that was cut short goes on at the input before which it has written everything: see
-//! [`Checkpoint`]. The histories of conversations that are under way there are restored from the
-//! file of their changes, as a log's changelog is. Files whose names end in `.gz` are read and
-//! written compressed; compressed outputs cannot be gone on with.
+//! An interrupted replay resumes at the first input whose outcomes may not all be written: see
+//! [`Checkpoint`]. It restores the histories of conversations that are under way there from the
+//! file of history changes, which serves as the changelog. Files whose names end in `.gz` are read
+//! and written compressed; a replay with compressed outputs cannot be resumed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,12 +39,12 @@ pub const PARTITION: i32 = 0;
 /// The only generation of its assignment.
 pub const GENERATION: u32 = 1;
 
-/// Inputs in offset order, as a loader gives them: offsets rise by one from 0, the partition is 0,
-/// the key names the conversation, and the last record of a conversation says so, where the loader
-/// knows.
+/// Inputs in offset order, as a loader gives them. Offsets rise by one from 0, the partition is 0,
+/// and the key names the conversation. The last record of a conversation is marked as such if the
+/// loader knows it.
 pub type Records = Box<dyn Iterator<Item = Result<Record, LogError>> + Send>;
 
-/// The files that outcomes go to. What has no file is not written.
+/// The files that outcomes go to. Outcomes of a topic without a file are not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sinks {
     /// One response a line.
@@ -53,14 +53,14 @@ pub struct Sinks {
     pub recorded: Option<PathBuf>,
     /// One dead letter a line, with its bytes in base64.
     pub dead_letters: Option<PathBuf>,
-    /// One history change a line. Has to be there with a checkpoint: histories are restored from it.
+    /// One history change a line. A checkpoint needs this file: histories are restored from it.
     pub history: Option<PathBuf>,
-    /// Holds the [`Checkpoint`], replaced whole at each commit.
+    /// The [`Checkpoint`], replaced whole at each commit.
     pub checkpoint: Option<PathBuf>,
 }
 
 impl Sinks {
-    /// The topics that can be written, and the file of each.
+    /// The topics that can be written, each with its file.
     fn files(&self) -> [(Topic, Option<&Path>); 4] {
         [
             (Topic::Responses, self.responses.as_deref()),
@@ -71,20 +71,20 @@ impl Sinks {
     }
 }
 
-/// What lies before an offset.
+/// A summary of all inputs before an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// CRC-32 of all inputs.
+    /// CRC-32 of these inputs.
     inputs: u32,
-    /// Whether every conversation has ended.
+    /// Whether every conversation among them has ended.
     is_boundary: bool,
 }
 
-/// The marks of offsets that were read and not yet written out; the consumer makes them, the
-/// producer uses them.
+/// The marks of offsets that were read and not yet written out. The consumer inserts them and the
+/// producer removes them.
 type Marks = Arc<Mutex<BTreeMap<i64, Mark>>>;
 
-/// A replay whose files were not touched yet.
+/// A replay that has not yet changed any file.
 pub struct Opening {
     consumer: JsonlConsumer,
     sinks: Sinks,
@@ -94,7 +94,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// From the beginning.
+    /// A replay from the beginning.
     pub fn begin(records: Records, sinks: Sinks, begun_with: BegunWith) -> Self {
         let marks = Marks::default();
         let consumer = JsonlConsumer::new(records, Arc::clone(&marks));
@@ -102,10 +102,11 @@ impl Opening {
         Self { consumer, sinks, checkpoint, resumes: false, marks }
     }
 
-    /// Where an earlier replay got to. Reads the inputs before that, and what the files hold.
+    /// A replay from where an earlier one stopped. Reads the inputs before that place and checks
+    /// the files.
     ///
     /// # Errors
-    /// There is no such place, or log, files or `begun_with` are not those of that replay.
+    /// There is no checkpoint, or the log, the files or `begun_with` are not those of that replay.
     pub fn resume(
         records: Records,
         sinks: Sinks,
@@ -125,19 +126,19 @@ impl Opening {
         Ok(Self { consumer, sinks, checkpoint, resumes: true, marks })
     }
 
-    /// The first input that will be read.
+    /// The offset of the first input that will be read.
     pub fn offset(&self) -> i64 {
         self.checkpoint.offset
     }
 
-    /// Opens the files: empties them, or cuts them to what they held where the replay goes on.
+    /// Opens the files. Empties them, or cuts them to their length at the checkpoint.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn open(self) -> Result<(JsonlConsumer, JsonlProducer), LogError> {
         let Self { consumer, sinks, checkpoint, resumes, marks } = self;
         if let Some(path) = sinks.checkpoint.as_deref().filter(|_| !resumes) {
-            // That of another replay says nothing of these files from here on.
+            // The checkpoint of another replay does not describe the files that begin here.
             if let Err(source) = std::fs::remove_file(path)
                 && source.kind() != ErrorKind::NotFound
             {

@@ -1,36 +1,37 @@
-//! Kafka through rdkafka.
+//! The Kafka log, through rdkafka.
 //!
 //! A process has one [`KafkaConsumer`], owned by the consumer thread, and one [`KafkaProducer`],
-//! owned by the committer; [`connect`] makes both. [`follow`] opens a topic that is read
-//! whole, as every process does with that of knowledge; [`write()`] and [`publish`] write to one. What keeps the claim of exactly once:
+//! owned by the committer; [`connect`] makes both. [`follow`] reads a whole topic, as every process
+//! reads the topic of knowledge. [`write()`] and [`publish`] write to a topic. Exactly-once rests
+//! on these rules:
 //!
-//! - Offsets are committed only inside the producer's transactions, with the metadata of the
-//!   consumer's group as it is at that moment; a plain commit would erase what travels with
-//!   them.
-//! - The broker refuses a member that it expelled, yet not one that has forgotten who it is
-//!   (after some errors librdkafka has neither a member id nor a generation, and then the broker
-//!   checks nothing). So the committer reads its identity before and after it fetches the
-//!   metadata and goes on only where it is whole and the same, and only with partitions that the
-//!   consumer still holds under the same generation. Expelled in the middle of a rebalance, the
-//!   client also joins again as a new member that the broker trusts, and still holds what it was
-//!   given before; so a partition counts only for the member that it was assigned to.
-//! - A partition is restored as of one moment: the committed offset is the same before and after
-//!   its changelog is read, up to the high watermark as it stood after the committed offset was
-//!   stable. A transaction still open there is waited for: a dead process may have left it open
-//!   below records that a later owner committed.
-//! - What the broker left open of a transaction that it gave up is aborted before anything else is
-//!   done under its id (`kafka/sweep.rs`): the next commit under the id would be its own.
-//! - A rebalance only assigns and pauses. Revoked partitions stay assigned until the engine
-//!   releases them, outside any callback; meanwhile librdkafka keeps the heartbeat and holds the
-//!   process's other partitions back.
-//! - A client that cannot go on is made anew, in place (`kafka/recovery.rs`): the next one takes
-//!   the transactional id, and what a broker forgot of the latest transaction is committed again
+//! - Offsets are committed only in transactions of the producer, with the current metadata of the
+//!   consumer's group. A plain commit would erase the ledger in the metadata of an offset.
+//! - The broker refuses a member that it expelled, but not a member without an identity: after some
+//!   errors librdkafka has neither a member id nor a generation, and the broker then checks
+//!   nothing. The committer therefore reads the identity before and after it fetches the metadata.
+//!   It continues only if the identity is complete and unchanged and the consumer still holds the
+//!   partitions under the same generation. A client that is expelled in the middle of a rebalance
+//!   joins again as a new member that the broker trusts, while it still holds its earlier
+//!   partitions. A partition therefore counts only for the member id that it was assigned to.
+//! - A partition is restored to one point in time. The committed offset is the same before and
+//!   after the changelog is read, and the changelog is read up to the high watermark of the time
+//!   when the committed offset was stable. The restoration waits for open transactions, which a
+//!   dead process may have left below the records of a later owner.
+//! - Before anything else happens under a transactional id, the sweep aborts what the broker left
+//!   open of a transaction that it gave up (`kafka/sweep.rs`). Otherwise the next commit under the
+//!   id would commit those records too.
+//! - A rebalance callback only assigns and pauses. Revoked partitions stay assigned until the
+//!   engine releases them, outside of any callback. Meanwhile librdkafka sends heartbeats and
+//!   delivers nothing of the process's other partitions.
+//! - A client that cannot continue is replaced in place (`kafka/recovery.rs`). The next client
+//!   takes the transactional id and commits again what a broker forgot of the latest transaction
 //!   (`kafka/settling.rs`).
-//! - A static member that finds partitions nobody's while its group stands still leaves it in the
-//!   same way, and joins again (`kafka/mending.rs`).
+//! - A static member that sees partitions without an owner in a stable group leaves the group and
+//!   joins again (`kafka/orphan_recovery.rs`).
 //!
-//! What errors of the client lead to is in `kafka/errors.rs`; what topics must be like in
-//! `kafka/topics.rs`; what is told of brokers that fail in `kafka/outage.rs`.
+//! `kafka/errors.rs` maps errors of the client to actions, `kafka/topics.rs` checks the topics, and
+//! `kafka/outage.rs` reports failing brokers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,9 +51,9 @@ mod ends;
 mod errors;
 mod features;
 mod follow;
-mod looks;
+mod group_snapshots;
 mod membership;
-mod mending;
+mod orphan_recovery;
 mod outage;
 mod producer;
 mod recovery;
@@ -77,28 +78,28 @@ pub use write::{KafkaWriter, publish, write};
 
 use closing::ClosedInTime;
 use errors::failed;
-use membership::{Member, Membership};
+use membership::{MemberClient, Membership};
 
-/// How long a request to the broker may take where nothing else bounds it.
+/// Default timeout of a request to the broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The setting for how long the client waits at most before it tries a broker again.
+/// The client setting for the longest wait before it reconnects to a broker.
 const RECONNECT: &str = "reconnect.backoff.max.ms";
 
-/// Joins the group and takes the transactional id. The transaction that an earlier process of
-/// this id left open is aborted first, also where the broker forgot it, and the process fenced.
+/// Joins the group and takes the transactional id. This fences an earlier process of the id and
+/// aborts its open transaction, also if the broker forgot that transaction.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the settings or the topics are not fit, with what to change;
-/// [`LogError::Kafka`] where the broker cannot be reached or refuses.
+/// [`LogError::Refused`] if the settings or the topics are unfit, with what to change;
+/// [`LogError::Kafka`] if the broker cannot be reached or refuses.
 pub fn connect(config: &KafkaConfig) -> Result<(KafkaConsumer, KafkaProducer), LogError> {
     Outside::new(config)?.join(config)
 }
 
-/// A client that has not joined its group yet, and what the topics are like.
+/// A client that has not yet joined its group, and the checked topics.
 struct Outside {
-    client: Arc<Member>,
+    client: Arc<MemberClient>,
     fit: topics::Fit,
 }
 
@@ -128,14 +129,14 @@ impl Outside {
     }
 }
 
-/// Settings that consumer and producer share.
+/// The settings that consumer and producer share.
 fn shared_settings(config: &KafkaConfig) -> ClientConfig {
     let mut settings = ClientConfig::new();
     for (key, value) in &config.client.0 {
         settings.set(key, value);
     }
     settings.set("bootstrap.servers", &config.bootstrap_servers);
-    // The client's own ten seconds would come on top of every outage.
+    // The client's default of ten seconds would prolong every outage.
     if !config.client.0.contains_key(RECONNECT) {
         settings.set(RECONNECT, "1000");
     }

@@ -1,6 +1,6 @@
-//! Dead letters on a log: the record is the input's own bytes, key and headers, so that it can be
-//! mended and sent again; why it is there stands in eight headers behind the input's own, whose
-//! names begin with `turnstream.`.
+//! Dead letters on a log. The record has the input's own bytes, key and headers, so that it can be
+//! corrected and sent again. Eight more headers follow those of the input and give the reason;
+//! their names begin with `turnstream.`.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use turnstream_schemas::{DeadLetter, Fault, FaultKind, Header, InputId, Stage};
 
 use super::{LogError, Output, Topic};
 
-/// The names of the headers, in the order they are appended in.
+/// The names of the headers, in the order in which they are appended.
 pub const HEADERS: [&str; 8] = [
     "turnstream.schema_version",
     "turnstream.topic",
@@ -52,7 +52,7 @@ pub fn encode(letter: &DeadLetter) -> Output {
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the last eight headers are not those that [`encode`] appends.
+/// [`LogError::Refused`] unless the last eight headers are those that [`encode`] appends.
 pub fn decode(
     key: Option<&[u8]>,
     value: Option<&[u8]>,

@@ -1,23 +1,23 @@
-//! The log: where inputs come from and where outcomes go.
+//! The log: inputs come from it and outcomes go to it.
 //!
 //! Three implementations keep the promises below: [`kafka`] through rdkafka, [`embedded`] (a
 //! transactional log in memory, or in a directory on LMDB), and [`jsonl`] for files. The engine
-//! knows only these traits: a [`Consumer`], owned by the consumer thread, a [`Producer`], owned by
-//! the committer, and a [`Follower`] of the topic of knowledge, owned by the thread that learns.
-//! `turnstream views` has followers of its own, and a [`Writer`](write::Writer).
+//! knows only these traits. The consumer thread owns a [`Consumer`], the committer owns a
+//! [`Producer`], and the thread of the knowledge feed owns a [`Follower`] of the topic of
+//! knowledge. `turnstream views` has its own followers and a [`Writer`](write::Writer).
 //!
-//! The claim rests on three rules, which every implementation keeps and `conformance.rs`
-//! tests on each of them:
+//! Exactly-once rests on three rules. Every implementation keeps them, and `conformance.rs` tests
+//! them on each one:
 //!
-//! 1. Everything that an input caused and the position behind it are in one [`Transaction`],
-//!    which readers of committed records see whole or not at all.
-//! 2. A position is taken only from whoever holds its partition now, under the generation of
-//!    its latest assignment. Whatever was made under an older one is refused as
+//! 1. Everything that an input caused and the position after that input are in one [`Transaction`].
+//!    Readers of committed records see all of a transaction or nothing.
+//! 2. The log takes a position only from the current holder of the partition, under the generation
+//!    of its latest assignment. It refuses work of an older generation with
 //!    [`LogError::Stale`].
-//! 3. A partition is [restored](Consumer::restore) from committed records only, and only once
-//!    no transaction that an earlier owner left open can still change them.
+//! 3. A partition is [restored](Consumer::restore) from committed records only, and only after
+//!    every transaction that an earlier owner left open has ended.
 //!
-//! The life of a partition, as its events tell it:
+//! The events of a partition, in order:
 //!
 //! ```text
 //!  Assigned ──▶ restore ──▶ resume ──▶ Records … ──┬─▶ Revoked ──▶ commit what is done ──▶ release
@@ -50,27 +50,28 @@ mod conformance;
 pub use ends::Ends;
 pub use follow::Follower;
 
-/// The longest metadata that a position may carry, in bytes of ASCII (the broker's default of
-/// `offset.metadata.max.bytes`).
+/// The longest metadata that a position may carry, in bytes of ASCII: the broker's default of
+/// `offset.metadata.max.bytes`.
 pub const METADATA_LIMIT_BYTES: usize = 4_096;
 
-/// What a topic is for. The names on the log are configured.
+/// The purpose of a topic. Its name on the log is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Inputs.
     Turns,
-    /// Answers.
+    /// Responses.
     Responses,
-    /// Inputs that were recorded and not answered.
+    /// Inputs that ended without a response.
     Recorded,
     /// Inputs that could not be served.
     DeadLetters,
     /// The changelog of histories, compacted by key.
     History,
-    /// Changes to the knowledge, compacted by key. It has a number of partitions of its own.
+    /// Changes to the knowledge, compacted by key. Its number of partitions is independent of the
+    /// other topics.
     Knowledge,
-    /// What responses, histories and knowledge amount to, compacted by key. Only `turnstream
-    /// views` has to do with it; its number of partitions is its own as well.
+    /// Counts over responses, histories and knowledge, compacted by key. Only `turnstream views`
+    /// reads and writes this topic; its number of partitions is independent too.
     Views,
 }
 
@@ -86,16 +87,16 @@ impl Topic {
         Self::Views,
     ];
 
-    /// The topics of inputs and their outcomes: all have the same partitions.
+    /// The topics of inputs and their outcomes. All have the same number of partitions.
     pub const OF_TURNS: [Self; 5] =
         [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
 
-    /// Whether of each key only the last record is kept.
+    /// Whether the topic keeps only the last record of each key.
     pub fn is_compacted(self) -> bool {
         matches!(self, Self::History | Self::Knowledge | Self::Views)
     }
 
-    /// The topic's name where none is configured, and in messages.
+    /// The default name of the topic, which messages also use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turns => "turns",
@@ -109,152 +110,154 @@ impl Topic {
     }
 }
 
-/// Where reading begins in a partition of which nothing was ever committed.
+/// Where reading of a partition starts if the group has never committed an offset for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// At the oldest record that is still there.
+    /// At the oldest record that still exists.
     #[default]
     Earliest,
-    /// At the end as it is when the partition is restored.
+    /// At the end of the partition at the time of its restoration.
     Latest,
 }
 
-/// A record that was read.
+/// A record as read from the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Partition, from 0.
     pub partition: i32,
-    /// Offset within the partition, from 0; rising, not always by one.
+    /// Offset within the partition, from 0. Offsets rise, not always by one.
     pub offset: i64,
-    /// The log's time of the record: milliseconds since 1970. `None` where the log has none.
+    /// The log's time of the record, in milliseconds since 1970; `None` if the log keeps no time.
     pub time_ms: Option<i64>,
-    /// Key, where there is one.
+    /// Key, if the record has one.
     pub key: Option<Vec<u8>>,
     /// Value; `None` is a tombstone.
     pub value: Option<Vec<u8>>,
     /// Headers, in order.
     pub headers: Vec<Header>,
-    /// The last record of its scope: its state may be dropped once it is finished. Only files
-    /// know this.
+    /// Whether this is the last record of its scope: the scope's state may be dropped when the
+    /// record is finished. Only the JSON-lines log knows this.
     pub last_of_scope: bool,
 }
 
-/// A partition that is ours now.
+/// A partition that this consumer now holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assignment {
     /// Partition, from 0.
     pub partition: i32,
-    /// How often this consumer was assigned the partition, this time included: from 1.
+    /// How often this consumer was assigned the partition, counting this assignment: from 1.
     pub generation: u32,
 }
 
-/// What polling brought.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Inputs, in offset order within each partition. Empty when nothing came in time.
+    /// Inputs, in offset order within each partition. Empty if the wait passed without any.
     Records(Vec<Record>),
-    /// These partitions are ours now, paused. Each must be [restored](Consumer::restore), then
-    /// [resumed](Consumer::resume).
+    /// This consumer now holds these partitions, paused. The caller must
+    /// [restore](Consumer::restore) each, then [resume](Consumer::resume) it.
     Assigned(Vec<Assignment>),
-    /// Another shall have these partitions. They are still ours, paused, until
-    /// [released](Consumer::release): commit what is done, then release them. Others wait for
-    /// that, so it must be bounded; what is not done by then is the next owner's to do.
+    /// The group moves these partitions to another member. This consumer still holds them, paused,
+    /// until it [releases](Consumer::release) them. The caller commits the work that is done and
+    /// then releases them. The other members wait, so this time must be bounded; the next owner
+    /// does the rest of the work.
     Revoked(Vec<i32>),
-    /// These partitions are no longer ours, and may be another's already. Whatever
-    /// is not committed is to be done by who has them next: drop it. A commit of theirs is refused.
+    /// This consumer has lost these partitions, and another may already hold them. The caller drops
+    /// all work that is not committed: the next owner does it again. The log refuses a commit for
+    /// these partitions.
     Lost(Vec<i32>),
-    /// No input will ever come again (files, and a sealed embedded log).
+    /// No more inputs will come (end of a file, or a sealed embedded log).
     End,
 }
 
-/// What a consumer knows of its own standing without asking anybody, for metrics and health.
-/// May be some seconds old.
+/// The consumer's view of its membership and lag, for metrics and health. It is read without asking
+/// the broker, so it may be some seconds old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether it is a member of its group and no rebalance is going on; `None` where that is
-    /// not known.
+    /// Whether the consumer is a member of its group while no rebalance runs; `None` if unknown.
     pub is_member: Option<bool>,
-    /// For each partition where both are known: records between what was read of it and its end.
+    /// Records between the read position and the end of each partition for which both are known.
     pub lag: BTreeMap<i32, u64>,
-    /// The end of each partition of which it is known: the offset that its next record will have.
+    /// The known ends of partitions: the offset that the next record of each will have.
     pub ends: BTreeMap<i32, i64>,
-    /// How often it left its group and joined again, so that partitions which were nobody's were
-    /// given on.
+    /// How often the consumer left its group and joined again, so that the group assigns partitions
+    /// that no member held.
     pub rejoins: u64,
-    /// On how many partitions, since the process started, a transaction of an earlier process of its
-    /// name was found open that the log had given up, and was aborted.
+    /// On how many partitions, since the process started, the sweep found and aborted an open
+    /// transaction of an earlier process of the same name that the broker had given up.
     pub swept: u64,
 }
 
-/// Where a partition stands, after its changelog was given.
+/// The state of a partition after its restoration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The next offset to read; `None` where nothing was ever committed (then reading starts
-    /// where the log is configured to).
+    /// The next offset to read. `None` if nothing was ever committed: reading then starts at the
+    /// configured [`Start`].
     pub position: Option<i64>,
-    /// The metadata committed with the position; empty where there is none.
+    /// The metadata committed with the position; empty if there is none.
     pub metadata: String,
-    /// Records of the changelog that were given.
+    /// Records that the changelog held.
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
 }
 
-/// Takes a changelog in, record by record. An error ends the restoration, and is what it gives.
+/// Receives a changelog record by record. An error ends the restoration, which returns it.
 pub type TakeChangelog<'a> = &'a mut dyn FnMut(Record) -> Result<(), LogError>;
 
-/// Reads inputs. Owned by one thread.
+/// Reads inputs. One thread owns it.
 pub trait Consumer: Send {
-    /// Waits at most `wait` for something to happen, and gives the first thing that did. Events
-    /// come in the order they happened; records of a partition come only between its resumption
-    /// and its pause, revocation or loss, each offset once per restoration, in bounded batches.
+    /// Waits at most `wait` for the next event and returns it. Events come in the order in which
+    /// they happened. Records of a partition come in bounded batches, each offset once per
+    /// restoration, and only between its resumption and its pause, revocation or loss.
     ///
-    /// Must be called at least every few seconds also while every partition is paused: it keeps
-    /// the membership alive. With nothing to give it takes the whole `wait`, so let `wait` be
-    /// short while a partition waits to be resumed. A zero `wait` reads no clock.
+    /// The caller must poll at least every few seconds, even while every partition is paused:
+    /// polling keeps the membership alive. If no event comes, the call takes the whole `wait`, so
+    /// `wait` should be short while a partition waits to be resumed. A zero `wait` reads no clock.
     ///
     /// # Errors
     ///
-    /// Only what polling again cannot mend: connections that broke are made again silently.
+    /// Only errors that another poll cannot recover from. Broken connections are made again
+    /// silently.
     fn poll(&mut self, wait: Duration) -> Result<Event, LogError>;
 
-    /// Stops records of the partition from being polled, until resumed; none is lost. A
-    /// partition that is not ours is left alone, since a rebalance may overtake the call.
+    /// Stops the delivery of the partition's records until it is resumed, without losing any.
+    /// Ignores a partition that this consumer does not hold, since a rebalance may overtake the
+    /// call.
     fn pause(&mut self, partition: i32) -> Result<(), LogError>;
 
-    /// Lets records of the partition come again. One that is not ours, or revoked, is left
-    /// alone.
+    /// Lets the partition's records be delivered again. Ignores a partition that is revoked or that
+    /// this consumer does not hold.
     fn resume(&mut self, partition: i32) -> Result<(), LogError>;
 
-    /// Reads the committed position with its metadata and then the changelog partition until
-    /// its end, seeing only committed records, and everything that any transaction committed
-    /// before the call. Gives every record of the changelog to `changelog`, in offset order,
-    /// tombstones among them, headers and time left out; what compaction removed is not there.
-    /// Nothing is held in memory. Reading of inputs begins at the position. May be called again
-    /// on a paused partition, to begin anew after an aborted transaction.
+    /// Reads the committed position with its metadata, then the changelog partition up to its end.
+    /// Sees committed records only, and all that were committed before the call. Passes every
+    /// record of the changelog to `changelog` in offset order, tombstones included, without headers
+    /// and time; records that compaction removed are missing. Holds no records in memory. Reading
+    /// of inputs then starts at the position. The caller may restore a paused partition again, to
+    /// start anew after an aborted transaction.
     ///
-    /// Other partitions are not served meanwhile, yet the membership is kept alive, as long as
-    /// `changelog` returns within seconds.
+    /// The call serves no other partition, but keeps the membership alive as long as `changelog`
+    /// returns within seconds.
     ///
     /// # Errors
     ///
-    /// [`LogError::Unsettled`] while a transaction that somebody left open may still change the
-    /// answer: try again. [`LogError::Stale`] where the partition is not ours (any more): poll.
-    /// [`LogError::Refused`] where a changelog stands without a committed position. Another that
-    /// is not fatal, where the log did not answer in time: try again. After an error some records
-    /// may have been given.
+    /// [`LogError::Unsettled`] while an open transaction may still change the result: try again.
+    /// [`LogError::Stale`] if this consumer does not hold the partition, or no longer: poll.
+    /// [`LogError::Refused`] if the changelog has records but the group has no committed position.
+    /// Another non-fatal error if the log did not answer in time: try again. After an error,
+    /// `changelog` may have received some of the records.
     fn restore(
         &mut self,
         partition: i32,
         changelog: TakeChangelog<'_>,
     ) -> Result<Restored, LogError>;
 
-    /// Gives back every partition that was revoked and not yet given back. Does nothing where
-    /// there is none.
+    /// Gives back every partition that was revoked and is not yet released, if any.
     fn release(&mut self) -> Result<(), LogError>;
 
-    /// Where it stands, as far as it knows. Never waits.
+    /// The last known membership and lag. Never waits.
     fn standing(&self) -> Standing {
         Standing::default()
     }
@@ -263,9 +266,10 @@ pub trait Consumer: Send {
 /// A record to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where to.
+    /// The topic to write to.
     pub topic: Topic,
-    /// The partition of the input that caused it; outputs lie on the same partition number.
+    /// The partition of the input that caused this output. The output goes to the same partition
+    /// number.
     pub partition: i32,
     /// The offset of the input that caused it.
     pub input_offset: i64,
@@ -277,14 +281,14 @@ pub struct Output {
     pub headers: Vec<Header>,
 }
 
-/// Where reading of a partition would begin again.
+/// The offset from which a partition would be read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Partition of the input topic.
     pub partition: i32,
-    /// The [assignment](Assignment::generation) under which it was worked out.
+    /// The [assignment](Assignment::generation) under which the position was computed.
     pub generation: u32,
-    /// The lowest offset whose input is not finished.
+    /// The lowest offset whose input is still pending.
     pub offset: i64,
     /// ASCII, at most [`METADATA_LIMIT_BYTES`]: the finished offsets above `offset`.
     pub metadata: String,
@@ -293,15 +297,15 @@ pub struct Position {
 /// Outputs and positions that become visible together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// In order; order is kept per topic and partition.
+    /// In order. The log keeps the order within each topic and partition.
     pub outputs: Vec<Output>,
-    /// At most one per partition, and one for every partition that has outputs: it is what
-    /// fences them.
+    /// At most one per partition, and exactly one for each partition that has outputs: the
+    /// position's generation fences the outputs.
     pub positions: Vec<Position>,
 }
 
 impl Transaction {
-    /// Whether the transaction keeps what its fields promise.
+    /// Checks that the outputs and positions keep the rules of their fields.
     pub(crate) fn check(&self) -> Result<(), LogError> {
         let mut partitions = BTreeSet::new();
         for position in &self.positions {
@@ -331,37 +335,36 @@ impl Transaction {
     }
 }
 
-/// Writes outcomes. Owned by one thread.
+/// Writes outcomes. One thread owns it.
 pub trait Producer: Send {
-    /// Makes the whole transaction visible to readers of committed records, or nothing of it.
-    /// An empty transaction only makes certain what of those before it may be in doubt. Returns once
-    /// it is certain which.
+    /// Makes the whole transaction visible to readers of committed records, or none of it. Returns
+    /// when the result is certain. An empty transaction only settles earlier transactions whose
+    /// result is still in doubt.
     ///
     /// # Errors
     ///
-    /// After an error whose [`LogError::is_fatal`] is false it may be tried again, and nothing
-    /// becomes visible twice; after [`LogError::Stale`] only without the partitions that it names,
-    /// whose outcomes must be dropped: another's are visible or will be. After a fatal error it may be visible or not: only
-    /// restoring in a new process tells.
+    /// If [`LogError::is_fatal`] is false, the caller may try again and nothing becomes visible
+    /// twice. After [`LogError::Stale`] it must first drop the outcomes of the partitions that the
+    /// error names: another owner has written or will write theirs. After a fatal error the
+    /// transaction may be visible or not; only a restoration in a new process shows which.
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError>;
 
-    /// Whether readers see every change of a history, and not only the last one per key. Then
-    /// what is written must not depend on where one transaction ends and the next begins.
+    /// Whether readers see every change of a history, rather than only the last one per key. If so,
+    /// the written changes must not depend on how outcomes are divided into transactions.
     fn keeps_every_change(&self) -> bool {
         false
     }
 }
 
-/// What can go wrong with a log. Messages name the topic, the file or the setting, and the
-/// remedy.
+/// Errors of a log. Messages name the topic, file or setting, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// A file or directory of the log.
     #[error("{path}: {source}")]
     File {
-        /// Which, with the line where one is known.
+        /// The path, with the line if it is known.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The storage of the embedded log.
@@ -369,61 +372,61 @@ pub enum LogError {
     Storage {
         /// The directory.
         path: String,
-        /// What the storage said.
+        /// The error of the storage library.
         source: heed::Error,
-        /// What would mend it.
+        /// What the user can do about it.
         remedy: &'static str,
     },
     /// The Kafka client or broker.
     #[error("{doing}: {source}")]
     Kafka {
-        /// What was being done, with topic, partition and remedy.
+        /// The operation, with topic, partition and remedy.
         doing: String,
-        /// What the client said.
+        /// The error of the client.
         source: KafkaError,
-        /// Whether the process must stop: fenced, or the client is in a fatal state.
+        /// Whether the process must stop: it was fenced, or the client is in a fatal state.
         fatal: bool,
     },
-    /// These partitions are another's, or were assigned anew since the work was done.
+    /// Another member holds these partitions, or they were assigned anew since the work was done.
     #[error(
-        "partitions {partitions:?} are no longer held under the generation the work was done \
-         under; drop it and poll"
+        "the work for partitions {partitions:?} belongs to an older assignment of them; drop it and \
+         poll"
     )]
     Stale {
-        /// Which, in rising order.
+        /// The partitions, in rising order.
         partitions: Vec<i32>,
     },
-    /// A transaction that somebody left open may still change what was asked for.
+    /// An open transaction of another process may still change the requested state.
     #[error(
-        "{what}: a transaction is still open there; it ends when its owner starts again or when \
-         its timeout passes"
+        "{what}: another transaction is still open; it ends when its owner starts again or when its \
+         timeout passes"
     )]
     Unsettled {
         /// Topic and partition.
         what: String,
     },
-    /// Another process goes by our name, and the log listens to that one now.
+    /// Another process uses the same name, and the log now accepts only that process.
     #[error(
         "another process took over the {name} `{id}`; give every process its own, and look for \
-         the other one before this one is started again: they would fence each other in turn"
+         the other process before you start this one again: they would fence each other in turn"
     )]
     Fenced {
-        /// What kind of name it is.
+        /// The kind of name.
         name: &'static str,
         /// The name.
         id: String,
     },
-    /// The log refuses what was asked of it, and would refuse it again: topics, permissions,
-    /// credentials, limits. Or it holds what it must not.
+    /// The log refuses the request and would refuse it again (topics, permissions, credentials,
+    /// limits), or the log holds data that must not be there.
     #[error("{0}")]
     Refused(String),
-    /// The cache would not take a changelog.
+    /// The cache refused a record of the changelog.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
 
 impl LogError {
-    /// Whether trying again is pointless: the process must stop.
+    /// Whether trying again is pointless, so that the process must stop.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Kafka { fatal, .. } => *fatal,
@@ -436,25 +439,25 @@ impl LogError {
         }
     }
 
-    /// Whether the Kafka client could not be made from its settings.
+    /// Whether the Kafka client could not be created from its settings.
     pub fn is_of_settings(&self) -> bool {
         let Self::Kafka { source, .. } = self else { return false };
         matches!(source, KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_))
     }
 }
 
-/// Passes a changelog on, and counts it.
-pub(crate) struct Passing<'a> {
+/// Passes the records of a changelog on and counts them.
+pub(crate) struct CountedChangelog<'a> {
     partition: i32,
     position: Option<i64>,
     changelog: TakeChangelog<'a>,
     records: u64,
     bytes: u64,
-    /// Without a position: the keys whose last record is no tombstone.
+    /// Keys whose last record is no tombstone. Kept only if there is no position.
     left: FxHashSet<Vec<u8>>,
 }
 
-impl<'a> Passing<'a> {
+impl<'a> CountedChangelog<'a> {
     pub(crate) fn new(partition: i32, position: Option<i64>, changelog: TakeChangelog<'a>) -> Self {
         let left = FxHashSet::default();
         Self { partition, position, changelog, records: 0, bytes: 0, left }
@@ -478,15 +481,16 @@ impl<'a> Passing<'a> {
         (self.changelog)(record)
     }
 
-    /// Refuses a changelog without a position: the offsets of the group are gone (they expire,
-    /// and a group may be renamed), and beginning anew would answer every input again.
+    /// Refuses a changelog that has records but no committed position. The offsets of the group are
+    /// gone (offsets expire, and a group may be renamed), and starting anew would answer every
+    /// input again.
     pub(crate) fn finish(self, metadata: String, group: &str) -> Result<Restored, LogError> {
         let Self { partition, position, records, bytes, left, .. } = self;
         if !left.is_empty() {
             return Err(LogError::Refused(format!(
                 "partition {partition}: the changelog holds {} records, yet group `{group}` has \
                  no committed offset there; either name the group that wrote it, or set the \
-                 group's offset by hand, or empty the changelog to begin anew",
+                 group's offset by hand, or empty the changelog to start over",
                 left.len()
             )));
         }

@@ -1,4 +1,4 @@
-//! Writing to a topic from outside of the engine: changes to the knowledge, say.
+//! Writing to a topic from outside the engine, such as changes to the knowledge.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use turnstream_ports::partitioner::Partitioner;
 
 use super::LogError;
 
-/// Writes records, each certain on its own. Those of a partition lie there in the order in which
-/// they were written.
+/// Writes records outside of transactions, each independently of the others. Records of a partition
+/// keep the order in which they were written.
 pub trait Writer {
     /// How many partitions the topic has.
     fn partitions(&self) -> i32;
 
-    /// Writes a record to a partition, or takes it on to be written; no value is a tombstone.
+    /// Writes a record to a partition, or queues it; no value is a tombstone.
     ///
     /// # Errors
     ///
-    /// This one or an earlier one cannot be written.
+    /// This record or an earlier one cannot be written.
     fn write_to(
         &mut self,
         partition: i32,
@@ -35,30 +35,30 @@ pub trait Writer {
         self.write_to(partition, Some(key), value)
     }
 
-    /// Returns once every record is certain, and says where they lie.
+    /// Waits until every record is certain to be on the log, and returns their offsets.
     ///
     /// # Errors
     ///
-    /// Some record is not there. Others may be.
+    /// At least one record was not written. Others may have been.
     fn finish(&mut self) -> Result<Written, LogError>;
 }
 
-/// Where records were written, by partition.
+/// The offsets of written records, by partition.
 pub type Written = BTreeMap<i32, Stretch>;
 
-/// Records of one writer in a partition.
+/// The records that one writer has written to a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Stretch {
-    /// How many.
+    /// Number of records.
     pub records: u64,
-    /// The offset of the first.
+    /// Offset of the first record.
     pub first_offset: i64,
-    /// The offset of the last; those of others may lie between.
+    /// Offset of the last record. Records of other writers may lie between.
     pub last_offset: i64,
 }
 
 impl Stretch {
-    /// Notes one more record.
+    /// Counts one more record.
     pub(super) fn note(written: &mut Written, partition: i32, offset: i64) {
         let begun = Self { records: 0, first_offset: offset, last_offset: offset };
         let stretch = written.entry(partition).or_insert(begun);

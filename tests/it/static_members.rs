@@ -28,7 +28,7 @@ const TURNS: usize = 80;
 /// How long nothing may happen at all before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What a member says that has the group share everything out anew.
-pub(crate) const MENDS: &str = "gave these partitions to nobody";
+pub(crate) const MENDS: &str = "these partitions have no owner";
 
 #[test]
 fn partitions_that_a_rebalance_left_to_nobody_are_given_on() {

@@ -1,5 +1,5 @@
-//! A model that answers from a script, in virtual time: with what latency, with which answer,
-//! error or panic. Tests and the simulation drive it; nothing in it is random or timed.
+//! A model that answers from a script in virtual time: after which latency, and with which answer,
+//! error or panic. Tests and the simulation drive it; it has no randomness and no clock.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Busy, CallError, Model, Reply};
 
-/// What the model does with one request.
+/// What the model does with a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act<A> {
     /// Answers.
@@ -22,12 +22,12 @@ pub enum Act<A> {
     Silence,
 }
 
-/// One line of the script: what happens, after how long.
+/// A line of the script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line<A> {
-    /// Virtual milliseconds from the request on.
+    /// Virtual milliseconds after the request.
     pub after_ms: u64,
-    /// What happens then.
+    /// What the model then does.
     pub act: Act<A>,
 }
 
@@ -48,7 +48,7 @@ struct State<A> {
 }
 
 impl<Q, A> Scripted<Q, A> {
-    /// A model that holds at most `capacity` requests and treats them as `script` says.
+    /// A model that holds at most `capacity` requests and handles them by `script`.
     pub fn new(
         name: &str,
         capacity: usize,
@@ -76,7 +76,7 @@ impl<Q, A> Scripted<Q, A> {
         self.state().due.keys().map(|(due, _)| *due).find(|due| *due < u64::MAX)
     }
 
-    /// How many requests were taken so far.
+    /// Number of requests taken so far.
     pub fn asked(&self) -> u64 {
         self.state().asked
     }
@@ -92,8 +92,8 @@ fn perform<A>(reply: Reply<A>, act: Act<A>) {
         Act::Error(reason) => reply.answer(Err(CallError::Model(reason))),
         Act::Drop => drop(reply),
         Act::Panic => {
-            // A real unwinding, with the reply on the stack; without the hook, whose noise
-            // would drown a test that panics a thousand times.
+            // A real unwinding with the reply on the stack, but without the panic hook, whose
+            // output would drown a test with a thousand panics.
             let _contained = catch_unwind(AssertUnwindSafe(move || {
                 let _reply = reply;
                 std::panic::resume_unwind(Box::new("scripted panic"));

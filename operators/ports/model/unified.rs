@@ -1,70 +1,70 @@
-//! What stages ask of the unified model (UniMS-RAG): one decoder that plans sources, scores the relevance of
-//! one piece of evidence, and words evidence as a response. Nothing here knows its tokens.
+//! The port to the unified model (UniMS-RAG): one decoder that plans sources, scores the relevance
+//! of one piece of evidence, and words evidence as a response. Nothing here knows its tokens.
 //!
-//! Everything that is asked about a turn begins with what was said, so that the model goes through that
-//! once. Relevance is asked for one piece of evidence at a time: none sees another (the evidence attention
-//! mask).
+//! Every request about a turn begins with the dialogue, so that the model processes the dialogue
+//! once. Relevance is asked for one piece of evidence at a time, and no piece sees another (the
+//! evidence attention mask).
 
 use turnstream_schemas::{Column, Evidence, Score, SourceKind};
 
 use super::Model;
 
-/// What a user said, and what was answered.
+/// A user's words and the response to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exchange {
     /// The user's words.
     pub user: String,
-    /// The response; `None` of the one that is being answered.
+    /// The response; `None` for the turn that is being answered.
     pub response: Option<String>,
 }
 
-/// A piece of evidence as the model reads it.
+/// A piece of evidence in the form that the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EvidenceText {
     /// The kind of its source.
     pub kind: SourceKind,
     /// Its words.
     pub text: String,
-    /// What a response can refer to: the columns of a row, the title of a document as `name`. The model says
-    /// which, and does not spell the value.
+    /// What a response can refer to: the columns of a row, or the title of a document as `name`.
+    /// The model names the column and does not spell the value.
     pub columns: Vec<Column>,
 }
 
-/// What is asked about a turn.
+/// A task about a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Which of these kinds of sources have to be asked, in which order?
+    /// Plan which of these kinds of sources to ask, and in which order.
     Plan {
-        /// Each once.
+        /// The kinds, each once.
         kinds: Vec<SourceKind>,
     },
-    /// How relevant is a piece of evidence to what was said?
+    /// Score how relevant a piece of evidence is to the dialogue.
     Relevance {
-        /// The plan that it was found by.
+        /// The plan through which it was found.
         plan: Vec<SourceKind>,
         /// The piece.
         evidence: EvidenceText,
     },
-    /// What is to be said?
+    /// Word a response.
     Response {
-        /// The plan that the evidence was found by; none for NULL.
+        /// The plan through which the evidence was found; empty for NULL.
         plan: Vec<SourceKind>,
         /// The evidence, each with its relevance in tenths, 0..=10.
         evidence: Vec<(EvidenceText, u8)>,
-        /// Tokens that the response has at most.
+        /// The most tokens of a response.
         max_tokens: u32,
-        /// How often it is worded, 1 or more: first by the most probable token each time, then by tokens
-        /// that are drawn. The same question draws the same.
+        /// Number of drafts, 1 or more. The first takes the most probable token each time, the
+        /// others sample tokens. The same request samples the same tokens.
         drafts: u32,
     },
 }
 
-/// A question about a turn.
+/// A request about a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnifiedRequest {
-    /// What was said, oldest first; the last is what is answered.
+    /// The dialogue, oldest exchange first; the last one is to be answered.
     pub dialogue: Vec<Exchange>,
-    /// What is asked.
+    /// The task.
     pub task: Task,
 }
 
@@ -73,23 +73,23 @@ pub struct UnifiedRequest {
 pub enum Said {
     /// The model's own words.
     Words(String),
-    /// A value of the evidence, as it stands there, by its name.
+    /// A value of the evidence, unchanged, with the name of its column.
     Value(Column),
 }
 
 /// An answer, to the task of the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnifiedAnswer {
-    /// Kinds in the order of asking; none for NULL.
+    /// The kinds in the order of asking; empty for NULL.
     Plan {
         /// The kinds.
         kinds: Vec<SourceKind>,
-        /// How probable the model holds this very plan among those that it could have made, 0..=1.
+        /// The probability of this plan among all that the model could have made, 0..=1.
         probability: f32,
     },
-    /// The relevance, 0..=1: the mean over the evaluation tokens, each by its probability.
+    /// The relevance, 0..=1: the mean over the evaluation tokens, weighted by probability.
     Relevance(f32),
-    /// Drafts of a response, as many as were asked for.
+    /// Drafts of a response, as many as requested.
     Response(Vec<Wording>),
 }
 
@@ -98,25 +98,25 @@ pub enum UnifiedAnswer {
 pub struct Wording {
     /// Its parts, in order.
     pub said: Vec<Said>,
-    /// The lowest log-probability of a token, among those that could have stood there.
+    /// The lowest log-probability of a token, relative to the tokens allowed in its place.
     pub lowest_log_probability: f32,
-    /// Whether it came to its end by itself.
+    /// Whether the model ended the draft by itself.
     pub is_whole: bool,
-    /// Tokens that the network was asked for, its end among them.
+    /// Tokens that the network produced, including the end token.
     pub tokens: u32,
 }
 
-/// The unified model, behind its port: answers in the order of the questions.
+/// The port to the unified model, which answers in the order of the requests.
 pub type Unified = dyn Model<Vec<UnifiedRequest>, Vec<UnifiedAnswer>>;
 
-/// The text of a response's parts.
+/// Joins the parts of a response to a text.
 pub fn text_of(said: &[Said]) -> String {
     let mut text = String::new();
     for part in said {
         match part {
             Said::Words(words) => text.push_str(words),
             Said::Value(Column { value, .. }) => {
-                // A value stands for the space before it too.
+                // A value also stands for the space before it.
                 let joins = text.ends_with(|c: char| c.is_whitespace() || "([{“\"'$/-".contains(c));
                 if !text.is_empty() && !joins {
                     text.push(' ');
@@ -128,10 +128,10 @@ pub fn text_of(said: &[Said]) -> String {
     text.trim().to_owned()
 }
 
-/// By which name a response refers to the title of a document.
+/// The name by which a response refers to the title of a document.
 pub const TITLE: &str = "name";
 
-/// A piece of evidence as the model reads it, of a source of this kind.
+/// Converts a piece of evidence, from a source of this kind, to the form that the model reads.
 pub fn evidence_text(evidence: &Evidence, kind: SourceKind) -> EvidenceText {
     let title = evidence.document.as_ref().map_or("", |passage| passage.title.trim());
     if !title.is_empty() {
@@ -143,7 +143,7 @@ pub fn evidence_text(evidence: &Evidence, kind: SourceKind) -> EvidenceText {
     EvidenceText { kind, text: evidence.text.clone(), columns }
 }
 
-/// A relevance as evaluation tokens have it, in tenths.
+/// A relevance in tenths, as evaluation tokens express it.
 pub fn tenths(relevance: Score) -> u8 {
     (relevance.get().clamp(0.0, 1.0) * 10.0).round() as u8
 }

@@ -1,4 +1,4 @@
-//! What every follower of a compacted topic must do.
+//! The contract of every follower of a compacted topic.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::{Follower, Record};
 use super::{Bed, PARTITIONS, Property};
 
-/// All of it, each for a fresh log.
+/// All properties. Each runs on a fresh log.
 pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     vec![
         ("a_follower_reads_everything_from_the_beginning", everything_from_the_beginning),
@@ -16,7 +16,7 @@ pub(super) fn properties<B: Bed>() -> Vec<(&'static str, Property<B>)> {
     ]
 }
 
-/// A follower and what it gave.
+/// A follower and the records that it gave.
 struct Followed<F> {
     follower: F,
     wait: Duration,
@@ -44,7 +44,7 @@ impl<F: Follower> Followed<F> {
         self.until("it has caught up", |it| it.follower.has_caught_up());
     }
 
-    /// Keys and values of a partition, in the order they were given.
+    /// Keys and values of a partition, in the order in which they came.
     fn given(&self, partition: i32) -> Vec<(String, Option<String>)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let of = self.records.iter().filter(|record| record.partition == partition);
@@ -52,7 +52,7 @@ impl<F: Follower> Followed<F> {
             .collect()
     }
 
-    /// One above the last offset that was given of each partition, from 0.
+    /// One above the last offset that came from each partition, or 0.
     fn behind_the_last(&self) -> BTreeMap<i32, i64> {
         let last = |partition| {
             let of = self.records.iter().filter(|record| record.partition == partition);
@@ -92,7 +92,7 @@ fn everything_from_the_beginning<B: Bed>(bed: &mut B) {
     assert!(first.follower.has_caught_up(), "once and for all");
     assert_eq!(first.given(3), [pair("later", Some("three"))]);
     assert_eq!(first.given(0), expected, "each once");
-    // It is in no group: another one is given the same.
+    // A follower has no group, so another one reads the same records.
     let mut second = Followed::open(bed);
     second.catch_up();
     for partition in 0..PARTITIONS {
@@ -106,7 +106,7 @@ fn what_was_aborted_is_passed<B: Bed>(bed: &mut B) {
     bed.put(1, "k", Some("certain"));
     let open = bed.open(1, "k", "never");
     bed.abort(open);
-    // The partition ends in an aborted record and a mark: no record ever tells that it ended.
+    // The partition ends in an aborted record and a marker, so no record shows that it ended.
     let mut followed = Followed::open(bed);
     followed.catch_up();
     assert_eq!(followed.given(1), [pair("k", Some("certain"))]);

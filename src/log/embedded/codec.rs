@@ -1,8 +1,7 @@
-//! How the embedded log writes its keys and values as bytes.
+//! The byte format of the embedded log's keys and values.
 //!
-//! Keys sort as their parts do: one letter for the kind, then numbers with the highest byte
-//! first. Values are their parts in a row, numbers with the highest byte first, bytes behind
-//! their length.
+//! Keys sort by their parts: one letter for the kind, then big-endian numbers. Values are a
+//! sequence of parts: numbers are big-endian, and byte strings follow their length.
 
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
@@ -10,31 +9,31 @@ use turnstream_schemas::outcome::Bytes;
 use super::super::{LogError, Topic};
 use super::{Message, state::Committed};
 
-/// A topic's partition.
-pub(super) type Place = (Topic, i32);
+/// A partition of a topic.
+pub(super) type TopicPartition = (Topic, i32);
 
-/// A record as it is stored.
+/// A record in its stored form.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// The transaction that wrote it; 0 for none.
+    /// The transaction that wrote the record; 0 if none did.
     pub(super) transaction: u64,
     pub(super) message: Message,
 }
 
-/// A transaction that did not commit, as it is stored.
+/// An open, aborted or forgotten transaction in its stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// How it stands.
+    /// Its state.
     pub(super) fate: Fate,
     /// The transactional id of its producer.
     pub(super) owner: String,
-    /// Where it wrote, and the first offset it took there.
-    pub(super) touched: Vec<(Place, i64)>,
-    /// The positions it would commit: group, partition, what.
+    /// The partitions that it wrote to, each with the first offset that it took there.
+    pub(super) touched: Vec<(TopicPartition, i64)>,
+    /// The positions that it would commit, by group and partition.
     pub(super) positions: Vec<(String, i32, Committed)>,
 }
 
-/// How a transaction that did not commit stands. The number is what is stored.
+/// The state of a transaction that has not committed. The number is the stored form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Its producer can still end it.
@@ -42,13 +41,14 @@ pub(super) enum Fate {
     Open = 0,
     /// Aborted.
     Aborted = 1,
-    /// Given up and never marked: open for readers, and its producer's next end is its own.
+    /// Given up without an end marker. Readers treat it as open, and the next end of a transaction
+    /// of the same producer ends this one too.
     Forgotten = 2,
 }
 
 pub(super) const META_KEY: &[u8] = b"m";
 
-pub(super) fn record_key((topic, partition): Place, offset: i64) -> Vec<u8> {
+pub(super) fn record_key((topic, partition): TopicPartition, offset: i64) -> Vec<u8> {
     let mut key = Vec::with_capacity(14);
     key.push(b'r');
     put_place(&mut key, (topic, partition));
@@ -60,7 +60,7 @@ pub(super) fn offset_of(key: &[u8]) -> i64 {
     key.last_chunk().map_or(-1, |bytes| i64::from_be_bytes(*bytes))
 }
 
-pub(super) fn end_key(place: Place) -> Vec<u8> {
+pub(super) fn end_key(place: TopicPartition) -> Vec<u8> {
     let mut key = vec![b'e'];
     put_place(&mut key, place);
     key
@@ -91,7 +91,7 @@ fn code(topic: Topic) -> u8 {
     }
 }
 
-fn put_place(out: &mut Vec<u8>, (topic, partition): Place) {
+fn put_place(out: &mut Vec<u8>, (topic, partition): TopicPartition) {
     out.push(code(topic));
     out.extend(partition.to_be_bytes());
 }
@@ -217,12 +217,12 @@ impl Unfinished {
 pub(super) fn damaged() -> LogError {
     LogError::Refused(
         "the embedded log holds a value that cannot be read; it was damaged or written by a \
-         later version: restore its directory from a copy, or begin with a new one"
+         later version: restore its directory from a copy, or use a new one"
             .to_owned(),
     )
 }
 
-/// Takes parts from the front of a value.
+/// Reads parts from the front of a value.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,21 +1,22 @@
-//! Compaction by key: of the certain part of a partition only the last record of each key stays,
+//! Compaction by key: below the stable end of a partition, only the last record of each key stays,
 //! and no tombstone.
 
 use std::collections::BTreeMap;
 
 use super::super::LogError;
-use super::codec::{self, Place, Stored};
-use super::state::{Batch, State};
+use super::codec::{self, Stored, TopicPartition};
+use super::state::{Batch, LogState};
 
-impl State {
-    /// Whether so many records were written since the last compaction, and as many as it left.
-    pub(super) fn compaction_due(&self, place: Place, after: u64) -> bool {
+impl LogState {
+    /// Whether at least `after` records, and at least as many as the last compaction left, were
+    /// written since that compaction.
+    pub(super) fn compaction_due(&self, place: TopicPartition, after: u64) -> bool {
         let (written, left) = self.since_compaction.get(&place).copied().unwrap_or_default();
         written >= after && written >= left
     }
 
-    /// Removes superseded records, tombstones and aborted records, and gives their number.
-    pub(super) fn compact(&mut self, place: Place) -> Result<usize, LogError> {
+    /// Removes superseded records, tombstones and aborted records. Returns their number.
+    pub(super) fn compact(&mut self, place: TopicPartition) -> Result<usize, LogError> {
         let mut last: BTreeMap<Vec<u8>, (i64, bool)> = BTreeMap::new();
         let mut remove = Vec::new();
         let mut left = 0;

@@ -1,14 +1,14 @@
-//! A member of a group of the embedded log.
+//! The consumer of the embedded log: a member of a group.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::super::{Consumer, Event, LogError, Restored, Standing, TakeChangelog, Topic};
 use super::EmbeddedLog;
-use super::group::Membership;
+use super::group::MemberRef;
 
-/// Reads a topic as one member of a group. Leaves the group when dropped, and its partitions go
-/// to the others at once.
+/// Reads a topic as one member of a group. When dropped, it leaves the group, which assigns its
+/// partitions to the other members at once.
 pub struct EmbeddedConsumer {
     log: EmbeddedLog,
     group: String,
@@ -23,7 +23,7 @@ impl EmbeddedConsumer {
         Ok(Self { log, group: group.to_owned(), member, crashed: false })
     }
 
-    /// The member's number: as [`EmbeddedLog::expel`] takes it, unique within the log.
+    /// The number of the member, unique within the log, for [`EmbeddedLog::expel`].
     pub fn member(&self) -> u64 {
         self.member
     }
@@ -33,15 +33,15 @@ impl EmbeddedConsumer {
         &self.group
     }
 
-    /// Dies as a killed process does: without leaving the group. Its partitions stay with it
-    /// until the member is [expelled](EmbeddedLog::expel). Gives the member's number.
+    /// Stops without leaving the group, as a killed process does. The member keeps its partitions
+    /// until it is [expelled](EmbeddedLog::expel). Returns the number of the member.
     pub fn crash(mut self) -> u64 {
         self.crashed = true;
         self.member
     }
 
-    fn membership(&self) -> Membership<'_> {
-        Membership { group: &self.group, member: self.member }
+    fn member_ref(&self) -> MemberRef<'_> {
+        MemberRef { group: &self.group, member: self.member }
     }
 }
 
@@ -50,7 +50,7 @@ impl Drop for EmbeddedConsumer {
         if self.crashed {
             return;
         }
-        self.log.state().leave(&self.membership());
+        self.log.state().leave(&self.member_ref());
         self.log.shared.changed.notify_all();
     }
 }
@@ -61,7 +61,7 @@ impl Consumer for EmbeddedConsumer {
         let deadline = (!wait.is_zero()).then(|| Instant::now() + wait);
         let mut state = self.log.state();
         loop {
-            let event = state.poll(&self.membership(), config.start, config.poll_records)?;
+            let event = state.poll(&self.member_ref(), config.start, config.poll_records)?;
             if let Some(event) = event {
                 return Ok(event);
             }
@@ -77,12 +77,12 @@ impl Consumer for EmbeddedConsumer {
     }
 
     fn pause(&mut self, partition: i32) -> Result<(), LogError> {
-        self.log.state().flow(&self.membership(), partition, false);
+        self.log.state().flow(&self.member_ref(), partition, false);
         Ok(())
     }
 
     fn resume(&mut self, partition: i32) -> Result<(), LogError> {
-        self.log.state().flow(&self.membership(), partition, true);
+        self.log.state().flow(&self.member_ref(), partition, true);
         Ok(())
     }
 
@@ -92,16 +92,16 @@ impl Consumer for EmbeddedConsumer {
         changelog: TakeChangelog<'_>,
     ) -> Result<Restored, LogError> {
         let start = self.log.shared.config.start;
-        self.log.state().restore(&self.membership(), partition, start, changelog)
+        self.log.state().restore(&self.member_ref(), partition, start, changelog)
     }
 
     fn release(&mut self) -> Result<(), LogError> {
-        self.log.state().release(&self.membership());
+        self.log.state().release(&self.member_ref());
         self.log.shared.changed.notify_all();
         Ok(())
     }
 
     fn standing(&self) -> Standing {
-        self.log.state().standing(&self.membership())
+        self.log.state().standing(&self.member_ref())
     }
 }

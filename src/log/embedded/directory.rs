@@ -1,5 +1,5 @@
-//! The embedded log's storage in a directory, on LMDB: what was written is on disk when the call
-//! returns, whole or not at all. That promise is LMDB's; nothing here weakens it.
+//! Storage of the embedded log in a directory, on LMDB. A write is on disk when the call returns,
+//! whole or not at all. LMDB gives this guarantee, and no option here weakens it.
 
 use std::fs::{File, TryLockError};
 use std::ops::{Bound, ControlFlow};
@@ -11,12 +11,12 @@ use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError};
 use super::super::LogError;
 use super::state::{Batch, Storage, Visit};
 
-/// An LMDB environment with one database, for this process alone.
+/// An LMDB environment with one database, used by this process alone.
 pub(super) struct Directory {
     path: PathBuf,
     env: Env,
     values: Database<'static, Bytes, Bytes>,
-    /// Held locked as long as this lives.
+    /// Locked for the lifetime of this value.
     _lock: File,
 }
 
@@ -45,7 +45,7 @@ impl Directory {
             })
             .map_err(failed)?;
         let CommitOrAbort::Commit(values) = values else {
-            return Err(LogError::Refused(format!("{}: LMDB made no database", path.display())));
+            return Err(LogError::Refused(format!("{}: LMDB created no database", path.display())));
         };
         Ok(Self { path: path.to_owned(), env, values, _lock: lock })
     }
@@ -59,9 +59,9 @@ impl Directory {
 fn open_environment(path: &Path, map_size_mib: usize) -> heed::Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(map_size_mib.saturating_mul(1 << 20));
-    // SAFETY: LMDB maps the file, so nobody else may change it meanwhile. The lock file keeps
-    // every other turnstream out, LMDB's own lock every other user of LMDB, and all flags are
-    // the default, safe ones.
+    // SAFETY: LMDB maps the file, so no other program may change it meanwhile. The lock file keeps
+    // every other turnstream out, LMDB's own lock keeps out other users of LMDB, and all flags have
+    // their safe default values.
     unsafe { options.open(path) }
 }
 
@@ -71,13 +71,13 @@ fn storage_error(path: &Path, source: heed::Error) -> LogError {
             "it has reached `log.embedded.map_size_mib`; raise it and start again, nothing is lost"
         }
         heed::Error::Mdb(MdbError::Corrupted | MdbError::Invalid | MdbError::PageNotFound) => {
-            "the file is damaged or not LMDB's; restore the directory from a copy, or begin with \
-             a new one"
+            "the file is damaged or not LMDB's; restore the directory from a copy, or use a \
+             new one"
         }
         heed::Error::Io(_) => {
             "check that the directory is on a local disk with room left, and writable"
         }
-        _ => "nothing of the last write was kept; start again",
+        _ => "the last write was not stored; start again",
     };
     LogError::Storage { path: path.display().to_string(), source, remedy }
 }

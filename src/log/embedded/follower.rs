@@ -5,16 +5,16 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::super::{Follower, LogError, Record, Topic};
-use super::state::State;
+use super::state::LogState;
 use super::{EmbeddedLog, Isolation};
 
-/// Reads every partition of a topic from its beginning, in no group.
+/// Reads every partition of a topic from its beginning, without a group.
 pub struct EmbeddedFollower {
     log: EmbeddedLog,
     topic: Topic,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
-    /// The ends of partitions when it was opened, of those that were not reached yet.
+    /// The ends at the time of opening, of the partitions whose end is not yet reached.
     behind: BTreeMap<i32, i64>,
 }
 
@@ -29,8 +29,8 @@ impl EmbeddedFollower {
         Self { log, topic, positions, behind }
     }
 
-    /// What there is now.
-    fn take(&mut self, state: &State, max: usize) -> Result<Vec<Record>, LogError> {
+    /// Reads at most `max` records without waiting.
+    fn take(&mut self, state: &LogState, max: usize) -> Result<Vec<Record>, LogError> {
         let mut taken = Vec::new();
         for (partition, position) in &mut self.positions {
             let place = (self.topic, *partition);

@@ -1,17 +1,18 @@
-//! Transactions that the log gave up and marked nowhere, as Kafka's broker may after a crash (see
-//! `kafka/sweep.rs`): for the crash simulation.
+//! Transactions that the log gave up without writing an end marker, as Kafka's broker may after a
+//! crash (see `kafka/sweep.rs`). The crash simulation uses them.
 //!
-//! Such a transaction falls apart: on every partition, and with the positions of a group, its part
-//! stays open by itself until a transaction of the same producer ends there, and ends as that one.
+//! A forgotten transaction splits into parts: one per partition that it wrote to, and one for the
+//! positions of the group. Each part stays open until a transaction of the same producer ends in
+//! that place, and then ends in the same way.
 
 use std::collections::BTreeSet;
 
 use super::super::LogError;
-use super::codec::{self, Fate, Place, Stored, Unfinished};
-use super::state::{Batch, State};
+use super::codec::{self, Fate, Stored, TopicPartition, Unfinished};
+use super::state::{Batch, LogState};
 
-impl State {
-    /// Gives up what is open under a transactional id. Gives how many transactions that were.
+impl LogState {
+    /// Forgets the open transactions of a transactional id. Returns their number.
     pub(super) fn forget_open(&mut self, owner: &str) -> Result<usize, LogError> {
         let open = self.of(owner, Fate::Open);
         let mut batch = Batch::new();
@@ -46,11 +47,11 @@ impl State {
         number
     }
 
-    /// Has the records that a transaction wrote to a place be those of another one.
+    /// Reassigns the records of one transaction in a partition to another transaction.
     fn stage_renumbered(
         &self,
         batch: &mut Batch,
-        place: Place,
+        place: TopicPartition,
         (from, to): (u64, u64),
     ) -> Result<(), LogError> {
         self.scan_records(place, self.end(place), &mut |offset, _, value| {
@@ -62,13 +63,13 @@ impl State {
         })
     }
 
-    /// What was forgotten of the same producer where a transaction wrote to.
+    /// The forgotten parts of the same producer in the places that a transaction wrote to.
     pub(super) fn forgotten_beside(&self, transaction: u64) -> Vec<u64> {
         let Some(ending) = self.unfinished.get(&transaction) else { return Vec::new() };
         let mut forgotten = self.of(&ending.owner, Fate::Forgotten);
         forgotten.retain(|number| {
             let part = &self.unfinished[number];
-            let same_place = |(place, _): &(Place, i64)| {
+            let same_place = |(place, _): &(TopicPartition, i64)| {
                 ending.touched.iter().any(|(touched, _)| touched == place)
             };
             let same_group =
@@ -78,14 +79,14 @@ impl State {
         forgotten
     }
 
-    /// Aborts, in a transaction of its own, what was forgotten of a transactional id.
+    /// Aborts the forgotten parts of a transactional id, by a transaction over all their places.
     pub(super) fn sweep(&mut self, owner: &str) -> Result<(), LogError> {
         let forgotten = self.of(owner, Fate::Forgotten);
         if forgotten.is_empty() {
             return Ok(());
         }
         let parts = || forgotten.iter().map(|part| &self.unfinished[part]);
-        let places: BTreeSet<Place> =
+        let places: BTreeSet<TopicPartition> =
             parts().flat_map(|part| &part.touched).map(|(place, _)| *place).collect();
         let swept = Unfinished {
             owner: owner.to_owned(),

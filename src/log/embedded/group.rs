@@ -1,7 +1,7 @@
-//! Consumer groups of the embedded log: who holds which partition, under which generation.
+//! Consumer groups of the embedded log: which member holds which partition, under which generation.
 //!
-//! Partitions are spread evenly, and stay where they are as far as that allows; those that must
-//! move are revoked from their holder and given on once he released them.
+//! Partitions are spread evenly and stay with their holders as far as that allows. The others are
+//! revoked, and reassigned once their holder has released them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,44 +9,44 @@ use std::collections::{BTreeMap, VecDeque};
 use turnstream_ports::broken::Broken;
 
 use super::super::{
-    Assignment, Event, LogError, Passing, Position, Record, Restored, Standing, Start,
+    Assignment, CountedChangelog, Event, LogError, Position, Record, Restored, Standing, Start,
     TakeChangelog, Topic,
 };
 use super::Isolation;
-use super::state::State;
+use super::state::LogState;
 
-/// Records of a changelog that are in memory at once while it is given.
+/// How many records of a changelog are in memory at once during a restoration.
 const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
 
-/// The members of a group, by the order they joined in.
+/// The members of a group, in the order in which they joined.
 #[derive(Default)]
 pub(super) struct Group {
-    members: BTreeMap<u64, Member>,
+    members: BTreeMap<u64, GroupMember>,
 }
 
-struct Member {
+struct GroupMember {
     topic: Topic,
-    /// Not expelled, or polled since.
+    /// False from its expulsion until its next poll.
     active: bool,
-    held: BTreeMap<i32, Held>,
+    held: BTreeMap<i32, HeldPartition>,
     /// How often each partition was assigned to this member.
     assigned: BTreeMap<i32, u32>,
-    /// What its next polls give.
+    /// The events that its next polls return.
     events: VecDeque<Event>,
-    /// The partition that records came from last.
+    /// The partition of the last records that it received.
     last: i32,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldPartition {
     generation: u32,
-    /// The next offset to read, once it is known.
+    /// The next offset to read, if known.
     position: Option<i64>,
     flowing: bool,
     revoked: bool,
 }
 
-impl Member {
+impl GroupMember {
     fn kept(&self) -> impl DoubleEndedIterator<Item = i32> {
         self.held.iter().filter(|(_, held)| !held.revoked).map(|(partition, _)| *partition)
     }
@@ -55,7 +55,10 @@ impl Member {
         let assignments = partitions.into_iter().map(|partition| {
             let generation = self.assigned.entry(partition).or_insert(0);
             *generation += 1;
-            self.held.insert(partition, Held { generation: *generation, ..Held::default() });
+            self.held.insert(
+                partition,
+                HeldPartition { generation: *generation, ..HeldPartition::default() },
+            );
             Assignment { partition, generation: *generation }
         });
         self.events.push_back(Event::Assigned(assignments.collect()));
@@ -72,11 +75,12 @@ impl Member {
 }
 
 impl Group {
-    /// Revokes what members hold beyond their share, and gives away what nobody holds.
+    /// Revokes the partitions that members hold beyond their share, and assigns those without a
+    /// holder.
     fn rebalance(&mut self, partitions: i32) {
         let mut order: Vec<u64> =
             self.members.iter().filter(|(_, member)| member.active).map(|(id, _)| *id).collect();
-        // Who holds most keeps the partition that does not divide.
+        // The members that hold most keep the partitions that remain after an even division.
         order.sort_by_key(|id| (Reverse(self.members[id].kept().count()), *id));
         let Some(count) = i32::try_from(order.len()).ok().filter(|count| *count > 0) else {
             return;
@@ -102,18 +106,18 @@ impl Group {
     }
 }
 
-/// Names a member of a group.
-pub(super) struct Membership<'a> {
+/// Identifies a member of a group.
+pub(super) struct MemberRef<'a> {
     pub(super) group: &'a str,
     pub(super) member: u64,
 }
 
-impl State {
+impl LogState {
     pub(super) fn join(&mut self, group: &str, topic: Topic) -> Result<u64, LogError> {
         Self::check_name(group)?;
         let id = self.next_member;
         self.next_member += 1;
-        let member = Member {
+        let member = GroupMember {
             topic,
             active: true,
             held: BTreeMap::new(),
@@ -134,7 +138,7 @@ impl State {
         Ok(id)
     }
 
-    pub(super) fn leave(&mut self, at: &Membership<'_>) {
+    pub(super) fn leave(&mut self, at: &MemberRef<'_>) {
         if let Some(group) = self.groups.get_mut(at.group) {
             group.members.remove(&at.member);
         }
@@ -142,7 +146,7 @@ impl State {
     }
 
     pub(super) fn expel(&mut self, group: &str, member: u64) {
-        let Some(member) = self.member(&Membership { group, member }) else {
+        let Some(member) = self.member(&MemberRef { group, member }) else {
             return;
         };
         member.active = false;
@@ -160,29 +164,29 @@ impl State {
         }
     }
 
-    fn member(&mut self, at: &Membership<'_>) -> Option<&mut Member> {
+    fn member(&mut self, at: &MemberRef<'_>) -> Option<&mut GroupMember> {
         self.groups.get_mut(at.group)?.members.get_mut(&at.member)
     }
 
-    fn held(&mut self, at: &Membership<'_>, partition: i32) -> Option<&mut Held> {
+    fn held(&mut self, at: &MemberRef<'_>, partition: i32) -> Option<&mut HeldPartition> {
         self.member(at)?.held.get_mut(&partition)
     }
 
-    pub(super) fn flow(&mut self, at: &Membership<'_>, partition: i32, flowing: bool) {
+    pub(super) fn flow(&mut self, at: &MemberRef<'_>, partition: i32, flowing: bool) {
         if let Some(held) = self.held(at, partition) {
             held.flowing = flowing && !held.revoked;
         }
     }
 
-    pub(super) fn release(&mut self, at: &Membership<'_>) {
+    pub(super) fn release(&mut self, at: &MemberRef<'_>) {
         if let Some(member) = self.member(at) {
             member.held.retain(|_, held| !held.revoked);
         }
         self.rebalance(at.group);
     }
 
-    /// Those of the positions whose partition the member does not hold under their generation.
-    pub(super) fn stale(&mut self, at: &Membership<'_>, positions: &[Position]) -> Vec<i32> {
+    /// The partitions of those positions whose generation is not the one that the member holds.
+    pub(super) fn stale(&mut self, at: &MemberRef<'_>, positions: &[Position]) -> Vec<i32> {
         let mut stale: Vec<i32> = positions
             .iter()
             .filter(|position| {
@@ -195,10 +199,10 @@ impl State {
         stale
     }
 
-    /// The next event, or records; nothing where there is nothing now.
+    /// The next event, or records; `None` if there is nothing now.
     pub(super) fn poll(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         start: Start,
         max: usize,
     ) -> Result<Option<Event>, LogError> {
@@ -229,10 +233,10 @@ impl State {
         Ok(done.then_some(Event::End))
     }
 
-    /// Records of the partitions that flow, beginning behind the one that was served last.
+    /// Records of the partitions that flow, starting after the partition that was served last.
     fn poll_records(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         start: Start,
         max: usize,
     ) -> Result<Vec<Record>, LogError> {
@@ -279,8 +283,8 @@ impl State {
         })
     }
 
-    /// Whether it is a member, and how far behind the end its partitions are read.
-    pub(super) fn standing(&self, at: &Membership<'_>) -> Standing {
+    /// Whether the member is active, and the lag of its partitions.
+    pub(super) fn standing(&self, at: &MemberRef<'_>) -> Standing {
         let group = self.groups.get(at.group);
         let member = group.and_then(|group| group.members.get(&at.member));
         let Some(member) = member.filter(|member| member.active) else {
@@ -299,7 +303,7 @@ impl State {
 
     pub(super) fn restore(
         &mut self,
-        at: &Membership<'_>,
+        at: &MemberRef<'_>,
         partition: i32,
         start: Start,
         changelog: TakeChangelog<'_>,
@@ -314,21 +318,21 @@ impl State {
         let beginning = self.beginning(at.group, (topic, partition), start)?;
         let committed = self.committed(at.group, partition)?;
         let position = committed.as_ref().map(|committed| committed.offset);
-        let mut passing = Passing::new(partition, position, changelog);
+        let mut counted = CountedChangelog::new(partition, position, changelog);
         let (history, mut next, mut last) = ((Topic::History, partition), 0, None);
         while next < self.stable_end(history) {
             let read = self.read(history, next, RESTORE_RECORDS, Isolation::ReadCommitted)?;
             next = read.1;
             last = read.0.last().map(|record| record.offset + 1).or(last);
             for Record { partition, offset, key, value, .. } in read.0 {
-                passing.pass(Record { partition, offset, key, value, ..Record::default() })?;
+                counted.pass(Record { partition, offset, key, value, ..Record::default() })?;
             }
         }
         if Broken::RestoreByLastMessage.here() && last.is_some_and(|last| last < next) {
             return Err(LogError::Unsettled { what: format!("history, partition {partition}") });
         }
         let metadata = committed.map(|committed| committed.metadata).unwrap_or_default();
-        let restored = passing.finish(metadata, at.group)?;
+        let restored = counted.finish(metadata, at.group)?;
         if let Some(held) = self.held(at, partition) {
             held.position = Some(beginning);
         }

@@ -1,4 +1,4 @@
-//! The embedded log's storage in memory: gone with the process.
+//! Storage of the embedded log in memory, which ends with the process.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

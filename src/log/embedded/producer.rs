@@ -1,11 +1,11 @@
 //! The transactional producer of the embedded log, and its transactions step by step.
 
 use super::super::{LogError, Producer, Transaction};
-use super::group::Membership;
-use super::state::{Batch, State};
+use super::group::MemberRef;
+use super::state::{Batch, LogState};
 use super::{EmbeddedConsumer, EmbeddedLog};
 
-/// Commits for one consumer. The time of its records is not known: the log has no clock.
+/// Commits for one consumer. Its records have no time, since the log has no clock.
 pub struct EmbeddedProducer {
     log: EmbeddedLog,
     group: String,
@@ -31,9 +31,9 @@ impl EmbeddedProducer {
         })
     }
 
-    /// Begins a transaction whose steps are taken one by one, each written before it returns.
-    /// Dropped without an end it stays open, as a crash leaves it: then it ends when a new
-    /// producer takes the transactional id, or through [`EmbeddedLog::abort_open`].
+    /// Begins a transaction whose steps the caller takes one by one. Each step is written before it
+    /// returns. A transaction that is dropped without an end stays open, as after a crash: it ends
+    /// when a new producer takes the transactional id, or through [`EmbeddedLog::abort_open`].
     pub fn begin(&mut self) -> Result<OpenTransaction<'_>, LogError> {
         let mut state = self.log.state();
         state.check_epoch(&self.owner, self.epoch)?;
@@ -45,18 +45,18 @@ impl EmbeddedProducer {
         Ok(OpenTransaction { producer: self, number })
     }
 
-    fn check(&self, state: &mut State, transaction: &Transaction) -> Result<(), LogError> {
+    fn check(&self, state: &mut LogState, transaction: &Transaction) -> Result<(), LogError> {
         state.check_epoch(&self.owner, self.epoch)?;
         transaction.check()?;
-        let at = Membership { group: &self.group, member: self.member };
+        let at = MemberRef { group: &self.group, member: self.member };
         let partitions = state.stale(&at, &transaction.positions);
         if partitions.is_empty() { Ok(()) } else { Err(LogError::Stale { partitions }) }
     }
 
-    /// All steps in one batch. Where a step fails nothing of it was written.
+    /// Stages all steps in one batch. If a step fails, nothing is written.
     fn stage(
         &self,
-        state: &mut State,
+        state: &mut LogState,
         batch: &mut Batch,
         transaction: &Transaction,
     ) -> Result<(), LogError> {
@@ -97,7 +97,7 @@ pub struct OpenTransaction<'a> {
 }
 
 impl OpenTransaction<'_> {
-    /// Writes the outputs: readers of uncommitted records see them.
+    /// Writes the outputs. Readers of uncommitted records see them.
     pub fn outputs(&mut self, transaction: &Transaction) -> Result<(), LogError> {
         let mut state = self.producer.log.state();
         self.producer.check(&mut state, transaction)?;
@@ -110,8 +110,8 @@ impl OpenTransaction<'_> {
         state.write(batch)
     }
 
-    /// Adds the positions, which are fenced here: nobody else restores their partitions until
-    /// the transaction ends.
+    /// Adds the positions and checks their generations. No other member can restore their
+    /// partitions until the transaction ends.
     pub fn positions(&mut self, transaction: &Transaction) -> Result<(), LogError> {
         let mut state = self.producer.log.state();
         self.producer.check(&mut state, transaction)?;
@@ -122,7 +122,7 @@ impl OpenTransaction<'_> {
         state.write(batch)
     }
 
-    /// Makes it visible.
+    /// Commits the transaction: its outputs and positions become visible.
     pub fn commit(self) -> Result<(), LogError> {
         let mut state = self.producer.log.state();
         state.check_epoch(&self.producer.owner, self.producer.epoch)?;
@@ -134,7 +134,7 @@ impl OpenTransaction<'_> {
         Ok(())
     }
 
-    /// Ends it without anything of it.
+    /// Aborts the transaction.
     pub fn abort(self) -> Result<(), LogError> {
         let mut state = self.producer.log.state();
         state.check_epoch(&self.producer.owner, self.producer.epoch)?;

@@ -1,18 +1,18 @@
-//! What the embedded log knows: records, ends, transactions and committed positions, on any
+//! The state of the embedded log: records, ends, transactions and committed positions, on any
 //! ordered storage of keys and values.
 //!
 //! | key | value |
 //! |---|---|
-//! | `m` | version of the form, number of partitions, next transaction |
+//! | `m` | version of the format, number of partitions, next transaction |
 //! | `r` topic partition offset | a record and the transaction that wrote it |
 //! | `e` topic partition | one above the last offset |
 //! | `g` partition group | committed offset and metadata |
 //! | `t` transaction | an open or aborted transaction |
 //!
-//! A record's transaction is committed when no `t` tells otherwise, so that a commit rewrites no
-//! record: it removes the `t` and takes one offset in every partition the transaction touched.
-//! Every change is one batch, written whole or not at all; after a failed one memory is read
-//! anew from the storage.
+//! The transaction of a record is committed if it has no `t`. A commit therefore rewrites no
+//! record: it removes the `t` and takes one offset in every partition that the transaction touched.
+//! Every change is one batch, written whole or not at all. After a failed write, the state in
+//! memory is read again from the storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,58 +20,58 @@ use std::ops::ControlFlow;
 use turnstream_ports::broken::Broken;
 
 use super::super::{LogError, Output, Position, Record, Topic};
-use super::codec::{self, Fate, Place, Stored, Unfinished};
+use super::codec::{self, Fate, Stored, TopicPartition, Unfinished};
 use super::group::Group;
 use super::{Isolation, Message};
 
-/// Writes, in order: a key and its new value, or none to remove it.
+/// Writes, in order: each a key with its new value, or with `None` to remove it.
 pub(super) type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Told a key and its value; says whether to go on.
+/// Receives a key and its value, and decides whether the scan continues.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LogError>;
 
-/// Told an offset, whether its record is certain, and the record as it is stored.
+/// Receives an offset, whether its record is committed, and the stored record.
 pub(super) type VisitRecord<'a> = &'a mut dyn FnMut(i64, bool, &[u8]) -> Result<(), LogError>;
 
 /// An ordered storage of keys and values.
 pub(super) trait Storage: Send {
     /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LogError>;
-    /// Visits the keys from `from` on that lie before `to`, in order.
+    /// Visits the keys from `from` up to but excluding `to`, in order.
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), LogError>;
-    /// Writes all of it or, where it fails, nothing.
+    /// Writes the whole batch or, if it fails, nothing.
     fn write(&mut self, batch: Batch) -> Result<(), LogError>;
 }
 
-/// What a group committed of a partition.
+/// An offset that a group committed for a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
     /// The next offset to read.
     pub offset: i64,
-    /// What was committed with it.
+    /// The metadata committed with the offset.
     pub metadata: String,
 }
 
 const FORM: u8 = 1;
-/// Longest name of a group or transactional id: LMDB's keys are short.
+/// Longest name of a group or transactional id, since LMDB's keys are short.
 const NAME_LIMIT_BYTES: usize = 400;
 
-pub(super) struct State {
+pub(super) struct LogState {
     storage: Box<dyn Storage>,
     pub(super) partitions: i32,
-    ends: BTreeMap<Place, i64>,
+    ends: BTreeMap<TopicPartition, i64>,
     pub(super) unfinished: BTreeMap<u64, Unfinished>,
     next_transaction: u64,
-    /// How often each transactional id was taken: the epoch of its only valid producer.
+    /// How often each transactional id was taken, which is the epoch of its only valid producer.
     epochs: BTreeMap<String, u64>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) next_member: u64,
     pub(super) sealed: BTreeSet<Topic>,
     /// Records written since the last compaction, and records that it left.
-    pub(super) since_compaction: BTreeMap<Place, (u64, u64)>,
+    pub(super) since_compaction: BTreeMap<TopicPartition, (u64, u64)>,
 }
 
-impl State {
+impl LogState {
     pub(super) fn load(storage: Box<dyn Storage>, partitions: i32) -> Result<Self, LogError> {
         let mut state = Self {
             storage,
@@ -91,7 +91,7 @@ impl State {
         Ok(state)
     }
 
-    /// Reads from the storage everything that is kept there and in memory.
+    /// Reads the stored state into memory.
     fn reload(&mut self) -> Result<(), LogError> {
         if let Some(meta) = self.storage.get(codec::META_KEY)? {
             let (form, rest) = meta.split_first().ok_or_else(codec::damaged)?;
@@ -101,13 +101,13 @@ impl State {
             };
             if *form != FORM {
                 return Err(LogError::Refused(format!(
-                    "the embedded log is in form {form}, and this version reads form {FORM}; run \
-                     the version that wrote it, or begin with a new directory"
+                    "the embedded log has format {form}, and this version reads format {FORM}; run \
+                     the version that wrote it, or use a new directory"
                 )));
             }
             if partitions != self.partitions {
                 return Err(LogError::Refused(format!(
-                    "the embedded log was made with {partitions} partitions, not {}; a key would \
+                    "the embedded log was created with {partitions} partitions, not {}; a key would \
                      move to another partition, so set `log.embedded.partitions = {partitions}`",
                     self.partitions
                 )));
@@ -142,7 +142,8 @@ impl State {
 
     pub(super) fn write(&mut self, batch: Batch) -> Result<(), LogError> {
         self.storage.write(batch).inspect_err(|_| {
-            // The first error is the one to tell; a storage that fails again will say so again.
+            // The write error is the one to report. If the storage is broken, the next write fails
+            // too.
             let _ = self.reload();
         })
     }
@@ -158,7 +159,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn check_place(&self, (topic, partition): Place) -> Result<(), LogError> {
+    pub(super) fn check_place(&self, (topic, partition): TopicPartition) -> Result<(), LogError> {
         if (0..self.partitions).contains(&partition) {
             return Ok(());
         }
@@ -169,11 +170,11 @@ impl State {
         )))
     }
 
-    pub(super) fn end(&self, place: Place) -> i64 {
+    pub(super) fn end(&self, place: TopicPartition) -> i64 {
         self.ends.get(&place).copied().unwrap_or(0)
     }
 
-    pub(super) fn stable_end(&self, place: Place) -> i64 {
+    pub(super) fn stable_end(&self, place: TopicPartition) -> i64 {
         let open = self.unfinished.values().filter(|open| open.fate != Fate::Aborted);
         open.flat_map(|transaction| &transaction.touched)
             .filter(|(touched, _)| *touched == place)
@@ -209,7 +210,7 @@ impl State {
     }
 
     /// Takes the next offset of a partition.
-    fn stage_offset(&mut self, batch: &mut Batch, place: Place) -> i64 {
+    fn stage_offset(&mut self, batch: &mut Batch, place: TopicPartition) -> i64 {
         let end = self.ends.entry(place).or_insert(0);
         let offset = *end;
         *end += 1;
@@ -217,18 +218,18 @@ impl State {
         offset
     }
 
-    fn stage_record(&mut self, batch: &mut Batch, place: Place, stored: &Stored) -> i64 {
+    fn stage_record(&mut self, batch: &mut Batch, place: TopicPartition, stored: &Stored) -> i64 {
         let offset = self.stage_offset(batch, place);
         batch.push((codec::record_key(place, offset), Some(stored.encode())));
         self.since_compaction.entry(place).or_default().0 += 1;
         offset
     }
 
-    /// Records from `from` on, and the offset to read on from: where the reader stands then,
-    /// also when only control records or aborted ones were passed.
+    /// Records from `from` on, and the offset to continue from, which also passes control records
+    /// and aborted records.
     pub(super) fn read(
         &self,
-        place: Place,
+        place: TopicPartition,
         from: i64,
         max: usize,
         isolation: Isolation,
@@ -268,10 +269,10 @@ impl State {
         Ok((records, next))
     }
 
-    /// Visits everything stored of a partition below an offset.
+    /// Visits every stored record of a partition below an offset.
     pub(super) fn scan_records(
         &self,
-        place: Place,
+        place: TopicPartition,
         below: i64,
         visit: VisitRecord<'_>,
     ) -> Result<(), LogError> {
@@ -292,7 +293,7 @@ impl State {
         stored.map(|bytes| Committed::decode(&bytes)).transpose()
     }
 
-    /// Whether an open transaction may still change what a restoration of the partition gives.
+    /// Whether an open transaction may still change the result of restoring the partition.
     pub(super) fn is_unsettled(&self, group: &str, partition: i32) -> bool {
         self.unfinished.values().filter(|open| open.fate != Fate::Aborted).any(|open| {
             open.touched.iter().any(|(place, _)| *place == (Topic::History, partition))
@@ -300,7 +301,7 @@ impl State {
         })
     }
 
-    /// Makes the caller the only producer of the transactional id, and gives its epoch.
+    /// Makes the caller the only valid producer of the transactional id, and returns its epoch.
     pub(super) fn initialise(&mut self, owner: &str) -> Result<u64, LogError> {
         Self::check_name(owner)?;
         self.abort_open(owner)?;
@@ -326,7 +327,7 @@ impl State {
         open.into_iter().try_for_each(|transaction| self.abort(transaction))
     }
 
-    /// Begins a transaction, in memory only until [`Self::keep_open`].
+    /// Begins a transaction. It exists only in memory until [`Self::keep_open`].
     pub(super) fn stage_begin(&mut self, batch: &mut Batch, owner: &str) -> u64 {
         let transaction = self.next_transaction;
         self.next_transaction += 1;
@@ -336,19 +337,19 @@ impl State {
         transaction
     }
 
-    /// Writes down an open transaction as it stands.
+    /// Stores an open transaction in its present state.
     pub(super) fn keep_open(&self, batch: &mut Batch, transaction: u64) {
         if let Some(open) = self.unfinished.get(&transaction) {
             batch.push((codec::transaction_key(transaction), Some(open.encode())));
         }
     }
 
-    /// The open transaction, or why there is none.
+    /// The open transaction, or an error if it has ended.
     fn open(&mut self, transaction: u64) -> Result<&mut Unfinished, LogError> {
         match self.unfinished.get_mut(&transaction) {
             Some(open) if open.fate == Fate::Open => Ok(open),
             _ => Err(LogError::Refused(format!(
-                "transaction {transaction} is not open: it was ended, or its timeout passed"
+                "transaction {transaction} is not open: it has ended, or its timeout passed"
             ))),
         }
     }
@@ -400,7 +401,7 @@ impl State {
     ) -> Result<(), LogError> {
         self.open(transaction)?;
         let touched = self.unfinished.get(&transaction).map(|ended| ended.touched.clone());
-        // What was forgotten is the older.
+        // Forgotten transactions are older, so their positions come first.
         for ended in self.forgotten_beside(transaction).into_iter().chain([transaction]) {
             let Unfinished { positions, .. } = self.unfinished.remove(&ended).unwrap_or_default();
             for (group, partition, committed) in &positions {
@@ -417,7 +418,7 @@ impl State {
 
     pub(super) fn abort(&mut self, transaction: u64) -> Result<(), LogError> {
         let open = self.open(transaction)?;
-        let places: Vec<Place> = open.touched.iter().map(|(place, _)| *place).collect();
+        let places: Vec<TopicPartition> = open.touched.iter().map(|(place, _)| *place).collect();
         let mut batch = Batch::new();
         for place in places {
             self.stage_offset(&mut batch, place);

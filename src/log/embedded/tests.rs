@@ -1,4 +1,6 @@
-use super::super::conformance::{Bed, Member, PARTITIONS, output, position, properties, restore};
+use super::super::conformance::{
+    Bed, PARTITIONS, TestMember, output, position, properties, restore,
+};
 use super::super::{Consumer as _, Event, Position, Producer as _, Transaction};
 use super::*;
 use std::time::Duration;
@@ -7,7 +9,7 @@ impl Bed for EmbeddedLog {
     type Consumer = EmbeddedConsumer;
     type Producer = EmbeddedProducer;
     type Follower = EmbeddedFollower;
-    type Open = (Member<EmbeddedConsumer>, EmbeddedProducer);
+    type Open = (TestMember<EmbeddedConsumer>, EmbeddedProducer);
 
     fn join(&mut self, transactional_id: &str) -> (EmbeddedConsumer, EmbeddedProducer) {
         let consumer = self.consumer("g", Topic::Turns).unwrap();
@@ -68,9 +70,9 @@ fn message(key: &str, value: Option<&str>) -> Message {
     }
 }
 
-fn member(log: &EmbeddedLog) -> (Member<EmbeddedConsumer>, EmbeddedProducer) {
+fn member(log: &EmbeddedLog) -> (TestMember<EmbeddedConsumer>, EmbeddedProducer) {
     let (consumer, producer) = log.clone().join("a");
-    let mut member = Member::new(consumer, Duration::ZERO);
+    let mut member = TestMember::new(consumer, Duration::ZERO);
     member.until("assigned", |member| !member.held.is_empty());
     (member, producer)
 }
@@ -200,8 +202,9 @@ fn a_crash_between_any_two_steps_leaves_nothing_visible() {
     }
 }
 
-/// As Kafka's broker may: what it gave up and did not mark ends with the next transaction of the
-/// same producer, partition by partition; whoever takes the id aborts it before that.
+/// Kafka's broker may do this: a transaction that it gave up without an end marker ends with the
+/// next transaction of the same producer, partition by partition. A producer that takes the id
+/// aborts it first.
 #[test]
 fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
@@ -231,7 +234,7 @@ fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
     assert_eq!((seen(0), seen(1), offset(0)), (vec![], vec![], None));
     assert!(log.stable_end(Topic::Responses, 1) < log.end(Topic::Responses, 1), "held back");
     producer.commit(&on(0, "next", 1)).unwrap();
-    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec()], "nobody committed the first");
+    assert_eq!(seen(0), [b"forgotten".to_vec(), b"next".to_vec()], "the first was never committed");
     assert_eq!((seen(1), offset(0), offset(1)), (vec![], Some(1), Some(7)), "where it wrote");
 
     forget(&mut producer, "swept");
@@ -252,7 +255,7 @@ fn who_is_expelled_loses_all_and_joins_anew() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
     let (mut slow, mut producer) = member(&log);
     let (consumer, _other) = log.clone().join("b");
-    let mut other = Member::new(consumer, Duration::ZERO);
+    let mut other = TestMember::new(consumer, Duration::ZERO);
     let old: Vec<Position> = slow.held.iter().map(|(at, by)| position(*at, *by, 1, "")).collect();
     log.expel("g", slow.consumer.member());
     other.until("everything", |member| member.held.len() == 4);
@@ -328,7 +331,7 @@ fn a_poll_that_waits_is_woken_by_an_append() {
 
 #[test]
 fn keys_go_where_librdkafka_puts_them() {
-    // CRC32 of "123456789" is 0xCBF43926, the check value of the polynomial.
+    // CRC-32 of "123456789" is 0xCBF43926, the check value of the polynomial.
     assert_eq!(partition_of(b"123456789", 1000), (0xCBF4_3926_u32 % 1000) as i32);
     assert_eq!(partition_of(b"", 7), 0);
 }

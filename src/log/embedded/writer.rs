@@ -4,7 +4,7 @@ use super::super::write::{Stretch, Writer, Written};
 use super::super::{LogError, Topic};
 use super::{EmbeddedLog, Message};
 
-/// Writes records; each is on disk when the call returns, where the log is in a directory.
+/// Writes records. In a directory, each record is on disk when the call returns.
 pub struct EmbeddedWriter {
     log: EmbeddedLog,
     topic: Topic,

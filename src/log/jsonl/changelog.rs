@@ -1,4 +1,4 @@
-//! What conversations remember that are under way where a replay goes on.
+//! The histories of conversations that are under way where a replay resumes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -9,17 +9,17 @@ use turnstream_schemas::HistoryChange;
 use super::super::{LogError, Record, TakeChangelog};
 use super::PARTITION;
 
-/// Part of a file of history changes.
+/// A range of bytes in a file of history changes.
 pub(super) struct Changelog {
     pub(super) path: PathBuf,
-    /// Its first byte.
+    /// The offset of the first byte.
     pub(super) from: u64,
-    /// The byte behind its last one.
+    /// The offset after the last byte.
     pub(super) to: u64,
 }
 
 impl Changelog {
-    /// Gives each change as the record of a changelog.
+    /// Passes each change on as a record of a changelog.
     pub(super) fn read(&self, take: TakeChangelog<'_>) -> Result<(), LogError> {
         let failed = |source| LogError::File { path: self.path.display().to_string(), source };
         let mut file = File::open(&self.path).map_err(failed)?;
@@ -29,7 +29,7 @@ impl Changelog {
             let change = serde_json::from_str(&line.map_err(failed)?).map_err(|error| {
                 let path = self.path.display();
                 LogError::Refused(format!(
-                    "{path}: not a change of a history behind byte {}: {error}; begin anew without \
+                    "{path}: not a change of a history after byte {}: {error}; start over without \
                      --resume",
                     self.from
                 ))
@@ -44,7 +44,7 @@ impl Changelog {
 /// Key and value of a record.
 type KeyAndValue = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// Key and value of a change, as they stand on a changelog.
+/// The key and value that a change has on a changelog.
 fn parts(change: &HistoryChange) -> serde_json::Result<KeyAndValue> {
     let value = match change {
         HistoryChange::Entry { entry, .. } => Some(serde_json::to_vec(entry)?),

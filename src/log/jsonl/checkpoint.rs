@@ -1,4 +1,4 @@
-//! How far a replay got, in a file beside its outputs, and whether it can be gone on with.
+//! The progress of a replay, in a file beside its outputs, and the checks before it resumes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,96 +10,96 @@ use serde::{Deserialize, Serialize};
 use super::super::{LogError, Topic};
 use super::{Sinks, is_compressed};
 
-/// What the outcomes of a replay follow from besides its inputs, by the names that people know:
-/// flags, tables of the configuration, versions.
+/// Everything besides the inputs that determines the outcomes of a replay, under the names that
+/// users know: flags, tables of the configuration, versions.
 pub type BegunWith = BTreeMap<String, String>;
 
-/// How far a replay got, and what tells its files and its log from others.
+/// The progress of a replay, with checksums that identify its files and its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// What it was begun with.
+    /// The flags, configuration and versions that the replay began with.
     pub begun_with: BegunWith,
-    /// Every input before this offset has its outcomes in the files.
+    /// The files hold the outcomes of every input before this offset.
     pub offset: i64,
     /// CRC-32 of those inputs.
     pub inputs: u32,
-    /// The byte of the history changes where the last boundary between conversations lies: the
-    /// histories of conversations that are under way are in what follows.
+    /// The byte of the file of history changes at the last boundary between conversations. The
+    /// histories of conversations under way lie behind it.
     pub changelog_from: u64,
-    /// What the file of responses begins with.
+    /// The written prefix of the file of responses.
     pub responses: Prefix,
-    /// The same of recorded turns.
+    /// The written prefix of the file of recorded turns.
     pub recorded: Prefix,
-    /// The same of dead letters.
+    /// The written prefix of the file of dead letters.
     pub dead_letters: Prefix,
-    /// The same of history changes.
+    /// The written prefix of the file of history changes.
     pub history: Prefix,
 }
 
-/// The first bytes of a file, not compressed.
+/// The first bytes of an uncompressed file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prefix {
-    /// How many.
+    /// Their number.
     pub bytes: u64,
     /// Their CRC-32.
     pub crc32: u32,
 }
 
-/// Why a replay cannot be gone on with. Nothing was written, nor cut.
+/// Why a replay cannot resume. No file was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// Nothing says how far a replay got.
+    /// There is no checkpoint.
     #[error(
-        "{path}: there is no such checkpoint, so nothing can be gone on with; a replay that came \
-         to its end leaves none: begin anew without --resume"
+        "{path}: there is no such checkpoint, so there is nothing to resume; a replay that ran to \
+         its end leaves none: start over without --resume"
     )]
     NoCheckpoint {
-        /// Where it was looked for.
+        /// Where the checkpoint was expected.
         path: String,
     },
-    /// The file does not say how far a replay got.
-    #[error("{path}: not a checkpoint of this version ({source}); begin anew without --resume")]
+    /// The file is no readable checkpoint.
+    #[error("{path}: not a checkpoint of this version ({source}); start over without --resume")]
     NotACheckpoint {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// Another configuration, flag or version would give other outcomes.
     #[error(
-        "{what} is `{is}`, and the replay was begun with `{was}`; give what it was begun with, or \
-         begin anew without --resume"
+        "{what} is `{is}`, and the replay was begun with `{was}`; use that again, or \
+         start over without --resume"
     )]
     BegunOtherwise {
-        /// What differs.
+        /// The name of the flag, table or version.
         what: String,
-        /// What it was.
+        /// Its earlier value.
         was: String,
-        /// What it is.
+        /// Its present value.
         is: String,
     },
-    /// The log is another one.
+    /// The log is not the one that was replayed.
     #[error(
         "the first {offset} inputs are not those that were replayed: {why}; name that log, or \
-         begin anew without --resume"
+         start over without --resume"
     )]
     OtherInputs {
-        /// How many were replayed.
+        /// How many inputs were replayed.
         offset: i64,
-        /// What was noticed.
+        /// The difference.
         why: String,
     },
-    /// An output file is another one.
+    /// An output file is not the one that was written.
     #[error(
-        "{path}: not the file that the replay wrote: {why}; name that file, or begin anew without \
+        "{path}: not the file that the replay wrote: {why}; name that file, or start over without \
          --resume"
     )]
     OtherOutput {
         /// The file.
         path: String,
-        /// What was noticed.
+        /// The difference.
         why: String,
     },
     /// A file cannot be read.
@@ -108,7 +108,7 @@ pub enum ResumeError {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint of a replay that was begun with the same.
+    /// Reads the checkpoint and checks that the replay began with the same settings.
     pub(super) fn read(path: &Path, begun_with: &BegunWith) -> Result<Self, ResumeError> {
         let shown = || path.display().to_string();
         let text = match std::fs::read(path) {
@@ -135,7 +135,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Puts this in the place of the file that is there.
+    /// Replaces the checkpoint file.
     pub(super) fn save(&self, path: &Path) -> Result<(), LogError> {
         let failed = |source| LogError::File { path: path.display().to_string(), source };
         let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
@@ -144,7 +144,7 @@ impl Checkpoint {
         std::fs::write(&name, text).and_then(|()| std::fs::rename(&name, path)).map_err(failed)
     }
 
-    /// What the file of this topic begins with.
+    /// The written prefix of the topic's file.
     pub(super) fn prefix_mut(&mut self, topic: Topic) -> Option<&mut Prefix> {
         match topic {
             Topic::Responses => Some(&mut self.responses),
@@ -155,7 +155,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether each file begins with what was written.
+    /// Checks that each file begins with the bytes that were written.
     pub(super) fn check_outputs(&self, sinks: &Sinks) -> Result<(), ResumeError> {
         let prefixes = [self.responses, self.recorded, self.dead_letters, self.history];
         for ((_, path), prefix) in sinks.files().into_iter().zip(prefixes) {
@@ -167,13 +167,13 @@ impl Checkpoint {
 }
 
 impl Prefix {
-    /// Whether the file begins so.
+    /// Checks that the file begins with these bytes.
     fn check(self, path: &Path) -> Result<(), ResumeError> {
         let shown = || path.display().to_string();
         let other = |why: String| ResumeError::OtherOutput { path: shown(), why };
         let failed = |source| LogError::File { path: shown(), source };
         if is_compressed(path) {
-            return Err(other("it is compressed, and such a file cannot be gone on with".into()));
+            return Err(other("it is compressed, and such a file cannot be resumed".into()));
         }
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound && self.bytes == 0 => return Ok(()),
@@ -189,16 +189,16 @@ impl Prefix {
         }
         let file = BufReader::with_capacity(1 << 16, file).take(self.bytes);
         if crc32(file).map_err(failed)? != self.crc32 {
-            return Err(other(format!("its first {} bytes are others", self.bytes)));
+            return Err(other(format!("its first {} bytes differ", self.bytes)));
         }
         Ok(())
     }
 }
 
-/// The CRC-32 of everything that is read.
+/// The CRC-32 of everything that `read` gives.
 ///
 /// # Errors
-/// What reading gave.
+/// Errors of reading.
 pub fn crc32(mut read: impl BufRead) -> std::io::Result<u32> {
     let mut checksum = crc32fast::Hasher::new();
     loop {

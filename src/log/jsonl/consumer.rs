@@ -1,4 +1,4 @@
-//! Inputs from an iterator, as a log.
+//! The consumer of a JSON-lines log.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rustc_hash::FxHashSet;
 use super::super::{Assignment, Consumer, Event, LogError, Record, Restored, TakeChangelog};
 use super::{Changelog, Checkpoint, GENERATION, Mark, Marks, PARTITION, Records, ResumeError};
 
-/// Records that one poll brings at most.
+/// The most records of one poll.
 const POLL_RECORDS: usize = 500;
-/// With more conversations than this under way at once, the file is taken to be one that does
-/// not say where they end: then it has no boundaries.
+/// With more conversations than this under way at once, the file is assumed not to mark where
+/// conversations end. It then has no boundaries.
 const CONVERSATIONS_UNDER_WAY: usize = 1 << 16;
 
-/// Reads what a loader gives.
+/// Reads the records of a loader.
 pub struct JsonlConsumer {
     records: Records,
     position: Option<i64>,
@@ -22,7 +22,7 @@ pub struct JsonlConsumer {
     assigned: bool,
     flowing: bool,
     ended: bool,
-    /// An error of the iterator, kept until the records before it were given.
+    /// An error of the iterator, kept until the records before it have been delivered.
     failed: Option<LogError>,
     under_way: Option<FxHashSet<Option<Vec<u8>>>>,
     inputs: crc32fast::Hasher,
@@ -45,7 +45,7 @@ impl JsonlConsumer {
         }
     }
 
-    /// Reads what an earlier replay has written everything about, and goes on behind it.
+    /// Reads past the inputs whose outcomes an earlier replay has written.
     pub(super) fn pass(
         &mut self,
         checkpoint: &Checkpoint,
@@ -83,7 +83,7 @@ impl JsonlConsumer {
         batch
     }
 
-    /// What lies before the next input, once this one was read.
+    /// Adds a record to the summary, and returns the mark of the offset after it.
     fn read(&mut self, record: &Record) -> Mark {
         let Record { key, value, last_of_scope, .. } = record;
         for part in [key, value] {
@@ -115,7 +115,7 @@ impl Consumer for JsonlConsumer {
             return Ok(Event::Assigned(vec![assignment]));
         }
         if !self.flowing {
-            // Only the caller can resume it, so nothing can happen before.
+            // Only the caller can resume the partition, so no event can come before that.
             std::thread::sleep(wait);
             return Ok(Event::Records(Vec::new()));
         }
@@ -143,8 +143,8 @@ impl Consumer for JsonlConsumer {
         Ok(())
     }
 
-    /// Gives where the replay goes on, and what the conversations under way there remember.
-    /// Reading does not go back.
+    /// Gives the position of the checkpoint and the histories of conversations under way there. The
+    /// reading position does not move back.
     fn restore(&mut self, partition: i32, take: TakeChangelog<'_>) -> Result<Restored, LogError> {
         if partition != PARTITION {
             return Err(LogError::Stale { partitions: vec![partition] });

@@ -1,4 +1,4 @@
-//! Outcomes to files, in the order of their inputs.
+//! The producer of a JSON-lines log. It writes outcomes in the order of their inputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -11,8 +11,8 @@ use super::super::{LogError, Output, Producer, Topic, Transaction, evictions, le
 use super::sink::Sink;
 use super::{Checkpoint, GENERATION, Marks, PARTITION, Sinks};
 
-/// Writes outcomes to files. Files are complete once [`finish`](Self::finish) was called or the
-/// producer was dropped.
+/// Writes outcomes to files. The files are complete after [`finish`](Self::finish) or after the
+/// producer is dropped.
 pub struct JsonlProducer {
     sinks: BTreeMap<Topic, Sink>,
     checkpoint: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct JsonlProducer {
 }
 
 impl JsonlProducer {
-    /// Opens the files as they were at the checkpoint, which they must have been checked against.
+    /// Opens the files at their length in the checkpoint. The caller has checked them against it.
     pub(super) fn open(
         sinks: &Sinks,
         mut written: Checkpoint,
@@ -45,24 +45,24 @@ impl JsonlProducer {
         Ok(Self { sinks: open, checkpoint, marks, waiting, written, position })
     }
 
-    /// Writes responses there.
+    /// Writes responses to `stream`.
     pub fn respond_to(&mut self, stream: Box<dyn Write + Send>) {
         self.sinks.insert(Topic::Responses, Sink::stream("standard output", stream));
     }
 
-    /// How far the files hold everything: before the lowest pending input.
+    /// The progress of the files, up to the lowest pending input.
     pub fn written(&self) -> &Checkpoint {
         &self.written
     }
 
-    /// Ends the files. Outcomes that still wait for an earlier one are not written; their
-    /// number is given, 0 where every input had its outcome.
+    /// Completes the files. Returns the number of outcomes that still wait for an earlier one and
+    /// are not written: 0 if every input had its outcome.
     pub fn finish(mut self) -> Result<usize, LogError> {
         self.sinks.values_mut().try_for_each(Sink::finish)?;
         Ok(self.waiting.values().map(VecDeque::len).sum())
     }
 
-    /// Writes everything below the lowest pending input, and notes how far the files then are.
+    /// Writes everything below the lowest pending input, and records the progress of the files.
     fn write_out(&mut self) -> Result<(), LogError> {
         let still = self.waiting.split_off(&self.position);
         let ready = std::mem::replace(&mut self.waiting, still);
@@ -84,7 +84,8 @@ impl JsonlProducer {
         Ok(())
     }
 
-    /// Takes the marks that are not above `offset`; nothing of it or above was written.
+    /// Removes the marks up to `offset`, when all before `offset` and nothing at or above it is
+    /// written.
     fn pass_marks(&mut self, offset: i64) {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let above = marks.split_off(&(offset + 1));
@@ -139,7 +140,7 @@ impl Drop for JsonlProducer {
     fn drop(&mut self) {
         for sink in self.sinks.values_mut() {
             match sink.finish() {
-                // Who read it has seen enough.
+                // The reader of the pipe has closed it on purpose.
                 Err(LogError::File { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => tracing::error!(%error, "an output file could not be completed"),
                 Ok(()) => {}
@@ -148,7 +149,7 @@ impl Drop for JsonlProducer {
     }
 }
 
-/// The output as one line of its file, without the line's end.
+/// The output as one line of its file, without the newline.
 fn line(output: &Output) -> Result<Vec<u8>, LogError> {
     let refused = |what: &str| {
         LogError::Refused(format!(
@@ -166,7 +167,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
         Topic::History => {
             let key = output.key.as_deref().ok_or_else(|| refused("has no key"))?;
             let parsed: EntryKey = serde_json::from_slice(key)
-                .map_err(|error| refused(&format!("has a key that is none: {error}")))?;
+                .map_err(|error| refused(&format!("has an unreadable key: {error}")))?;
             change(key, parsed.entry.is_some(), output)
         }
         Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge | Topic::Views => {
@@ -179,7 +180,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
     Ok(line)
 }
 
-/// A `HistoryChange` from the key and the value of its record, both JSON already.
+/// A `HistoryChange` from the key and value of its record, both already JSON.
 fn change(key: &[u8], of_entry: bool, output: &Output) -> Vec<u8> {
     let evicted = evictions::decode(&output.headers).and_then(|of| serde_json::to_vec(&of).ok());
     let (change, field, value) = match (&output.value, of_entry) {

@@ -1,4 +1,4 @@
-//! One file of outcomes.
+//! A file of outcomes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use super::super::LogError;
 use super::{Prefix, is_compressed};
 
-/// A file that lines are appended to.
+/// A file to which lines are appended.
 pub(super) struct Sink {
     path: PathBuf,
     form: Form,
@@ -24,7 +24,8 @@ enum Form {
 }
 
 impl Sink {
-    /// Opens the file with these first bytes, which it must begin with; none empties it.
+    /// Opens the file, which begins with the bytes of `keep`, and cuts it to them. An empty `keep`
+    /// empties the file.
     pub(super) fn open(path: &Path, keep: Prefix) -> Result<Self, LogError> {
         let failed = |source| LogError::File { path: path.display().to_string(), source };
         let mut options = OpenOptions::new();
@@ -42,13 +43,13 @@ impl Sink {
         Ok(Self { path: path.to_owned(), form, bytes: keep.bytes, checksum })
     }
 
-    /// What is no file, by its name for messages.
+    /// Writes to a stream other than a file; `name` appears in messages.
     pub(super) fn stream(name: &str, stream: Box<dyn Write + Send>) -> Self {
         let form = Form::Plain(BufWriter::with_capacity(1 << 16, stream));
         Self { path: name.into(), form, bytes: 0, checksum: crc32fast::Hasher::new() }
     }
 
-    /// All lines so far.
+    /// The length and checksum of all lines so far.
     pub(super) fn prefix(&self) -> Prefix {
         Prefix { bytes: self.bytes, crc32: self.checksum.clone().finalize() }
     }
@@ -64,7 +65,8 @@ impl Sink {
         written.map_err(|source| self.failed(source))
     }
 
-    /// Hands plain lines to the system; compressed ones only when it is finished.
+    /// Hands plain lines to the operating system. Compressed lines follow only when the sink is
+    /// finished.
     pub(super) fn flush(&mut self) -> Result<(), LogError> {
         match &mut self.form {
             Form::Plain(file) => file.flush().map_err(|source| self.failed(source)),

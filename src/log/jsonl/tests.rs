@@ -30,7 +30,7 @@ fn poll(consumer: &mut JsonlConsumer) -> Event {
     consumer.poll(Duration::ZERO).unwrap()
 }
 
-/// Opens from the beginning, or where the files got to.
+/// Opens a replay from the beginning, or from its checkpoint.
 fn open(records: Records, sinks: &Sinks, resumes: bool) -> (JsonlConsumer, JsonlProducer) {
     let (sinks, with) = (sinks.clone(), BegunWith::new());
     let opening = match resumes {
@@ -225,7 +225,7 @@ fn compressed_files_read_back_and_are_not_gone_on_with() {
     assert!(error.to_string().contains("out.jsonl.gz: not the file"), "{error}");
 }
 
-/// What the files of a folder hold.
+/// The contents of the files in a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
@@ -267,10 +267,7 @@ fn what_cannot_be_gone_on_with_is_refused_and_no_file_touched() {
             "0\n1\n",
             "out.jsonl: not the file that the replay wrote: it holds 4 bytes, and the replay wrote 6",
         ),
-        (
-            "0\n1\n3\n4\n",
-            "out.jsonl: not the file that the replay wrote: its first 6 bytes are others",
-        ),
+        ("0\n1\n3\n4\n", "out.jsonl: not the file that the replay wrote: its first 6 bytes differ"),
     ] {
         std::fs::write(&out, text).unwrap();
         refused(inputs(6), "recorded", says);
@@ -342,7 +339,7 @@ fn histories_of_conversations_under_way_are_restored() {
     }
 }
 
-/// Finishes inputs in this order of preference, committing now and then, and stops after
+/// Finishes inputs in this order of preference, commits from time to time, and stops after
 /// `commits` commits.
 fn replay(sinks: &Sinks, resumes: bool, count: i64, order: &[u8], commits: usize) -> Checkpoint {
     let (mut consumer, mut producer) = open(inputs(count), sinks, resumes);
@@ -371,8 +368,8 @@ fn replay(sinks: &Sinks, resumes: bool, count: i64, order: &[u8], commits: usize
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However outcomes come, and wherever a replay is cut short and gone on with, the bytes are
-    /// those of the inputs in order.
+    /// The bytes are those of the inputs in order, whatever the order of outcomes and wherever a
+    /// replay is interrupted and resumed.
     #[test]
     fn the_bytes_do_not_depend_on_the_order_of_outcomes(
         count in 0..60_i64,

@@ -1,4 +1,5 @@
-//! Joining the group of a log that nobody serves: to write where only its engines do.
+//! Joining the group of a log that no engine serves, to write to the topics that only engines
+//! write.
 
 use rdkafka::consumer::Consumer as _;
 
@@ -13,14 +14,15 @@ pub struct Unserved {
     beginnings: Vec<i64>,
 }
 
-/// Asks whether engines serve the log, and joins nothing. The topics are made where the configuration says so.
+/// Checks that no engine serves the log, without joining the group. Creates the topics if the
+/// configuration says so.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the group has members, with what to do; else as
+/// [`LogError::Refused`] if the group has members, with what to do; otherwise as
 /// [`connect`](super::connect).
 pub fn unserved(config: &KafkaConfig) -> Result<Unserved, LogError> {
-    // Nobody must wait for it when it has gone.
+    // A static member would keep its place in the group after it has left.
     let config = KafkaConfig { group_instance_id: String::new(), ..config.clone() };
     let outside = Outside::new(&config)?;
     let group = &config.group_id;
@@ -32,8 +34,8 @@ pub fn unserved(config: &KafkaConfig) -> Result<Unserved, LogError> {
     if members > 0 {
         return Err(LogError::Refused(format!(
             "group `{group}` has {members} members: engines serve this log; stop them and try \
-             again (who was killed, or has a log.kafka.group_instance_id, stays a member for \
-             log.kafka.session_timeout_ms, {} ms)",
+             again (an engine that was killed, or that has a log.kafka.group_instance_id, stays a \
+             member for log.kafka.session_timeout_ms, {} ms)",
             config.session_timeout_ms
         )));
     }
@@ -52,14 +54,14 @@ pub fn unserved(config: &KafkaConfig) -> Result<Unserved, LogError> {
 }
 
 impl Unserved {
-    /// For each partition, where its turns begin as long as nothing is committed of it.
+    /// For each partition, the offset where its turns begin while no offset is committed.
     #[must_use]
     pub fn beginnings(&self) -> &[i64] {
         &self.beginnings
     }
 
-    /// Joins the group, and takes the transactional id. A member that leaves while it still joins may
-    /// count as one until its session has run out, so check everything else first.
+    /// Joins the group and takes the transactional id. A member that leaves while it still joins
+    /// may count as a member until its session ends, so check everything else first.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! Asking a broker whether it would serve this configuration, for `turnstream validate --connect`: no group is
-//! joined, no id taken, nothing made and nothing written, so that it can be asked beside engines.
+//! Asking a broker whether it would serve this configuration, for `turnstream validate --connect`.
+//! The check joins no group, takes no id, creates nothing and writes nothing, so it can run beside
+//! engines.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +14,16 @@ use super::membership::Membership;
 use super::restore::OutsideGroup;
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
-/// How long one poll waits.
+/// The longest wait of one poll.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Asks for these topics, whether they are such that they can be served, and whether they and the group may
-/// be read. A topic that is missing passes where `log.kafka.create_topics` is set. Whether records may be
-/// written cannot be asked.
+/// Checks that these topics are fit to be served, and that the process may read them and the group.
+/// A missing topic passes if `log.kafka.create_topics` is set. The permission to write cannot be
+/// checked.
 ///
 /// # Errors
 ///
-/// As [`connect`](super::connect), whichever comes first.
+/// As [`connect`](super::connect), whichever error comes first.
 pub fn ask(config: &KafkaConfig, wanted: &[Topic]) -> Result<(), LogError> {
     config.check()?;
     let turns = config.topics.name(Topic::Turns);
@@ -31,7 +32,7 @@ pub fn ask(config: &KafkaConfig, wanted: &[Topic]) -> Result<(), LogError> {
         .uncommitted_settings()
         .create_with_context(Membership::new(turns))
         .map_err(making)?;
-    let there = topics::look(&client, config, wanted)?;
+    let there = topics::check_existing(&client, config, wanted)?;
     if there.contains(&Topic::Turns) {
         let mut list = TopicPartitionList::new();
         list.add_partition(turns, 0);
@@ -45,7 +46,7 @@ pub fn ask(config: &KafkaConfig, wanted: &[Topic]) -> Result<(), LogError> {
         .try_for_each(|topic| may_read(&reader, config.topics.name(topic)))
 }
 
-/// Reads at the end of a topic's first partition, where the client says that it is the end.
+/// Reads at the end of a topic's first partition, until the client reports the end.
 fn may_read(client: &BaseConsumer<OutsideGroup>, topic: &str) -> Result<(), LogError> {
     let doing = format!("reading topic `{topic}`");
     let failed = |source| failed(&doing, source);
@@ -61,7 +62,7 @@ fn may_read(client: &BaseConsumer<OutsideGroup>, topic: &str) -> Result<(), LogE
             }
             Some(Err(source)) if Instant::now() >= deadline => return Err(failed(source)),
             None if Instant::now() >= deadline => break,
-            // A broker that is gone for a moment comes back.
+            // A broker that is away for a moment comes back.
             Some(Err(_)) | None => {}
         }
     }

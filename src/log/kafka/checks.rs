@@ -1,5 +1,5 @@
-//! What is wrong with the settings of Kafka, as far as this machine can tell: `turnstream validate` says it, and
-//! nobody makes a client before it was asked. The client itself is asked for what it makes of a setting.
+//! Checks of the Kafka settings that need no broker. `turnstream validate` reports the problems,
+//! and a client is created only after the checks. The Kafka client itself judges its settings.
 
 use std::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ use rdkafka::types::{RDKafkaConfRes, RDKafkaType};
 use super::super::LogError;
 use super::{KafkaConfig, features};
 
-/// Settings that this module sets, because its guarantees or its bounds rest on them.
+/// Settings that only this module sets, because its guarantees or bounds rest on them.
 const OURS: [&str; 26] = [
     "acks",
     "auto.commit.enable",
@@ -41,7 +41,7 @@ const OURS: [&str; 26] = [
     "heartbeat.interval.ms",
 ];
 
-/// Settings of the client that are made of ours.
+/// Client settings that are derived from settings of this module.
 const MADE_OF: [(&str, &str); 7] = [
     ("heartbeat.interval.ms", "session_timeout_ms"),
     ("max.partition.fetch.bytes", "fetch_partition_kib"),
@@ -58,7 +58,7 @@ const MADE_OF: [(&str, &str); 7] = [
 pub struct SettingProblem {
     /// The names of the keys below `log.kafka`.
     pub keys: Vec<String>,
-    /// What is wrong. Holds no value of a key that may be secret.
+    /// The problem, without the value of a key that may be secret.
     pub message: String,
     /// What to do about it.
     pub remedy: String,
@@ -72,7 +72,7 @@ impl SettingProblem {
 }
 
 impl KafkaConfig {
-    /// Refuses what cannot work, naming the setting.
+    /// Refuses settings that cannot work, and names the first.
     pub(super) fn check(&self) -> Result<(), LogError> {
         match self.problems().into_iter().next() {
             Some(problem) => Err(LogError::Refused(problem.to_string())),
@@ -80,7 +80,7 @@ impl KafkaConfig {
         }
     }
 
-    /// Everything that cannot work, without a client being made.
+    /// All problems that show without creating a client.
     pub fn problems(&self) -> Vec<SettingProblem> {
         let mut found = Vec::new();
         let mut ensure = |holds: bool, keys: &[&str], message: &str, remedy: &str| {
@@ -120,8 +120,8 @@ impl KafkaConfig {
         found
     }
 
-    /// What of `log.kafka.client` cannot be: what is ours to set, what this build lacks, and what the
-    /// client refuses by itself.
+    /// Problems of `log.kafka.client`: settings that only this module may set, settings that this
+    /// build does not support, and settings that the client refuses.
     fn client_problems(&self) -> Vec<SettingProblem> {
         let mut found = Vec::new();
         for key in self.client.0.keys().filter(|key| OURS.contains(&key.as_str())) {
@@ -131,7 +131,7 @@ impl KafkaConfig {
         }
         let settings = [self.consumer_settings(), self.producer_settings(None)];
         for (key, value) in settings.iter().flat_map(ClientConfig::config_map) {
-            // What is sensitive is a placeholder there.
+            // The map holds a placeholder for a sensitive value.
             let value = self.client.0.get(key).map_or(value, String::as_str);
             let Err(error) = ClientConfig::new().set(key, value).create_native_config() else {
                 continue;
@@ -149,8 +149,8 @@ impl KafkaConfig {
         found
     }
 
-    /// What only shows when a client is made: files that it reads, and settings that do not go
-    /// together. Makes one of each kind, which knows no broker and so asks none.
+    /// A problem that shows only when a client is created: a file that it cannot read, or settings
+    /// that exclude each other. Creates one client of each kind, without brokers, so none is asked.
     pub fn unusable_client(&self) -> Option<SettingProblem> {
         let kinds = [
             (self.consumer_settings(), RDKafkaType::RD_KAFKA_CONSUMER),
@@ -161,12 +161,12 @@ impl KafkaConfig {
             let made = settings.create_native_config();
             let made =
                 made.and_then(|native| Client::new(&settings, native, kind, DefaultClientContext));
-            made.err().map(|error| self.told_of(&error))
+            made.err().map(|error| self.named_setting(&error))
         })
     }
 
-    /// The setting that the client names in what it says, as far as it names one.
-    fn told_of(&self, error: &KafkaError) -> SettingProblem {
+    /// The setting that the client's message names, if it names one.
+    fn named_setting(&self, error: &KafkaError) -> SettingProblem {
         let said = match error {
             KafkaError::ClientCreation(said) => said.trim().to_owned(),
             other => other.to_string(),
@@ -182,7 +182,7 @@ impl KafkaConfig {
 /// Where the client's settings are described.
 const MANUAL: &str = "librdkafka's CONFIGURATION.md says what each setting may be";
 
-/// What the client says of one setting, by the key that it was set by.
+/// The client's objection to one setting, under the key that the user has set.
 fn refused_setting(key: &str, error: &KafkaError) -> SettingProblem {
     let ours = MADE_OF.iter().find(|(theirs, _)| *theirs == key).map(|(_, ours)| *ours);
     let keys = ours.map_or_else(|| vec!["client", key], |ours| vec![ours]);
@@ -200,8 +200,8 @@ fn refused_setting(key: &str, error: &KafkaError) -> SettingProblem {
     SettingProblem::new(&keys, message, MANUAL)
 }
 
-/// Whether a text can be a broker's address: a name or an IP address, an IPv6 one in brackets, and mostly a
-/// port behind it.
+/// Whether a text can be the address of a broker: a name or an IP address (IPv6 in brackets),
+/// usually with a port.
 fn is_host_and_port(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_shows_only_in_a_client_is_told_by_key() {
         assert_eq!(KafkaConfig::default().unusable_client(), None);
-        // The client's own minimum lies between the two.
+        // The client's own minimum lies between the two values.
         let config = with_client("message.timeout.ms", "20000");
         assert_eq!(config.problems(), []);
         let found = config.unusable_client().expect("longer than a transaction may take");

@@ -1,20 +1,20 @@
 //! Clients whose closing takes a bounded time.
 //!
-//! Closing a client waits for all its threads, and each of them for what it has under way. Where a
-//! broker went away in the midst of that, it may take for ever (librdkafka 2.12, its issue 4519). The
-//! committer would stand still with it, and a process that was told to stop would not end. So a
-//! thread closes it, and nobody waits longer than that usually takes. What such a client still
-//! sends does no harm: the next one of its transactional id fences it.
+//! Closing a client waits for all its threads, and each of them for the work that it has under way.
+//! If a broker goes away meanwhile, closing may take for ever (librdkafka 2.12, its issue 4519).
+//! The committer would then stop, and a process that was told to stop would not end. A thread
+//! therefore closes the client, and the caller waits only as long as closing usually takes. A
+//! client that is still closing does no harm: the next client of its transactional id fences it.
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-/// How long closing is waited for. It takes milliseconds, or a second where a broker does not answer.
+/// The longest wait. Closing takes milliseconds, or a second if a broker does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A client that is closed when it is dropped, within three seconds as far as who drops it can see.
+/// A client that is closed on drop. The drop takes at most three seconds.
 pub(super) struct ClosedInTime<C: Send + 'static>(Option<C>);
 
 impl<C: Send + 'static> ClosedInTime<C> {
@@ -40,11 +40,11 @@ impl<C: Send + 'static> Drop for ClosedInTime<C> {
             drop(client);
             drop(closing);
         };
-        // Without a thread to be had it is closed here, by being dropped with what was to run.
+        // If no thread can be started, the client is dropped here together with the closure.
         if thread.spawn(close).is_ok()
             && closed.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout)
         {
-            tracing::warn!("a Kafka client does not close, and is left to the end of the process");
+            tracing::warn!("a Kafka client does not close; leaving it until the process ends");
         }
     }
 }
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// What closes only once it is told to.
+    /// A client that closes only when it is told to.
     struct Endless(crossbeam_channel::Receiver<()>);
 
     impl Drop for Endless {
@@ -69,7 +69,7 @@ mod tests {
         let (end, ends) = crossbeam_channel::bounded(0);
         let client = ClosedInTime::new(Endless(ends));
         let begun = Instant::now();
-        // Would never return.
+        // A plain drop would never return.
         drop(client);
         assert!(begun.elapsed() >= PATIENCE, "it was waited for");
         end.send(()).expect("it is still closing");

@@ -15,66 +15,62 @@ use super::shared_settings;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaConfig {
-    /// Brokers to ask first: `host:port`, separated by commas; 9092 where no port is given.
+    /// Brokers to ask first: `host:port`, separated by commas; the default port is 9092.
     pub bootstrap_servers: String,
-    /// The consumer group. Its committed offsets are where reading goes on: renamed, it has
-    /// none.
+    /// The consumer group. Reading continues at its committed offsets; a renamed group has none.
     pub group_id: String,
     /// Names this process in the group for ever, so that a restart within the session keeps its
     /// partitions. Each process needs its own; empty for none.
     pub group_instance_id: String,
-    /// Names this process as a writer. Each process needs its own and must keep it over
-    /// restarts: who takes it fences the one that had it, and aborts what that left open.
+    /// Names this process as a writer. Each process needs its own and must keep it over restarts: a
+    /// process that takes the id fences the earlier holder and aborts its open transaction.
     pub transactional_id: String,
     /// Names the one process that publishes the views of this log (`turnstream views`), as
-    /// `transactional_id` names one that serves turns; the same wherever it may run, so that who
-    /// starts last is the one.
+    /// `transactional_id` names one that serves turns. It is the same wherever that process may
+    /// run, so that the latest one replaces the others.
     pub views_transactional_id: String,
-    /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more.
-    /// Its partitions wait so long for another owner.
+    /// Milliseconds without a heartbeat after which the process counts as dead, 1000 or more. Its
+    /// partitions wait for that time before they get another owner.
     pub session_timeout_ms: u32,
     /// Milliseconds between polls after which the process counts as stuck; not below the
     /// session's.
     pub max_poll_interval_ms: u32,
-    /// Milliseconds that a transaction may take, and that a dead process can hold back readers
+    /// Milliseconds that a transaction may take, and for which a dead process can hold back readers
     /// of committed records.
     pub transaction_timeout_ms: u32,
-    /// Milliseconds without progress after which restoring a partition is begun anew.
+    /// Milliseconds without progress after which the restoration of a partition starts anew.
     pub restore_timeout_ms: u32,
-    /// Seconds of an outage after which a process that was serving ends with exit code 5. Without
-    /// it outages are waited out, however long: clients are made anew in place.
+    /// Seconds of an outage after which a serving process ends with exit code 5. If it is not set,
+    /// the process waits for the end of any outage and replaces its clients in place.
     pub give_up_after_seconds: Option<u64>,
-    /// Records that one poll brings at most, 1 or more.
+    /// The most records of one poll, 1 or more.
     pub poll_records: usize,
-    /// KiB of values and keys after which a poll brings no further record, 1 or more.
+    /// KiB of keys and values after which a poll adds no further record, 1 or more.
     pub poll_kib: usize,
-    /// KiB that the client fetches ahead, over all partitions. The client may go beyond it by
-    /// one fetch.
+    /// KiB that the client prefetches, over all partitions. The client may exceed it by one fetch.
     pub fetch_queue_kib: u32,
-    /// KiB that one fetch brings at most per partition.
+    /// The most KiB of one fetch per partition.
     pub fetch_partition_kib: u32,
     /// KiB of outcomes that may wait to be sent.
     pub send_queue_kib: u32,
     /// The names of the topics.
     pub topics: KafkaTopics,
-    /// Whether topics that are missing are created at start, `history`, `knowledge` and `views`
+    /// Whether missing topics are created at start, with `history`, `knowledge` and `views`
     /// compacted. Needs the permission to create topics. Otherwise a missing topic is an error.
     pub create_topics: bool,
-    /// Partitions of a topic that is created, 1 or more, other than that of knowledge; where some
-    /// topics are there already, the others get as many as those have. It cannot be raised later:
-    /// keys would move.
+    /// Partitions of a created topic other than that of knowledge, 1 or more. If some topics exist,
+    /// the others get as many partitions as those. It cannot be raised later: keys would move.
     #[schemars(range(min = 1))]
     pub create_partitions: i32,
-    /// Partitions of the topic of knowledge where it is created, 1 or more. With one, changes are
-    /// learned in the order in which they were written, and a response names one offset. It
+    /// Partitions of the topic of knowledge if it is created, 1 or more. With one, all processes
+    /// read changes in the order in which they were written, and a response names one offset. It
     /// cannot be raised later: keys would move.
     #[schemars(range(min = 1))]
     pub create_knowledge_partitions: i32,
-    /// Copies of a topic that is created; 0 leaves it to the broker
-    /// (`default.replication.factor`).
+    /// Replicas of a created topic; 0 uses the broker's default (`default.replication.factor`).
     #[schemars(range(min = 0))]
     pub create_replication_factor: i32,
-    /// Where to begin in a partition of which the group never committed anything.
+    /// Where to start reading a partition for which the group has never committed.
     pub start: Start,
     /// Settings passed to the Kafka client as they are, by librdkafka's names: security
     /// (`security.protocol`, `sasl.*`, `ssl.*`), `compression.type`, `client.id` and the like.
@@ -119,18 +115,17 @@ impl Default for KafkaConfig {
 pub struct KafkaTopics {
     /// Inputs.
     pub turns: String,
-    /// Answers.
+    /// Responses.
     pub responses: String,
-    /// Inputs that were recorded and not answered.
+    /// Inputs that ended without a response.
     pub recorded: String,
     /// Inputs that could not be served.
     pub dead_letters: String,
     /// The changelog of histories; compacted.
     pub history: String,
-    /// Changes to the knowledge, for every process; compacted. Read where `knowledge.live` is
-    /// set.
+    /// Changes to the knowledge, for every process; compacted. Read if `knowledge.live` is set.
     pub knowledge: String,
-    /// What responses, histories and knowledge amount to; compacted. Only `turnstream views` needs it.
+    /// Counts over responses, histories and knowledge; compacted. Only `turnstream views` needs it.
     pub views: String,
 }
 
@@ -178,13 +173,13 @@ pub struct ClientSettings(pub BTreeMap<String, String>);
 /// The setting of the client that bounds records and batches.
 pub(super) const MESSAGE_LIMIT: &str = "message.max.bytes";
 
-/// What it is where nothing is set.
+/// The client's default for that setting.
 const CLIENT_LIMIT_BYTES: usize = 1_000_000;
 
-/// What stands in place of a hidden value.
+/// The text in place of a hidden value.
 const HIDDEN: &str = "***";
 
-/// Settings whose values are no secrets.
+/// Settings whose values are not secret.
 const HARMLESS: [&str; 12] = [
     "client.id",
     "client.rack",
@@ -224,14 +219,14 @@ impl Serialize for ClientSettings {
 impl KafkaConfig {
     fn reader_settings(&self, isolation: &str) -> ClientConfig {
         let mut settings = shared_settings(self);
-        // The client prints a warning for settings that only a producer knows.
+        // The client warns of settings that only a producer knows, so those are left out.
         settings
             .set("isolation.level", isolation)
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("queued.max.messages.kbytes", self.fetch_queue_kib.to_string())
-            // The client's own second would let a reader that is slower than the broker wait for
-            // nothing, each time the queue has been full.
+            // With the client's default of one second, a reader that is slower than the broker
+            // would wait for nothing each time the queue has been full.
             .set("fetch.queue.backoff.ms", "10")
             .set(
                 "max.partition.fetch.bytes",
@@ -240,7 +235,7 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the member of the group.
+    /// Settings of the group's member.
     pub(super) fn consumer_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_committed");
         settings
@@ -256,7 +251,7 @@ impl KafkaConfig {
                     Start::Latest => "latest",
                 },
             );
-        // They tell the lag and the standing in the group, at no request to the broker.
+        // Statistics show the lag and the membership without a request to the broker.
         if !self.client.0.contains_key("statistics.interval.ms") {
             settings.set("statistics.interval.ms", "5000");
         }
@@ -266,8 +261,8 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the reader of the changelog, which never joins the group, though the client wants one
-    /// named.
+    /// Settings of a reader of a changelog. It never joins the group, although the client requires
+    /// a group name.
     pub(super) fn changelog_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_committed");
         settings
@@ -277,64 +272,65 @@ impl KafkaConfig {
         settings
     }
 
-    /// Of the reader of changelogs, which reads to an end that is known: a fetch there is not to
-    /// wait for what comes later, for the half a second of the client's own would be the time that
-    /// restoring any partition takes at least.
+    /// Settings of the restorer, which reads changelogs to a known end. A fetch at the end must not
+    /// wait for later records: with the client's default of half a second, restoring any partition
+    /// would take at least that long.
     pub(super) fn restorer_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
         settings.set("fetch.wait.max.ms", "10");
         settings
     }
 
-    /// Of a follower, which never joins the group either.
+    /// Settings of a follower, which never joins the group either.
     pub(super) fn follower_settings(&self) -> ClientConfig {
         let mut settings = self.changelog_settings();
-        // They tell the lag, at no request to the broker.
+        // Statistics show the lag without a request to the broker.
         if !self.client.0.contains_key("statistics.interval.ms") {
             settings.set("statistics.interval.ms", "5000");
         }
         settings
     }
 
-    /// Of a reader of everything, open and aborted transactions too, that never joins the group.
+    /// Settings of a reader of all records, also those of open and aborted transactions. It never
+    /// joins the group.
     pub(super) fn uncommitted_settings(&self) -> ClientConfig {
         let mut settings = self.reader_settings("read_uncommitted");
         settings.set("group.id", &self.group_id);
         settings
     }
 
-    /// Of the client that asks for high watermarks, which readers of committed records are not
-    /// told.
+    /// Settings of the client that asks for high watermarks, which a reader of committed records
+    /// cannot see.
     pub(super) fn watermark_settings(&self) -> ClientConfig {
         self.reader_settings("read_uncommitted")
     }
 
-    /// What every topic of outcomes has to accept, in bytes: the largest record or batch that
-    /// the client sends, as far as that is known before topics are asked.
+    /// The largest record or batch that the client sends, in bytes, as far as it is known before
+    /// the topics are asked. Every topic of outcomes has to accept it.
     pub fn sent_bytes(&self) -> usize {
         self.message_limit_bytes().unwrap_or(CLIENT_LIMIT_BYTES)
     }
 
-    /// The largest record or batch that the client sends, in bytes, where that is set.
+    /// The largest record or batch that the client sends, in bytes, if that is set.
     pub(super) fn message_limit_bytes(&self) -> Option<usize> {
         self.client.0.get(MESSAGE_LIMIT)?.trim().parse().ok()
     }
 
-    /// Of the writer. Where nothing else is set, its records may be as large as the largest that
-    /// a topic accepts.
+    /// Settings of the producer. Unless they set a limit, records may be as large as the largest
+    /// that a topic accepts.
     pub(super) fn producer_settings(&self, accepted_bytes: Option<usize>) -> ClientConfig {
         let mut settings = shared_settings(self);
         if let (None, Some(bytes)) = (self.message_limit_bytes(), accepted_bytes) {
             settings.set(MESSAGE_LIMIT, bytes.clamp(1_000, 1_000_000_000).to_string());
         }
-        // The flush that ends a transaction is too short for the client to notice, so what
-        // lingers adds to every commit.
+        // The flush that ends a transaction is too short for the client to notice, so lingering
+        // adds to the latency of every commit.
         if !self.client.0.contains_key("linger.ms") {
             settings.set("linger.ms", "0.5");
         }
         settings
             .set("transactional.id", &self.transactional_id)
-            // Where one is lost, what was committed last is in doubt; that is told by a log line.
+            // A log line reports a lost connection, after which the latest commit is in doubt.
             .set("log.connection.close", "true")
             .set_log_level(RDKafkaLogLevel::Info)
             .set("transaction.timeout.ms", self.transaction_timeout_ms.to_string())

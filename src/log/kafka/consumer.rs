@@ -1,4 +1,4 @@
-//! The member of the group that reads the inputs.
+//! The consumer of inputs, a member of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -13,40 +13,40 @@ use turnstream_schemas::outcome::Bytes;
 
 use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog};
 use super::KafkaConfig;
-use super::ends::Ends;
+use super::ends::EndPoller;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
-use super::membership::{Member, identity};
-use super::mending::Mending;
+use super::membership::{MemberClient, identity};
+use super::orphan_recovery::OrphanRecovery;
 use super::recovery::Patience;
 use super::rejoining::Rejoining;
 use super::restore::Restorer;
 use super::sweep;
 
-/// How long a broker may take to say that it is there.
+/// How long a broker may take to answer that it is there.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Reads inputs as one member of the group. The process leaves the group when both this and the
-/// producer are dropped; drop this one last, so that the last commit still counts.
+/// Reads inputs as a member of the group. The process leaves the group when both this consumer and
+/// the producer are dropped. Drop the consumer last, so that the last commit still counts.
 pub struct KafkaConsumer {
-    pub(super) client: Arc<Member>,
+    pub(super) client: Arc<MemberClient>,
     config: KafkaConfig,
     partitions: i32,
     restorer: Option<Restorer>,
-    /// Partitions that were restored and resumed, each with what lies above the last offset given:
-    /// records of others are not given, nor any again.
+    /// Partitions that were restored and resumed, each with one above the last delivered offset.
+    /// Records of other partitions, and records below that offset, are not delivered.
     flowing: BTreeMap<i32, i64>,
-    /// Those of them that the engine paused.
+    /// The flowing partitions that the engine has paused.
     paused: BTreeSet<i32>,
-    /// Made when somebody asks how far behind they are.
-    ends: OnceLock<Ends>,
-    /// Of a static member.
-    mending: Option<Mending>,
+    /// Created when the lag of paused partitions is first wanted.
+    ends: OnceLock<EndPoller>,
+    /// `Some` for a static member.
+    orphan_recovery: Option<OrphanRecovery>,
     rejoining: Rejoining,
     patience: Patience,
 }
 
 impl KafkaConsumer {
-    pub(super) fn new(client: Arc<Member>, config: &KafkaConfig, partitions: i32) -> Self {
+    pub(super) fn new(client: Arc<MemberClient>, config: &KafkaConfig, partitions: i32) -> Self {
         Self {
             client,
             config: config.clone(),
@@ -55,18 +55,18 @@ impl KafkaConsumer {
             flowing: BTreeMap::new(),
             paused: BTreeSet::new(),
             ends: OnceLock::new(),
-            mending: Mending::new(config, partitions),
+            orphan_recovery: OrphanRecovery::new(config, partitions),
             rejoining: Rejoining::default(),
             patience: Patience::new(config),
         }
     }
 
-    /// How many partitions the topic of turns had when the group was joined.
+    /// The number of partitions that the topic of turns had when the group was joined.
     pub fn partitions(&self) -> i32 {
         self.partitions
     }
 
-    /// Drains what is there into a batch, waiting only for the first.
+    /// Drains available records into a batch. Waits only for the first.
     fn batch(&mut self, wait: Duration) -> Result<Vec<Record>, LogError> {
         let mut records = Vec::new();
         let mut bytes = 0;
@@ -77,9 +77,11 @@ impl KafkaConsumer {
             wait = Duration::ZERO;
             match polled {
                 Ok(message) => {
-                    // Fetched before the pause of an assignment took hold: restoring seeks.
+                    // The record was fetched before the pause of an assignment took effect. A
+                    // restoration seeks, so the record comes again.
                     let Some(next) = self.flowing.get_mut(&message.partition()) else { continue };
-                    // The client went back. Given again it would be answered again.
+                    // The client went back. An input that is delivered twice would be answered
+                    // twice.
                     if message.offset() < *next {
                         again += 1;
                         continue;
@@ -93,12 +95,12 @@ impl KafkaConsumer {
         }
         if again > 0 {
             let topic = &self.config.topics.turns;
-            tracing::warn!(topic, records = again, "the client read again, which is passed over");
+            tracing::warn!(topic, records = again, "the client read records again; skipping them");
         }
         Ok(records)
     }
 
-    /// Errors that the client mends by itself are passed over: its context has heard of them.
+    /// Ignores errors that the client recovers from itself, since its context has reported them.
     fn judge(&self, source: KafkaError) -> Result<(), LogError> {
         use RDKafkaErrorCode as Code;
         let topic = &self.config.topics.turns;
@@ -133,41 +135,41 @@ impl KafkaConsumer {
         fatal(&self.config, &doing, first, false, source)
     }
 
-    /// Leaves the group and joins again where nothing else would have it give on partitions that
-    /// are nobody's, or where this member is not who it was.
-    fn look_after_group(&mut self) -> Result<(), LogError> {
+    /// Leaves the group to join it again, if partitions are orphaned and nothing else would make
+    /// the group assign them, or if this member's identity has changed.
+    fn maintain_membership(&mut self) -> Result<(), LogError> {
         if self.rejoining.is_leaving() {
             return self.join_again();
         }
         let membership = self.client.context();
         let group = &self.config.group_id;
         if self.rejoining.is_stuck(|| identity(&self.client).is_some()) {
-            // Not where no broker answers: then it joins once one does.
+            // If no broker answers, the member joins as soon as one does.
             let asked = self.client.fetch_metadata(Some(&self.config.topics.turns), ASK);
             if asked.is_ok() {
-                let doing = format!("joining group `{group}` again, in vain");
+                let doing = format!("joining group `{group}` again, without success");
                 let source = KafkaError::Rebalance(RDKafkaErrorCode::OperationTimedOut);
                 return Err(LogError::Kafka { doing, source, fatal: true });
             }
         } else if membership.must_join_again(|| identity(&self.client)) {
             tracing::warn!(
                 group,
-                "the group expelled this member and took it in again; leaving it to join as who \
-                 it is now"
+                "the group expelled this member and took it in under a new id; leaving the group \
+                 to join it again"
             );
             self.leave_to_join_again();
         } else if let Some(source) = membership.take_error() {
             tracing::warn!(group, error = %source, "a rebalance failed; leaving to join again");
             self.leave_to_join_again();
-        } else if let Some(mending) = &mut self.mending {
+        } else if let Some(orphan_recovery) = &mut self.orphan_recovery {
             let ours = || Some((identity(&self.client)?.member(), membership.held()));
-            if let Some(partitions) = mending.leaves(ours) {
+            if let Some(partitions) = orphan_recovery.leaves(ours) {
                 tracing::warn!(
                     group,
                     group_instance_id = self.config.group_instance_id,
                     which = ?partitions,
-                    "the group stands still and gave these partitions to nobody; leaving it to \
-                     join again, so that it shares them out"
+                    "the group is stable, but these partitions have no owner; leaving the group to \
+                     join it again, so that it assigns them"
                 );
                 self.leave_to_join_again();
             }
@@ -175,8 +177,8 @@ impl KafkaConsumer {
         Ok(())
     }
 
-    /// Has everything that is held revoked, as in any rebalance. Once it is released the client
-    /// leaves; polling goes on meanwhile, and joins again.
+    /// Has all held partitions revoked, as in a rebalance. The client leaves when they are
+    /// released; polling continues meanwhile, and then joins again.
     pub(super) fn leave_to_join_again(&mut self) {
         self.rejoining.leaving();
         self.client.unsubscribe();
@@ -184,11 +186,11 @@ impl KafkaConsumer {
 
     fn join_again(&mut self) -> Result<(), LogError> {
         let holds = || !self.client.context().held().is_empty();
-        // Who has left forgets who it was.
+        // A client that has left the group has no identity.
         if !self.rejoining.joins(holds, || identity(&self.client).is_none()) {
             return Ok(());
         }
-        // Asked for meanwhile by who did not know that it leaves already.
+        // The committer may have asked for it meanwhile, unaware that the member leaves already.
         self.client.context().joins_again();
         let turns = &self.config.topics.turns;
         tracing::info!(group = self.config.group_id, "joining the group again");
@@ -227,7 +229,7 @@ impl Consumer for KafkaConsumer {
         if let Some(event) = self.next_event()? {
             return Ok(event);
         }
-        self.look_after_group()?;
+        self.maintain_membership()?;
         let records = self.batch(wait)?;
         if records.is_empty()
             && let Some(event) = self.next_event()?
@@ -274,8 +276,9 @@ impl Consumer for KafkaConsumer {
             self.set_flow(other, true)?;
         }
         if matches!(restored, Err(LogError::Kafka { .. })) {
-            // Made anew: a client that is assigned nothing goes on asking whom it knew to lead for
-            // `metadata.max.age.ms`, 15 minutes, where that broker left its list meanwhile.
+            // Without an assignment, a client keeps asking the last known leader for
+            // `metadata.max.age.ms` (15 minutes), even if that broker has left its list. A new
+            // client asks the current leader.
             self.restorer = None;
         }
         match restored {
@@ -298,7 +301,7 @@ impl Consumer for KafkaConsumer {
     fn standing(&self) -> Standing {
         let ends = match self.paused.is_empty() && self.ends.get().is_none() {
             true => BTreeMap::new(),
-            false => self.ends.get_or_init(|| Ends::start(&self.config)).of(&self.paused),
+            false => self.ends.get_or_init(|| EndPoller::start(&self.config)).of(&self.paused),
         };
         let rejoins = self.rejoining.times();
         Standing { rejoins, swept: sweep::found(), ..self.client.context().standing(&ends) }
@@ -314,7 +317,7 @@ impl Drop for KafkaConsumer {
     }
 }
 
-/// A record of ours from one of the client's.
+/// Converts a record of the client.
 pub(super) fn record(message: &BorrowedMessage<'_>) -> Record {
     Record {
         partition: message.partition(),
@@ -327,7 +330,8 @@ pub(super) fn record(message: &BorrowedMessage<'_>) -> Record {
     }
 }
 
-/// The client library panics on a header whose name is not UTF-8. Such a header is left out.
+/// The headers of a record. The client library panics on a header whose name is not UTF-8; such a
+/// header is left out.
 fn headers(message: &BorrowedMessage<'_>) -> Vec<Header> {
     let Some(headers) = message.headers() else { return Vec::new() };
     let mut read = Vec::with_capacity(headers.count());

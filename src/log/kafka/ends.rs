@@ -1,8 +1,8 @@
-//! The ends of paused partitions: nobody fetches from those, so the client is not told how far
-//! they grow, and theirs is the lag that matters.
+//! The ends of paused partitions. Nothing fetches from a paused partition, so the client does not
+//! learn of its growth, although its lag is the one that matters.
 //!
-//! A thread with a client of its own asks now and then, so that a broker that does not answer
-//! holds nobody up.
+//! A thread with its own client asks regularly, so that a broker that does not answer delays
+//! nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,27 +17,27 @@ use super::super::Topic;
 use super::KafkaConfig;
 use super::restore::OutsideGroup;
 
-/// How often they are asked for while some partition is paused.
+/// The interval of requests while some partition is paused.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long one request may take.
+/// The timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for the ends of partitions until it is dropped; then the thread ends by itself.
-pub(super) struct Ends {
-    shared: Arc<Mutex<Shared>>,
+/// Asks for the ends of partitions. The thread ends after this value is dropped.
+pub(super) struct EndPoller {
+    shared: Arc<Mutex<PolledEnds>>,
     _stop: Sender<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct PolledEnds {
     wanted: BTreeSet<i32>,
     ends: BTreeMap<i32, i64>,
 }
 
-impl Ends {
+impl EndPoller {
     pub(super) fn start(config: &KafkaConfig) -> Self {
         let (stop, stopped) = crossbeam_channel::bounded(0);
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(PolledEnds::default()));
         let (asking, config) = (Arc::clone(&shared), config.clone());
         let thread = std::thread::Builder::new().name("partition-ends".to_owned());
         if let Err(error) = thread.spawn(move || ask_until(&stopped, &config, &asking)) {
@@ -46,7 +46,7 @@ impl Ends {
         Self { shared, _stop: stop }
     }
 
-    /// The ends that are known of these partitions; from now on those are asked for.
+    /// The known ends of these partitions, which the thread asks for from now on.
     pub(super) fn of(&self, partitions: &BTreeSet<i32>) -> BTreeMap<i32, i64> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.ends.retain(|partition, _| partitions.contains(partition));
@@ -55,7 +55,7 @@ impl Ends {
     }
 }
 
-fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<Shared>) {
+fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<PolledEnds>) {
     let mut client = None;
     loop {
         let wanted = shared.lock().unwrap_or_else(PoisonError::into_inner).wanted.clone();
@@ -65,7 +65,7 @@ fn ask_until(stopped: &Receiver<()>, config: &KafkaConfig, shared: &Mutex<Shared
                 BTreeMap::new()
             });
             if found.len() < wanted.len() {
-                // As where restoring fails: it may ask whom it must not ask any more.
+                // As in a failed restoration, the client may ask a broker that no longer leads.
                 client = None;
             }
             shared.lock().unwrap_or_else(PoisonError::into_inner).ends.extend(found);

@@ -1,13 +1,13 @@
-//! What an error of the Kafka client asks for.
+//! What each error of the Kafka client leads to.
 //!
-//! | The client says | We do | and return |
+//! | Error | Action | Result |
 //! |---|---|---|
-//! | retriable (no leader, a broker is gone) | ask again until the deadline | [`LogError::Kafka`] |
+//! | retriable (no leader, a broker is away) | retry until the deadline | [`LogError::Kafka`] |
 //! | abortable (a record not delivered, a rebalance) | abort, and try the same again | [`LogError::Kafka`] |
 //! | this member does not hold the partitions | drop their outcomes | [`LogError::Stale`] |
 //! | fenced: another process has our name | stop | [`LogError::Fenced`] |
 //! | refused: ACLs, credentials, topics, limits | stop | [`LogError::Refused`] |
-//! | fatal otherwise | stop; a restart goes on from the last commit | [`LogError::Kafka`] |
+//! | fatal otherwise | stop; a restart continues from the last commit | [`LogError::Kafka`] |
 //!
 //! `docs/kafka.md` has the same table with exit codes.
 
@@ -16,7 +16,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use super::super::LogError;
 use super::{KafkaConfig, REQUEST_TIMEOUT};
 
-/// The code of an error, wherever the client puts it.
+/// The code of an error, from whichever variant holds it.
 pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
     match source {
         KafkaError::AdminOp(code) => Some(*code),
@@ -24,15 +24,15 @@ pub(super) fn code_of(source: &KafkaError) -> Option<Code> {
     }
 }
 
-/// What would mend a refused log-in.
+/// The remedy of a refused log-in.
 const CREDENTIALS: &str = "check `sasl.*` and `ssl.*` in `log.kafka.client`";
 
-/// A broker refused our credentials, with what it said.
+/// The error of a broker that refused the credentials, with its message.
 pub(super) fn login_refused(doing: &str, said: &str) -> LogError {
     LogError::Refused(format!("{doing}: the broker refuses the credentials: {said}; {CREDENTIALS}"))
 }
 
-/// What would mend an error that every try would meet again, where we know.
+/// The remedy of an error that every attempt would meet, if one is known.
 pub(super) fn remedy_of(source: &KafkaError) -> Option<&'static str> {
     Some(match code_of(source)? {
         Code::SaslAuthenticationFailed => CREDENTIALS,
@@ -67,7 +67,7 @@ pub(super) fn remedy_of(source: &KafkaError) -> Option<&'static str> {
     })
 }
 
-/// An error that trying again may mend, unless it is one that every try would meet.
+/// A retriable error, or [`LogError::Refused`] if every attempt would meet it.
 pub(super) fn failed(doing: &str, source: KafkaError) -> LogError {
     if let Some(remedy) = remedy_of(&source) {
         return refused(doing, &source, remedy);
@@ -81,7 +81,7 @@ pub(super) fn failed(doing: &str, source: KafkaError) -> LogError {
     LogError::Kafka { doing: doing.to_owned(), source, fatal }
 }
 
-/// No broker answered within [`REQUEST_TIMEOUT`]; `why` is what the client told last.
+/// The error when no broker answered within [`REQUEST_TIMEOUT`]. `why` is the client's last reason.
 pub(super) fn unanswered(
     config: &KafkaConfig,
     why: Option<String>,
@@ -95,7 +95,7 @@ pub(super) fn unanswered(
     LogError::Kafka { doing, source, fatal: false }
 }
 
-/// What to check where no broker answers for this reason, which is in the words of librdkafka 2.12.
+/// What to check if no broker answers. `why` has the words of librdkafka 2.12.
 fn to_check(why: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     match () {
@@ -111,7 +111,7 @@ fn to_check(why: &str) -> &'static str {
             "check `security.protocol` and `ssl.*` in `log.kafka.client`, and that the port is the \
              broker's for TLS"
         }
-        // The connection is made, and closed as soon as anything is asked.
+        // The broker accepts the connection and closes it at the first request.
         () if says(&["in state UP", "in state APIVERSION_QUERY", "Invalid response size"]) => {
             "that port may want a log-in (SASL) or TLS: check `security.protocol`, `sasl.*` and \
              `ssl.*` in `log.kafka.client`, or name another port of the broker in \
@@ -127,17 +127,17 @@ fn to_check(why: &str) -> &'static str {
     }
 }
 
-/// What the broker, or its settings, will refuse again.
+/// An error that the broker, with its present settings, will return again.
 pub(super) fn refused(doing: &str, source: &KafkaError, remedy: &str) -> LogError {
     LogError::Refused(format!("{doing}: {source}; {remedy}"))
 }
 
 /// An error after which the client cannot be used any more. `first` is the client's own first
-/// fatal error, where it has one: what came after is only its echo.
+/// fatal error, if it has one; later errors only follow from it.
 ///
-/// The broker fences who lets a transaction outlive its timeout in the same words as who was
-/// followed by another. Where ours has `outlived` it, nobody else is to be looked for, and a
-/// restart mends it.
+/// The broker uses the same code to fence a client whose transaction outlived its timeout and a
+/// client whose id another process took. If our transaction has `outlived` its timeout, there is no
+/// other process to look for, and a restart recovers.
 pub(super) fn fatal(
     config: &KafkaConfig,
     doing: &str,
@@ -163,7 +163,7 @@ pub(super) fn fatal(
     let doing = if outlived {
         format!(
             "{doing}; the transaction outlived `log.kafka.transaction_timeout_ms` and was aborted, \
-             perhaps since the process stood still"
+             perhaps because the process was halted"
         )
     } else {
         doing.to_owned()
@@ -230,7 +230,7 @@ mod tests {
         assert!(!gone.is_fatal(), "{gone:?}");
     }
 
-    /// Each as librdkafka 2.12 says it.
+    /// The reasons are in the words of librdkafka 2.12.
     #[test]
     fn who_gets_no_answer_is_told_what_to_check() {
         let config = KafkaConfig::default();

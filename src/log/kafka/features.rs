@@ -1,5 +1,5 @@
-//! Settings of the client that this build cannot follow, told before the client is made: its own
-//! words name the flags of its C compiler.
+//! Checks for client settings that this build does not support. They come before a client is
+//! created, since the client's own message names flags of its C compiler.
 
 use rdkafka::ClientConfig;
 
@@ -38,7 +38,7 @@ fn check_against(client: &ClientSettings, built_in: &str) -> Result<(), LogError
     Ok(())
 }
 
-/// What the client calls the ability that a setting asks for, and the feature that brings it.
+/// The client's name for the ability that a setting needs, and the cargo feature that adds it.
 fn needs(key: &str, value: &str) -> Option<(&'static str, &'static str)> {
     match (key, value) {
         ("security.protocol", "ssl" | "sasl_ssl") => Some(("ssl", "ssl")),
@@ -54,7 +54,7 @@ fn needs(key: &str, value: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The abilities that the client was built with, by its names, separated by commas.
+/// The abilities that the client was built with, by its own names, separated by commas.
 fn built_in() -> String {
     let native = ClientConfig::new().create_native_config();
     native.and_then(|native| native.get("builtin.features")).unwrap_or_default()

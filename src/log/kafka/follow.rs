@@ -1,10 +1,11 @@
-//! A follower of a topic: a consumer that is assigned every partition, in no group.
+//! A follower of a topic: a consumer that is assigned every partition, without a group.
 //!
-//! The client tells of the end of a partition without its offset, once it stands there with
-//! everything before it fetched, marks of transactions and aborted records included. So nothing
-//! is read before the high watermarks, as they were when the topic was opened, have settled: then
-//! the first end that is told of lies not before them. A transaction still open below them is
-//! waited for, as it hides what others committed behind it.
+//! The client reports the end of a partition without an offset, once it has fetched everything
+//! before the end, transaction markers and aborted records included. The follower therefore reads
+//! nothing until the stable ends have reached the high watermarks of the time when the topic was
+//! opened. The first reported end of a partition is then at or above that watermark. The follower
+//! waits for a transaction that is open below a watermark, since it hides committed records behind
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -26,11 +27,11 @@ use super::sweep::is_of_sweep;
 use super::topics::without;
 use super::{KafkaConfig, REQUEST_TIMEOUT, outage, topics};
 
-/// How long one question for the ends of partitions waits.
+/// The timeout of one request for the ends of partitions.
 const SLICE: Duration = Duration::from_secs(2);
-/// How long to wait before the ends are asked for again.
+/// The wait before the next request for the ends.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often it is told that a transaction is waited for.
+/// The interval of warnings that an open transaction delays the follower.
 const TELL: Duration = Duration::from_secs(5);
 
 /// Reads every partition of a topic.
@@ -38,21 +39,21 @@ pub struct KafkaFollower {
     config: KafkaConfig,
     topic: Topic,
     client: ClosedInTime<BaseConsumer<Following>>,
-    /// Whom a broker tells why it refuses us.
+    /// Learns from the broker why it refuses the credentials.
     watermarks: ClosedInTime<BaseConsumer<Membership>>,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
-    /// The ends of partitions when the topic was opened, of those not reached yet.
+    /// The ends of partitions when the topic was opened, of those that are not reached yet.
     behind: BTreeMap<i32, i64>,
-    /// Partitions that stand at their end, as far as the client was told.
+    /// Partitions whose position is at the end, as far as the client knows.
     at_end: BTreeSet<i32>,
     /// Whether reading has begun.
     begun: bool,
-    /// When it was told last that a transaction is waited for.
+    /// The time of the last warning that an open transaction delays the follower.
     told: Instant,
 }
 
-/// Keeps the ends that the client's statistics tell of.
+/// Keeps the ends from the client's statistics.
 struct Following {
     topic: String,
     ends: Mutex<BTreeMap<i32, i64>>,
@@ -60,15 +61,15 @@ struct Following {
 
 impl ClientContext for Following {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
-        outage::stands(&statistics);
+        outage::report_statistics(&statistics);
         let partitions = statistics.topics.get(&self.topic).map(|topic| &topic.partitions);
         let known =
             partitions.into_iter().flatten().filter(|(at, of)| **at >= 0 && of.ls_offset >= 0);
@@ -79,13 +80,13 @@ impl ClientContext for Following {
 
 impl ConsumerContext for Following {}
 
-/// Opens a topic and follows it from its oldest record. It is checked first, and made where it is
-/// missing and the configuration says so.
+/// Opens a topic and follows it from its oldest record. Checks the topic first, and creates it if
+/// it is missing and the configuration says so.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the settings or the topic are not fit, with what to change;
-/// [`LogError::Kafka`] where the broker cannot be reached or refuses.
+/// [`LogError::Refused`] if the settings or the topic are unfit, with what to change;
+/// [`LogError::Kafka`] if the broker cannot be reached or refuses.
 pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogError> {
     config.check()?;
     let topic = config.topics.name(wanted);
@@ -142,8 +143,8 @@ fn slow_ends(topic: &str, code: Code) -> LogError {
     failed(&asking(topic), KafkaError::OffsetFetch(code))
 }
 
-/// The ends of partitions as this client is told them: high watermarks, or for readers of
-/// committed records the first offsets that are not certain.
+/// The ends of partitions as this client sees them: high watermarks, or stable ends for readers of
+/// committed records.
 fn ends<C: ConsumerContext>(
     client: &BaseConsumer<C>,
     topic: &str,
@@ -166,13 +167,14 @@ impl KafkaFollower {
         self.config.topics.name(self.topic)
     }
 
-    /// Begins to read once everything below the ends is certain.
+    /// Starts to read once no transaction is open below the ends.
     fn begin(&mut self, wait: Duration) -> Result<(), LogError> {
         let settled = match ends(&self.client, self.topic(), &self.positions) {
             Ok(settled) => settled,
             Err(source) => {
-                // Said also of a partition whose leader left the client's list of brokers. Then a new
-                // client knows better; and whether the topic is gone, reading it tells.
+                // The client also returns this code if the leader of a partition has left its list
+                // of brokers. A new client knows the leader; if the topic is gone, reading shows
+                // it.
                 if source.rdkafka_error_code() != Some(Code::UnknownPartition) {
                     self.judge(source)?;
                 }
@@ -191,7 +193,7 @@ impl KafkaFollower {
                     partition,
                     stable_end = settled.get(partition),
                     end,
-                    "a transaction is open there, and what is behind it is waited for; \
+                    "an open transaction holds readers back here; waiting for it to end; \
                      `turnstream transactions` shows and ends it"
                 );
             }
@@ -209,7 +211,7 @@ impl KafkaFollower {
         Ok(())
     }
 
-    /// Notes that a partition stands at its end.
+    /// Records that a partition has been read to its end.
     fn ended(&mut self, partition: i32) {
         self.at_end.insert(partition);
         if let (Some(end), Some(position)) =
@@ -219,7 +221,7 @@ impl KafkaFollower {
         }
     }
 
-    /// Moves on over a record.
+    /// Advances the position past a record.
     fn pass(&mut self, partition: i32, offset: i64) -> Result<(), LogError> {
         self.at_end.remove(&partition);
         let topic = self.config.topics.name(self.topic);
@@ -227,8 +229,8 @@ impl KafkaFollower {
         if offset < *position {
             return Err(LogError::Refused(format!(
                 "topic `{topic}`, partition {partition}: offset {offset} comes after offset {}; \
-                 the topic was made anew, or its end was lost, and what was learned from it is \
-                 not what it holds now: start the process again",
+                 the topic was created anew, or lost its end, and no longer matches what was \
+                 read from it: start the process again",
                 *position - 1
             )));
         }
@@ -239,7 +241,7 @@ impl KafkaFollower {
         Ok(())
     }
 
-    /// Errors that the client mends by itself are passed over: its context has heard of them.
+    /// Ignores errors that the client recovers from itself, since its context has reported them.
     fn judge(&self, source: KafkaError) -> Result<(), LogError> {
         let topic = self.topic();
         let doing = format!("reading topic `{topic}`");
@@ -295,7 +297,7 @@ impl Follower for KafkaFollower {
                 }
                 Err(KafkaError::PartitionEOF(partition)) => {
                     self.ended(partition);
-                    // Who waits for the last of them is not to wait for nothing.
+                    // When the last partition has ended, the caller must not wait for nothing.
                     wait = match self.behind.is_empty() {
                         true => Duration::ZERO,
                         false => wait.min(deadline.saturating_duration_since(Instant::now())),

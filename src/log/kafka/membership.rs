@@ -1,5 +1,5 @@
-//! What this process is in its consumer group, as rebalances tell it; shared by the consumer
-//! thread, on which they come, and the committer.
+//! The membership of this process in its consumer group, as rebalances report it. The consumer
+//! thread, on which rebalances run, shares it with the committer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,57 +18,57 @@ use super::super::{Assignment, Event, Position, Standing};
 use super::closing::ClosedInTime;
 use super::outage;
 
-/// The client by which this process is a member of its group.
-pub(super) type Member = ClosedInTime<BaseConsumer<Membership>>;
+/// The client through which this process is a member of its group.
+pub(super) type MemberClient = ClosedInTime<BaseConsumer<Membership>>;
 
-/// The partitions held, and the events not yet polled.
+/// The held partitions and the events that were not yet polled.
 pub(super) struct Membership {
     topic: String,
-    state: Mutex<State>,
-    /// The process is leaving: nobody will release anything.
+    state: Mutex<MembershipState>,
+    /// The process is leaving, so no revoked partition will be released.
     leaving: AtomicBool,
-    /// It must leave the group and join it again.
+    /// The member must leave the group and join it again.
     must_join_again: AtomicBool,
-    /// What a broker said when it refused our credentials.
+    /// The message of a broker that refused the credentials.
     login_refused: Mutex<Option<String>>,
-    /// Why a broker could not be reached, the latest.
+    /// The latest reason why a broker could not be reached.
     failure: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
-struct State {
+struct MembershipState {
     events: VecDeque<Event>,
-    /// Partition and generation, until it is released or lost.
+    /// Held partitions, each until it is released or lost.
     held: BTreeMap<i32, Held>,
     /// How often each partition was assigned.
     assigned: BTreeMap<i32, u32>,
-    /// What went wrong in a rebalance.
+    /// The error of a failed rebalance.
     error: Option<KafkaError>,
-    /// Of each partition what this process knows to be committed, by itself or where it restored.
-    committed: BTreeMap<i32, Committed>,
-    /// As the client's latest statistics tell it.
-    told: Told,
+    /// The committed offset of each partition, as far as this process committed or restored it.
+    committed: BTreeMap<i32, CommittedOffset>,
+    /// The client's latest statistics.
+    statistics: GroupStatistics,
 }
 
-/// What is committed of a partition: the offset, and its metadata.
-pub(super) type Committed = (Option<i64>, String);
+/// The committed offset of a partition, and its metadata.
+pub(super) type CommittedOffset = (Option<i64>, String);
 
-/// What the client tells of its group and its partitions.
+/// The group and its partitions in the client's statistics.
 #[derive(Default)]
-struct Told {
+struct GroupStatistics {
     is_member: Option<bool>,
-    /// The next offset to read, and the end when something was fetched last.
+    /// The next offset to read, and the end at the last fetch.
     read: BTreeMap<i32, (i64, i64)>,
 }
 
 struct Held {
     generation: u32,
     revoked: bool,
-    /// Who we were in the group when it was given to us; empty where we had forgotten that.
+    /// Our member id when the partition was assigned; empty if the client had none.
     member: Vec<u8>,
 }
 
-/// Who the consumer is in its group, as the broker checks it.
+/// The consumer's identity in its group, as the broker checks it.
 #[derive(PartialEq, Eq)]
 pub(super) struct Identity {
     member: Vec<u8>,
@@ -76,16 +76,16 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The member's id.
+    /// The member id.
     pub(super) fn member(&self) -> String {
         String::from_utf8_lossy(&self.member).into_owned()
     }
 }
 
-/// Who the consumer is, unless it has forgotten that.
+/// The consumer's identity, if the client has one.
 #[allow(unsafe_code)]
 pub(super) fn identity(consumer: &BaseConsumer<Membership>) -> Option<Identity> {
-    // SAFETY: the client outlives the call, the metadata is ours until it is destroyed, and the
+    // SAFETY: the client outlives the call, we own the metadata until it is destroyed, and the
     // member id is a string that lives as long as the metadata.
     let identity = unsafe {
         let metadata = native::rd_kafka_consumer_group_metadata(consumer.client().native_ptr());
@@ -115,7 +115,7 @@ impl Membership {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MembershipState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,14 +127,13 @@ impl Membership {
         self.state().error.take()
     }
 
-    /// What a broker said when it refused our credentials, if one did. The client calls a
-    /// connection that broke while it logged in an authentication failure as well; that is not
-    /// this.
+    /// The message of a broker that refused the credentials, if one did. The client also reports an
+    /// authentication failure if a connection breaks during log-in; that does not count.
     pub(super) fn login_refused(&self) -> Option<String> {
         self.login_refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why a broker could not be reached, in the client's words: the latest that polling told.
+    /// The latest reason why a broker could not be reached, in the client's words.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -144,12 +143,12 @@ impl Membership {
         self.state().held.get(&partition).is_some_and(|held| !held.revoked)
     }
 
-    /// All partitions held, revoked ones that are not released among them.
+    /// All held partitions, including revoked ones that are not yet released.
     pub(super) fn held(&self) -> BTreeSet<i32> {
         self.state().held.keys().copied().collect()
     }
 
-    /// Of the positions, the partitions that are not held under their generation.
+    /// The partitions of those positions whose generation is not the held one.
     pub(super) fn stale(&self, positions: &[Position]) -> Vec<i32> {
         let state = self.state();
         let mut stale: Vec<i32> = positions
@@ -164,13 +163,13 @@ impl Membership {
         stale
     }
 
-    /// This is committed of a partition.
-    pub(super) fn note_committed(&self, partition: i32, committed: Committed) {
+    /// Records what is committed of a partition.
+    pub(super) fn note_committed(&self, partition: i32, committed: CommittedOffset) {
         self.state().committed.insert(partition, committed);
     }
 
-    /// Of these positions' partitions what this process knows to be committed.
-    pub(super) fn committed(&self, positions: &[Position]) -> BTreeMap<i32, Committed> {
+    /// What is known to be committed of the positions' partitions.
+    pub(super) fn committed(&self, positions: &[Position]) -> BTreeMap<i32, CommittedOffset> {
         let state = self.state();
         let known = |position: &Position| {
             Some((position.partition, state.committed.get(&position.partition)?.clone()))
@@ -178,11 +177,12 @@ impl Membership {
         positions.iter().filter_map(known).collect()
     }
 
-    /// Where the member stands; of these partitions the end is known better.
+    /// The membership and lag. `ends` has newer ends of some partitions.
     pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
         let state = self.state();
-        let held = state.told.read.iter().filter(|(at, _)| state.held.contains_key(at));
-        let mut standing = Standing { is_member: state.told.is_member, ..Standing::default() };
+        let held = state.statistics.read.iter().filter(|(at, _)| state.held.contains_key(at));
+        let mut standing =
+            Standing { is_member: state.statistics.is_member, ..Standing::default() };
         for (at, (read, end)) in held {
             let end = ends.get(at).copied().unwrap_or_default().max(*end);
             standing.ends.insert(*at, end);
@@ -192,7 +192,7 @@ impl Membership {
         standing
     }
 
-    /// Of the positions, the partitions that were given to us when we were another member.
+    /// The partitions among the positions that were assigned to an earlier member id of ours.
     pub(super) fn assigned_to_another(
         &self,
         identity: &Identity,
@@ -205,14 +205,15 @@ impl Membership {
         positions.iter().map(|position| position.partition).filter(of_another).collect()
     }
 
-    /// The member is not who it was when its partitions were given to it.
+    /// Asks the member to join again, since its partitions were assigned to an earlier member id.
     pub(super) fn ask_to_join_again(&self) {
         self.must_join_again.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it is to leave the group now and to join it again: somebody asked for that, and it still holds what
-    /// was given to another than this one is. Not while partitions are given back: the client takes one
-    /// rebalance at a time, and whatever is held after this one is held by who it is.
+    /// Whether the member is to leave the group now and join it again: this was asked for, and it
+    /// still holds partitions of an earlier member id. Returns false while revoked partitions are
+    /// pending: the client handles one rebalance at a time, and after it the held partitions may
+    /// have the current id.
     pub(super) fn must_join_again(&self, identity: impl FnOnce() -> Option<Identity>) -> bool {
         if !self.must_join_again.load(Ordering::SeqCst) {
             return false;
@@ -226,12 +227,12 @@ impl Membership {
         state.held.values().any(|held| held.member != identity.member)
     }
 
-    /// It joins again whatever was asked for.
+    /// Clears the request, since the member joins again now.
     pub(super) fn joins_again(&self) {
         self.must_join_again.store(false, Ordering::SeqCst);
     }
 
-    /// From now on nothing waits for a release.
+    /// From now on, revocations count as losses and wait for no release.
     pub(super) fn leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
@@ -244,7 +245,7 @@ impl Membership {
         list
     }
 
-    /// Takes the revoked partitions out and gives them.
+    /// Removes and returns the revoked partitions.
     pub(super) fn take_revoked(&self) -> Vec<i32> {
         let mut state = self.state();
         let revoked: Vec<i32> =
@@ -254,11 +255,13 @@ impl Membership {
     }
 
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) {
-        // Before anything is ours: after it we may be expelled, and taken in as another.
+        // Read the id before the assignment: afterwards the member may be expelled and join under
+        // another id.
         let member = identity(consumer).map(|identity| identity.member).unwrap_or_default();
-        // Any offset will do, since who restores seeks; without one the client looks up by itself
-        // where to begin. Where a seek overtakes that, it looks up again half a second later, in the
-        // midst of reading, and goes on from there: inputs come twice, or never.
+        // Any offset will do, since the restoration seeks. Without one, the client itself looks up
+        // where to begin. If a seek overtakes that lookup, the client repeats it half a second
+        // later, in the middle of reading, and continues from its result: inputs come twice, or
+        // never.
         let done = list
             .set_all_offsets(Offset::Offset(0))
             .and_then(|()| consumer.incremental_assign(list))
@@ -296,7 +299,7 @@ impl Membership {
             state.events.push_back(Event::Revoked(partitions));
             return;
         }
-        // No longer held first, so that no commit slips in between.
+        // Remove them from the held partitions first, so that no commit comes in between.
         let mut state = self.state();
         state.held.retain(|partition, _| !partitions.contains(partition));
         if !partitions.is_empty() {
@@ -316,15 +319,15 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
     partitions
 }
 
-/// Whether a reason for an authentication failure is a broker's, and not that the connection
-/// broke meanwhile: then the client's own error is in it.
+/// Whether the reason of an authentication failure comes from a broker. If the connection broke
+/// meanwhile, the reason contains an error of the client itself.
 fn is_refusal(reason: &str) -> bool {
     !reason.contains("handshake failed: Local: ") && !reason.contains("Disconnected")
 }
 
-/// What the client's statistics tell. Offsets that it does not know are negative. What it fetched
-/// ahead is not read.
-fn told(statistics: &Statistics, topic: &str) -> Told {
+/// The group and partitions in the client's statistics. Unknown offsets are negative. Prefetched
+/// records do not count as read.
+fn group_statistics(statistics: &Statistics, topic: &str) -> GroupStatistics {
     let group = statistics.cgrp.as_ref();
     let is_member = group.map(|group| group.state == "up" && group.join_state == "steady");
     let partitions = statistics.topics.get(topic).map(|topic| &topic.partitions);
@@ -333,15 +336,15 @@ fn told(statistics: &Statistics, topic: &str) -> Told {
         let known = *at >= 0 && of.hi_offset >= 0 && read >= 0;
         known.then_some((*at, (read, of.hi_offset)))
     });
-    Told { is_member, read: read.collect() }
+    GroupStatistics { is_member, read: read.collect() }
 }
 
 impl ClientContext for Membership {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
-    /// The client mends these by itself; fatal ones come through polling as well.
+    /// The client recovers from these errors itself. Fatal ones also come through polling.
     fn error(&self, error: KafkaError, reason: &str) {
         let note = |noted: &Mutex<Option<String>>| {
             *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
@@ -353,13 +356,13 @@ impl ClientContext for Membership {
             }
             _ => note(&self.failure),
         }
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
-        outage::stands(&statistics);
-        let told = told(&statistics, &self.topic);
-        self.state().told = told;
+        outage::report_statistics(&statistics);
+        let latest = group_statistics(&statistics, &self.topic);
+        self.state().statistics = latest;
     }
 }
 
@@ -385,7 +388,7 @@ impl ConsumerContext for Membership {
 mod tests {
     use super::*;
 
-    /// Both as librdkafka 2.12 says them.
+    /// Both messages are in the words of librdkafka 2.12.
     #[test]
     fn a_connection_that_breaks_while_logging_in_is_no_refusal() {
         let membership = Membership::new("turns");

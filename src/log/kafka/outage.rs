@@ -1,13 +1,13 @@
-//! Brokers that fail the clients of this process, told of in few lines.
+//! Reports of failing brokers, in few log lines.
 //!
-//! A process has five clients and more. While a broker is away each of them tells of each attempt
-//! to reach it, in up to three ways: thousands of lines a minute that say one thing. So all of them
-//! tell it here, and here is written one line when a broker begins to fail, one a minute while it
-//! does, and one when it is over.
+//! A process has five clients or more. While a broker is away, each client reports every attempt to
+//! reach it, in up to three ways: thousands of lines a minute with the same content. All clients
+//! therefore report to this module. It writes one line when a broker begins to fail, one a minute
+//! while it fails, and one when it has recovered.
 //!
-//! A client tells of its failures when it is polled, and some are polled seldom: what one tells may
-//! be long past. So where another was connected to the broker just now, a failure is not told of
-//! before the next statistics show that the broker is sought in vain.
+//! A client reports its failures when it is polled, which is rare for some, so a report may be old.
+//! If another client was recently connected to the broker, the module reports the failure only
+//! after the next statistics show a client that tries to connect without success.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -17,32 +17,32 @@ use rdkafka::config::RDKafkaLogLevel as Level;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
 
-/// How often it is told that a broker goes on failing.
+/// The interval of lines about a broker that keeps failing.
 const TELL_MS: u64 = 60_000;
 
-/// Without a failure for so long it is over: clients try again within 10 s, and tell of equal
-/// failures every 30 s.
+/// A broker counts as recovered after this time without a failure: clients retry within 10 s, and
+/// repeat equal failures every 30 s.
 const OVER_MS: u64 = 60_000;
 
-/// For so long after a client was connected a failure is doubted: three of its statistics.
+/// A failure is doubted for this time after a client was connected: three of its statistics.
 const CONNECTED_MS: u64 = 15_000;
 
-/// What librdkafka logs of connections. It says the same as an error, and that is heard.
+/// Facilities of librdkafka's log lines about connections. They repeat errors, which are handled.
 const OF_CONNECTIONS: [&str; 3] = ["FAIL", "ERROR", "REQTMOUT"];
 
-/// States of a broker while it is sought: see `rd_kafka_broker_state_names`.
+/// States of a broker to which a client tries to connect: see `rd_kafka_broker_state_names`.
 const SOUGHT: [&str; 2] = ["TRY_CONNECT", "CONNECT"];
 
-/// Of this process. Its clients have one cluster.
+/// The outages of this process, whose clients use one cluster.
 static OUTAGES: LazyLock<(Instant, Mutex<Outages>)> =
     LazyLock::new(|| (Instant::now(), Mutex::default()));
 
-/// A client tells of an error.
-pub(super) fn heard(error: &KafkaError, reason: &str) {
+/// Handles an error that a client reports.
+pub(super) fn report_error(error: &KafkaError, reason: &str) {
     match error.rdkafka_error_code() {
-        // Not an error where it is asked for.
+        // The clients that enable it want this event; it is not an error.
         Some(Code::PartitionEOF) => {}
-        // Said again and again, beside what is wrong with each broker.
+        // The client repeats it, in addition to the error of each broker.
         Some(Code::AllBrokersDown) => tracing::debug!(%error, reason = %reason, "Kafka client"),
         _ => {
             let at = broker_in(reason).map_or_else(|| error.to_string(), str::to_owned);
@@ -51,8 +51,8 @@ pub(super) fn heard(error: &KafkaError, reason: &str) {
     }
 }
 
-/// A client tells how it stands.
-pub(super) fn stands(statistics: &Statistics) {
+/// Handles the statistics of a client.
+pub(super) fn report_statistics(statistics: &Statistics) {
     let in_state = |states: &[&str]| {
         let brokers = statistics.brokers.values();
         let these = brokers.filter(|broker| states.contains(&broker.state.as_str()));
@@ -62,8 +62,8 @@ pub(super) fn stands(statistics: &Statistics) {
     tell(|outages, now_ms| outages.stand(&connected, &sought, now_ms));
 }
 
-/// What a client logs.
-pub(super) fn logged(level: Level, facility: &str, message: &str) {
+/// Handles a log line of a client.
+pub(super) fn report_log_line(level: Level, facility: &str, message: &str) {
     let of_connection = OF_CONNECTIONS.contains(&facility);
     match level {
         _ if of_connection => tracing::debug!(target: "librdkafka", facility, "{message}"),
@@ -84,26 +84,26 @@ fn tell(note: impl FnOnce(&mut Outages, u64) -> Vec<OutageLine>) {
     let lines = note(&mut outages.lock().unwrap_or_else(PoisonError::into_inner), now_ms);
     for OutageLine { news, at, reason, seconds, failures } in lines {
         match news {
-            OutageNews::Fails => tracing::warn!(at, reason = %reason, "Kafka fails; trying on"),
+            OutageNews::Fails => tracing::warn!(at, reason = %reason, "Kafka fails; retrying"),
             OutageNews::StillFails => {
                 tracing::warn!(at, reason = %reason, seconds, failures, "Kafka still fails");
             }
-            OutageNews::Over => tracing::info!(at, seconds, failures, "Kafka fails no more"),
+            OutageNews::Over => tracing::info!(at, seconds, failures, "Kafka has recovered"),
         }
     }
 }
 
-/// What is to be told.
+/// A line to write.
 #[derive(Debug, PartialEq, Eq)]
 struct OutageLine {
     news: OutageNews,
-    /// The broker, or the error where it names none.
+    /// The broker, or the error if it names no broker.
     at: String,
-    /// In the client's words, the latest.
+    /// The latest reason, in the client's words.
     reason: String,
-    /// For how long it has failed.
+    /// The duration of the failure.
     seconds: u64,
-    /// How often, all clients together.
+    /// The number of failures, over all clients.
     failures: u64,
 }
 
@@ -114,7 +114,7 @@ enum OutageNews {
     Over,
 }
 
-/// Brokers by address, and other errors by their names.
+/// Brokers by address, and other errors by name.
 #[derive(Default)]
 struct Outages(BTreeMap<String, BrokerState>);
 
@@ -154,7 +154,7 @@ impl Outages {
         failing.tell(at, now_ms)
     }
 
-    /// As a client's statistics have it.
+    /// Updates the outages from the statistics of a client.
     fn stand(
         &mut self,
         connected: &BTreeSet<String>,
@@ -209,7 +209,7 @@ fn broker_in(reason: &str) -> Option<&str> {
     })
 }
 
-/// How many failures a client left out because each was like the one before.
+/// How many equal failures the client suppressed before this one.
 fn suppressed(reason: &str) -> u64 {
     let before = reason.split_once(" identical error(s) suppressed").map(|(before, _)| before);
     before.and_then(|before| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(failed(&mut outages, 1_000), None);
         assert_eq!(outages.stand(&up, &none, 5_000), [], "another is connected");
         assert_eq!(failed(&mut outages, 6_000), None);
-        assert_eq!(outages.stand(&none, &none, 10_000), [], "nobody seeks it");
+        assert_eq!(outages.stand(&none, &none, 10_000), [], "no client tries to connect");
         let sought = outages.stand(&none, &up, 11_000);
         assert!(matches!(&sought[..], [OutageLine { news: OutageNews::Fails, .. }]), "{sought:?}");
         assert_eq!(failed(&mut outages, 12_000), None, "it was told");

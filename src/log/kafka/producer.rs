@@ -1,5 +1,5 @@
-//! One client's transactions: a transaction is committed, aborted, or its client is at an end and
-//! must be made anew (`kafka/recovery.rs`).
+//! The transactions of one client. A transaction is committed or aborted, or else its client cannot
+//! be used any more and must be replaced (`kafka/recovery.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,49 +17,49 @@ use super::super::{LogError, Output, Position, Topic, Transaction};
 use super::closing::ClosedInTime;
 use super::config::KafkaTopics;
 use super::errors::{self, failed, refused, remedy_of};
-use super::membership::{Identity, Member, identity};
+use super::membership::{Identity, MemberClient, identity};
 use super::settling::Places;
 use super::{KafkaConfig, outage};
 
-/// How long the client is waited for at once. It always takes the whole of it.
+/// The wait of one poll of the client, which always takes all of it.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// How long one call of an abort may take before deliveries are heard again.
+/// The longest call of an abort. Delivery reports are handled between two calls.
 pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 
-/// Events that wait to be heard where a transaction is about to be committed, at most: deliveries are
-/// heard already.
+/// The most events that can be pending when a transaction is about to be committed: its delivery
+/// reports were handled already.
 const EVENTS: usize = 16;
 
-/// A client that commits outcomes with the positions behind them.
+/// A client that commits outcomes and positions.
 pub(super) struct TransactionalClient {
     client: ClosedInTime<BaseProducer<Deliveries>>,
-    consumer: Arc<Member>,
+    consumer: Arc<MemberClient>,
     config: KafkaConfig,
-    /// How many transactions were begun.
+    /// How many transactions have begun.
     number: usize,
-    /// When the latest of them outlives its timeout.
+    /// When the latest transaction outlives its timeout.
     deadline: Instant,
 }
 
 /// Why a transaction was not committed.
 pub(super) struct Uncommitted {
-    /// What went wrong. After a fatal one the client is at an end.
+    /// The error. After a fatal one, the client cannot be used any more.
     pub(super) error: LogError,
     /// Whether the transaction may be visible all the same.
     pub(super) is_unknown: bool,
 }
 
-/// Hears what became of each record sent. Of records that an abort purged that may be long after
-/// it, so each carries the number of its transaction.
+/// Handles the delivery report of each record. The report of a record that an abort purged may come
+/// long after the abort, so each record carries the number of its transaction.
 struct Deliveries {
     topics: KafkaTopics,
     delivered: Mutex<Delivered>,
-    /// A connection that stood is gone.
+    /// An established connection was lost.
     lost: AtomicBool,
 }
 
-/// What became of the records of one transaction.
+/// The delivery reports of one transaction.
 #[derive(Default)]
 struct Delivered {
     number: usize,
@@ -75,17 +75,17 @@ impl Deliveries {
 }
 
 impl ClientContext for Deliveries {
-    /// A connection that breaks with little under way is no error to the client, and only logged.
+    /// The client reports no error for a connection that breaks while idle, but logs it.
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // In the words of librdkafka 2.12. One that is sought in vain was never ours.
+        // In the words of librdkafka 2.12. A failed connection attempt does not count.
         if facility == "FAIL" && message.contains("in state UP") {
             self.lost.store(true, Ordering::SeqCst);
         }
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 
@@ -110,9 +110,10 @@ impl ProducerContext for Deliveries {
     }
 }
 
-/// Takes the transactional id: whoever had it is fenced, and what it left open is aborted, where
-/// the broker knows of it; what it forgot is for [`sweep`](super::sweep::sweep), which comes first.
-/// Within `wait`; where an error is not fatal, it may be called again and goes on.
+/// Takes the transactional id, which fences its earlier holder and aborts that one's open
+/// transaction, if the broker knows of it. For one that the broker forgot, call
+/// [`sweep`](super::sweep::sweep) first. Takes at most `wait`; after a non-fatal error, another
+/// call continues.
 pub(super) fn take_id<C: ProducerContext>(
     client: &BaseProducer<C>,
     config: &KafkaConfig,
@@ -142,9 +143,9 @@ pub(super) fn take_id<C: ProducerContext>(
 }
 
 impl TransactionalClient {
-    /// A client whose id is not [taken](Self::take_id) yet.
+    /// A client that has not yet [taken](Self::take_id) its id.
     pub(super) fn new(
-        consumer: Arc<Member>,
+        consumer: Arc<MemberClient>,
         config: &KafkaConfig,
         accepted_bytes: Option<usize>,
     ) -> Result<Self, LogError> {
@@ -167,15 +168,16 @@ impl TransactionalClient {
         take_id(&self.client, &self.config, wait)
     }
 
-    /// Whether a broker went away that this client was connected to. It may have forgotten the end
-    /// of the latest transaction; if so, that of the next one ends it as well, in part.
+    /// Whether this client has lost a broker that it was connected to. That broker may have
+    /// forgotten the end of the latest transaction. The end of the next transaction would then also
+    /// end parts of the latest.
     pub(super) fn has_lost_a_broker(&self) -> bool {
-        // Each call hears of one event; what is logged comes in its place among deliveries.
+        // Each call handles one event, and log lines are queued with delivery reports.
         (0..EVENTS).for_each(|_| self.client.poll(Duration::ZERO));
         self.client.context().lost.load(Ordering::SeqCst)
     }
 
-    /// Where the records of the latest transaction lie.
+    /// The offsets of the latest transaction's records.
     pub(super) fn places(&self) -> Places {
         self.client.context().delivered().places.clone()
     }
@@ -184,7 +186,7 @@ impl TransactionalClient {
         Duration::from_millis(u64::from(self.config.transaction_timeout_ms))
     }
 
-    /// Everything up to the commit itself; after an error the transaction must be aborted.
+    /// All steps before the commit. After an error the transaction must be aborted.
     fn fill(
         &self,
         transaction: &Transaction,
@@ -204,8 +206,8 @@ impl TransactionalClient {
         let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
         match self.client.send_offsets_to_transaction(&list, &group, left) {
             Ok(()) => Ok(()),
-            // The group refuses this member: in the middle of a rebalance, or because it was
-            // expelled. Which, the next events tell; tried again, the check above knows.
+            // The group refuses this member: a rebalance is in progress, or it was expelled. The
+            // next events show which, and the check above then knows at the next attempt.
             Err(source) => {
                 let group = &self.config.group_id;
                 Err(self.judged(&format!("adding the offsets of group `{group}`"), source))
@@ -244,9 +246,9 @@ impl TransactionalClient {
         }
     }
 
-    /// Waits until every record was delivered or refused, and what became of it was heard. The
-    /// client's own flush waits in slices of 100 ms, which would be the latency of every commit,
-    /// and not for the hearing.
+    /// Waits until every record is delivered or refused and its report is handled. The client's own
+    /// flush waits in slices of 100 ms, which would dominate the latency of every commit, and does
+    /// not wait for reports.
     fn flush(&self, deadline: Instant) -> Result<(), LogError> {
         loop {
             match self.client.flush(Duration::ZERO) {
@@ -260,8 +262,8 @@ impl TransactionalClient {
         }
     }
 
-    /// The group's metadata of a member that is whole, and holds all partitions of the positions
-    /// under their generations, at one and the same moment. Waits where the member is changing.
+    /// The group metadata of a member that has a complete identity and at the same time holds all
+    /// partitions of the positions under their generations. Waits while the identity changes.
     fn group_of(
         &self,
         positions: &[Position],
@@ -290,10 +292,10 @@ impl TransactionalClient {
         }
     }
 
-    /// The broker expelled us, and we joined again, while a rebalance was in progress: then the
-    /// client says of no partition that it is lost, and holds what may be another's for long. The
-    /// broker would take our commits, since it knows us again. So what was done is dropped, and the
-    /// member leaves the group to join it as who it is.
+    /// Handles a member that was expelled and joined again while a rebalance was in progress. The
+    /// client then reports no partition as lost and may long hold partitions of other members. The
+    /// broker would accept our commits, since it knows the new id. The outcomes are therefore
+    /// dropped, and the member leaves the group to join it again.
     fn check_assigned_to(
         &self,
         identity: &Identity,
@@ -311,7 +313,7 @@ impl TransactionalClient {
     fn check_held(&self, positions: &[Position]) -> Result<(), LogError> {
         let mut partitions = self.consumer.context().stale(positions);
         if self.consumer.assignment_lost() {
-            // All are lost; the event that says so was not polled yet.
+            // All partitions are lost; the event was not polled yet.
             partitions = positions.iter().map(|position| position.partition).collect();
             partitions.sort_unstable();
         }
@@ -326,7 +328,7 @@ impl TransactionalClient {
             element.set_offset(Offset::Offset(position.offset)).map_err(|source| {
                 failed(&format!("committing offset {} of `{turns}`", position.offset), source)
             })?;
-            // Even when it is empty: a committed one must not outlive its offset.
+            // Empty metadata is committed too: the metadata must not outlive its offset.
             if !position.metadata.is_empty() {
                 element.set_metadata(&position.metadata);
             }
@@ -334,7 +336,8 @@ impl TransactionalClient {
         Ok(list)
     }
 
-    /// A record was refused; what would be refused again ends the process.
+    /// The error of a record that was refused. It ends the process if the broker would refuse
+    /// again.
     fn not_delivered(&self, doing: &str, source: KafkaError) -> LogError {
         use RDKafkaErrorCode as Code;
         let remedy = match source.rdkafka_error_code() {
@@ -350,7 +353,7 @@ impl TransactionalClient {
         refused(doing, &source, remedy)
     }
 
-    /// Whether an error ends the process is for the client to say.
+    /// The client decides whether an error ends the process.
     fn judged(&self, doing: &str, source: KafkaError) -> LogError {
         let is_fatal = self.client.client().fatal_error().is_some()
             || matches!(&source, KafkaError::Transaction(error) if error.is_fatal());
@@ -370,8 +373,8 @@ impl TransactionalClient {
         errors::fatal(&self.config, doing, first, outlived, source)
     }
 
-    /// Commits what was filled in. Once this was begun only its success is certain: the client
-    /// says of the other ends whether the transaction can still be aborted.
+    /// Commits the filled transaction. From here on only success is certain; for errors, the client
+    /// says whether the transaction can still be aborted.
     fn end(&self, deadline: Instant) -> Result<(), LogError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
@@ -392,10 +395,10 @@ impl TransactionalClient {
         }
     }
 
-    /// Aborts. What still waits to be sent is purged by the client itself: purged from here it
-    /// would leave a gap in the numbers by which the broker knows repeated records, and the next
-    /// transaction would fail. The client waits for us to hear of every record, hence the short
-    /// calls, each of which goes on where the one before stopped.
+    /// Aborts the transaction. The client itself purges unsent records: purging them here would
+    /// leave a gap in the sequence numbers by which the broker recognises repeated records, and the
+    /// next transaction would fail. The client waits until every delivery report is handled, so the
+    /// calls are short; each continues the one before.
     fn abort(&self) -> Result<(), LogError> {
         let deadline = Instant::now() + self.timeout();
         loop {
@@ -413,8 +416,8 @@ impl TransactionalClient {
         }
     }
 
-    /// Commits a transaction that [keeps its promises](Transaction::check), while the partitions of
-    /// these of its positions are held.
+    /// Commits a transaction that [keeps the rules of its fields](Transaction::check), if the
+    /// partitions of the `held` positions are held.
     pub(super) fn commit(
         &mut self,
         transaction: &Transaction,
@@ -430,7 +433,7 @@ impl TransactionalClient {
         let begun = self.client.begin_transaction();
         begun.map_err(|source| known(self.judged("beginning a transaction", source)))?;
         let (error, open, ending) = match self.fill(transaction, held, deadline) {
-            // Also what is refused is aborted, so that readers need not wait for the timeout.
+            // Abort also after a refusal, so that readers need not wait for the timeout.
             Err(error) => (error, self.client.client().fatal_error().is_none(), false),
             Ok(()) if self.has_lost_a_broker() => {
                 let source = KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure);
@@ -451,8 +454,8 @@ impl TransactionalClient {
             return Err(Uncommitted { error, is_unknown: ending });
         }
         match self.abort() {
-            // The broker's clock may have run out too. Then it aborted the transaction by itself, under an
-            // epoch that fences this client as if another process had come.
+            // The broker's own timeout may have passed too. The broker then aborted the transaction
+            // under a new epoch, which fences this client as if another process had come.
             Ok(()) if Instant::now() >= deadline => match error {
                 LogError::Kafka { doing, source, .. } => {
                     Err(known(LogError::Kafka { doing, source, fatal: true }))

@@ -1,11 +1,11 @@
 //! The producer of the committer, which outlives its clients.
 //!
-//! A client of transactions comes to an end where a transaction can neither be committed nor
-//! aborted any more: its broker is away for longer than the transaction may take, or aborted it
-//! meanwhile. It is also at its end where a broker went away that it was connected to, which may
-//! have [forgotten](super::settling) the end of the latest transaction. Then another client takes the
-//! transactional id and [sweeps](super::sweep), which settles what the one before left open, and what
-//! is missing of the latest transaction is committed again before anything else.
+//! A transactional client must be replaced if a transaction can be neither committed nor aborted:
+//! its broker is away for longer than the transaction may take, or has aborted the transaction. It
+//! must also be replaced if it has lost a broker, since that broker may have
+//! [forgotten](super::settling) the end of the latest transaction. The next client takes the
+//! transactional id and [sweeps](super::sweep), which ends the open transactions of the client
+//! before. What is missing of the latest transaction is then committed again before anything else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,35 +14,35 @@ use rdkafka::consumer::Consumer as _;
 
 use super::super::{LogError, Position, Producer, Transaction};
 use super::KafkaConfig;
-use super::membership::Member;
+use super::membership::MemberClient;
 use super::producer::{TransactionalClient, Uncommitted};
 use super::settling::{Missing, Sent};
 use super::sweep::{of_turns, sweep};
 use super::topics::Fit;
 
-/// How long one try to take the transactional id again may take.
+/// The timeout of one attempt to take the transactional id again.
 const TAKE: Duration = Duration::from_secs(2);
 
-/// Commits outcomes with the positions behind them.
+/// Commits outcomes with their positions.
 pub struct KafkaProducer {
-    consumer: Arc<Member>,
+    consumer: Arc<MemberClient>,
     config: KafkaConfig,
     fit: Fit,
     client: Option<TransactionalClient>,
-    /// Whether the client has the transactional id.
+    /// Whether the client has taken the transactional id.
     has_id: bool,
-    /// The latest transaction that was sent to its end.
+    /// The latest transaction whose commit was requested.
     latest: Option<Sent>,
-    /// Whether the broker may have forgotten its end.
+    /// Whether the broker may have forgotten the end of that transaction.
     is_doubtful: bool,
     patience: Patience,
 }
 
 impl KafkaProducer {
-    /// Takes the transactional id, within `wait`. Whoever had it is fenced, and what it left open is
-    /// aborted, also where the broker forgot it.
+    /// Takes the transactional id within `wait`. This fences its earlier holder and aborts that
+    /// one's open transaction, also if the broker forgot it.
     pub(super) fn initialise(
-        consumer: Arc<Member>,
+        consumer: Arc<MemberClient>,
         config: &KafkaConfig,
         fit: Fit,
         wait: Duration,
@@ -62,12 +62,12 @@ impl KafkaProducer {
             match producer.client(deadline.saturating_duration_since(Instant::now())) {
                 Ok(_) => return Ok(producer),
                 Err(error) if error.is_fatal() || Instant::now() >= deadline => return Err(error),
-                Err(error) => tracing::debug!(%error, "taking the transactional id; trying on"),
+                Err(error) => tracing::debug!(%error, "taking the transactional id; retrying"),
             }
         }
     }
 
-    /// The client, made anew where the one before came to an end.
+    /// The client, replaced if the one before cannot be used any more.
     fn client(&mut self, wait: Duration) -> Result<&mut TransactionalClient, LogError> {
         let client = match &mut self.client {
             Some(client) => client,
@@ -119,8 +119,8 @@ impl KafkaProducer {
         }
     }
 
-    /// Commits what is missing of the latest transaction. Gives whether that was this one, and is
-    /// done with it.
+    /// Commits what is missing of the latest transaction. Returns whether that was this
+    /// transaction, which then needs no further commit.
     fn settle(&mut self, transaction: &Transaction) -> Result<bool, LogError> {
         let Some(mut latest) = self.latest.take() else {
             self.is_doubtful = false;
@@ -139,7 +139,8 @@ impl KafkaProducer {
         Ok(took_effect && is_this)
     }
 
-    /// The same, of this transaction; whether all of it has taken effect now, and not nothing.
+    /// Commits what is missing of `latest`. Returns whether all of it has now taken effect; false
+    /// if none of it has.
     fn commit_missing(&mut self, latest: &mut Sent) -> Result<bool, LogError> {
         let missing = latest.missing(&self.config, self.consumer.context())?;
         let Some(Missing { transaction: missing, held }) = missing else { return Ok(false) };
@@ -150,7 +151,7 @@ impl KafkaProducer {
         tracing::warn!(
             which = ?partitions,
             records = missing.outputs.len(),
-            "the broker forgot this of a transaction that it had committed; it is committed again"
+            "the broker forgot this part of a committed transaction; committing it again"
         );
         let client = self.client(TAKE)?;
         let sent = client.commit(&missing, &held);
@@ -162,12 +163,12 @@ impl KafkaProducer {
         Ok(true)
     }
 
-    /// The next client settles what this one may have left.
+    /// Drops the client. The next one settles what this one may have left open.
     fn drop_client(&mut self) {
         (self.client, self.has_id, self.is_doubtful) = (None, false, true);
     }
 
-    /// As if the broker had acknowledged this transaction, or not, and gone away.
+    /// Behaves as if a broker was lost after this transaction, acknowledged or not.
     #[cfg(test)]
     pub(super) fn doubt(&mut self, sent: Sent) {
         self.drop_client();
@@ -183,7 +184,7 @@ impl Producer for KafkaProducer {
     fn commit(&mut self, transaction: &Transaction) -> Result<(), LogError> {
         transaction.check()?;
         if self.has_lost_a_broker() {
-            tracing::info!("a broker was lost; what was committed last is looked at");
+            tracing::info!("a broker was lost; checking whether the latest commit took effect");
             self.drop_client();
         }
         if transaction.positions.is_empty() && !self.is_doubtful {
@@ -197,10 +198,10 @@ impl Producer for KafkaProducer {
     }
 }
 
-/// How long an outage is waited out.
+/// How long an outage may last.
 pub(super) struct Patience {
     give_up_after: Option<Duration>,
-    /// When it began to fail.
+    /// When the outage began.
     since: Option<Instant>,
 }
 
@@ -210,8 +211,8 @@ impl Patience {
         Self { give_up_after, since: None }
     }
 
-    /// What becomes of an error that only this client cannot mend: it may be tried again, as long
-    /// as that was not in vain for too long.
+    /// Makes an error that a new client may recover from non-fatal, until the outage has lasted too
+    /// long.
     pub(super) fn judge<T>(&mut self, done: Result<T, LogError>) -> Result<T, LogError> {
         let Err(LogError::Kafka { doing, source, .. }) = done else {
             self.since = None;
@@ -221,8 +222,9 @@ impl Patience {
         match self.give_up_after {
             Some(most) if since >= most => {
                 let seconds = most.as_secs();
-                let doing =
-                    format!("{doing}, in vain for {seconds} s (`log.kafka.give_up_after_seconds`)");
+                let doing = format!(
+                    "{doing}, without success for {seconds} s (`log.kafka.give_up_after_seconds`)"
+                );
                 Err(LogError::Kafka { doing, source, fatal: true })
             }
             _ => Err(LogError::Kafka { doing, source, fatal: false }),

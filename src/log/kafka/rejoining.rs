@@ -1,26 +1,26 @@
-//! A member on its way out of its group, in order to join it again: everything that it holds is
-//! revoked as in any rebalance, the client leaves once that is released, and then it subscribes anew.
+//! A member that leaves its group to join it again. Its partitions are revoked, as in any
+//! rebalance; when they are released the client leaves, and then subscribes again.
 
 use std::time::{Duration, Instant};
 
-/// How long a member that holds nothing any more may take to leave. Then it joins again without
-/// having left.
+/// How long a member without partitions may take to leave. After that it joins again without having
+/// left.
 const LEAVING: Duration = Duration::from_secs(30);
 
-/// How long it may take to be a member again. A client that was expelled in the midst of a rebalance may never
-/// ask to join (librdkafka 2.12, of a static member, each time that it was seen).
+/// How long the member may take to be a member again. A client that was expelled in the middle of a
+/// rebalance may never ask to join (librdkafka 2.12; seen with a static member, each time).
 const JOINING: Duration = Duration::from_secs(15);
 
-/// How long a member must have left before it joins again. The client forgets who it was before it tells the
-/// broker that it leaves; subscribed in between, it leaves and never joins.
+/// The least time between leaving and joining again. The client drops its identity before it tells
+/// the broker that it leaves; a subscription in between would be left and never joined.
 const LEFT: Duration = Duration::from_millis(500);
 
-/// Whether a member is on its way out, and how often it was.
+/// Whether a member is leaving or joining again, and how often it did.
 #[derive(Debug, Default)]
 pub(super) struct Rejoining {
-    /// Since when.
+    /// When it began to leave.
     leaving: Option<Instant>,
-    /// Since when it has left.
+    /// When it had left.
     left: Option<Instant>,
     /// When it began to join again, until it is a member.
     joining: Option<Instant>,
@@ -28,18 +28,18 @@ pub(super) struct Rejoining {
 }
 
 impl Rejoining {
-    /// Whether it is on its way out.
+    /// Whether the member is leaving.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 
-    /// It is on its way out.
+    /// Records that the member leaves.
     pub(super) fn leaving(&mut self) {
         (self.leaving, self.left, self.joining) = (Some(Instant::now()), None, None);
         self.times += 1;
     }
 
-    /// Whether this member is to join again now, once nothing is held any more.
+    /// Whether the member is to join again now: it holds no partitions and has left.
     pub(super) fn joins(
         &mut self,
         holds: impl FnOnce() -> bool,
@@ -59,7 +59,8 @@ impl Rejoining {
         joins
     }
 
-    /// Whether it has tried for too long to be a member again. Once so, not before as much time has passed again.
+    /// Whether the member has tried for too long to be a member again. After a `true`, the same
+    /// time must pass before the next.
     pub(super) fn is_stuck(&mut self, is_member: impl FnOnce() -> bool) -> bool {
         let Some(since) = self.joining else { return false };
         if is_member() {
@@ -73,7 +74,7 @@ impl Rejoining {
         is_stuck
     }
 
-    /// How often it left and joined again.
+    /// How often the member left to join again.
     pub(super) fn times(&self) -> u64 {
         self.times
     }

@@ -1,5 +1,4 @@
-//! Restoring a partition: its stable committed offset with its metadata, then its changelog to
-//! the end.
+//! Restoring a partition: its stable committed offset with metadata, then its changelog to the end.
 
 use std::time::{Duration, Instant};
 
@@ -11,40 +10,40 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 use turnstream_ports::panics::contain;
 
-use super::super::{LogError, Passing, Record, Restored, Start, TakeChangelog, Topic};
+use super::super::{CountedChangelog, LogError, Record, Restored, Start, TakeChangelog, Topic};
 use super::closing::ClosedInTime;
-use super::membership::{Committed, Membership};
+use super::membership::{CommittedOffset, Membership};
 use super::sweep::is_of_sweep;
 use super::{KafkaConfig, failed, outage};
 
-/// How long one wait inside a restoration takes at most.
+/// The longest single wait within a restoration.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long a transaction that somebody left open, or a broker that does not answer, is waited for
-/// at once: other partitions are held back meanwhile, so it is rather tried again.
+/// How long one attempt waits for an open transaction or a broker that does not answer. Other
+/// partitions are held back meanwhile, so the engine tries again instead of waiting longer.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
-/// How long to wait before asking again.
+/// The wait before the next request.
 pub(super) const RETRY: Duration = Duration::from_millis(20);
-/// How often the membership is kept alive meanwhile.
+/// The interval of polls that keep the membership alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// How often a long restoration tells how far it is.
+/// The interval of log lines about the progress of a long restoration.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Of clients outside of the group.
+/// The context of clients outside of the group.
 pub(super) struct OutsideGroup;
 
 impl ClientContext for OutsideGroup {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 
 impl ConsumerContext for OutsideGroup {}
 
-/// Reads changelogs, with clients of its own that never join a group.
+/// Reads changelogs, with its own clients, which never join a group.
 pub(super) struct Restorer {
     config: KafkaConfig,
     changelog: ClosedInTime<BaseConsumer<OutsideGroup>>,
@@ -70,8 +69,8 @@ impl Restorer {
         timeout(&self.config)
     }
 
-    /// Every partition of the member must be paused: it is polled meanwhile to keep it alive, and
-    /// must bring no record. Rebalances are noted for later.
+    /// Restores a partition. Every partition of the member must be paused: the member is polled
+    /// meanwhile to keep it alive, and must bring no record. Rebalances are recorded for later.
     pub(super) fn restore(
         &self,
         client: &BaseConsumer<Membership>,
@@ -83,10 +82,10 @@ impl Restorer {
             KeepAlive { client, last: Instant::now(), turns: &self.config.topics.turns };
         let stood = committed(client, &self.config, partition)?;
         let end = self.settled_end(partition, &mut alive)?;
-        let mut passing = Passing::new(partition, stood.0, changelog);
-        self.read_changelog((partition, end), &mut passing, &mut alive)?;
-        // A process that was halted meanwhile may have lost the partition, and its next owner
-        // committed: then the changelog lies ahead of the offset.
+        let mut counted = CountedChangelog::new(partition, stood.0, changelog);
+        self.read_changelog((partition, end), &mut counted, &mut alive)?;
+        // A process that was halted meanwhile may have lost the partition. If the next owner has
+        // committed, the changelog is ahead of the offset.
         if committed(client, &self.config, partition)? != stood {
             alive.keep_now()?;
             if !client.context().is_held(partition) {
@@ -98,7 +97,7 @@ impl Restorer {
         }
         client.context().note_committed(partition, stood.clone());
         let (position, metadata) = stood;
-        let restored = passing.finish(metadata, &self.config.group_id)?;
+        let restored = counted.finish(metadata, &self.config.group_id)?;
         let begin = match position {
             Some(position) => position,
             None => self.begin(partition, &mut alive)?,
@@ -110,8 +109,7 @@ impl Restorer {
         Ok(restored)
     }
 
-    /// The end of the changelog partition, once every transaction that lies before it has
-    /// ended.
+    /// The end of the changelog partition, after every transaction below that end has ended.
     fn settled_end(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let topic = self.config.topics.name(Topic::History);
         let place = (topic, partition);
@@ -129,8 +127,8 @@ impl Restorer {
         Ok(end)
     }
 
-    /// Where the inputs of a partition are read from of which nothing was committed. The client
-    /// itself is not left to look that up: see [`Membership`]'s `assign`.
+    /// Where to begin reading a partition without a committed offset. The client must not look this
+    /// up by itself: see `assign` of [`Membership`].
     fn begin(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let place = (self.config.topics.name(Topic::Turns), partition);
         let deadline = Instant::now() + self.timeout().min(SETTLE);
@@ -141,9 +139,8 @@ impl Restorer {
         })
     }
 
-    /// The first offset of a partition and its end as this client is told it: the high watermark,
-    /// or for readers of committed records the first offset that is not certain. Tried again while
-    /// the partition has no leader.
+    /// The first offset of a partition and its end as this client sees it: the high watermark, or
+    /// the stable end for readers of committed records. Retries while the partition has no leader.
     fn edges(
         &self,
         client: &BaseConsumer<OutsideGroup>,
@@ -166,13 +163,13 @@ impl Restorer {
         }
     }
 
-    /// Everything committed up to the end. The reader is told of the end of a partition by its
-    /// position, which passes control records and aborted ones; since everything before `end`
-    /// has settled, that is not before `end`.
+    /// Reads all committed records up to the end. The client reports the end of a partition by its
+    /// position, which includes control records and aborted records. Since every transaction below
+    /// `end` has ended, the reported end is at or above `end`.
     fn read_changelog(
         &self,
         (partition, end): (i32, i64),
-        passing: &mut Passing<'_>,
+        counted: &mut CountedChangelog<'_>,
         alive: &mut KeepAlive<'_>,
     ) -> Result<(), LogError> {
         if end == 0 {
@@ -191,14 +188,14 @@ impl Restorer {
                     last = Instant::now();
                     if last.duration_since(told) >= TELL {
                         told = last;
-                        let (records, bytes) = passing.passed();
+                        let (records, bytes) = counted.passed();
                         let (offset, of) = (message.offset(), end);
                         tracing::info!(partition, offset, of, records, bytes, "restoring");
                     }
-                    if is_of_sweep(&message) { Ok(()) } else { passing.pass(change(&message)) }
+                    if is_of_sweep(&message) { Ok(()) } else { counted.pass(change(&message)) }
                 }
                 Some(Err(KafkaError::PartitionEOF(at))) if at == partition => break Ok(()),
-                // The client's context has heard of it.
+                // The client's context has reported the error.
                 Some(Err(error)) => {
                     tracing::debug!(%error, topic, partition, "reading the changelog");
                     Ok(())
@@ -214,13 +211,13 @@ impl Restorer {
                 )));
             }
         };
-        // What was fetched ahead goes with the assignment.
+        // Unassigning drops prefetched records.
         self.changelog.unassign().map_err(failed)?;
         outcome
     }
 
-    /// Puts the reader of inputs to where it begins. Right after an assignment the client is
-    /// not ready for that yet, and it is tried again.
+    /// Moves the reader of inputs to its first offset. Retries, since the client is not ready to
+    /// seek right after an assignment.
     fn seek(
         &self,
         client: &BaseConsumer<Membership>,
@@ -257,13 +254,13 @@ fn timeout(config: &KafkaConfig) -> Duration {
     Duration::from_millis(u64::from(config.restore_timeout_ms))
 }
 
-/// The committed offset and its metadata, once no transaction may change them any more: the
-/// client waits for that, since it reads committed records only.
+/// The committed offset and its metadata, once no open transaction can change them. The client
+/// waits for that, since it reads committed records only.
 pub(super) fn committed(
     client: &BaseConsumer<impl ConsumerContext>,
     config: &KafkaConfig,
     partition: i32,
-) -> Result<Committed, LogError> {
+) -> Result<CommittedOffset, LogError> {
     let group = &config.group_id;
     let doing = format!("fetching the offset of partition {partition} of group `{group}`");
     let mut wanted = TopicPartitionList::with_capacity(1);
@@ -285,7 +282,7 @@ pub(super) fn committed(
     let Offset::Offset(offset) = element.offset() else {
         return Ok((None, String::new()));
     };
-    // The client library panics where it is not UTF-8; ours is ASCII.
+    // The client library panics if the metadata is not UTF-8; ours is ASCII.
     let metadata = contain(|| element.metadata().to_owned());
     let metadata = metadata.map_err(|_| {
         LogError::Refused(format!(
@@ -314,7 +311,7 @@ fn is_unstable(error: &KafkaError) -> bool {
     )
 }
 
-/// Polls the paused member now and then, so that the group does not take it for stuck.
+/// Polls the paused member regularly, so that the group does not take it for stuck.
 struct KeepAlive<'a> {
     client: &'a BaseConsumer<Membership>,
     last: Instant,
@@ -335,14 +332,14 @@ impl KeepAlive<'_> {
             Some(Err(source @ KafkaError::MessageConsumptionFatal(_))) => {
                 Err(failed("keeping the membership while restoring", source))
             }
-            // It was under way when its partition was paused: it comes again.
+            // The record was in flight when its partition was paused. The seek delivers it again.
             Some(Ok(message)) => {
                 let offset = Offset::Offset(message.offset());
                 self.client
                     .seek(self.turns, message.partition(), offset, super::REQUEST_TIMEOUT)
                     .map_err(|source| failed("giving back a record while restoring", source))
             }
-            // Others are mended by the client.
+            // The client recovers from other errors.
             _ => Ok(()),
         }
     }

@@ -1,12 +1,13 @@
-//! What took effect of a transaction whose end a broker may have forgotten, and what is to be
-//! committed again.
+//! Finding out what took effect of a transaction whose end a broker may have forgotten, and what
+//! must be committed again.
 //!
-//! Kafka acknowledges a commit once the coordinator of transactions has noted it; only then it
-//! writes the end to each partition that the transaction wrote to. A broker that crashes in between
-//! finds its note at its next start and, before it knows where partitions are led, writes the end to
-//! some of them or to none ("can be skipped"). So a commit that was acknowledged may be undone by the
-//! [sweep](super::sweep), wholly or in part. Whoever sent it still has it, and where its records lie:
-//! once nothing is open any more, each of them is seen there or never will be.
+//! Kafka acknowledges a commit when the transaction coordinator has stored it; only then it writes
+//! the end marker to each partition of the transaction. A broker that crashes in between finds the
+//! stored commit at its next start. Before it knows the leaders of partitions, it then writes the
+//! marker to some of them or to none ("can be skipped"). The [sweep](super::sweep) may therefore
+//! undo an acknowledged commit, wholly or in part. The sender still has the transaction and the
+//! offsets of its records. When no transaction is open any more, each record is visible at its
+//! offset or never will be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,67 +21,68 @@ use super::super::{LogError, Position, Topic, Transaction};
 use super::KafkaConfig;
 use super::closing::ClosedInTime;
 use super::errors::failed;
-use super::membership::{Committed, Membership};
+use super::membership::{CommittedOffset, Membership};
 use super::restore::{OutsideGroup, RETRY, SETTLE, committed};
 
-/// How long one wait for a record takes.
+/// The longest single wait for a record.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// For each partition that a transaction wrote to, the offset of one of its records there.
 pub(super) type Places = BTreeMap<(Topic, i32), i64>;
 
-/// A transaction that was sent to its end.
+/// A transaction whose commit was requested.
 pub(super) struct Sent {
     transaction: Transaction,
-    /// What was committed before of its partitions, as far as that was known.
-    before: BTreeMap<i32, Committed>,
-    /// Of each time that it, or what was missing of it, was sent.
+    /// What was committed of its partitions before, as far as that is known.
+    before: BTreeMap<i32, CommittedOffset>,
+    /// The offsets of its records, for each time that it or its missing part was sent.
     places: Vec<Places>,
-    /// Whether the broker acknowledged it. Otherwise it may not have taken effect at all.
+    /// Whether the broker acknowledged the commit. Otherwise it may not have taken effect at all.
     pub(super) acknowledged: bool,
 }
 
-/// What did not take effect of a transaction.
+/// The part of a transaction that did not take effect.
 #[derive(Default)]
 pub(super) struct Missing {
-    /// What is to be committed again.
+    /// What must be committed again.
     pub(super) transaction: Transaction,
-    /// The positions in it whose partitions have been held all along. The others were lost meanwhile,
-    /// and nobody has committed anything of them since.
+    /// Those of its positions whose partitions were held all along. The other partitions were lost
+    /// meanwhile, and no member has committed anything for them since.
     pub(super) held: Vec<Position>,
 }
 
 impl Sent {
     pub(super) fn new(
         transaction: &Transaction,
-        before: BTreeMap<i32, Committed>,
+        before: BTreeMap<i32, CommittedOffset>,
         places: Places,
         acknowledged: bool,
     ) -> Self {
         Self { transaction: transaction.clone(), before, places: vec![places], acknowledged }
     }
 
-    /// What was missing of it was sent to its end, to these places.
+    /// Records that the missing part was sent, with the offsets of its records.
     pub(super) fn sent_again(&mut self, places: Places) {
         self.places.push(places);
     }
 
-    /// Whether all that a transaction finishes is finished by this.
+    /// Whether this transaction has all the positions of another one.
     pub(super) fn finishes(&self, transaction: &Transaction) -> bool {
         transaction.positions.iter().all(|position| self.transaction.positions.contains(position))
     }
 
-    /// What did not take effect; `None` where nothing did, and nobody was told that it had. Asked once
-    /// the sweep is done.
+    /// The part that did not take effect. `None` if nothing took effect and the commit was never
+    /// acknowledged. Call this after the sweep.
     ///
-    /// What was lost meanwhile is its next owner's to do again, where nothing of it took effect. Where
-    /// a part did, its history may hold what its offset does not know of, and nobody could go on from
-    /// there: that is committed to its end too, unless somebody has committed something else since.
+    /// If a partition was lost meanwhile and nothing of it took effect, its next owner does the
+    /// work again. If a part took effect, the history may be ahead of the offset, and no owner
+    /// could continue from there: the rest is committed too, unless another member has committed
+    /// for the partition since.
     ///
     /// # Errors
     ///
-    /// [`LogError::Unsettled`] where another's transaction is in the way, [`LogError::Kafka`] where
-    /// a broker does not answer: ask again.
+    /// [`LogError::Unsettled`] if another process's transaction is open there, [`LogError::Kafka`]
+    /// if a broker does not answer: ask again.
     pub(super) fn missing(
         &self,
         config: &KafkaConfig,
@@ -94,7 +96,7 @@ impl Sent {
             for topic in Topic::OF_TURNS {
                 let places = places.iter().filter(|((of, _), _)| *of == topic);
                 let places = places.map(|((_, partition), offset)| (*partition, *offset)).collect();
-                let found = look(&reader, config, topic, places)?;
+                let found = committed_at(&reader, config, topic, places)?;
                 seen.extend(found.into_iter().map(|partition| (topic, partition)));
             }
         }
@@ -135,8 +137,8 @@ impl Sent {
     }
 }
 
-/// The partitions of a topic on which the record at the given offset is committed.
-fn look(
+/// The partitions of a topic whose record at the given offset is committed.
+fn committed_at(
     reader: &BaseConsumer<OutsideGroup>,
     config: &KafkaConfig,
     topic: Topic,
@@ -161,7 +163,7 @@ fn look(
             }
             std::thread::sleep(RETRY);
         };
-        // Retention has deleted it: it was there for as long as anything is.
+        // Retention has deleted the record, so it had been visible.
         if first > *offset {
             seen.insert(*partition);
             continue;

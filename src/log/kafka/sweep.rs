@@ -1,17 +1,19 @@
-//! Ends what a transactional id left open and the broker forgot: whoever takes the id begins with
-//! transactions that write to everything that the id can have written to, and aborts them.
+//! The sweep: it ends transactions that a transactional id left open and the broker forgot. A
+//! process that takes the id first writes, in transactions that it aborts, to every partition that
+//! the id can have written to.
 //!
-//! Taking an id has the broker abort the transaction that was open under it, unless its timeout
-//! has passed: then the broker has aborted it already, or so it says. Kafka (4.3.1) writes no end
-//! to a partition that has no leader at that moment ("likely deleted already and hence can be
-//! skipped"), and after a crash of the only broker none has one for some seconds. The records
-//! stay open on the partition, and the next end of a transaction *of the same producer* there is
-//! theirs as well: a commit would make visible what nobody committed. So would it with the
-//! offsets of the group, which lie on a partition like any other: swept without them, the records
-//! would be gone and their inputs count as finished.
+//! When a process takes an id, the broker aborts the open transaction of the id, unless the
+//! transaction's timeout has passed: the broker then believes that it has aborted it already. But
+//! Kafka (4.3.1) writes no end marker to a partition without a leader at that moment ("likely
+//! deleted already and hence can be skipped"), and after a crash of the only broker no partition
+//! has a leader for some seconds. The records stay open on the partition, and the next end of a
+//! transaction *of the same producer* there ends them as well: a commit would make visible what was
+//! never committed. The same holds for the offsets of the group, which lie on a partition like any
+//! other. A sweep without the offsets would remove the records while their inputs counted as
+//! finished.
 //!
-//! Comes before anything else is done under the id, at every start and wherever the producer is
-//! made anew. Its records have a key and no value; where they are seen all the same they are passed over.
+//! The sweep comes before anything else under the id, at every start and whenever the producer is
+//! replaced. Its records have a key and no value; readers that see one skip it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,48 +36,48 @@ use super::outage;
 use super::producer::{ABORT_SLICE, take_id};
 use super::restore::{OutsideGroup, SETTLE, committed};
 
-/// The key of the records: `history` takes none without one.
+/// The key of the records, since `history` accepts no record without a key.
 const KEY: &[u8] = b"turnstream.sweep";
 
-/// Whether a record is of a sweep. The broker may forget the end of a sweep as of any other
-/// transaction, and then the next commit of its id makes it visible.
+/// Whether a record belongs to a sweep. The broker may forget the end of a sweep too, and the next
+/// commit of its id then makes its records visible.
 pub(super) fn is_of_sweep(message: &BorrowedMessage<'_>) -> bool {
     message.key() == Some(KEY) && message.payload().is_none()
 }
 
-/// Partitions that one transaction writes to at most. Two thousand in one took 6 s on a busy
-/// machine, and the timeout may be a second.
+/// The most partitions of one transaction. Two thousand in one took 6 s on a busy machine, and the
+/// timeout may be a second.
 const AT_ONCE: usize = 100;
 
-/// How long one wait for deliveries takes.
+/// The longest single wait for deliveries.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How long the broker may take to say where transactions are open. Only the count hangs on it.
+/// How long the broker may take to report the stable ends, which only the count needs.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a transaction must stand still to be told from one of a process at work, which has it
-/// open for milliseconds.
+/// How long a stable end must stand still to show a forgotten transaction. A process at work has a
+/// transaction open for milliseconds.
 const STANDS: Duration = Duration::from_millis(500);
 
-/// Partitions on which something was found, by this process.
+/// The number of partitions on which this process found a forgotten transaction.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// On how many partitions, since this process started, a transaction was still open that the
+/// On how many partitions, since this process started, a sweep found a transaction open that the
 /// broker had forgotten.
 pub(super) fn found() -> u64 {
     FOUND.load(Ordering::Relaxed)
 }
 
-/// A topic's name, and a partition.
+/// The name of a topic, and a partition.
 pub(super) type Place<'a> = (&'a str, i32);
 
-/// What became of the records of one transaction.
+/// The delivery reports of one transaction.
 #[derive(Default)]
 struct Arrivals(Mutex<Arrived>);
 
 #[derive(Default)]
 struct Arrived {
-    offsets: Vec<Written>,
+    offsets: Vec<SweptRecord>,
     failed: Option<KafkaError>,
 }
 
@@ -87,11 +89,11 @@ impl Arrivals {
 
 impl ClientContext for Arrivals {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 
@@ -109,14 +111,15 @@ impl ProducerContext for Arrivals {
     }
 }
 
-/// Takes the transactional id within `wait`, fencing who had it, and sweeps these topics, each with its number
-/// of partitions; where they are more than `views`, the group's offsets as well.
+/// Takes the transactional id within `wait`, fencing its earlier holder, and sweeps these topics,
+/// each with its number of partitions. If they include a topic other than `views`, sweeps the
+/// group's offsets too.
 ///
 /// # Errors
 ///
-/// [`LogError::Fenced`] where another process takes the id meanwhile, [`LogError::Refused`] where
-/// the broker refuses, [`LogError::Kafka`] where it does not answer or a partition has no leader
-/// for longer than a transaction may take.
+/// [`LogError::Fenced`] if another process takes the id meanwhile, [`LogError::Refused`] if the
+/// broker refuses, [`LogError::Kafka`] if it does not answer or a partition has no leader for
+/// longer than a transaction may take.
 pub(super) fn sweep(
     config: &KafkaConfig,
     topics: impl IntoIterator<Item = (Topic, i32)>,
@@ -145,20 +148,20 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// The topics that a process which serves turns writes to, with their partitions.
+/// The topics, with their partitions, that a process that serves turns writes to.
 pub(super) fn of_turns(partitions: i32) -> impl Iterator<Item = (Topic, i32)> {
     let written = Topic::OF_TURNS.into_iter().filter(|topic| *topic != Topic::Turns);
     written.map(move |topic| (topic, partitions))
 }
 
-/// A place by its index, and the offset of a record there.
-pub(super) type Written = (usize, i64);
+/// The index of a place, and the offset of a record there.
+pub(super) type SweptRecord = (usize, i64);
 
-/// Writes to places, and aborts that.
+/// Writes a record to each of some places and aborts the transaction.
 pub(super) struct Sweeper<'a> {
     config: &'a KafkaConfig,
     client: ClosedInTime<BaseProducer<Arrivals>>,
-    /// Of committed records; outside the group.
+    /// Reads committed records, outside of the group.
     reader: ClosedInTime<BaseConsumer<OutsideGroup>>,
 }
 
@@ -168,7 +171,7 @@ impl<'a> Sweeper<'a> {
         let doing = "making the Kafka clients of a sweep from `log.kafka.client`";
         let failed = |source| failed(doing, source);
         let client = config.producer_settings(None).create_with_context(Arrivals::default());
-        // Never in the group: the broker checks no membership of who has none.
+        // Outside of the group: the broker checks no membership of a client without one.
         let reader = config.changelog_settings().create_with_context(OutsideGroup);
         let client = ClosedInTime::new(client.map_err(failed)?);
         let reader = ClosedInTime::new(reader.map_err(failed)?);
@@ -181,13 +184,13 @@ impl<'a> Sweeper<'a> {
         Duration::from_millis(u64::from(self.config.transaction_timeout_ms))
     }
 
-    /// As long as waiting in the midst of a transaction may take.
+    /// The longest wait in the middle of a transaction.
     fn moment(&self) -> Duration {
         self.timeout() / 4
     }
 
-    /// One transaction after another, until the end of one was written everywhere. Gives on how
-    /// many of the places another one ended with it.
+    /// Runs transactions until the end of one is written everywhere. Returns on how many of the
+    /// places another transaction ended with it.
     pub(super) fn sweep(&self, places: &[Place<'_>], group: bool) -> Result<usize, LogError> {
         let give_up = Instant::now() + self.timeout();
         let (mut first, mut found) = (BTreeMap::new(), BTreeSet::new());
@@ -197,8 +200,9 @@ impl<'a> Sweeper<'a> {
             let not_passed = self.not_passed(places, &written);
             found.extend(held.into_iter().filter(|at| !not_passed.contains_key(at)));
             let is_unstable = group && !self.is_group_stable();
-            // Further down readers may stand at what another process has open, or at what this
-            // sweep is for and has not ended: that is tried once more.
+            // Readers that are held back below the sweep's first record wait for another process's
+            // open transaction, or for a forgotten one that is not ended yet. Since the two look
+            // alike, one more attempt follows.
             let is_ours =
                 |at, end: Option<i64>| attempt == 1 || end.is_none_or(|end| end >= first[at]);
             let open = not_passed.iter().filter(|(at, end)| is_ours(at, **end));
@@ -208,7 +212,11 @@ impl<'a> Sweeper<'a> {
             }
             if Instant::now() >= give_up {
                 let id = &self.config.transactional_id;
-                tracing::warn!(transactional_id = id, ?open, "the end of a sweep is not written");
+                tracing::warn!(
+                    transactional_id = id,
+                    ?open,
+                    "the end of a sweep is not written everywhere"
+                );
                 break;
             }
             tracing::info!(
@@ -220,20 +228,20 @@ impl<'a> Sweeper<'a> {
         Ok(found.len())
     }
 
-    /// One transaction, which is aborted. Gives where readers stood still below its records before
-    /// that, and the records.
+    /// Runs one transaction and aborts it. Returns the places where readers were held back below
+    /// its records before it, and the records.
     fn transact(
         &self,
         places: &[Place<'_>],
         group: bool,
-    ) -> Result<(Vec<usize>, Vec<Written>), LogError> {
+    ) -> Result<(Vec<usize>, Vec<SweptRecord>), LogError> {
         let before = self.stable_ends(places, LOOK);
         let deadline = Instant::now() + self.timeout();
         let filled = self.fill(places, group, deadline);
         let written = self.written();
         let mut held = Vec::new();
         if filled.is_ok() {
-            let below = |(at, offset): &Written| before[*at].is_some_and(|end| end < *offset);
+            let below = |(at, offset): &SweptRecord| before[*at].is_some_and(|end| end < *offset);
             held.extend(written.iter().filter(|sent| below(sent)).map(|(at, _)| *at));
             self.keep(&mut held, places, &before);
             if !held.is_empty() {
@@ -248,17 +256,17 @@ impl<'a> Sweeper<'a> {
         filled.map(|()| (held, written))
     }
 
-    /// Of the records of a transaction that was aborted, those which readers do not see past, each
-    /// with how far they see, after waiting for that. Kafka writes an end in milliseconds, or never.
+    /// Waits for readers to pass the records of an aborted transaction. Returns the places where
+    /// they have not, with their stable ends. Kafka writes an end marker in milliseconds, or never.
     pub(super) fn not_passed(
         &self,
         places: &[Place<'_>],
-        written: &[Written],
+        written: &[SweptRecord],
     ) -> BTreeMap<usize, Option<i64>> {
         let deadline = Instant::now() + SETTLE.min(self.moment());
         loop {
             let ends = self.stable_ends(places, self.moment());
-            let back = |(at, offset): &Written| ends[*at].is_none_or(|end| end <= *offset);
+            let back = |(at, offset): &SweptRecord| ends[*at].is_none_or(|end| end <= *offset);
             let held = written.iter().filter(|sent| back(sent)).map(|(at, _)| (*at, ends[*at]));
             let held: BTreeMap<_, _> = held.collect();
             if held.is_empty() || Instant::now() >= deadline {
@@ -268,17 +276,18 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    /// Whether no transaction may change the group's offset any more that a sweep writes to.
+    /// Whether no open transaction can change the group's offset that a sweep writes.
     pub(super) fn is_group_stable(&self) -> bool {
         committed(&self.reader, self.config, 0).is_ok()
     }
 
-    /// Where the records lie that arrived.
-    pub(super) fn written(&self) -> Vec<Written> {
+    /// Takes the offsets of the delivered records.
+    pub(super) fn written(&self) -> Vec<SweptRecord> {
         std::mem::take(&mut self.client.context().arrived().offsets)
     }
 
-    /// A transaction with a record to each of the places, and an offset of the group, which is that of no input.
+    /// Fills a transaction with a record for each place and, for a group, an offset that belongs to
+    /// no input.
     pub(super) fn fill(
         &self,
         places: &[Place<'_>],
@@ -296,9 +305,10 @@ impl<'a> Sweeper<'a> {
                 self.failed(&doing, deadline, source)
             })?;
         }
-        // Ends by itself: what is not delivered within the transaction's timeout has failed.
+        // The loop ends, since a record that is not delivered within the transaction's timeout
+        // fails.
         while self.client.in_flight_count() > 0 {
-            // The client's own flush would let it linger no longer, and wait in slices of 100 ms.
+            // The client's own flush would stop lingering, but wait in slices of 100 ms.
             let _ = self.client.flush(Duration::ZERO);
             self.client.poll(SLICE);
         }
@@ -323,7 +333,7 @@ impl<'a> Sweeper<'a> {
         self.client.send_offsets_to_transaction(&list, &group, left).map_err(failed)
     }
 
-    /// The client waits for us to hear of every record, hence the short calls.
+    /// Aborts in short calls: the client waits until every delivery report is handled.
     pub(super) fn abort(&self, deadline: Instant) -> Result<(), LogError> {
         loop {
             match self.client.abort_transaction(ABORT_SLICE) {
@@ -338,7 +348,7 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    /// Lets go of the places whose readers are held back no more where they were before.
+    /// Removes the places whose stable end has moved.
     fn keep(&self, held: &mut Vec<usize>, places: &[Place<'_>], before: &[Option<i64>]) {
         if !held.is_empty() {
             let now = self.stable_ends(places, self.moment());
@@ -346,12 +356,11 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    /// For each place the offset up to which readers of committed records see it; `None` where the
-    /// broker does not say. Only the count hangs on it.
+    /// The stable end of each place; `None` if the broker does not report it.
     fn stable_ends(&self, places: &[Place<'_>], within: Duration) -> Vec<Option<i64>> {
         let mut list = TopicPartitionList::with_capacity(places.len());
         for (topic, partition) in places {
-            // In place of a time: the end.
+            // `End` in place of a timestamp asks for the end.
             let _ = list.add_partition_offset(topic, *partition, Offset::End);
         }
         let Ok(ends) = self.reader.offsets_for_times(list, within) else {
@@ -367,7 +376,7 @@ impl<'a> Sweeper<'a> {
         places.iter().map(end).collect()
     }
 
-    /// Whether an error ends the process is for the client to say.
+    /// The client decides whether an error ends the process.
     fn failed(&self, doing: &str, deadline: Instant, source: KafkaError) -> LogError {
         let first = self.client.client().fatal_error().map(|(code, _)| code);
         let is_fatal = matches!(&source, KafkaError::Transaction(error) if error.is_fatal());

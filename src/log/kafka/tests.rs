@@ -1,6 +1,6 @@
-//! Against a real Apache Kafka: the broker that `TURNSTREAM_TEST_KAFKA` names (`host:port`), else
-//! one of our own, started through `deploy/kafka/`. Where neither can be had the test says
-//! loudly that it was skipped; in CI that is a failure.
+//! Tests against a real Apache Kafka: the broker named by `TURNSTREAM_TEST_KAFKA` (`host:port`),
+//! else a broker that the test starts through `deploy/kafka/`. If neither is available the test
+//! prints that it was skipped; in CI that is a failure.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::conformance::{
-    Bed, Member, PARTITIONS, Property, output, position, properties, restore, restore_settled,
+    Bed, PARTITIONS, Property, TestMember, output, position, properties, restore, restore_settled,
 };
 use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
@@ -27,7 +27,7 @@ mod open_transactions;
 mod outage;
 mod unfit_topics;
 
-/// A broker; ours ends with it.
+/// A broker. One that the test started stops with this value.
 struct Broker {
     bootstrap: String,
     data: Option<tempfile::TempDir>,
@@ -35,7 +35,7 @@ struct Broker {
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kafka");
 
-/// Runs one of the scripts. Gives what it said, or what it complained of.
+/// Runs a script. Returns its output, or its error output.
 fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
     let done = done.map_err(|error| error.to_string())?;
@@ -51,7 +51,7 @@ impl Broker {
         Self::start_ours()
     }
 
-    /// One that may be crashed.
+    /// Starts a broker that the test may crash.
     fn start_ours() -> Option<Self> {
         let data = tempfile::tempdir().unwrap();
         let words =
@@ -72,7 +72,7 @@ impl Broker {
         }
     }
 
-    /// Kills ours as a crash would, and starts it again after a while.
+    /// Kills the test's own broker, as a crash would, and starts it again after a while.
     fn crash(&self, away: Duration) {
         let data = self.data.as_ref().expect("a broker of our own").path().as_os_str();
         run("stop", &["--data".as_ref(), data, "--wait".as_ref(), "0".as_ref()]).unwrap();
@@ -80,14 +80,14 @@ impl Broker {
         run("start", &["--data".as_ref(), data]).unwrap();
     }
 
-    /// Settings with topics of their own, which are made.
+    /// Settings with topics of their own, which are created.
     fn fresh(&self) -> KafkaConfig {
         let config = self.unmade();
         self.make_topics(&config, PARTITIONS, |_, topic| topic);
         config
     }
 
-    /// Settings with topics of their own, which are not there yet.
+    /// Settings with topics of their own, which do not exist yet.
     fn unmade(&self) -> KafkaConfig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Broker {
         config
     }
 
-    /// Makes all topics, each as it has to be and then as `change` has it.
+    /// Creates all topics with fit settings, which `change` may alter.
     fn make_topics(
         &self,
         config: &KafkaConfig,
@@ -129,7 +129,7 @@ impl Broker {
         let admin = topics::admin(config).unwrap();
         let made = topics::wait_for(admin.create_topics(&topics, &topics::options())).unwrap();
         for topic in made {
-            // The answer comes before the broker's own metadata has the topic.
+            // The answer comes before the broker's own metadata knows the topic.
             let name = topic.unwrap();
             let known = || {
                 let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT).unwrap();
@@ -240,7 +240,7 @@ impl Topics {
         KafkaConfig { transactional_id: id, ..self.0.clone() }
     }
 
-    /// A writer that is not ours, in a transaction that it began.
+    /// A foreign producer with an open transaction.
     fn stranger(&self) -> BaseProducer {
         let stranger: BaseProducer = self.of("stranger").producer_settings(None).create().unwrap();
         stranger.init_transactions(REQUEST_TIMEOUT).unwrap();
@@ -248,9 +248,9 @@ impl Topics {
         stranger
     }
 
-    fn member(&mut self, id: &str) -> (Member<KafkaConsumer>, KafkaProducer) {
+    fn member(&mut self, id: &str) -> (TestMember<KafkaConsumer>, KafkaProducer) {
         let (consumer, producer) = self.join(id);
-        let mut member = Member::new(consumer, self.wait());
+        let mut member = TestMember::new(consumer, self.wait());
         member.until("partitions are assigned", |member| !member.held.is_empty());
         (member, producer)
     }
@@ -326,7 +326,7 @@ fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
     stranger.flush(REQUEST_TIMEOUT).unwrap();
     let done = Transaction {
         outputs: vec![
-            // As of a sweep whose end the broker forgot.
+            // A record of a sweep whose end the broker forgot.
             output(Topic::History, 0, "turnstream.sweep", None),
             output(Topic::History, 0, "k", Some("ours")),
         ],
@@ -365,7 +365,7 @@ fn who_stopped_polling_commits_nothing(broker: &mut Broker) {
     assert!(matches!(refused, Err(LogError::Stale { .. })), "{refused:?}");
     heir.releases = true;
     let lost =
-        |member: &Member<_>| member.events.iter().any(|event| matches!(event, Event::Lost(_)));
+        |member: &TestMember<_>| member.events.iter().any(|event| matches!(event, Event::Lost(_)));
     stuck.until("the loss", lost);
     let deadline = Instant::now() + Duration::from_secs(30);
     while stuck.held.len() < 2 || heir.held.len() > 2 {
@@ -384,7 +384,7 @@ fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
     for limit in ["1000000", "8000000"] {
         let mut bed = Topics::fresh(broker);
         let (member, _) = bed.member("a");
-        // Beside the check at start, which sees that a topic takes what the client sends.
+        // This bypasses the check at start that topics accept what the client sends.
         bed.0.client.0.insert("message.max.bytes".to_owned(), limit.to_owned());
         let mut producer = bed.take_over(&member.consumer, "a");
         let positions = vec![position(0, member.held[&0], 1, "")];
@@ -398,8 +398,8 @@ fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
         assert!(error.is_fatal() && error.to_string().contains("max.message.bytes"), "{error}");
         assert!(bed.committed(Topic::Responses, 0).is_empty(), "nothing of it is visible");
         let outputs = vec![output(Topic::Responses, 0, "k", Some("small"))];
-        // After a record that the broker refused the client's own numbers have a gap, and it finds
-        // that out in the next transaction: one more may fail, and be tried again.
+        // After the broker refuses a record, the client's sequence numbers have a gap, which shows
+        // in the next transaction: one more may fail and be retried.
         let small = Transaction { outputs, positions };
         if let Err(error) = producer.commit(&small) {
             assert!(!error.is_fatal(), "{error}");
@@ -467,7 +467,7 @@ fn a_commit_takes_milliseconds(broker: &mut Broker) {
                     .collect(),
             };
             let begun = Instant::now();
-            // A machine that stands still for a while fails a transaction, and nothing else.
+            // A machine that stalls for a while may fail a transaction, but nothing else.
             outage::commit_until(&mut producer, &transaction, |_| ());
             begun.elapsed()
         })
@@ -483,7 +483,7 @@ fn a_member_knows_how_far_behind_it_is(broker: &mut Broker) {
     bed.0.client.0.insert("statistics.interval.ms".to_owned(), "100".to_owned());
     let (mut member, _producer) = bed.member("a");
     (0..3).for_each(|at| bed.append(0, "k", &at.to_string()));
-    let stands = |member: &Member<KafkaConsumer>, lag: u64| {
+    let stands = |member: &TestMember<KafkaConsumer>, lag: u64| {
         let standing = member.consumer.standing();
         standing.is_member == Some(true) && standing.lag.get(&0) == Some(&lag)
     };

@@ -1,5 +1,5 @@
-//! The topics at start: they are there, or made where the configuration says so, and they are
-//! such that no outcome can fail for them later.
+//! Checks of the topics at start. They exist, or are created if the configuration says so, and no
+//! outcome can fail later because of their settings.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,30 +21,31 @@ mod settings;
 
 use settings::{Settings, check, created_limit, settings};
 
-/// How long one question to a broker that may not be there waits: in between we hear why.
+/// The timeout of one request to a broker that may not be there. Between requests the client's
+/// errors are read.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// How long to wait before asking again for a new topic, and for what a client has to tell.
+/// The wait before the next request for a new topic, and for the client's pending errors.
 const RETRY: Duration = Duration::from_millis(100);
-/// For how long a topic that the brokers do not know is asked for before it counts as missing.
+/// How long the brokers may not know a topic before it counts as missing.
 const UNKNOWN: Duration = Duration::from_secs(3);
 
-/// What is known of the topics once they are fit.
+/// The checked properties of the topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
     /// Partitions of every topic.
     pub(super) partitions: i32,
-    /// The largest record that some topic of outcomes accepts, in bytes; `None` where the broker
-    /// does not say.
+    /// The largest record that some topic of outcomes accepts, in bytes; `None` if the broker does
+    /// not say.
     pub(super) accepted_bytes: Option<usize>,
 }
 
-/// Checks the topics, and makes those that are missing where the configuration says so.
+/// Checks the topics, and creates missing ones if the configuration says so.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] naming the topic, what it is, what it must be and the remedy;
-/// [`LogError::Kafka`] where no broker answers in time.
+/// [`LogError::Refused`] names the topic, its setting, the required setting and the remedy;
+/// [`LogError::Kafka`] if no broker answers in time.
 pub(super) fn fit(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -73,12 +74,12 @@ pub(super) fn fit(
     Ok(Fit { partitions, accepted_bytes })
 }
 
-/// Checks topics as [`fit`] does, and makes none: gives those that are there.
+/// Checks topics as [`fit`] does, but creates none. Returns those that exist.
 ///
 /// # Errors
 ///
 /// As [`fit`].
-pub(super) fn look(
+pub(super) fn check_existing(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
     wanted: &[Topic],
@@ -98,8 +99,8 @@ pub(super) fn look(
     Ok(there)
 }
 
-/// Checks one topic that is followed or written to for itself, and makes it where it is missing and
-/// the configuration says so. Gives its number of partitions.
+/// Checks one topic that is followed or written on its own, and creates it if it is missing and the
+/// configuration says so. Returns its number of partitions.
 ///
 /// # Errors
 ///
@@ -121,8 +122,8 @@ pub(super) fn fit_alone(
     Ok(found.map_or(0, |found| found.partitions))
 }
 
-/// Partitions of a topic that is made for itself. That of knowledge has its own number, and every
-/// other that of the turns where they are there.
+/// The number of partitions of a topic that is created on its own. The topic of knowledge has its
+/// own number; any other gets as many as the topic of turns, if that exists.
 fn created_partitions(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -135,7 +136,7 @@ fn created_partitions(
     Ok(turns.map_or(config.create_partitions, |turns| turns.partitions))
 }
 
-/// What else could be done where a topic is not there.
+/// A further remedy if a topic is missing.
 pub(super) fn without(topic: Topic) -> &'static str {
     match topic {
         Topic::Knowledge => ", or set `knowledge.live = false` to do without changes to it",
@@ -143,8 +144,8 @@ pub(super) fn without(topic: Topic) -> &'static str {
     }
 }
 
-/// Waits for the answer of an admin client, which a thread of its own fetches within the timeout
-/// of the request: no runtime is needed.
+/// Waits for the answer of an admin client. The client's own thread fetches it within the timeout
+/// of the request, so no runtime is needed.
 pub(super) fn wait_for<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     loop {
@@ -167,16 +168,16 @@ pub(super) fn options() -> AdminOptions {
         .operation_timeout(Some(REQUEST_TIMEOUT))
 }
 
-/// A topic as the brokers' metadata has it.
+/// A topic in the brokers' metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) partitions: i32,
-    /// Of its first partition.
+    /// Replicas of the first partition.
     copies: usize,
 }
 
-/// Looks for a topic; one that was just made is waited for. `None` where it is not there and may
-/// be created.
+/// Looks up a topic, and waits for one that was just created. `None` if it is missing and may be
+/// created.
 pub(super) fn find(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -191,8 +192,8 @@ pub(super) fn find(
         let metadata = match asked {
             Ok(metadata) => metadata,
             Err(source) => {
-                // Why connections fail is told on another way, and only to who polls.
-                if let Some((source, remedy)) = heard(client) {
+                // The reason of a failed connection only comes through polling.
+                if let Some((source, remedy)) = pending_error(client) {
                     return Err(refused(&doing, &source, remedy));
                 }
                 if let Some(said) = client.context().login_refused() {
@@ -247,10 +248,10 @@ pub(super) fn find(
     }
 }
 
-/// An error of a connection that was noted meanwhile and will not go away, with its remedy. The consumer has not subscribed yet, so
-/// nothing else can come.
-fn heard(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
-    // Asked not to wait it stops at a line of its log.
+/// An error of a connection that was queued meanwhile and is permanent, with its remedy. The
+/// consumer has not subscribed yet, so nothing else can come.
+fn pending_error(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
+    // A poll without a wait would return at a log line of the client.
     let until = Instant::now() + RETRY;
     std::iter::from_fn(|| client.poll(until.saturating_duration_since(Instant::now())))
         .filter_map(Result::err)
@@ -285,7 +286,7 @@ fn create(
     for topic in made.map_err(|source| failed(&doing, source))? {
         match topic {
             Ok(name) => tracing::info!(topic = name, partitions, "created"),
-            // Another process of ours was quicker.
+            // Another process of ours created it first.
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let source = KafkaError::AdminOp(code);
@@ -300,7 +301,8 @@ fn create(
     Ok(())
 }
 
-/// The outcome of an input lies on the partition of the input's number.
+/// Checks that all topics have the same number of partitions, since the outcome of an input goes to
+/// the input's partition number.
 fn same_partitions(config: &KafkaConfig, found: &BTreeMap<Topic, Found>) -> Result<i32, LogError> {
     let turns = config.topics.name(Topic::Turns);
     let Some(expected) = found.get(&Topic::Turns).map(|turns| turns.partitions) else {
@@ -336,9 +338,9 @@ fn warn_of_one_copy(
     }
 }
 
-/// The broker lets partitions be added, and then keys move: a conversation goes on elsewhere, without
-/// its history. Seen here where the highest partitions hold records and no offset, and lower ones
-/// have one.
+/// Warns if partitions seem to have been added. The broker allows it, but keys then move, and a
+/// conversation continues on another partition without its history. The sign: the highest
+/// partitions hold records but no offset, and lower ones have one.
 fn warn_of_added_partitions(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -347,7 +349,7 @@ fn warn_of_added_partitions(
     let turns = config.topics.name(Topic::Turns);
     let mut list = TopicPartitionList::new();
     list.add_partition_range(turns, 0, partitions - 1);
-    // It may be unstable just now, or forbidden, which restoring will say.
+    // The offsets may be unstable or forbidden; the restoration reports that.
     let Ok(committed) = client.committed_offsets(list, SLICE) else { return };
     let committed = committed.elements();
     let known = committed.iter().filter(|element| matches!(element.offset(), Offset::Offset(_)));
@@ -362,9 +364,9 @@ fn warn_of_added_partitions(
             group = config.group_id,
             partition = first,
             partitions,
-            "the group has committed nothing from this partition on, and something of every lower \
-             kind; if partitions were added to a live topic, keys moved, and conversations go on \
-             without their histories"
+            "the group has committed offsets of lower partitions, and none from this one on; if \
+             partitions were added to a live topic, keys moved, and conversations go on without \
+             their histories"
         );
     }
 }

@@ -1,10 +1,10 @@
-//! Transactions that somebody left open on our topics: where they hold readers back, and how to
-//! end those of a dead process of ours.
+//! Open transactions on our topics: where they hold readers back, and how to end those of a dead
+//! process.
 //!
 //! Readers of committed records see nothing at or above the first record of the oldest open
-//! transaction of a partition, its stable end. Where that lies below the high watermark a
-//! transaction is open. librdkafka cannot ask a broker whose it is; what can be done is to take
-//! the transactional id that a process had, which aborts what it left open.
+//! transaction of a partition, its stable end. If the stable end is below the high watermark, a
+//! transaction is open. librdkafka cannot ask a broker for its owner. Taking the transactional id
+//! of a process aborts the transactions that the process left open.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use super::sweep::{of_turns, sweep};
 use super::topics::find;
 use super::{KafkaConfig, REQUEST_TIMEOUT};
 
-/// How long one wait for a record takes.
+/// The longest single wait for a record.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long to look for the record at a stable end: it may be gone by then.
+/// How long to look for the record at a stable end, which may be gone by then.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A partition whose readers of committed records are held back by an open transaction.
@@ -37,18 +37,18 @@ pub struct HeldBack {
     pub stable_end: i64,
     /// One above the last offset.
     pub high_watermark: i64,
-    /// The log's time of the record at the stable end, in milliseconds since 1970: the first
-    /// record of the transaction. `None` where it could not be read.
+    /// The log's time of the record at the stable end, which is the first record of the
+    /// transaction, in milliseconds since 1970. `None` if it could not be read.
     pub since_ms: Option<i64>,
 }
 
 /// Every partition of our topics that an open transaction holds back, by topic and partition. A
-/// process at work has one open for milliseconds at a time, which may be among them.
+/// process at work has a transaction open for milliseconds at a time, which may be included.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where a topic is not there or the broker refuses; [`LogError::Kafka`]
-/// where it does not answer.
+/// [`LogError::Refused`] if a topic is missing or the broker refuses; [`LogError::Kafka`] if it
+/// does not answer.
 pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let config = KafkaConfig { create_topics: false, ..config.clone() };
     config.check()?;
@@ -62,13 +62,14 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     let all = make(config.uncommitted_settings())?;
     let mut found = Vec::new();
     for topic in Topic::ALL {
-        // Who does not follow it need not have it; it is not made here.
+        // A missing topic of knowledge or of views is no error: `find` returns `None` if topics may
+        // be created. This function creates none.
         let create_topics = !Topic::OF_TURNS.contains(&topic);
         let config = KafkaConfig { create_topics, ..config.clone() };
         let partitions = find(&all, &config, topic, false)?.map_or(0, |topic| topic.partitions);
         let topic = config.topics.name(topic);
         for partition in 0..partitions {
-            // In this order: what is stable may only have grown since.
+            // In this order, since the stable end may only have grown meanwhile.
             let high_watermark = end(&all, topic, partition)?;
             let stable_end = end(&committed, topic, partition)?;
             if stable_end < high_watermark {
@@ -81,8 +82,8 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
     Ok(found)
 }
 
-/// Takes the transactional id of the configuration: a process that has it is fenced, and what it
-/// or a dead one left open is aborted when this returns, also where the broker had forgotten it.
+/// Takes the transactional id of the configuration. This fences a process that has the id and
+/// aborts the open transactions of the id, also those that the broker forgot.
 ///
 /// # Errors
 ///
@@ -104,7 +105,7 @@ pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
     }
 }
 
-/// The end of a partition as this client is told it.
+/// The end of a partition as this client sees it.
 fn end(client: &BaseConsumer<Membership>, topic: &str, partition: i32) -> Result<i64, LogError> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     loop {

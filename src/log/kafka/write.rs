@@ -1,8 +1,8 @@
-//! A writer to a topic: idempotent, and certain on all copies.
+//! A writer to a topic, idempotent, with acknowledgement by all in-sync replicas.
 //!
-//! Several processes may [`write()`] to the topic of knowledge, each record for itself. One process
-//! [`publish`]es views: it writes in transactions, whose id fences the process before it, so that
-//! two never write in turn what the other one takes for its own.
+//! Several processes may [`write()`] to the topic of knowledge, each record on its own. One process
+//! [`publish`]es views: it writes in transactions, and its transactional id fences the process
+//! before it, so that two processes never overwrite each other's counts in turn.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,52 +23,53 @@ use super::producer::{ABORT_SLICE, take_id};
 use super::sweep::sweep;
 use super::{KafkaConfig, REQUEST_TIMEOUT, outage, shared_settings, topics};
 
-/// How long one wait for deliveries takes.
+/// The longest single wait for deliveries.
 const SLICE: Duration = Duration::from_millis(2);
 
 /// Writes records to a topic.
 pub struct KafkaWriter {
-    client: BaseProducer<Deliveries>,
+    client: BaseProducer<WriterContext>,
     topic: String,
     partitions: i32,
     transactions: Option<Transactions>,
 }
 
-/// Of a writer whose records between two [`finish`](Writer::finish)es are seen together.
+/// The transactions of a writer whose records between two [`finish`](Writer::finish)es become
+/// visible together.
 struct Transactions {
-    /// Whose transactional id is ours.
+    /// Has the transactional id of this writer.
     config: KafkaConfig,
-    /// Whether one was begun and not ended.
+    /// Whether a transaction is open.
     open: bool,
 }
 
-/// What became of the records.
+/// The delivery reports of the records.
 #[derive(Default)]
-struct Deliveries(Mutex<Delivered>);
+struct WriterContext(Mutex<DeliveryReports>);
 
 #[derive(Default)]
-struct Delivered {
+struct DeliveryReports {
     written: Written,
     failed: Option<KafkaError>,
 }
 
-impl Deliveries {
-    fn delivered(&self) -> MutexGuard<'_, Delivered> {
+impl WriterContext {
+    fn delivered(&self) -> MutexGuard<'_, DeliveryReports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ClientContext for Deliveries {
+impl ClientContext for WriterContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::logged(level, facility, message);
+        outage::report_log_line(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        outage::heard(&error, reason);
+        outage::report_error(&error, reason);
     }
 }
 
-impl ProducerContext for Deliveries {
+impl ProducerContext for WriterContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, _: ()) {
@@ -84,13 +85,13 @@ impl ProducerContext for Deliveries {
     }
 }
 
-/// Opens a topic to write to it. It is checked first, and made where it is missing and the
+/// Opens a topic to write to it. Checks the topic first, and creates it if it is missing and the
 /// configuration says so.
 ///
 /// # Errors
 ///
-/// [`LogError::Refused`] where the settings or the topic are not fit, with what to change;
-/// [`LogError::Kafka`] where the broker cannot be reached or refuses.
+/// [`LogError::Refused`] if the settings or the topic are unfit, with what to change;
+/// [`LogError::Kafka`] if the broker cannot be reached or refuses.
 pub fn write(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError> {
     let mut settings = shared_settings(config);
     settings
@@ -101,13 +102,13 @@ pub fn write(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError
     open(config, topic, &settings)
 }
 
-/// Opens a topic to be its only writer, in transactions under `log.kafka.views_transactional_id`:
-/// whoever had that id is fenced, and what it left open is aborted. What is written between two
-/// [`finish`](Writer::finish)es is seen whole or not at all. An error ends the writer.
+/// Opens a topic as its only writer, in transactions under `log.kafka.views_transactional_id`. This
+/// fences the earlier holder of that id and aborts its open transactions. Readers see all records
+/// between two [`finish`](Writer::finish)es or none. An error ends the writer.
 ///
 /// # Errors
 ///
-/// As [`write()`]; and later [`LogError::Fenced`] where another process takes the id.
+/// As [`write()`]; and later [`LogError::Fenced`] if another process takes the id.
 pub fn publish(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogError> {
     let transactional_id = config.views_transactional_id.clone();
     let config = KafkaConfig { transactional_id, ..config.clone() };
@@ -131,13 +132,13 @@ fn open(
         .map_err(|source| failed("making a Kafka consumer from `log.kafka.client`", source))?;
     let partitions = topics::fit_alone(&asking, config, wanted)?;
     let client = settings
-        .create_with_context(Deliveries::default())
+        .create_with_context(WriterContext::default())
         .map_err(|source| failed("making a Kafka producer from `log.kafka.client`", source))?;
     Ok(KafkaWriter { client, topic: topic.to_owned(), partitions, transactions: None })
 }
 
 impl KafkaWriter {
-    /// The first failure, if any.
+    /// The first failed delivery, if any.
     fn check(&self) -> Result<(), LogError> {
         match self.client.context().delivered().failed.clone() {
             None => Ok(()),
@@ -160,7 +161,7 @@ impl KafkaWriter {
         }
     }
 
-    /// Begins a transaction where there are transactions and none is open.
+    /// Begins a transaction if this writer uses transactions and none is open.
     fn begin(&mut self) -> Result<(), LogError> {
         let Some(Transactions { open: open @ false, .. }) = &mut self.transactions else {
             return Ok(());
@@ -169,7 +170,7 @@ impl KafkaWriter {
         self.client.begin_transaction().map_err(|source| self.failed(source))
     }
 
-    /// Ends the open transaction, if any. Everything was delivered.
+    /// Commits the open transaction, if any, after all records were delivered.
     fn commit(&mut self) -> Result<(), LogError> {
         let Some(Transactions { open: open @ true, config }) = &mut self.transactions else {
             return Ok(());
@@ -187,8 +188,9 @@ impl KafkaWriter {
         }
     }
 
-    /// Why a transaction was not committed. A broker may answer who is being fenced with an error
-    /// that says nothing; where the transaction is to be aborted, what it says to that is asked for.
+    /// The error of a transaction that was not committed. The broker may answer a client that is
+    /// being fenced with an error that does not say so. If the transaction must be aborted, the
+    /// answer to the abort tells.
     fn uncommitted(&self, source: KafkaError, deadline: Instant) -> LogError {
         let aborts =
             matches!(&source, KafkaError::Transaction(error) if error.txn_requires_abort());
@@ -200,7 +202,7 @@ impl KafkaWriter {
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && Instant::now() < deadline =>
                 {
-                    // The client waits for us to hear of every record.
+                    // The client waits until every delivery report is handled.
                     self.client.poll(SLICE);
                 }
                 Err(KafkaError::Transaction(error)) if error.is_fatal() => {
@@ -241,9 +243,9 @@ impl Writer for KafkaWriter {
     }
 
     fn finish(&mut self) -> Result<Written, LogError> {
-        // Ends by itself: what is not delivered in time has failed.
+        // The loop ends, since a record that is not delivered in time fails.
         while self.client.in_flight_count() > 0 {
-            // The client's own flush would let it linger no longer, and wait in slices of 100 ms.
+            // The client's own flush would stop lingering, but wait in slices of 100 ms.
             let _ = self.client.flush(Duration::ZERO);
             self.client.poll(SLICE);
         }

@@ -1,4 +1,4 @@
-//! Who goes by a name that another process took.
+//! Tests of processes whose name another process took.
 
 use super::*;
 use crate::Follower as _;
@@ -44,8 +44,8 @@ pub(super) fn a_fenced_member_says_so(broker: &mut Broker) {
     }
 }
 
-/// One process publishes: who comes later has the topic for itself, and what the one before left
-/// open is nobody's.
+/// Only one process publishes: a later one takes over the topic, and the open transaction of the
+/// earlier one is aborted.
 pub(super) fn one_publishes_at_a_time(broker: &mut Broker) {
     let mut config = KafkaConfig { create_topics: true, create_partitions: 3, ..broker.unmade() };
     config.views_transactional_id = format!("{}-views", config.group_id);
@@ -79,7 +79,7 @@ pub(super) fn one_publishes_at_a_time(broker: &mut Broker) {
     assert_eq!(values, [Some(b"first".to_vec()), None]);
 }
 
-/// A member with a name of its own comes back within the session, and the group does not stir.
+/// A static member comes back within its session, without a rebalance.
 pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.group_instance_id = "member-1".to_owned();
@@ -87,7 +87,7 @@ pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
     first.releases = true;
     bed.0.group_instance_id = "member-2".to_owned();
     let (second, _second_producer) = bed.join("b");
-    let mut second = Member::new(second, bed.wait());
+    let mut second = TestMember::new(second, bed.wait());
     let deadline = Instant::now() + Duration::from_secs(60);
     while first.held.len() != 2 || second.held.len() != 2 {
         assert!(Instant::now() < deadline, "{:?} {:?}", first.events, second.events);
@@ -107,33 +107,34 @@ pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
     assert_eq!(second.events.len(), stirred, "{:?}", second.events);
 }
 
-/// A member that leaves to join again gives up what it holds as in any rebalance.
+/// A member that leaves to join again gives up its partitions as in any rebalance.
 pub(super) fn a_static_member_that_joins_again_loses_nothing(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.group_instance_id = "member-1".to_owned();
     let (first, mut first_producer) = bed.join("a");
     bed.0.group_instance_id = "member-2".to_owned();
     let (second, mut second_producer) = bed.join("b");
-    let mut members = [first, second].map(|consumer| Member::new(consumer, bed.wait()));
-    let until = |what: &str, members: &mut [Member<_>; 2], so: &dyn Fn(&[Member<_>; 2]) -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !so(members) {
-            let events = || members.each_ref().map(|member| &member.events);
-            assert!(Instant::now() < deadline, "never: {what}; saw {:?}", events());
-            members.iter_mut().for_each(Member::step);
-        }
-    };
-    let read = |members: &[Member<KafkaConsumer>; 2]| -> Vec<(i32, Option<Vec<u8>>)> {
+    let mut members = [first, second].map(|consumer| TestMember::new(consumer, bed.wait()));
+    let until =
+        |what: &str, members: &mut [TestMember<_>; 2], so: &dyn Fn(&[TestMember<_>; 2]) -> bool| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !so(members) {
+                let events = || members.each_ref().map(|member| &member.events);
+                assert!(Instant::now() < deadline, "never: {what}; saw {:?}", events());
+                members.iter_mut().for_each(TestMember::step);
+            }
+        };
+    let read = |members: &[TestMember<KafkaConsumer>; 2]| -> Vec<(i32, Option<Vec<u8>>)> {
         let records = members.iter().flat_map(|member| &member.records);
         let mut read: Vec<_> = records.map(|it| (it.partition, it.value.clone())).collect();
         read.sort();
         read
     };
-    let share = |members: &[Member<_>; 2]| members.iter().all(|member| member.held.len() == 2);
+    let share = |members: &[TestMember<_>; 2]| members.iter().all(|member| member.held.len() == 2);
     until("each holds two", &mut members, &share);
     (0..PARTITIONS).for_each(|at| bed.append(at, "k", "before"));
     until("all is read", &mut members, &|members| read(members).len() == 4);
-    let done = |member: &Member<_>| Transaction {
+    let done = |member: &TestMember<_>| Transaction {
         outputs: Vec::new(),
         positions: member.held.iter().map(|(at, held)| position(*at, *held, 1, "")).collect(),
     };

@@ -1,4 +1,4 @@
-//! What a broker that crashed forgot of a transaction, and whoever takes its id aborts.
+//! Tests of transactions that a crashed broker forgot and the next holder of the id aborts.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -7,10 +7,10 @@ use super::super::settling::{Places, Sent};
 use super::super::transactions::held_back;
 use super::*;
 
-/// A process dies in the middle of a transaction, all of whose records and offsets the broker
-/// has; the broker is killed and stays away for longer than the transaction may take. When it is
-/// back it gives the transaction up, and finds no leader to write that to. The next process of the
-/// same name must neither commit what the dead one wrote nor what it finished.
+/// A process dies in the middle of a transaction, after the broker has all its records and offsets.
+/// The broker is killed and stays away for longer than the transaction's timeout. After its restart
+/// it gives the transaction up, but finds no leader for the end marker. The next process of the
+/// same name must commit neither the records of the dead one nor its offsets.
 #[test]
 fn what_a_crashed_broker_forgot_is_never_committed() {
     let Some(broker) = Broker::start_ours() else { return };
@@ -24,7 +24,7 @@ fn what_a_crashed_broker_forgot_is_never_committed() {
             .flat_map(|(topic, all)| (0..all).map(move |partition| (topic, partition)))
     };
     let (member, mut producer) = bed.member("a");
-    let done = |member: &Member<KafkaConsumer>, value: &str, offset| Transaction {
+    let done = |member: &TestMember<KafkaConsumer>, value: &str, offset| Transaction {
         outputs: places().map(|(topic, at)| output(topic, at, "k", Some(value))).collect(),
         positions: (0..PARTITIONS).map(|at| position(at, member.held[&at], offset, "")).collect(),
     };
@@ -70,8 +70,8 @@ fn what_a_crashed_broker_forgot_is_never_committed() {
     }
 }
 
-/// A sweep waits until readers are past what it wrote; where another process holds them back it tries
-/// once more, and goes on.
+/// A sweep waits until readers are past its records. If another process holds them back, it tries
+/// once more and then continues.
 pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &mut Broker) {
     let bed = Topics::fresh(broker);
     let config = bed.of("a");
@@ -104,14 +104,15 @@ pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &mut Broker) {
     assert_eq!((ends(0), ends(1)), (8, 7), "and once more where it may be ours");
 }
 
-/// What becomes of a transaction whose end was lost, acknowledged before or not, where the broker kept all, some
-/// or nothing of it: in the end all of it is there once, or nothing where nobody was told that it is.
+/// The end of a transaction was lost, after an acknowledgement or before, and the broker kept all,
+/// some or none of it. In the end all of it is visible once, or none of it if it was never
+/// acknowledged.
 pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
     let (member, mut producer) = bed.member("a");
     let committed: BaseConsumer = bed.0.changelog_settings().create().unwrap();
     let all: BaseConsumer = bed.0.uncommitted_settings().create().unwrap();
-    // A commit is acknowledged before its end is written, which takes an offset as well.
+    // A commit is acknowledged before its end marker is written, which takes an offset too.
     let end = |bed: &Topics, topic| {
         let name = bed.0.topics.name(topic);
         let high =
@@ -138,7 +139,7 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
         };
         let whole = of(&written);
         let before = member.consumer.client.context().committed(&positions);
-        // Where nothing is kept, at the mark of the latest end there is no record.
+        // If nothing is kept, the offset of the latest marker holds no record.
         let mut places: Places =
             written.into_iter().map(|at| ((at, 0), end(&bed, at) - 1)).collect();
         if !kept.is_empty() {
@@ -157,7 +158,8 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
             assert_eq!(seen, expected, "{topic:?}; acknowledged: {acknowledged}, kept: {kept:?}");
         }
     }
-    // Lost meanwhile. What is visible of it in the history is completed, unless another went on from there.
+    // The partition was lost meanwhile. If part of its history is visible, it is completed, unless
+    // another member continued from there.
     let mut offset = expected.len() as i64;
     for (kept, is_untouched) in [(true, true), (false, true), (true, false)] {
         let value = format!("outcome {offset}, kept: {kept}, untouched: {is_untouched}");
@@ -192,8 +194,8 @@ pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mu
     assert_eq!(restore_settled(&mut consumer, 0).0.unwrap().position, Some(offset));
 }
 
-/// The broker is killed right after it acknowledged a transaction, again and again, and may or may not have
-/// written its end.
+/// The broker is killed right after it acknowledged a transaction, again and again. It may or may
+/// not have written the end marker.
 #[test]
 fn what_a_killed_broker_acknowledged_is_there_once() {
     let Ok(kills) = std::env::var("TURNSTREAM_CRASH_BROKER_KILLS") else {
@@ -213,7 +215,7 @@ fn what_a_killed_broker_acknowledged_is_there_once() {
         let deadline = Instant::now() + Duration::from_secs(120);
         let mut done_under = None;
         loop {
-            // Who restores waits for what is in doubt, as the committer settles it beside.
+            // The restoration waits for transactions in doubt while the committer settles them.
             let held = AtomicBool::new(false);
             std::thread::scope(|threads| {
                 threads.spawn(|| {
@@ -226,7 +228,7 @@ fn what_a_killed_broker_acknowledged_is_there_once() {
                 member.until("it holds all", |member| member.held.len() == PARTITIONS as usize);
                 held.store(true, Ordering::Relaxed);
             });
-            // Who lost its partitions does again what was forgotten, as their next owner.
+            // A member that lost its partitions does forgotten work again, as the next owner does.
             let is_there = member.restored[&0].position == Some(nth + 1);
             if is_there || done_under.as_ref() == Some(&member.held) {
                 break;
@@ -243,7 +245,7 @@ fn what_a_killed_broker_acknowledged_is_there_once() {
             }
             if nth % 2 == 1 && done_under.is_none() {
                 let before = sweep::found();
-                // At once: its ends are written within milliseconds.
+                // Kill at once: the end markers are written within milliseconds.
                 outage::signal(&broker, "-KILL");
                 broker.crash(Duration::ZERO);
                 while commit(&Transaction::default()).is_err() {}

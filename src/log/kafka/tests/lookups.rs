@@ -1,6 +1,7 @@
-//! Where reading begins in a partition of which nothing was committed. The client is not left to
-//! look that up: an answer that a seek overtook had it look again half a second later, in the midst
-//! of reading, and read all again (or, with `start = "latest"`, pass over what had come since).
+//! Tests of where reading begins in a partition without a committed offset. The client must not
+//! look that up by itself: if a seek overtook the answer, the client would look up again half a
+//! second later, in the middle of reading, and read everything again (or, with `start = "latest"`,
+//! skip what had come since).
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -9,32 +10,32 @@ use std::sync::{Condvar, Mutex};
 
 use super::*;
 
-/// The request of a client that looks up offsets.
+/// The request type by which a client looks up offsets.
 const LIST_OFFSETS: u16 = 2;
 
-/// Stands before a broker, and keeps the answers back to what was asked while it is told to.
+/// A relay before a broker that can hold back answers to chosen requests.
 #[derive(Default)]
 struct Relay(Mutex<Kept>, Condvar);
 
 #[derive(Default)]
 struct Kept {
-    /// What has to be in a lookup that is kept back; empty to keep none.
+    /// The content of lookups that are held back; empty to hold none.
     topic: String,
-    /// The numbers of such lookups, whatever became of them.
+    /// The numbers of such lookups, answered or not.
     lookups: HashSet<[u8; 4]>,
-    /// Whether their answers go on.
+    /// Whether their answers are passed on.
     flows: bool,
 }
 
 impl Relay {
-    /// Before the broker, which names itself as its clients reached it; so it is named anew.
+    /// Starts a relay. A broker names its own address in answers, so the relay replaces it.
     fn start(bootstrap: &str, topic: &str) -> (Arc<Self>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let kept = Kept { topic: topic.to_owned(), ..Kept::default() };
         let relay = Arc::new(Self(Mutex::new(kept), Condvar::new()));
         let (shared, broker) = (Arc::clone(&relay), bootstrap.to_owned());
-        // They end with the connections, and the first with the process.
+        // The threads end with their connections, the first with the process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(broker) = TcpStream::connect(&broker) else { return };
@@ -55,7 +56,7 @@ impl Relay {
         (relay, address)
     }
 
-    /// A request: its kind, its version, its number, who asks, what.
+    /// Reads a request: its type, version, number, client and content.
     fn asked(&self, frame: &[u8]) {
         let mut kept = self.0.lock().unwrap();
         let topic = kept.topic.as_bytes();
@@ -73,7 +74,7 @@ impl Relay {
         drop(self.1.wait_while(kept, goes_on).unwrap());
     }
 
-    /// Keeps nothing back of what is asked from here on.
+    /// Holds back no further requests.
     fn keep_no_more(&self) {
         self.0.lock().unwrap().topic.clear();
     }
@@ -88,7 +89,7 @@ impl Relay {
     }
 }
 
-/// A broker on this machine, as its answers name it.
+/// The address of a broker on this machine, as its answers have it.
 fn name(port: u16) -> Vec<u8> {
     [&b"127.0.0.1"[..], &u32::from(port).to_be_bytes()].concat()
 }
@@ -101,7 +102,7 @@ fn rename(frame: &mut [u8], [old, new]: &[Vec<u8>; 2]) {
     }
 }
 
-/// Frame by frame, until either side is gone.
+/// Passes frames on until either side closes.
 fn forward(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&mut [u8])) {
     let mut length = [0; 4];
     while from.read_exact(&mut length).is_ok() {
@@ -117,7 +118,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&mut [u8
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// Joins a group; nothing is restored yet.
+/// Joins a group without restoring anything yet.
 fn joined(bed: &mut Topics) -> (KafkaConsumer, KafkaProducer) {
     let (mut consumer, producer) = bed.join("a");
     let begun = Instant::now();
@@ -127,7 +128,7 @@ fn joined(bed: &mut Topics) -> (KafkaConsumer, KafkaProducer) {
     (consumer, producer)
 }
 
-/// Polls for so long, or until something is so; nothing is given meanwhile.
+/// Polls for this long, or until the condition holds. No record may come meanwhile.
 fn poll(consumer: &mut KafkaConsumer, time: Duration, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while begun.elapsed() < time && !so() {
@@ -136,8 +137,8 @@ fn poll(consumer: &mut KafkaConsumer, time: Duration, so: impl Fn() -> bool) {
     }
 }
 
-/// Offsets of partition 0 as they are given while it is paused after every batch, until so many
-/// came and then for so long.
+/// The offsets of partition 0 as they are delivered, with a pause after every batch, until so many
+/// came and then for this long.
 fn read(consumer: &mut KafkaConsumer, count: usize, further: Duration) -> Vec<i64> {
     let mut offsets = Vec::new();
     let (mut last, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(60));
@@ -190,12 +191,12 @@ pub(super) fn a_seek_overtakes_no_lookup_of_the_client(broker: &mut Broker) {
     let (relay, address) = Relay::start(&broker.bootstrap, &bed.0.topics.turns);
     bed.0.bootstrap_servers = address;
     let (mut consumer, _producer) = joined(&mut bed);
-    // Where the client looks up, it does so a tenth of a second after the assignment.
+    // If the client looks up by itself, it does so a tenth of a second after the assignment.
     poll(&mut consumer, Duration::from_secs(1), || relay.has_lookups());
     relay.keep_no_more();
     restore(&mut consumer, 0).0.unwrap();
     relay.release();
-    // Until the answers came that were kept back, and the seek's own.
+    // Wait for the answers that were held back and for the seek's own.
     poll(&mut consumer, Duration::from_millis(200), || false);
     consumer.resume(0).unwrap();
     let offsets = read(&mut consumer, COUNT, Duration::from_secs(1));

@@ -1,9 +1,9 @@
-//! `turnstream transactions`, below the command line.
+//! Tests of `turnstream transactions`, below the command line.
 
 use super::super::transactions::{abort, held_back};
 use super::*;
 
-/// A writer dies in the middle of a transaction; readers wait, and its name ends that.
+/// A writer dies in the middle of a transaction. Readers wait until its id is taken.
 pub(super) fn are_shown_and_ended(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
     assert_eq!(held_back(&bed.0).unwrap(), [], "nothing was written");
@@ -28,7 +28,7 @@ pub(super) fn are_shown_and_ended(broker: &mut Broker) {
         .iter()
         .map(|at| (at.topic.as_str(), at.partition, at.stable_end, at.high_watermark))
         .collect();
-    // The sweep of each of the two, and the committed record, with their ends come first.
+    // The sweeps of both, and the committed record, come first with their ends.
     let responses = (bed.0.topics.responses.as_str(), 1, 4, 5);
     assert_eq!(places, [responses, (bed.0.topics.history.as_str(), 2, 2, 4)]);
     for at in &found {

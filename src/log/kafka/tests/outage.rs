@@ -1,8 +1,8 @@
-//! A broker that is away, or stands still, for longer than a transaction may take.
+//! Tests of a broker that is away, or stands still, for longer than a transaction's timeout.
 
 use super::*;
 
-/// Sends a signal to the node's process; `None` where the broker is not ours.
+/// Sends a signal to the broker's process; `None` if the test did not start the broker.
 pub(super) fn signal(broker: &Broker, signal: &str) -> Option<()> {
     let pid = std::fs::read_to_string(broker.data.as_ref()?.path().join("pid")).unwrap();
     let sent = Command::new("kill").args([signal, pid.trim()]).status();
@@ -10,7 +10,7 @@ pub(super) fn signal(broker: &Broker, signal: &str) -> Option<()> {
     Some(())
 }
 
-/// Commits until it is done; how often it was tried before.
+/// Commits until it succeeds. Calls `again` after each failure, with the number of attempts.
 pub(super) fn commit_until(
     producer: &mut KafkaProducer,
     transaction: &Transaction,
@@ -28,8 +28,8 @@ pub(super) fn commit_until(
     }
 }
 
-/// Neither the transaction that cannot be aborted nor the one that the broker aborted meanwhile ends
-/// the process: another client tries the same again, and all of it is there once.
+/// The process survives a transaction that cannot be aborted and one that the broker aborted
+/// meanwhile: another client tries the same again, and all of it becomes visible once.
 pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.transaction_timeout_ms = 1_000;
@@ -39,7 +39,7 @@ pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
         positions: vec![position(0, generation, offset, "")],
     };
     let mut expected = Vec::new();
-    // Once it stands still before the transaction begins; later it does at any point of one.
+    // The broker first stands still before the transaction begins, later at any point of one.
     for (nth, wait_ms) in [None, Some(0), Some(3), Some(6), Some(12)].into_iter().enumerate() {
         let value = format!("outcome {nth}");
         let transaction = said(&value, member.held[&0], nth as i64 + 1);
@@ -52,7 +52,7 @@ pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
             if wait_ms.is_none() && halted.join().unwrap().is_none() {
                 return None;
             }
-            // Where it was quicker than the signal, the next one meets a broker that stands still.
+            // If the commit was faster than the signal, the next one meets the stopped broker.
             commit_until(&mut producer, &transaction, |tries| {
                 if std::mem::take(&mut stands) && tries == 1 {
                     std::thread::sleep(Duration::from_millis(500));

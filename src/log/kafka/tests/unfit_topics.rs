@@ -1,4 +1,4 @@
-//! The check of topics at start, and their creation.
+//! Tests of the topic checks at start, and of the creation of topics.
 
 use rdkafka::admin::ResourceSpecifier;
 
@@ -76,7 +76,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     drop(consumer);
     assert_eq!(setting(&config, Topic::History, "cleanup.policy"), "compact");
     assert_eq!(setting(&config, Topic::Turns, "cleanup.policy"), "delete");
-    // Those that are there say how many partitions the others get; nothing else is touched.
+    // The existing topics decide the number of partitions of the others, and stay unchanged.
     config.create_partitions = 5;
     assert_eq!(follow(&config, Topic::Views).unwrap().positions().len(), 3);
     for name in [&mut config.topics.history, &mut config.topics.dead_letters] {
@@ -93,7 +93,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     assert!(error.contains("log.kafka.create_replication_factor"), "one broker has no 3: {error}");
 }
 
-/// The topic of knowledge is checked by who follows it, and by nobody else.
+/// Only a follower of the topic of knowledge checks it.
 pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
     let refusal = |config: &KafkaConfig| match follow(config, Topic::Knowledge) {
         Err(LogError::Refused(said)) => said,
@@ -134,11 +134,11 @@ pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
     connect(&unfit).unwrap();
 }
 
-/// A record that is no turn and as large as its topic takes does not stop the process.
+/// A record that is no turn and as large as its topic allows does not stop the process.
 pub(super) fn a_dead_letter_has_room_for_any_input(broker: &mut Broker) {
     let config = KafkaConfig { create_topics: true, create_partitions: 1, ..broker.unmade() };
     let (consumer, mut producer) = connect(&config).unwrap();
-    let mut member = Member::new(consumer, Duration::from_millis(50));
+    let mut member = TestMember::new(consumer, Duration::from_millis(50));
     member.until("partitions are assigned", |member| !member.held.is_empty());
     let huge = "x".repeat(1_048_000);
     let mut letter = output(Topic::DeadLetters, 0, "k", Some(&huge));

@@ -1,5 +1,5 @@
-//! What the broker says of the topics' settings, and what it must not be: a later loss of
-//! histories, or an outcome that no topic takes.
+//! Checks of the topics' settings on the broker. They refuse settings that would lose histories
+//! later or leave an outcome that no topic accepts.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::{options, wait_for};
 /// Kafka's own default of `max.message.bytes`.
 const TOPIC_LIMIT_BYTES: usize = 1_048_588;
 
-/// What a dead letter has beyond its input, in bytes: headers with the reason and the place.
+/// The room for a dead letter's own headers (reason and place), in bytes, beyond its input.
 const LETTER_BYTES: usize = 65_536;
 
-/// What the broker says of a topic, as far as it says it.
+/// The settings of a topic, as far as the broker reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     /// `cleanup.policy`.
@@ -30,7 +30,7 @@ pub(super) struct Settings {
     pub(super) min_insync: Option<usize>,
 }
 
-/// Asks for the settings of topics. Where the broker does not tell, the check is left out.
+/// Asks for the settings of topics. Settings that the broker does not report are not checked.
 pub(super) fn settings(
     admin: &AdminClient<OutsideGroup>,
     config: &KafkaConfig,
@@ -54,11 +54,12 @@ pub(super) fn settings(
         }
     }
     for topic in topics {
-        // The client library does not tell that a single topic was forbidden: it is empty.
+        // The client library does not report that a single topic was forbidden: its settings are
+        // empty.
         if settings.get(topic).is_none_or(|found| found.policy.is_none()) {
             tracing::warn!(
                 topic = config.topics.name(*topic),
-                "the broker does not tell the topic's settings (permission DESCRIBE_CONFIGS), so \
+                "the broker does not report the topic's settings (permission DESCRIBE_CONFIGS), so \
                  its cleanup.policy and max.message.bytes are not checked"
             );
         }
@@ -83,8 +84,8 @@ fn read(resource: &ConfigResource) -> Settings {
     }
 }
 
-/// Refuses what would lose histories or stop the process later. Gives the largest record that a
-/// topic of outcomes accepts.
+/// Refuses settings that would lose histories or stop the process later. Returns the largest record
+/// that a topic of outcomes accepts.
 pub(super) fn check(
     config: &KafkaConfig,
     settings: &BTreeMap<Topic, Settings>,
@@ -139,9 +140,9 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
     let has = |wanted| policy.split(',').any(|it| it.trim() == wanted);
     if topic.is_compacted() && (!has("compact") || has("delete")) {
         let (of, lost) = match topic {
-            Topic::Knowledge => ("knowledge", "what was put or taken back would be forgotten"),
+            Topic::Knowledge => ("knowledge", "changes to it would be forgotten"),
             Topic::Views => ("views", "counts that do not change would be gone"),
-            _ => ("histories", "conversations would lose what they remember"),
+            _ => ("histories", "conversations would lose their histories"),
         };
         return Err(LogError::Refused(format!(
             "topic `{name}` has cleanup.policy={policy}, and the topic of {of} must have compact \
@@ -154,22 +155,21 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
             topic = name,
             policy,
             "records of the same key replace each other on this topic, so some are lost to readers \
-             that come late; cleanup.policy=delete is meant"
+             that come late; set cleanup.policy=delete"
         );
     }
     Ok(())
 }
 
-/// `max.message.bytes` of a topic that is created, where Kafka's default is not enough.
+/// `max.message.bytes` of a topic that is created, if Kafka's default is too small.
 pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize> {
     let client = config.sent_bytes();
     let needed = match topic {
-        // What a dead letter must hold; said, so that another default of the broker is no
-        // matter.
+        // A dead letter must hold any turn, so the limit is set even if it is Kafka's default.
         Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
         Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
         Topic::Responses | Topic::Recorded | Topic::History => client,
-        // A change is small, and so is a count.
+        // Changes and counts are small.
         Topic::Knowledge | Topic::Views => return None,
     };
     (needed > TOPIC_LIMIT_BYTES).then_some(needed)

@@ -1,4 +1,4 @@
-//! What is refused of topics, without a broker. `log::kafka::tests` has the rest.
+//! Tests of the topic checks without a broker. `log::kafka::tests` has the rest.
 
 use super::*;
 

@@ -1,7 +1,7 @@
-//! The group as its coordinator describes it: who is in it, and what was given to whom.
+//! Snapshots of the group as its coordinator describes it: its members and their partitions.
 //!
-//! A thread with a client of its own asks now and then, so that a broker that does not answer
-//! holds nobody up. Only static members need it: see `kafka/mending.rs`.
+//! A thread with its own client asks regularly, so that a broker that does not answer delays
+//! nothing else. Only static members need snapshots: see `kafka/orphan_recovery.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
@@ -18,96 +18,96 @@ use super::super::Topic;
 use super::KafkaConfig;
 use super::restore::OutsideGroup;
 
-/// How long one look may take.
+/// The timeout of one request.
 const TIMEOUT_MS: i32 = 5_000;
 
-/// What one look at the group showed.
+/// The group at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Look {
-    /// No rebalance is going on, as far as the coordinator knows.
+pub(super) struct GroupSnapshot {
+    /// Whether the coordinator reports that no rebalance is in progress.
     pub(super) stable: bool,
-    /// The partitions of the inputs that each member was given, by the member's id. That of a
-    /// static member begins with its instance id.
+    /// The partitions of the topic of turns that each member was assigned, by member id. The id of
+    /// a static member begins with its instance id.
     pub(super) members: BTreeMap<String, BTreeSet<i32>>,
 }
 
-/// Looks at the group until it is dropped; then the thread ends by itself.
-pub(super) struct Looks {
-    latest: Arc<Mutex<Option<Look>>>,
+/// Takes snapshots of the group. The thread ends after this value is dropped.
+pub(super) struct GroupSnapshots {
+    latest: Arc<Mutex<Option<GroupSnapshot>>>,
     _stop: Sender<()>,
 }
 
-impl Looks {
+impl GroupSnapshots {
     pub(super) fn start(config: &KafkaConfig, every: Duration) -> Self {
         let (stop, stopped) = crossbeam_channel::bounded(0);
         let latest = Arc::new(Mutex::new(None));
-        let (looking, config) = (Arc::clone(&latest), config.clone());
-        let thread = std::thread::Builder::new().name("group-looks".to_owned());
-        let look = move || look_until(&stopped, every, &config, &looking);
-        if let Err(error) = thread.spawn(look) {
-            tracing::warn!(%error, "partitions that the group gives to nobody will not be noticed");
+        let (shared, config) = (Arc::clone(&latest), config.clone());
+        let thread = std::thread::Builder::new().name("group-snapshots".to_owned());
+        let polling = move || poll_until(&stopped, every, &config, &shared);
+        if let Err(error) = thread.spawn(polling) {
+            tracing::warn!(%error, "partitions without an owner will not be noticed");
         }
         Self { latest, _stop: stop }
     }
 
-    /// The latest look, unless it was taken already.
-    pub(super) fn take(&self) -> Option<Look> {
+    /// The latest snapshot, unless it was already taken.
+    pub(super) fn take(&self) -> Option<GroupSnapshot> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-fn look_until(
+fn poll_until(
     stopped: &Receiver<()>,
     every: Duration,
     config: &KafkaConfig,
-    latest: &Mutex<Option<Look>>,
+    latest: &Mutex<Option<GroupSnapshot>>,
 ) {
     let Ok(group) = CString::new(config.group_id.as_str()) else { return };
     let mut client = None;
     while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-        match look(&mut client, config, &group) {
-            Ok(Some(look)) => {
-                *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(look);
+        match snapshot(&mut client, config, &group) {
+            Ok(Some(snapshot)) => {
+                *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(%error, group = config.group_id, "looking at the group"),
+            Err(error) => tracing::debug!(%error, group = config.group_id, "asking for the group"),
         }
     }
 }
 
-fn look(
+fn snapshot(
     client: &mut Option<BaseConsumer<OutsideGroup>>,
     config: &KafkaConfig,
     group: &CStr,
-) -> Result<Option<Look>, KafkaError> {
+) -> Result<Option<GroupSnapshot>, KafkaError> {
     let client = match client {
         Some(client) => client,
         none => none.insert(config.watermark_settings().create_with_context(OutsideGroup)?),
     };
-    // It subscribed to nothing: what comes are errors of connections, which its context tells.
+    // The client has no subscription, so polling only brings connection errors, which its context
+    // reports.
     while client.poll(Duration::ZERO).is_some() {}
     let groups = Groups::ask(client, group)?;
-    Ok(groups.look(group, config.topics.name(Topic::Turns)))
+    Ok(groups.snapshot(group, config.topics.name(Topic::Turns)))
 }
 
-/// What the brokers answered; freed when it is dropped.
+/// The answer of the brokers, freed on drop.
 struct Groups(*const native::rd_kafka_group_list);
 
 impl Groups {
-    /// Asks every broker for the group; one of them is its coordinator. The client's newer call,
-    /// which asks only that one, is not to be used: where the coordinator does not answer in time
-    /// it may end the whole process (an assertion on `eonce->refcnt` in librdkafka up to 2.12; its
-    /// issue 4605).
+    /// Asks every broker for the group; one of them is its coordinator. The client's newer call
+    /// asks only the coordinator, but it may end the whole process if the coordinator does not
+    /// answer in time (an assertion on `eonce->refcnt` in librdkafka up to 2.12; its issue 4605).
     #[allow(unsafe_code)]
     fn ask(client: &BaseConsumer<OutsideGroup>, group: &CStr) -> Result<Self, KafkaError> {
         let mut list = std::ptr::null();
         let client = client.client().native_ptr();
-        // SAFETY: client and name outlive the call, which waits for the answers; the list is ours.
+        // SAFETY: client and name outlive the call, which waits for the answers. We own the list.
         let code = unsafe {
             native::rd_kafka_list_groups(client, group.as_ptr(), &raw mut list, TIMEOUT_MS)
         };
         match code {
-            // Partial: some broker did not answer. It may be another than the coordinator.
+            // Partial: some broker did not answer. It need not be the coordinator.
             RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
             | RDKafkaRespErr::RD_KAFKA_RESP_ERR__PARTIAL
                 if !list.is_null() =>
@@ -118,12 +118,13 @@ impl Groups {
         }
     }
 
-    /// What is said of a topic's partitions; nothing where its coordinator did not answer, or not
-    /// in a way that can be read.
+    /// The snapshot of a topic's partitions. `None` if the coordinator did not answer, or its
+    /// answer cannot be read.
     #[allow(unsafe_code)]
-    fn look(&self, group: &CStr, topic: &str) -> Option<Look> {
-        // SAFETY: the list and all that it points to live as long as it; its arrays have as many
-        // elements as it says, its strings end, and an array or a value that is empty may be null.
+    fn snapshot(&self, group: &CStr, topic: &str) -> Option<GroupSnapshot> {
+        // SAFETY: the list and everything that it points to live as long as `self`. Its arrays have
+        // the lengths that it states, its strings are terminated, and an empty array or value may
+        // be null.
         unsafe {
             let list = &*self.0;
             let of_it = array(list.groups, list.group_cnt).iter().find(|found| {
@@ -136,7 +137,7 @@ impl Groups {
                     array(member.member_assignment.cast::<u8>(), member.member_assignment_size);
                 Some((id, assigned(assignment, topic)?))
             });
-            Some(Look {
+            Some(GroupSnapshot {
                 stable: CStr::from_ptr(of_it.state) == c"Stable",
                 members: members.collect::<Option<_>>()?,
             })
@@ -147,25 +148,25 @@ impl Groups {
 impl Drop for Groups {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nothing that it owns is kept.
+        // SAFETY: we own the list, and no reference into it remains.
         unsafe { native::rd_kafka_group_list_destroy(self.0) }
     }
 }
 
 /// # Safety
-/// The pointer is null, or to so many elements that live as long as is wanted.
+/// The pointer is null, or points to `count` elements that live for `'a`.
 #[allow(unsafe_code)]
 unsafe fn array<'a, T>(first: *const T, count: i32) -> &'a [T] {
     match usize::try_from(count) {
-        // SAFETY: as promised.
+        // SAFETY: the caller guarantees it.
         Ok(count) if !first.is_null() => unsafe { std::slice::from_raw_parts(first, count) },
         _ => &[],
     }
 }
 
-/// The partitions of a topic in an assignment as the consumer protocol writes it: a version, then
-/// the topics, each with its partitions, then what the assignor adds; numbers with the high byte
-/// first. Empty before a member was given anything. `None` where it ends too early.
+/// The partitions of a topic in an assignment of the consumer protocol: a version, then the topics
+/// with their partitions, then the assignor's own data; numbers are big-endian. Empty for a member
+/// that was not assigned anything yet. `None` if the assignment ends too early.
 fn assigned(mut assignment: &[u8], topic: &str) -> Option<BTreeSet<i32>> {
     let mut found = BTreeSet::new();
     if assignment.is_empty() {
@@ -197,7 +198,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
-    /// Two topics, as the protocol is published.
+    /// Two topics, in the published format of the protocol.
     const ASSIGNMENT: &[u8] = b"\0\x03\0\0\0\x02\
         \0\x05other\0\0\0\x01\0\0\0\x09\
         \0\x05turns\0\0\0\x02\0\0\0\x04\0\0\x01\0\

@@ -6,7 +6,7 @@
     pip install sentence-transformers onnxruntime onnx
     python benches/encoders/compare.py --model FOLDER-OF-MINILM
 
-embeds the fixed texts of `turnstream models bench` (src/model/bench/) with each contender in turn,
+embeds the fixed texts of `turnstream models bench` (src/lab/bench/) with each contender in turn,
 several rounds in one run, since machines are seldom quiet, and prints each one's median rate and
 its ratio to sentence-transformers in the same round. Tokenising is included everywhere. All work
 in f32 on --threads cores:
@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def texts(kind):
-    return (ROOT / "src/model/bench" / f"{kind}.txt").read_text(encoding="utf-8").splitlines()
+    return (ROOT / "src/lab/bench" / f"{kind}.txt").read_text(encoding="utf-8").splitlines()
 
 
 def export(model, folder):

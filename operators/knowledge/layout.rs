@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits, read_u64};
+use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits};
 use crate::language::Lexicon;
 
 /// Version of this layout. Part of the name under which a built pack is cached.

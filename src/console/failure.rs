@@ -337,7 +337,7 @@ mod tests {
                 "caused_by": ["two\nproblems"],
                 "remedy": "mend \"both\"",
                 "exit_code": 2,
-                "target": "turnstream::cli::failure",
+                "target": "turnstream_console::failure",
             })
         );
     }

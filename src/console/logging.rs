@@ -61,7 +61,7 @@ pub struct LogOptions {
     pub log_level: Option<String>,
 }
 
-/// Checks directives such as `info,turnstream::commit=debug`, for clap.
+/// Checks directives such as `info,turnstream_engine::commit=debug`, for clap.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn directives_are_checked() {
-        for fine in ["debug", "off", "info,turnstream::commit=debug"] {
+        for fine in ["debug", "off", "info,turnstream_engine::commit=debug"] {
             assert_eq!(directives(fine).as_deref(), Ok(fine));
         }
         assert!(directives("info,turnstream=loud").is_err());

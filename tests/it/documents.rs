@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 37] = [
+const DOCUMENTS: [&str; 40] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -26,7 +26,10 @@ const DOCUMENTS: [&str; 37] = [
     "docs/measurements/gate.md",
     "docs/measurements/generation.md",
     "docs/measurements/history.md",
+    "docs/measurements/kafka.md",
+    "docs/measurements/knowledge.md",
     "docs/measurements/linking.md",
+    "docs/measurements/models.md",
     "docs/measurements/personas.md",
     "docs/measurements/refinement.md",
     "docs/measurements/unified-model.md",
@@ -37,9 +40,9 @@ const DOCUMENTS: [&str; 37] = [
     "docs/unified-model.md",
     "docs/gate-table.md",
     "deploy/training/README.md",
-    "src/pack/README.md",
-    "src/model/static_table/README.md",
-    "src/model/unified/README.md",
+    "src/weights/pack/README.md",
+    "src/weights/static_table/README.md",
+    "src/weights/unified/README.md",
 ];
 
 fn root() -> &'static Path {

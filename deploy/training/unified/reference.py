@@ -1,8 +1,8 @@
 """Writes the figures that the engine's tests hold its own network and streams against: what PyTorch makes
 of a tiny model whose weights follow from their names, or of a trained one.
 
-    python -m unified.reference > ../../src/model/unified/fixtures/figures.json
-    python -m unified.reference --of OUT > ../../src/model/unified/fixtures/shipped.json
+    python -m unified.reference > ../../src/models/unified/fixtures/figures.json
+    python -m unified.reference --of OUT > ../../src/models/unified/fixtures/shipped.json
 """
 
 import argparse

@@ -1,7 +1,8 @@
 //! Faults that the crash simulation and the recount of views must notice. They test those tests.
 //!
-//! Each fault breaks one promise on purpose, in the code that keeps it. Only those tests enable the
-//! feature `broken`. Without it nothing is broken, and the compiled program has no trace of it.
+//! Each fault breaks one promise on purpose, in the code that keeps it. Only a build with debug
+//! assertions can break one, when a test asks for it on its own thread. In every other build, and so
+//! in every program that serves, [`Broken::here`] is the constant `false`.
 
 /// A promise to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,26 +30,26 @@ pub enum Broken {
 
 impl Broken {
     /// Whether this thread breaks the promise.
-    #[cfg(not(feature = "broken"))]
+    #[cfg(not(debug_assertions))]
     #[inline]
     pub const fn here(self) -> bool {
         false
     }
 
     /// Whether this thread breaks the promise.
-    #[cfg(feature = "broken")]
+    #[cfg(debug_assertions)]
     pub fn here(self) -> bool {
         CHOSEN.get() == Some(self)
     }
 }
 
-#[cfg(feature = "broken")]
+#[cfg(debug_assertions)]
 thread_local! {
     static CHOSEN: std::cell::Cell<Option<Broken>> = const { std::cell::Cell::new(None) };
 }
 
 /// Makes this thread break a promise from now on, or none.
-#[cfg(feature = "broken")]
+#[cfg(debug_assertions)]
 pub fn choose(broken: Option<Broken>) {
     CHOSEN.set(broken);
 }

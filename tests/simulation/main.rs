@@ -16,7 +16,7 @@
 //! cargo test --test simulation                                           500 seeds
 //! TURNSTREAM_SIMULATION_SEEDS=10000 cargo test --release --test simulation
 //! TURNSTREAM_SIMULATION_SEED=42 cargo test --test simulation             one seed, with what happens
-//! cargo test --features broken --test simulation                         the test of the test
+//! cargo test --test simulation broken::                                  the test of the test
 //! ```
 
 use std::collections::BTreeMap;
@@ -71,6 +71,17 @@ fn no_fault_loses_doubles_or_reorders_an_outcome() {
     }
 }
 
+/// A seed is a run: everything that happens and every byte on the log is the same again.
+#[test]
+fn a_seed_gives_the_same_trace_twice() {
+    for seed in 0..10 {
+        let (first, second) = (World::new(seed).traced(), World::new(seed).traced());
+        let differs = first.iter().zip(&second).find(|(first, second)| first != second);
+        assert!(differs.is_none(), "seed {seed}: {differs:?}");
+        assert!(first.len() == second.len() && first.len() > 100, "seed {seed}: {}", first.len());
+    }
+}
+
 /// Runs every seed; gives what happened in all of them, and which failed and why.
 fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
     let next = AtomicU64::new(seeds.start);
@@ -109,7 +120,7 @@ fn run(seed: u64) -> Result<Lived, String> {
 }
 
 /// The test of the test: with a promise broken on purpose, a seed soon fails.
-#[cfg(feature = "broken")]
+#[cfg(debug_assertions)]
 mod broken {
     use turnstream_ports::broken::{Broken, choose};
 

@@ -1,5 +1,6 @@
 //! The world of one run: time, faults, processes, and what became of it all.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use turnstream_engine::config::Config;
 use turnstream_engine::parts::Parts;
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
-use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
+use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::stage::OnFailure;
 use turnstream_ports::form::Form;
@@ -60,6 +61,8 @@ pub(crate) struct World {
     /// How often, in 1,000 moves, a fault happens.
     storm: u32,
     talks: bool,
+    /// Everything that happens, in order, where a run is traced.
+    trace: Option<RefCell<Vec<String>>>,
     lived: Lived,
 }
 
@@ -95,6 +98,7 @@ impl World {
             calm: Arc::default(),
             storm: rng.u32(0..60),
             talks: std::env::var_os("TURNSTREAM_SIMULATION_SEED").is_some(),
+            trace: None,
             lived: Lived::default(),
             rng,
         }
@@ -102,6 +106,29 @@ impl World {
 
     /// Lives through it; panics where a promise is not kept.
     pub(crate) fn run(mut self) -> Lived {
+        self.live();
+        self.lived
+    }
+
+    /// Runs as [`World::run`] does. Gives every move, and every record that ended up on the log.
+    pub(crate) fn traced(mut self) -> Vec<String> {
+        self.trace = Some(RefCell::default());
+        self.live();
+        for topic in Topic::OF_TURNS {
+            for partition in 0..self.workload.partitions {
+                let read =
+                    self.log.read(topic, partition, 0, usize::MAX, Isolation::ReadUncommitted);
+                let records = read.expect("read").into_iter();
+                let told: Vec<String> = records.map(|record| format!("{record:?}")).collect();
+                for record in told {
+                    self.say(format_args!("{topic:?} {partition}: {record}"));
+                }
+            }
+        }
+        self.trace.map(RefCell::into_inner).unwrap_or_default()
+    }
+
+    fn live(&mut self) {
         for _ in 0..STORMY_MOVES {
             if self.to_send == 0 && self.rng.u8(0..200) == 0 {
                 break;
@@ -128,12 +155,14 @@ impl World {
         self.oracle.check(&self.log, &self.workload, &self.parts.config);
         self.check_fresh();
         self.count();
-        self.lived
     }
 
     fn say(&self, what: impl fmt::Display) {
         if self.talks {
             eprintln!("{:>7} ms  {what}", self.now_ms);
+        }
+        if let Some(trace) = &self.trace {
+            trace.borrow_mut().push(format!("{:>7} ms  {what}", self.now_ms));
         }
     }
 

@@ -205,7 +205,7 @@ proptest! {
 }
 
 /// The test of the test: with the rule broken on purpose, the recount notices.
-#[cfg(feature = "broken")]
+#[cfg(debug_assertions)]
 mod broken {
     use turnstream_ports::broken::{Broken, choose};
 

@@ -260,7 +260,7 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
 
 #[test]
 fn the_real_development_splits_have_the_turns_that_were_counted() {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);
     for (format, file, n, positives) in [
         ("dstc11", "dstc11-track5/dev.jsonl.gz", 460, 237),

@@ -98,7 +98,7 @@ fn what_is_wrong_is_refused_by_its_exit_code() {
 
 /// A file of the real data, where it is there.
 fn real(file: &str) -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);
     let path = folder.join(file);
     if path.exists() {

@@ -1,0 +1,18 @@
+//! What `turnstream-lab` measures, by the program. Tests that need `turnstream` as well are among
+//! those of the whole workspace.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+mod gates;
+mod history_eval;
+
+/// The program, with the snapshot of the shipped knowledge where all tests find it, and nothing at
+/// its standard input.
+fn turnstream(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnstream-lab"));
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+    command.args(args).env("TURNSTREAM_CACHE", cache).env_remove("TURNSTREAM_LOG");
+    command.stdin(Stdio::null());
+    command
+}

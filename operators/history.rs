@@ -30,7 +30,6 @@ use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
-use crate::form::Form;
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -54,7 +53,9 @@ pub mod similarity;
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
 pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
-use preparation::{PreparationConfig, Prepared, Preparing, SummariesConfig, preparation};
+use preparation::{
+    PreparationConfig, Prepared, Preparing, SummariesConfig, SummariesForm, preparation,
+};
 use recall::RecallConfig;
 use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
@@ -148,7 +149,7 @@ pub enum ResponseSource {
 impl Rules {
     /// How groups are summarised, where a language model writes of them.
     fn summaries(&self) -> Option<&SummariesConfig> {
-        Some(&self.config.summaries).filter(|summaries| summaries.form == Form::Prompted)
+        Some(&self.config.summaries).filter(|summaries| summaries.form == SummariesForm::Prompted)
     }
 
     fn remembering(&self) -> Remembering<'_> {

@@ -6,7 +6,7 @@ use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 use super::*;
 
 use crate::meaning::FactMeaning;
-use crate::testing::{directed, graph, meaning, resources, run_dataflow, scene};
+use crate::testing::{directed, graph, meaning, run_dataflow, scene, stage_context};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -139,7 +139,7 @@ fn a_demand_without_a_fact_is_missing() {
     let turn = scene(&["u: coffee and insomnia"], &graph);
     let told = Demand { missing: vec!["unknown".to_owned()], ..wanted };
     let (found, failed) = run_dataflow(vec![Retrieved::unasked(turn, told)], move |turns| {
-        fact_retrieval(turns, FactRetrievalConfig::default(), &resources(&graph))
+        fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(found[0].demand.missing, ["unknown", "zeppelin"], "each once");
@@ -151,7 +151,7 @@ fn the_stage_finds_facts_for_every_turn() {
     let turn = scene(&["u: coffee"], &graph);
     let turns = vec![Retrieved::unasked(turn, demand(&["coffee"], &["insomnia"]))];
     let (retrieved, failed): (Vec<Retrieved>, _) = run_dataflow(turns, move |turns| {
-        fact_retrieval(turns, FactRetrievalConfig::default(), &resources(&graph))
+        fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty());
     assert_eq!(retrieved[0].candidates.foreseen.len(), 2);

@@ -1,24 +1,18 @@
-//! Stages that are off, to compare with (DCRAG's ablations), and which forms each stage has.
+//! Stages that are off, and gates that are held open and shut, to compare with (DCRAG's ablations,
+//! RAGate's controls).
 
 use std::sync::Arc;
 
-use serde_json::json;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::Stage;
 
-use crate::consistency::ConsistencyForm;
 use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
 use crate::fact_retrieval::{FactRetrievalConfig, FactRetrievalForm, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
 use crate::flow::{Grounded, Retrieved};
 use crate::gate::{GateConfig, GateForm, gate};
-use crate::generation::GenerationForm;
-use crate::history::preparation::SummariesForm;
-use crate::integration::IntegrationForm;
 use crate::query_production::{QueryProductionConfig, QueryProductionForm, query_production};
-use crate::relevance::RelevanceForm;
-use crate::source_planning::SourcePlanningForm;
 use crate::testing::{graph, run_dataflow, scene, stage_context};
 use crate::topic_planning::{TopicPlanningConfig, TopicPlanningForm, topic_planning};
 
@@ -116,38 +110,4 @@ fn a_gate_can_be_held_open_and_shut() {
     assert_eq!(run(GateForm::Lexical), [true, false]);
     assert_eq!(run(GateForm::Always), [true, true]);
     assert_eq!(run(GateForm::Never), [false, false]);
-}
-
-/// Which of all names a stage's `form` takes.
-fn forms<F: serde::de::DeserializeOwned>() -> Vec<&'static str> {
-    const ALL: [&str; 9] = [
-        "lexical",
-        "learned",
-        "prompted",
-        "encoder",
-        "off",
-        "by_source",
-        "always",
-        "never",
-        "random",
-    ];
-    ALL.into_iter().filter(|name| serde_json::from_value::<F>(json!(name)).is_ok()).collect()
-}
-
-#[test]
-fn a_stage_has_the_forms_that_it_has_and_no_other() {
-    let (plain, learned) = (["lexical", "prompted", "off"], ["lexical", "learned", "prompted"]);
-    assert_eq!(forms::<QueryProductionForm>(), plain);
-    assert_eq!(forms::<TopicPlanningForm>(), plain);
-    assert_eq!(forms::<CrossRevisionForm>(), plain);
-    assert_eq!(forms::<FactSelectionForm>(), plain);
-    assert_eq!(forms::<FactRetrievalForm>(), ["lexical", "off"]);
-    assert_eq!(forms::<SummariesForm>(), ["lexical", "prompted"]);
-    assert_eq!(forms::<GenerationForm>(), learned);
-    assert_eq!(forms::<SourcePlanningForm>(), [&learned[..], &["off"]].concat());
-    assert_eq!(forms::<ConsistencyForm>(), [&learned[..], &["off"]].concat());
-    assert_eq!(forms::<IntegrationForm>(), ["lexical", "learned", "off"]);
-    assert_eq!(forms::<RelevanceForm>(), ["learned", "prompted", "encoder", "off"]);
-    let of_the_gate = ["by_source", "always", "never", "random"];
-    assert_eq!(forms::<GateForm>(), [&learned[..], &of_the_gate].concat());
 }

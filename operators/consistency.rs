@@ -23,10 +23,11 @@ use timely::dataflow::operators::generic::operator::empty;
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
 use crate::flow::{Drafted, Epoch};
-use crate::form::{Refused, check_bound};
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::refused::{Refused, check_bound};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 pub use learned::{Calibration, Judge};
@@ -79,18 +80,18 @@ impl Default for ConsistencyConfig {
     }
 }
 
-impl ConsistencyConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for ConsistencyConfig {
+    fn check(&self) -> Result<(), Refused> {
         if self.form == ConsistencyForm::Learned && self.table.is_none() {
             let needs = "`table` beside form = \"learned\"";
             return Err(Refused::Together { stage: STAGE, key: "table", needs });
         }
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_judged", self.max_judged, 32)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == ConsistencyForm::Prompted)
     }
 }
 
@@ -116,11 +117,9 @@ struct ResponseConsistency {
 
 impl ResponseConsistency {
     fn new(config: ConsistencyConfig, context: &StageContext) -> Self {
-        let is_chosen = |form| config.form == form;
-        let judge = context.consistency.clone().filter(|_| is_chosen(ConsistencyForm::Learned));
-        let prompted = is_chosen(ConsistencyForm::Prompted);
-        let prompt =
-            Prompt::chosen::<ConsistencyAnswer>(prompted, STAGE, &config.prompted, context);
+        let is_learned = config.form == ConsistencyForm::Learned;
+        let judge = context.consistency.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<ConsistencyAnswer>(STAGE, config.prompted(), context);
         Self { config, judge, prompt }
     }
 

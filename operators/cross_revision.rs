@@ -20,12 +20,13 @@ use timely::dataflow::operators::Concat;
 use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage, Thoughts};
 
 use crate::flow::{Demanded, Epoch, Planned, Queried};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::join::{Half, Pair, join};
 use crate::knowledge::{Knowledge, View};
 use crate::prompted::material::{of_context, of_queries, of_topics};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 use reviser::Reviser;
@@ -81,17 +82,17 @@ impl Default for CrossRevisionConfig {
     }
 }
 
-impl CrossRevisionConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for CrossRevisionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
         check_fraction(STAGE, "reword_share", self.reword_share)?;
         check_fraction(STAGE, "meeting_lift", self.meeting_lift)?;
         check_bound(STAGE, "max_per_list", self.max_per_list, 64)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == CrossRevisionForm::Prompted)
     }
 }
 
@@ -117,8 +118,7 @@ struct CrossRevision {
 
 impl CrossRevision {
     fn new(config: CrossRevisionConfig, context: &StageContext) -> Self {
-        let is_chosen = config.form == CrossRevisionForm::Prompted;
-        let prompt = Prompt::chosen::<RevisionAnswer>(is_chosen, STAGE, &config.prompted, context);
+        let prompt = Prompt::chosen::<RevisionAnswer>(STAGE, config.prompted(), context);
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 

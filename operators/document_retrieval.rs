@@ -23,10 +23,11 @@ use turnstream_schemas::{
 };
 
 use crate::flow::{Epoch, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::DocumentRetrieval;
@@ -76,12 +77,8 @@ impl Default for DocumentRetrievalConfig {
     }
 }
 
-impl DocumentRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for DocumentRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_found", self.max_found, 1024)?;
         check_bound(STAGE, "max_passages", self.max_passages, 1024)?;
         check_fraction(STAGE, "min_score", self.min_score)?;

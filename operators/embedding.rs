@@ -18,11 +18,12 @@ use turnstream_ports::model::{Embed, Embedding};
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::flow::{Embedded, Epoch, Gated, TurnContext};
-use crate::form::{Refused, check_bound};
+use crate::refused::{Refused, check_bound};
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 /// How the dialogue is embedded.
@@ -50,12 +51,8 @@ impl Default for EmbeddingConfig {
     }
 }
 
-impl EmbeddingConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for EmbeddingConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(Stage::Embedding, "utterances", self.utterances, 64)?;
         self.recency.check(Stage::Embedding)
     }

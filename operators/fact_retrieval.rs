@@ -21,13 +21,14 @@ use turnstream_schemas::{
 };
 
 use crate::flow::{Candidates, Epoch, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, Fact, Knowledge, RelationId, View, verbalise};
 use crate::meaning::{Dialogue, FactMeaning};
 use crate::ranking::Vocabulary;
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::salience::{Recency, strength};
 use crate::search::MAX_MISSING_BYTES;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::FactRetrieval;
@@ -90,12 +91,8 @@ impl Default for FactRetrievalConfig {
     }
 }
 
-impl FactRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for FactRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_foreseen", self.max_foreseen, 1024)?;
         check_bound(STAGE, "max_unforeseen", self.max_unforeseen, 1024)?;
         let neighbours = self.max_neighbours_per_concept;

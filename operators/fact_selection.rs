@@ -29,10 +29,11 @@ use timely::dataflow::StreamVec;
 use turnstream_schemas::{Evidence, FactStatement, Fault, SelectionAnswer, Stage};
 
 use crate::flow::{Candidates, Epoch, Grounded, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::ranking::jaccard;
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::FactSelection;
@@ -100,12 +101,8 @@ impl Default for FactSelectionConfig {
     }
 }
 
-impl FactSelectionConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for FactSelectionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
         check_fraction(STAGE, "relevance_share", self.relevance_share)?;
@@ -120,6 +117,10 @@ impl FactSelectionConfig {
         // 0 is allowed: the record then holds the selected facts alone.
         let unselected = self.max_unselected_in_record.max(1);
         check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == FactSelectionForm::Prompted)
     }
 }
 
@@ -140,8 +141,7 @@ struct FactSelection {
 
 impl FactSelection {
     fn new(config: FactSelectionConfig, context: &StageContext) -> Self {
-        let is_chosen = config.form == FactSelectionForm::Prompted;
-        let prompt = Prompt::chosen::<SelectionAnswer>(is_chosen, STAGE, &config.prompted, context);
+        let prompt = Prompt::chosen::<SelectionAnswer>(STAGE, config.prompted(), context);
         Self { config, prompt }
     }
 }

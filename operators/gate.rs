@@ -25,13 +25,14 @@ use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, Stage};
 
 use crate::flow::{Epoch, Gated, TurnContext};
-use crate::form::{Refused, check_fraction};
 use crate::knowledge::{Knowledge, View};
 use crate::linking::{LinkingConfig, Mention, link};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::refused::{Refused, check_fraction};
 use crate::search::{SearchConfig, search};
 use crate::sources::Sources;
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 pub use by_source::Judges;
@@ -112,12 +113,8 @@ impl Default for GateConfig {
     }
 }
 
-impl GateConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for GateConfig {
+    fn check(&self) -> Result<(), Refused> {
         let later = [("after_retrieval", self.after_retrieval), ("after_draft", self.after_draft)];
         if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != GateForm::Learned) {
             return Err(Refused::Together { stage: Stage::Gate, key, needs: "form = \"learned\"" });
@@ -130,6 +127,10 @@ impl GateConfig {
         self.search.check()?;
         check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == GateForm::Prompted)
     }
 }
 
@@ -199,9 +200,7 @@ struct Gate {
 impl Gate {
     fn new(config: GateConfig, context: &StageContext) -> Self {
         let StageContext { knowledge, sources, gate: model, .. } = context.clone();
-        let is_chosen = config.form == GateForm::Prompted;
-        let prompt =
-            Prompt::chosen::<GateAnswer>(is_chosen, Stage::Gate, &config.prompted, context);
+        let prompt = Prompt::chosen::<GateAnswer>(Stage::Gate, config.prompted(), context);
         Self { config, knowledge, sources, model, prompt }
     }
 

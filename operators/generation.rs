@@ -40,13 +40,14 @@ use turnstream_ports::model::unified::Unified;
 use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::{Draft, Drafted, Epoch, Grounded};
-use crate::form::{Refused, check_bound};
 use crate::knowledge::{Knowledge, View};
 use crate::language::Lexicon;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Words};
+use crate::refused::{Refused, check_bound};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::Generation;
@@ -147,18 +148,18 @@ impl Default for GenerationConfig {
     }
 }
 
-impl GenerationConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for GenerationConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "learned.max_tokens", self.learned.max_tokens, 512)?;
         check_bound(STAGE, "learned.drafts", self.learned.drafts, 16)?;
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_facts_said", self.max_facts_said, 3)?;
         check_bound(STAGE, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
         check_bound(STAGE, "max_quoted_bytes", self.max_quoted_bytes, 4096)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == GenerationForm::Prompted)
     }
 }
 
@@ -196,10 +197,9 @@ impl Worded {
 
 impl Generation {
     fn new(config: GenerationConfig, context: &StageContext) -> Self {
-        let is_chosen = |form| config.form == form;
-        let unified = context.unified.clone().filter(|_| is_chosen(GenerationForm::Learned));
-        let prompted = is_chosen(GenerationForm::Prompted);
-        let prompt = Prompt::chosen::<Words>(prompted, STAGE, &config.prompted, context);
+        let is_learned = config.form == GenerationForm::Learned;
+        let unified = context.unified.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<Words>(STAGE, config.prompted(), context);
         let prompt = prompt.map(|prompt| prompt.heard_by(context.listener.clone()));
         Self { config, knowledge: context.knowledge.clone(), unified, prompt }
     }

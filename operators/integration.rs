@@ -26,11 +26,12 @@ use turnstream_ports::model::{Embed, Embedding};
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
 use crate::flow::{Attended, Epoch, Grounded, Recalled};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::history::similarity::text_of;
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 pub use attention::{Attention, Compared, Matrix};
@@ -94,12 +95,8 @@ impl Default for IntegrationConfig {
     }
 }
 
-impl IntegrationConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for IntegrationConfig {
+    fn check(&self) -> Result<(), Refused> {
         if self.form == IntegrationForm::Learned && self.weights.is_none() {
             let needs = "`weights` beside form = \"learned\"";
             return Err(Refused::Together { stage: STAGE, key: "weights", needs });
@@ -112,7 +109,9 @@ impl IntegrationConfig {
         check_fraction(STAGE, "meaning_share", self.meaning_share)?;
         check_bound(STAGE, "max_tokens", self.max_tokens, 1_000_000)
     }
+}
 
+impl IntegrationConfig {
     /// Attention with the identity for W.
     pub fn identity(&self) -> Attention {
         Attention::identity(self.temperature, self.meaning_share)

@@ -30,12 +30,13 @@ use turnstream_schemas::{
 
 use crate::bm25::{Bag, Statistics};
 use crate::flow::{Embedded, Epoch, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::fusion::{Fused, SearchForm, fuse};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::sources::Sources;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, Observer, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 use crate::terms::terms;
 
@@ -93,12 +94,8 @@ impl Default for PersonaRetrievalConfig {
     }
 }
 
-impl PersonaRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for PersonaRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_persona_sentences", self.max_persona_sentences, 1024)?;
         check_bound(STAGE, "max_sentence_bytes", self.max_sentence_bytes, 65_536)?;
         check_bound(STAGE, "max_found", self.max_found, 1024)?;

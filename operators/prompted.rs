@@ -18,8 +18,8 @@ use turnstream_ports::model::{
 use turnstream_schemas::{Confidence, Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::{InFlight, TurnContext};
-use crate::form::{Refused, check_bound};
 use crate::language::Lexicon;
+use crate::refused::{Refused, check_bound};
 use crate::stage::{
     Answer as StageAnswer, Asked, Call, CallConfig, Decide, Question, Request, Step,
     nobody_was_asked,
@@ -200,16 +200,15 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// The prompted form of a stage whose model answers `A`, where it is chosen; `None` also where
-    /// there is no such model, which the configuration refuses.
+    /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
+    /// where there is no such model, which the configuration refuses.
     pub(crate) fn chosen<A: Answer>(
-        is_chosen: bool,
         stage: Stage,
-        config: &PromptedConfig,
+        config: Option<&PromptedConfig>,
         context: &StageContext,
     ) -> Option<Self> {
-        let model = context.language_models.get(&config.model).filter(|_| is_chosen)?;
-        let model = Arc::clone(model);
+        let config = config?;
+        let model = Arc::clone(context.language_models.get(&config.model)?);
         let templates = context.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
         let thinks = config.think == Think::Together && A::THOUGHT.is_some();
         Some(Self {

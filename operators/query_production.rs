@@ -24,16 +24,17 @@ use turnstream_schemas::{
 };
 
 use crate::flow::{Epoch, Gated, Queried};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Fact, Knowledge, RelationKind, View};
 use crate::meaning::FactMeaning;
 use crate::prompted::material::of_context;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
 };
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 pub use by_meaning::ByMeaningConfig;
@@ -104,12 +105,8 @@ impl Default for QueryProductionConfig {
     }
 }
 
-impl QueryProductionConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for QueryProductionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
         check_bound(STAGE, "max_implicit", self.max_implicit + 1, 65)?;
@@ -120,6 +117,10 @@ impl QueryProductionConfig {
         check_bound(STAGE, "max_words", self.max_words, 16)?;
         self.by_meaning.check(STAGE)?;
         self.recency.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == QueryProductionForm::Prompted)
     }
 }
 
@@ -144,8 +145,7 @@ struct QueryProduction {
 impl QueryProduction {
     fn new(config: QueryProductionConfig, context: &StageContext) -> Self {
         let StageContext { knowledge, meaning, .. } = context.clone();
-        let is_chosen = config.form == QueryProductionForm::Prompted;
-        let prompt = Prompt::chosen::<QueriesAnswer>(is_chosen, STAGE, &config.prompted, context);
+        let prompt = Prompt::chosen::<QueriesAnswer>(STAGE, config.prompted(), context);
         Self { config, knowledge, meaning, prompt }
     }
 

@@ -22,12 +22,13 @@ use turnstream_ports::model::unified::{
 use turnstream_schemas::{Evidence, Fault, FaultKind, RelevanceAnswer, Score, SourceKind, Stage};
 
 use crate::flow::{Candidates, Epoch, Retrieved};
-use crate::form::{Refused, check_bound};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::refused::{Refused, check_bound};
 use crate::sources::Sources;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 use crate::unified::exchanges;
 
@@ -84,12 +85,8 @@ impl Default for RelevanceConfig {
     }
 }
 
-impl RelevanceConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for RelevanceConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_judged", self.max_judged, 32)?;
         for (key, value, fits) in [
@@ -102,6 +99,10 @@ impl RelevanceConfig {
             }
         }
         Ok(())
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == RelevanceForm::Prompted)
     }
 }
 
@@ -142,7 +143,7 @@ impl EvidenceRelevance {
             RelevanceForm::Learned => context.unified.clone().map(RelevanceJudge::Unified),
             RelevanceForm::Encoder => context.score.clone().map(RelevanceJudge::Encoder),
             RelevanceForm::Prompted => {
-                Prompt::chosen::<RelevanceAnswer>(true, STAGE, &config.prompted, context)
+                Prompt::chosen::<RelevanceAnswer>(STAGE, config.prompted(), context)
                     .map(RelevanceJudge::Prompt)
             }
         };

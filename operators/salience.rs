@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
-use crate::form::{Refused, check_fraction};
 use crate::knowledge::{ConceptId, View};
 use crate::language::{Lexicon, has_han};
 use crate::linking::Mention;
+use crate::refused::{Refused, check_fraction};
 
 /// How the weight of what was said fades.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Span, Stage, Via};
 
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, View, likeness_of_phrases};
 use crate::language::{Lexicon, Word};
 use crate::linking::Mention;
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::small_talk::{small_talk_in, spoken_words};
 
 /// Bounds of the search.

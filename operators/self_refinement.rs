@@ -31,10 +31,11 @@ use turnstream_schemas::{
 
 use crate::consistency::{ConsistencyConfig, ConsistencyForm, consistency};
 use crate::flow::{Before, Drafted, Epoch, Grounded, InFlight, Refinement};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::generation::{GenerationConfig, generation};
 use crate::integration::{IntegrationConfig, integration};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::SelfRefinement;
@@ -64,12 +65,8 @@ impl Default for SelfRefinementConfig {
     }
 }
 
-impl SelfRefinementConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for SelfRefinementConfig {
+    fn check(&self) -> Result<(), Refused> {
         if self.steps > MOST_STEPS {
             let (key, value) = ("steps", f64::from(self.steps));
             return Err(Refused::Range {

@@ -22,13 +22,14 @@ use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequ
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
 use crate::flow::{Epoch, Gated};
-use crate::form::Refused;
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::refused::Refused;
 use crate::sources::{Source, Sources};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 use crate::terms::terms;
 use crate::unified::exchanges;
@@ -74,13 +75,13 @@ impl Default for SourcePlanningConfig {
     }
 }
 
-impl SourcePlanningConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for SourcePlanningConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == SourcePlanningForm::Prompted)
     }
 }
 
@@ -103,10 +104,9 @@ struct SourcePlanning {
 
 impl SourcePlanning {
     fn new(config: SourcePlanningConfig, context: &StageContext) -> Self {
-        let is_chosen = |form| config.form == form;
-        let unified = context.unified.clone().filter(|_| is_chosen(SourcePlanningForm::Learned));
-        let prompted = is_chosen(SourcePlanningForm::Prompted);
-        let prompt = Prompt::chosen::<PlanAnswer>(prompted, STAGE, &config.prompted, context);
+        let is_learned = config.form == SourcePlanningForm::Learned;
+        let unified = context.unified.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<PlanAnswer>(STAGE, config.prompted(), context);
         Self { config, sources: Arc::clone(&context.sources), unified, prompt }
     }
 }

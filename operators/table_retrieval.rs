@@ -15,9 +15,10 @@ use timely::dataflow::StreamVec;
 use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
 
 use crate::flow::{Epoch, Gated, Retrieved};
-use crate::form::{Refused, check_bound, check_fraction};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 use crate::tables::{Table, Tables};
 
@@ -41,12 +42,8 @@ impl Default for TableRetrievalConfig {
     }
 }
 
-impl TableRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for TableRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_rows", self.max_rows, 1024)?;
         check_fraction(STAGE, "min_score", self.min_score)
     }

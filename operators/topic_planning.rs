@@ -19,15 +19,16 @@ use timely::dataflow::StreamVec;
 use turnstream_schemas::{Fault, Score, Stage, Topic, Topics, TopicsAnswer};
 
 use crate::flow::{Epoch, Gated, Planned};
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::join::{Half, halves};
 use crate::knowledge::{ConceptId, Knowledge, View};
 use crate::prompted::material::of_context;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
 };
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::TopicPlanning;
@@ -92,12 +93,8 @@ impl Default for TopicPlanningConfig {
     }
 }
 
-impl TopicPlanningConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for TopicPlanningConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
         check_bound(STAGE, "max_extended", self.max_extended, 64)?;
@@ -107,6 +104,10 @@ impl TopicPlanningConfig {
         check_fraction(STAGE, "reword_share", self.reword_share)?;
         check_bound(STAGE, "max_words", self.max_words, 16)?;
         self.recency.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == TopicPlanningForm::Prompted)
     }
 }
 
@@ -129,8 +130,7 @@ struct TopicPlanning {
 
 impl TopicPlanning {
     fn new(config: TopicPlanningConfig, context: &StageContext) -> Self {
-        let is_chosen = config.form == TopicPlanningForm::Prompted;
-        let prompt = Prompt::chosen::<TopicsAnswer>(is_chosen, STAGE, &config.prompted, context);
+        let prompt = Prompt::chosen::<TopicsAnswer>(STAGE, config.prompted(), context);
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 

@@ -20,12 +20,13 @@ use turnstream_schemas::{Fault, FaultKind, GroupSummary, ModelUsed, RequestId, S
 
 use super::likeness::Vector;
 use crate::flow::{Epoch, InFlight, Progress, TurnContext};
-use crate::form::{Refused, check_bound};
 use crate::prompted::material::of_exchanges;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Think, Words, one_line};
+use crate::refused::{Refused, check_bound};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, StageRunner, Step, Without, run,
 };
+use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::History;
@@ -83,15 +84,15 @@ impl Default for SummariesConfig {
     }
 }
 
-impl SummariesConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for SummariesConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "min_entries", self.min_entries, u32::MAX)?;
         check_bound(STAGE, "max_shown", self.max_shown, 1_024)?;
         self.prompted.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == SummariesForm::Prompted)
     }
 }
 
@@ -116,10 +117,11 @@ impl Preparing {
     ) -> Option<Self> {
         let embed = embed.filter(|_| preparation.enabled);
         let encoder = embed.map(|model| Call::new(model, &preparation.call));
-        let is_chosen = summaries.form == SummariesForm::Prompted;
         // A summary is one call, however the model is to think elsewhere.
-        let config = PromptedConfig { think: Think::Never, ..summaries.prompted.clone() };
-        let summaries = Prompt::chosen::<Words>(is_chosen, STAGE, &config, context);
+        let at_once =
+            |config: &PromptedConfig| PromptedConfig { think: Think::Never, ..config.clone() };
+        let config = summaries.prompted().map(at_once);
+        let summaries = Prompt::chosen::<Words>(STAGE, config.as_ref(), context);
         let asks = encoder.is_some() || summaries.is_some();
         asks.then(|| Self { encoder, summaries, runner: context.runner.clone() })
     }

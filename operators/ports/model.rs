@@ -1,5 +1,5 @@
 //! What stages need of models: generate, embed and score, behind one port. Nothing here knows
-//! candle, a server or a thread; of the stages' crate `call` alone asks.
+//! candle, a server or a thread; of the stages' crate the stage runner alone asks.
 //!
 //! A [`Model`] takes a request with a [`Reply`] and answers whenever it likes, from wherever it
 //! likes. It cannot forget to: a reply that is dropped answers with a fault of its own, since a

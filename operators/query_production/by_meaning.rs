@@ -12,9 +12,9 @@ use turnstream_schemas::{ImplicitQuery, Score, Stage};
 
 use super::QueryProductionConfig;
 use crate::flow::Gated;
-use crate::form::{Refused, check_bound, check_fraction};
 use crate::knowledge::{ConceptId, Fact, View};
 use crate::meaning::FactMeaning;
+use crate::refused::{Refused, check_bound, check_fraction};
 use crate::salience::{Said, word_count};
 use crate::small_talk::{small_talk_in, spoken_words};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
-use turnstream_operators::form::Form;
+use turnstream_operators::integration::IntegrationForm;
 use turnstream_operators::integration::{Attention, IntegrationConfig, Matrix};
 
 pub mod train;
@@ -108,7 +108,7 @@ pub fn configured_for_any(
 }
 
 fn path(config: &IntegrationConfig) -> Option<&Path> {
-    config.weights.as_deref().filter(|_| config.form == Form::Learned)
+    config.weights.as_deref().filter(|_| config.form == IntegrationForm::Learned)
 }
 
 impl Card {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use turnstream_operators::consistency::ConsistencyForm;
 use turnstream_operators::consistency::{Calibration, ConsistencyConfig, Judge};
-use turnstream_operators::form::Form;
 
 use super::static_table::{StaticTable, TableError};
 
@@ -31,7 +31,7 @@ pub enum ConsistencyError {
 /// Its table cannot be used.
 pub fn configured(config: &ConsistencyConfig) -> Result<Option<Judge>, ConsistencyError> {
     match &config.table {
-        Some(path) if config.form == Form::Learned => open(path).map(Some),
+        Some(path) if config.form == ConsistencyForm::Learned => open(path).map(Some),
         _ => Ok(None),
     }
 }

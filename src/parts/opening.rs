@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use turnstream_operators::form::Form;
 use turnstream_operators::gate::learned::LearnedGate;
+use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::integration::Attention;
 use turnstream_operators::prompted::{LanguageModels, Prompts, table_of};
+use turnstream_operators::relevance::RelevanceForm;
+use turnstream_operators::source_planning::SourcePlanningForm;
 use turnstream_operators::sources::{SourceConfig, Sources};
 use turnstream_operators::tables::{Table, Tables};
 use turnstream_ports::documents::SearchDocuments;
@@ -87,8 +89,9 @@ pub(super) fn implied(documents: bool) -> Sources {
 fn asks_unified(config: &Config, sources: &Sources) -> bool {
     let Config { source_planning, relevance, generation, .. } = config;
     let has_table = sources.iter().any(|source| source.config.kind == SourceKind::Table);
-    [source_planning.form, relevance.form].contains(&Form::Learned)
-        || (generation.form == Form::Learned && has_table)
+    source_planning.form == SourcePlanningForm::Learned
+        || relevance.form == RelevanceForm::Learned
+        || (generation.form == GenerationForm::Learned && has_table)
 }
 
 /// Opens one part after the other, and notes what cannot be used.

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 use turnstream_formats::Format;
-use turnstream_operators::form::Form;
-use turnstream_operators::gate::GateConfig;
+use turnstream_operators::gate::{GateConfig, GateForm};
 
 use crate::cli::progress::Progress;
 use crate::cli::{InputRefused, Usage, load_config, print_json};
@@ -255,7 +254,7 @@ fn gates(
 pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
     let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
     let window_utterances = config.history.window_utterances;
-    let config = GateConfig { form: Form::Lexical, ..config.gate.clone() };
+    let config = GateConfig { form: GateForm::Lexical, ..config.gate.clone() };
     Ok(Lexical { graph, config, window_utterances })
 }
 

@@ -92,14 +92,15 @@ fn weights_are_read_as_they_were_written() {
     assert_eq!((read_card, &attention), (card(), &Attention::trained(2.0, 5.0, matrix)));
 
     let weights = Some(path);
-    let config = IntegrationConfig { form: Form::Learned, weights, ..Default::default() };
+    let config =
+        IntegrationConfig { form: IntegrationForm::Learned, weights, ..Default::default() };
     let of = |encoder: Option<(String, u64)>| configured(&config, encoder.as_ref());
     assert_eq!(*of(Some(("water".to_owned(), 7))).unwrap().unwrap(), attention);
     for other in [None, Some(("water".to_owned(), 8)), Some(("fire".to_owned(), 7))] {
         let message = of(other).unwrap_err().to_string();
         assert!(message.contains("water/0000000000000007"), "{message}");
     }
-    let lexical = IntegrationConfig { form: Form::Lexical, ..config.clone() };
+    let lexical = IntegrationConfig { form: IntegrationForm::Lexical, ..config.clone() };
     assert!(configured(&lexical, None).unwrap().is_none());
 }
 

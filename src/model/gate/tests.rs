@@ -1,7 +1,7 @@
 //! The shipped gate is whole, and what is no gate is refused by name.
 
 use turnstream_formats::Need;
-use turnstream_operators::form::Form;
+use turnstream_operators::gate::GateForm;
 use turnstream_operators::gate::LearnedGateConfig;
 use turnstream_operators::sources::SourceConfig;
 use turnstream_schemas::{SourceKind, Speaker};
@@ -11,7 +11,7 @@ use super::*;
 fn config(model: &str, definitions: &[&str]) -> GateConfig {
     let definitions = definitions.iter().map(|&name| name.to_owned()).collect();
     let learned = LearnedGateConfig { model: model.to_owned(), definitions };
-    GateConfig { form: Form::Learned, learned, ..GateConfig::default() }
+    GateConfig { form: GateForm::Learned, learned, ..GateConfig::default() }
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_is_no_gate_is_refused_with_the_reason() {
 fn a_configuration_that_the_gate_does_not_fit_is_refused() {
     let sources = Sources::default();
     let opened = |config: &GateConfig| configured(config, &sources);
-    let none = GateConfig { form: Form::Lexical, ..GateConfig::default() };
+    let none = GateConfig { form: GateForm::Lexical, ..GateConfig::default() };
     assert!(opened(&none).unwrap().is_none());
     assert!(opened(&config("shipped", &["sgd"])).unwrap().is_some());
     let refused = |config: &GateConfig| opened(config).err().unwrap().to_string();

@@ -19,22 +19,35 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
-use timely::dataflow::operators::vec::Branch;
-use turnstream_ports::form::{Form, Refused, check_bound};
+use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
-use crate::flow::{Drafted, Epoch, Failed};
+use crate::flow::{Drafted, Epoch};
 use crate::prompted::fence::fenced;
-use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 pub use learned::Judge;
 pub use lexical::Words;
 
 const STAGE: Stage = Stage::Consistency;
+
+/// Who can hold a response against its evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsistencyForm {
+    /// Nobody.
+    Off,
+    /// Rules over words, numbers and denials.
+    Lexical,
+    /// A table that was trained for it.
+    Learned,
+    /// A language model.
+    Prompted,
+}
 
 /// How responses are held against their evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +55,7 @@ const STAGE: Stage = Stage::Consistency;
 pub struct ConsistencyConfig {
     /// Who judges: `off`, nobody; `lexical`, words, numbers and denials; `learned`, the table of `table`;
     /// `prompted`, a language model.
-    pub form: Form,
+    pub form: ConsistencyForm,
     /// The table of the learned form, which `turnstream train consistency` wrote. Relative paths start at the
     /// working directory.
     pub table: Option<PathBuf>,
@@ -58,7 +71,7 @@ pub struct ConsistencyConfig {
 impl Default for ConsistencyConfig {
     fn default() -> Self {
         Self {
-            form: Form::Off,
+            form: ConsistencyForm::Off,
             table: None,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
@@ -67,126 +80,139 @@ impl Default for ConsistencyConfig {
     }
 }
 
-impl ConsistencyConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Off, Form::Lexical, Form::Learned, Form::Prompted], STAGE)?;
-        if self.form == Form::Learned && self.table.is_none() {
+impl StageConfig for ConsistencyConfig {
+    fn check(&self) -> Result<(), Refused> {
+        if self.form == ConsistencyForm::Learned && self.table.is_none() {
             let needs = "`table` beside form = \"learned\"";
             return Err(Refused::Together { stage: STAGE, key: "table", needs });
         }
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_judged", self.max_judged, 32)
     }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == ConsistencyForm::Prompted)
+    }
 }
-
-/// The stage's streams: turns whose evidence was judged, and faults.
-type Streams<'scope> = (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>);
-
-/// What a judge says: a consistency for each piece that it was asked about, 0..=1; nothing where it failed.
-type Judged = Option<Vec<f64>>;
 
 /// Consistency over a stream of drafted responses: (turns whose evidence was judged, faults).
 pub fn consistency<'scope>(
     turns: StreamVec<'scope, Epoch, Drafted>,
     config: ConsistencyConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    if config.form == Form::Off {
+    context: &StageContext,
+) -> Streams<'scope, Drafted> {
+    if config.form == ConsistencyForm::Off {
         let none = empty(turns.scope());
         return (turns, none);
     }
-    // Where there is nothing to judge, nobody is asked.
-    let (nothing, turns) = turns.branch(|_, turn| has_something_to_judge(turn));
-    let (judged, faults) = judged(turns, config, resources);
-    (judged.concat(nothing), faults)
+    run(turns, ResponseConsistency::new(config, context), &context.runner)
 }
 
-/// Whether a response was made from evidence, and says something.
-fn has_something_to_judge(turn: &Drafted) -> bool {
-    let failed = turn.grounded.turn.progress.is_without(Stage::Generation);
-    let evidence = turn.grounded.evidence.iter().any(|evidence| evidence.selected);
-    evidence && !failed && !turn.draft.text.trim().is_empty()
-}
-
-fn judged<'scope>(
-    turns: StreamVec<'scope, Epoch, Drafted>,
+/// The stage.
+struct ResponseConsistency {
     config: ConsistencyConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let ConsistencyConfig { form, prompted: prompting, on_failure, max_judged: most, .. } = config;
-    if let Some(judge) = resources.consistency.clone().filter(|_| form == Form::Learned) {
-        let work = move |turn: &Drafted| {
-            let evidence: Vec<&Evidence> = asked_about(turn, most).collect();
-            let judged = judge.judge(&turn.draft.text, &evidence);
-            judged.map(Some).map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
-        };
-        let fallback = move |turn: &Drafted| instead(on_failure, || Some(by_words(turn, most)));
-        return stage(
-            turns,
-            STAGE,
-            resources.shell(on_failure),
-            Work { work, fallback, join: joined },
-        );
+    judge: Option<Judge>,
+    prompt: Option<Prompt>,
+}
+
+impl ResponseConsistency {
+    fn new(config: ConsistencyConfig, context: &StageContext) -> Self {
+        let is_learned = config.form == ConsistencyForm::Learned;
+        let judge = context.consistency.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<ConsistencyAnswer>(STAGE, config.prompted(), context);
+        Self { config, judge, prompt }
     }
-    let by_words = move |turn: &Drafted| Some(by_words(turn, most));
-    let Some(asking) = resources.asking(STAGE, form, &prompting, on_failure) else {
-        let shell = resources.shell(on_failure);
-        let work = move |turn: &Drafted| Ok(by_words(turn));
-        return stage(
-            turns,
-            STAGE,
-            shell,
-            Work { work, fallback: |_: &Drafted| None, join: joined },
-        );
-    };
-    let reading = Reading {
-        fill: move |turn: &Drafted, slot| match slot {
+
+    /// The pieces that are judged, in their order.
+    fn judged<'t>(&self, turn: &'t Drafted) -> impl Iterator<Item = &'t Evidence> {
+        let evidence = turn.grounded.evidence.iter();
+        let selected = evidence.filter(|evidence| evidence.selected);
+        selected.take(self.config.max_judged as usize)
+    }
+
+    fn by_words(&self, turn: &Drafted) -> Vec<f64> {
+        let response = Words::of(&turn.draft.text);
+        self.judged(turn).map(|evidence| response.consistency(evidence)).collect()
+    }
+}
+
+/// What a judge says: a consistency for each piece that it was asked about, 0..=1; nothing where it failed.
+type Judged = Option<Vec<f64>>;
+
+impl Decide for ResponseConsistency {
+    type Turn = Drafted;
+    type Decision = Judged;
+    type Decided = Drafted;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Drafted) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    /// Whether a response was made from evidence and says something; else nobody is asked.
+    fn concerns(&self, turn: &Drafted) -> bool {
+        let failed = turn.grounded.turn.progress.is_without(Stage::Generation);
+        let evidence = turn.grounded.evidence.iter().any(|evidence| evidence.selected);
+        evidence && !failed && !turn.draft.text.trim().is_empty()
+    }
+
+    fn begin(&self, turn: &Drafted) -> Result<Step<Judged>, Fault> {
+        if let Some(prompt) = &self.prompt {
+            return Ok(prompt.begin(self, turn));
+        }
+        let Some(judge) = &self.judge else { return Ok(Step::decided(Some(self.by_words(turn)))) };
+        let judged = judge.judge(&turn.draft.text, &self.judged(turn).collect::<Vec<_>>());
+        let judged = judged.map(|scores| Step::decided(Some(scores)));
+        judged.map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
+    }
+
+    fn read(&self, turn: &Drafted, asked: &Asked, answer: Answer) -> Result<Step<Judged>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Drafted, why: Without<'_>) -> Judged {
+        matches!(why, Without::ByRules(_)).then(|| self.by_words(turn))
+    }
+
+    fn write(&self, mut turn: Drafted, judged: Judged) -> Drafted {
+        let evidence = &mut turn.grounded.evidence;
+        let selected = evidence.iter_mut().filter(|evidence| evidence.selected);
+        for (evidence, score) in selected.zip(judged.unwrap_or_default()) {
+            evidence.consistency = Some(Score::new(score.clamp(0.0, 1.0)));
+        }
+        turn
+    }
+}
+
+impl Prompted for ResponseConsistency {
+    type Answer = ConsistencyAnswer;
+
+    fn fill(&self, turn: &Drafted, slot: Slot) -> String {
+        match slot {
             Slot::Response => fenced(slot.name(), [&turn.draft.text]),
-            Slot::Evidence => material::numbered(slot, asked_about(turn, most), 1),
+            Slot::Evidence => material::numbered(slot, self.judged(turn), 1),
             slot => material::of_context(&turn.grounded.turn.context, slot),
-        },
-        read: move |turn: &Drafted, answer: ConsistencyAnswer, _| {
-            let asked = asked_about(turn, most).count();
-            match answer.consistency.len() {
-                given if given == asked => {
-                    let tenths = answer.consistency.iter();
-                    Ok(Some(tenths.map(|tenths| f64::from((*tenths).min(10)) / 10.0).collect()))
-                }
-                given => {
-                    let reason = format!("{given} numbers for {asked} pieces of evidence");
-                    Err(Fault::new(STAGE, FaultKind::Unfit, reason))
-                }
-            }
-        },
-        fallback: move |turn: &Drafted| instead(on_failure, || by_words(turn)),
-        join: joined,
-    };
-    prompted(turns, STAGE, asking, reading)
-}
-
-/// The pieces that are judged, in their order.
-fn asked_about(turn: &Drafted, most: u32) -> impl Iterator<Item = &Evidence> {
-    let evidence = turn.grounded.evidence.iter();
-    evidence.filter(|evidence| evidence.selected).take(most as usize)
-}
-
-fn by_words(turn: &Drafted, most: u32) -> Vec<f64> {
-    let response = Words::of(&turn.draft.text);
-    asked_about(turn, most).map(|evidence| response.consistency(evidence)).collect()
-}
-
-/// Puts a turn and what was judged together.
-fn joined(mut turn: Drafted, judged: Judged) -> Drafted {
-    let evidence = &mut turn.grounded.evidence;
-    let selected = evidence.iter_mut().filter(|evidence| evidence.selected);
-    for (evidence, score) in selected.zip(judged.unwrap_or_default()) {
-        evidence.consistency = Some(Score::new(score.clamp(0.0, 1.0)));
+        }
     }
-    turn
+
+    fn understand(
+        &self,
+        turn: &Drafted,
+        said: Answered<ConsistencyAnswer>,
+    ) -> Result<Judged, Fault> {
+        let (consistency, asked) = (said.answer.consistency, self.judged(turn).count());
+        if consistency.len() != asked {
+            let given = consistency.len();
+            let reason = format!("{given} numbers for {asked} pieces of evidence");
+            return Err(Fault::new(STAGE, FaultKind::Unfit, reason));
+        }
+        Ok(Some(consistency.iter().map(|tenths| f64::from((*tenths).min(10)) / 10.0).collect()))
+    }
 }
 
 #[cfg(test)]

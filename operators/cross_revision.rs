@@ -17,26 +17,40 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
-use turnstream_knowledge::View;
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_schemas::{Demand, RevisionAnswer, Stage, Thoughts};
+use turnstream_knowledge::{Knowledge, View};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage, Thoughts};
 
-use crate::deciding::{Chosen, Deciding, deciding};
-use crate::flow::{Demanded, Epoch, Failed, Planned, Queried};
+use crate::flow::{Demanded, Epoch, Planned, Queried};
 use crate::join::{Half, Pair, join};
 use crate::prompted::material::{of_context, of_queries, of_topics};
-use crate::prompted::{PromptedConfig, Slot};
-use crate::resources::Resources;
-use crate::stage::OnFailure;
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 use reviser::Reviser;
+
+const STAGE: Stage = Stage::CrossRevision;
+
+/// How a demand can be revised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CrossRevisionForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Not at all: the demand stays as it is.
+    Off,
+}
 
 /// How a demand is revised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CrossRevisionConfig {
     /// How the revision is made.
-    pub form: Form,
+    pub form: CrossRevisionForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -57,7 +71,7 @@ pub struct CrossRevisionConfig {
 impl Default for CrossRevisionConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: CrossRevisionForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             latest_utterances: 4,
@@ -68,19 +82,17 @@ impl Default for CrossRevisionConfig {
     }
 }
 
-impl CrossRevisionConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::CrossRevision;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
+impl StageConfig for CrossRevisionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
         check_fraction(STAGE, "reword_share", self.reword_share)?;
         check_fraction(STAGE, "meeting_lift", self.meeting_lift)?;
         check_bound(STAGE, "max_per_list", self.max_per_list, 64)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == CrossRevisionForm::Prompted)
     }
 }
 
@@ -90,40 +102,87 @@ pub fn cross_revision<'scope>(
     queried: StreamVec<'scope, Epoch, Half<Queried>>,
     planned: StreamVec<'scope, Epoch, Half<Planned>>,
     config: CrossRevisionConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Demanded>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, .. } = resources.clone();
+    context: &StageContext,
+) -> Streams<'scope, Demanded> {
     let (pairs, half_failed) = join(queried, planned);
-    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
-    let chosen = Chosen {
-        stage: Stage::CrossRevision,
-        form: config.form,
-        prompted: config.prompted,
-        on_failure: config.on_failure,
-    };
-    let parts = Deciding {
-        lexical: move |pair: &Pair| {
-            knowledge.at(&pair.queried.turn.knowledge, |view| revise(pair, view, &rules))
-        },
-        without: unrevised,
-        fill,
-        read: move |pair: &Pair, answer: RevisionAnswer, thought: String| {
-            let moment = &pair.queried.turn.knowledge;
-            let said = (&answer, &*thought);
-            Ok(reads.at(moment, |view| prompted::revised(pair, view, said, &reading)))
-        },
-        join: |pair: Pair, demand| Demanded { turn: pair.queried.turn, demand },
-    };
-    let (demanded, faults) = deciding(pairs, chosen, resources, parts);
+    let (demanded, faults) = run(pairs, CrossRevision::new(config, context), &context.runner);
     (demanded, faults.concat(half_failed))
 }
 
-/// What of a turn fills a slot of the prompt.
-fn fill(pair: &Pair, slot: Slot) -> String {
-    match slot {
-        Slot::Queries => of_queries(&pair.queried.queries, &pair.queried.thought),
-        Slot::Topics => of_topics(&pair.planned.topics, &pair.planned.thought),
-        _ => of_context(&pair.queried.turn.context, slot),
+/// The stage.
+struct CrossRevision {
+    config: CrossRevisionConfig,
+    knowledge: Knowledge,
+    prompt: Option<Prompt>,
+}
+
+impl CrossRevision {
+    fn new(config: CrossRevisionConfig, context: &StageContext) -> Self {
+        let prompt = Prompt::chosen::<RevisionAnswer>(STAGE, config.prompted(), context);
+        Self { config, knowledge: context.knowledge.clone(), prompt }
+    }
+
+    fn by_rules(&self, pair: &Pair) -> Demand {
+        let moment = &pair.queried.turn.knowledge;
+        self.knowledge.at(moment, |view| revise(pair, view, &self.config))
+    }
+}
+
+impl Decide for CrossRevision {
+    type Turn = Pair;
+    type Decision = Demand;
+    type Decided = Demanded;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Pair) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    fn begin(&self, pair: &Pair) -> Result<Step<Demand>, Fault> {
+        Ok(match (&self.prompt, self.config.form) {
+            (Some(prompt), _) => prompt.begin(self, pair),
+            (None, CrossRevisionForm::Off) => Step::decided(self.without(pair, Without::Off)),
+            (None, _) => Step::decided(self.by_rules(pair)),
+        })
+    }
+
+    fn read(&self, pair: &Pair, asked: &Asked, answer: Answer) -> Result<Step<Demand>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, pair, asked, answer)
+    }
+
+    fn without(&self, pair: &Pair, why: Without<'_>) -> Demand {
+        match why {
+            Without::ByRules(_) => self.by_rules(pair),
+            _ => unrevised(pair),
+        }
+    }
+
+    fn write(&self, pair: Pair, demand: Demand) -> Demanded {
+        Demanded { turn: pair.queried.turn, demand }
+    }
+}
+
+impl Prompted for CrossRevision {
+    type Answer = RevisionAnswer;
+
+    fn fill(&self, pair: &Pair, slot: Slot) -> String {
+        match slot {
+            Slot::Queries => of_queries(&pair.queried.queries, &pair.queried.thought),
+            Slot::Topics => of_topics(&pair.planned.topics, &pair.planned.thought),
+            _ => of_context(&pair.queried.turn.context, slot),
+        }
+    }
+
+    fn understand(&self, pair: &Pair, said: Answered<RevisionAnswer>) -> Result<Demand, Fault> {
+        let revised = |view: View<'_>| {
+            prompted::revised(pair, view, (&said.answer, &*said.thought), &self.config)
+        };
+        Ok(self.knowledge.at(&pair.queried.turn.knowledge, revised))
     }
 }
 

@@ -18,15 +18,19 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use turnstream_ports::documents::{FoundChunk, SearchDocuments, SearchError};
-use turnstream_ports::form::{Refused, check_bound, check_fraction};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
 };
 
-use crate::flow::{Epoch, Failed, Gated, Retrieved};
+use crate::flow::{Epoch, Gated, Retrieved};
 use crate::fusion::{Fused, SearchForm, fuse};
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::sources::Sources;
+use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+const STAGE: Stage = Stage::DocumentRetrieval;
 
 /// Which chunks are searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,13 +77,8 @@ impl Default for DocumentRetrievalConfig {
     }
 }
 
-impl DocumentRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::DocumentRetrieval;
+impl StageConfig for DocumentRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_found", self.max_found, 1024)?;
         check_bound(STAGE, "max_passages", self.max_passages, 1024)?;
         check_fraction(STAGE, "min_score", self.min_score)?;
@@ -92,28 +91,49 @@ impl DocumentRetrievalConfig {
 pub fn document_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: DocumentRetrievalConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let Some(documents) = resources.documents.clone() else {
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
+    let StageContext { documents, sources, .. } = context.clone();
+    let Some(documents) = documents else {
         let none = empty(turns.scope());
         return (turns, none);
     };
-    let (shell, sources) = (resources.shell(config.on_failure), Arc::clone(&resources.sources));
-    let work = Work {
-        work: move |turn: &Retrieved| {
-            let Some(source) = turn.source(&sources) else { return Ok(Vec::new()) };
-            let given = turn.given(source, &sources);
-            retrieve(&turn.turn, &source.name, &given, &*documents, &config).map_err(|error| {
-                Fault::new(Stage::DocumentRetrieval, FaultKind::Error, error.to_string())
-            })
-        },
-        fallback: |_: &Retrieved| Vec::new(),
-        join: |mut turn: Retrieved, passages| {
-            turn.candidates.passages.extend(passages);
-            turn
-        },
-    };
-    stage(turns, Stage::DocumentRetrieval, shell, work)
+    run(turns, DocumentRetrieval { config, sources, documents }, &context.runner)
+}
+
+/// The stage.
+struct DocumentRetrieval {
+    config: DocumentRetrievalConfig,
+    sources: Arc<Sources>,
+    documents: Arc<dyn SearchDocuments>,
+}
+
+impl DecideByRules for DocumentRetrieval {
+    type Turn = Retrieved;
+    type Decision = Vec<Evidence>;
+    type Decided = Retrieved;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn decide(&self, turn: &Retrieved) -> Result<Vec<Evidence>, Fault> {
+        let Some(source) = turn.source(&self.sources) else { return Ok(Vec::new()) };
+        let given = turn.given(source, &self.sources);
+        retrieve(&turn.turn, &source.name, &given, &*self.documents, &self.config)
+            .map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
+    }
+
+    fn without(&self, _: &Retrieved, _: Without<'_>) -> Vec<Evidence> {
+        Vec::new()
+    }
+
+    fn write(&self, mut turn: Retrieved, passages: Vec<Evidence>) -> Retrieved {
+        turn.candidates.passages.extend(passages);
+        turn
+    }
 }
 
 /// The passages for a turn, by falling relevance. What other sources `given` have before is searched for

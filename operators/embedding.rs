@@ -3,7 +3,7 @@
 //!
 //! The latest utterances are encoded one by one and added up, each weighted by recency, so that an
 //! utterance that was encoded for the turn before need not be encoded again. An encoder that takes
-//! microseconds is called in place; any other is asked through [`mod@call`](mod@crate::call).
+//! microseconds is called in place; any other is asked as a model.
 //!
 //! Key: none. State: none. Where it fails and may degrade, the turn goes on without a vector, and
 //! is ranked by words alone. It sees strictly earlier utterances and the turn's own.
@@ -13,16 +13,18 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_ports::form::{Refused, check_bound};
-use turnstream_ports::model::Embedding;
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::{Embed, Embedding};
+use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
-use crate::call::{CallConfig, CallShell, Question, call};
-use crate::flow::{Embedded, Epoch, Failed, Gated, TurnContext};
-use crate::resources::Resources;
+use crate::flow::{Embedded, Epoch, Gated, TurnContext};
 use crate::salience::Recency;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 /// How the dialogue is embedded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,12 +51,8 @@ impl Default for EmbeddingConfig {
     }
 }
 
-impl EmbeddingConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for EmbeddingConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(Stage::Embedding, "utterances", self.utterances, 64)?;
         self.recency.check(Stage::Embedding)
     }
@@ -65,37 +63,62 @@ impl EmbeddingConfig {
 pub fn embedding<'scope>(
     turns: StreamVec<'scope, Epoch, Gated>,
     config: EmbeddingConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    let shell = resources.shell(config.on_failure);
-    let join = |turn: Gated, embedding| Gated { embedding, ..turn };
-    let fallback = |_: &Gated| None;
-    match (resources.embed.clone(), resources.encoder.clone()) {
-        (Some(model), _) => {
-            let Resources { timers, awaited, .. } = resources.clone();
-            let shell = CallShell { shell, call: config.call.clone(), timers, awaited };
-            let weighing = config.clone();
-            let question = Question {
-                ask: move |turn: &Gated| {
-                    let texts = latest(&turn.context, &config).map(|(_, text)| text.to_owned());
-                    texts.collect()
-                },
-                read: move |turn: &Gated, vectors: Vec<Embedding>| {
-                    let weights = latest(&turn.context, &weighing).map(|(weight, _)| weight);
-                    Ok(embedded(&vectors, weights))
-                },
-                fallback,
-                join,
-            };
-            call(turns, Stage::Embedding, model, shell, question)
+    context: &StageContext,
+) -> Streams<'scope, Gated> {
+    let StageContext { embed, encoder, .. } = context.clone();
+    run(turns, DialogueEmbedding { config, embed, encoder }, &context.runner)
+}
+
+/// The stage.
+struct DialogueEmbedding {
+    config: EmbeddingConfig,
+    /// The encoder that has to be waited for, where there is one.
+    embed: Option<Arc<Embed>>,
+    /// The encoder that is called in place, where there is one.
+    encoder: Option<Arc<dyn Encoder>>,
+}
+
+impl Decide for DialogueEmbedding {
+    type Turn = Gated;
+    type Decision = Option<Embedded>;
+    type Decided = Gated;
+
+    const STAGE: Stage = Stage::Embedding;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.embed.clone().map(|model| Call::new(model, &self.config.call))
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Option<Embedded>>, Fault> {
+        if self.embed.is_some() {
+            let texts = latest(&turn.context, &self.config).map(|(_, text)| text.to_owned());
+            return Ok(Step::ask(texts.collect::<Vec<_>>()));
         }
-        (None, encoder) => {
-            let work = move |turn: &Gated| match &encoder {
-                Some(encoder) => embed(&turn.context, &**encoder, &config),
-                None => Ok(None),
-            };
-            stage(turns, Stage::Embedding, shell, Work { work, fallback, join })
-        }
+        let embed = |encoder| embed(&turn.context, encoder, &self.config);
+        self.encoder.as_deref().map_or(Ok(None), embed).map(Step::decided)
+    }
+
+    fn read(
+        &self,
+        turn: &Gated,
+        _: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Option<Embedded>>, Fault> {
+        let vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
+        let weights = latest(&turn.context, &self.config).map(|(weight, _)| weight);
+        Ok(Step::decided(embedded(&vectors, weights)))
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> Option<Embedded> {
+        None
+    }
+
+    fn write(&self, turn: Gated, embedding: Option<Embedded>) -> Gated {
+        Gated { embedding, ..turn }
     }
 }
 

@@ -17,23 +17,38 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::search::MAX_MISSING_BYTES;
-use turnstream_knowledge::{ConceptId, Fact, RelationId, View, verbalise};
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_schemas::{Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Score, Stage};
+use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationId, View, verbalise};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{
+    Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Fault, Score, Stage,
+};
 
-use crate::flow::{Candidates, Epoch, Failed, Gated, Retrieved};
-use crate::meaning::Dialogue;
+use crate::flow::{Candidates, Epoch, Gated, Retrieved};
+use crate::meaning::{Dialogue, FactMeaning};
 use crate::ranking::Vocabulary;
-use crate::resources::Resources;
 use crate::salience::{Recency, strength};
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+const STAGE: Stage = Stage::FactRetrieval;
+
+/// How facts can be ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FactRetrievalForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// Not at all: the turn goes on without facts.
+    Off,
+}
 
 /// How facts are retrieved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FactRetrievalConfig {
     /// How facts are ranked.
-    pub form: Form,
+    pub form: FactRetrievalForm,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// Most foreseen facts after ranking; 1..=1024. The paper's number.
@@ -62,7 +77,7 @@ pub struct FactRetrievalConfig {
 impl Default for FactRetrievalConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: FactRetrievalForm::Lexical,
             on_failure: OnFailure::Degrade,
             max_foreseen: 50,
             max_unforeseen: 50,
@@ -76,14 +91,8 @@ impl Default for FactRetrievalConfig {
     }
 }
 
-impl FactRetrievalConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::FactRetrieval;
-        self.form.is_one_of(&[Form::Lexical, Form::Off], STAGE)?;
+impl StageConfig for FactRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_foreseen", self.max_foreseen, 1024)?;
         check_bound(STAGE, "max_unforeseen", self.max_unforeseen, 1024)?;
         let neighbours = self.max_neighbours_per_concept;
@@ -105,36 +114,58 @@ impl FactRetrievalConfig {
 pub fn fact_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: FactRetrievalConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, meaning, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    let work = Work {
-        work: move |turn: &Retrieved| {
-            if config.form == Form::Off {
-                return Ok((Candidates::default(), Vec::new()));
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
+    let StageContext { knowledge, meaning, .. } = context.clone();
+    run(turns, FactRetrieval { config, knowledge, meaning }, &context.runner)
+}
+
+/// The stage.
+struct FactRetrieval {
+    config: FactRetrievalConfig,
+    knowledge: Knowledge,
+    meaning: Option<FactMeaning>,
+}
+
+impl DecideByRules for FactRetrieval {
+    type Turn = Retrieved;
+    /// The facts, and the demanded concepts that no fact names.
+    type Decision = (Candidates, Vec<String>);
+    type Decided = Retrieved;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn decide(&self, turn: &Retrieved) -> Result<Self::Decision, Fault> {
+        if self.config.form == FactRetrievalForm::Off {
+            return Ok(DecideByRules::without(self, turn, Without::Off));
+        }
+        Ok(self.knowledge.at(&turn.turn.knowledge, |view| {
+            let dialogue = self.meaning.as_ref().and_then(|meaning| meaning.of(&turn.turn, view));
+            let likeness = Likeness::read(&turn.turn, view, dialogue, &self.config.recency);
+            let candidates = retrieve(&turn.demand, &likeness, &self.config);
+            (candidates, without_facts(&turn.demand, view))
+        }))
+    }
+
+    fn without(&self, _: &Retrieved, _: Without<'_>) -> Self::Decision {
+        Default::default()
+    }
+
+    fn write(&self, mut turn: Retrieved, (found, unknown): Self::Decision) -> Retrieved {
+        let missing = &mut turn.demand.missing;
+        for concept in unknown {
+            if !missing.contains(&concept) {
+                missing.push(concept);
             }
-            Ok(knowledge.at(&turn.turn.knowledge, |view| {
-                let dialogue = meaning.as_ref().and_then(|meaning| meaning.of(&turn.turn, view));
-                let likeness = Likeness::read(&turn.turn, view, dialogue, &config.recency);
-                let candidates = retrieve(&turn.demand, &likeness, &config);
-                (candidates, without_facts(&turn.demand, view))
-            }))
-        },
-        fallback: |_: &Retrieved| (Candidates::default(), Vec::new()),
-        join: |mut turn: Retrieved, (found, unknown): (Candidates, Vec<String>)| {
-            let missing = &mut turn.demand.missing;
-            for concept in unknown {
-                if !missing.contains(&concept) {
-                    missing.push(concept);
-                }
-            }
-            turn.candidates.foreseen.extend(found.foreseen);
-            turn.candidates.unforeseen.extend(found.unforeseen);
-            turn
-        },
-    };
-    stage(turns, Stage::FactRetrieval, shell, work)
+        }
+        turn.candidates.foreseen.extend(found.foreseen);
+        turn.candidates.unforeseen.extend(found.unforeseen);
+        turn
+    }
 }
 
 /// The demanded concepts that no fact names, queries first, in order: for these retrieval finds

@@ -26,24 +26,36 @@ use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::vec::Branch;
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_schemas::{Evidence, FactStatement, SelectionAnswer, Stage};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{Evidence, FactStatement, Fault, SelectionAnswer, Stage};
 
-use crate::deciding::{Chosen, Deciding, deciding};
-use crate::flow::{Candidates, Epoch, Failed, Grounded, Retrieved};
-use crate::prompted::PromptedConfig;
+use crate::flow::{Candidates, Epoch, Grounded, Retrieved};
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::ranking::jaccard;
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+const STAGE: Stage = Stage::FactSelection;
+
+/// How facts can be picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FactSelectionForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Not at all: the most relevant facts are taken as they stand.
+    Off,
+}
 
 /// How facts are selected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FactSelectionConfig {
     /// How facts are picked.
-    pub form: Form,
+    pub form: FactSelectionForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -73,7 +85,7 @@ pub struct FactSelectionConfig {
 impl Default for FactSelectionConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: FactSelectionForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_selected: 20,
@@ -89,14 +101,8 @@ impl Default for FactSelectionConfig {
     }
 }
 
-impl FactSelectionConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::FactSelection;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
+impl StageConfig for FactSelectionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
         check_fraction(STAGE, "relevance_share", self.relevance_share)?;
@@ -112,59 +118,99 @@ impl FactSelectionConfig {
         let unselected = self.max_unselected_in_record.max(1);
         check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
     }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == FactSelectionForm::Prompted)
+    }
 }
 
 /// Fact selection over a stream of turns: (turns with their evidence, faults).
 pub fn fact_selection<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: FactSelectionConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
-    // Where there is nothing to choose from, no model is asked.
-    let (nothing, turns) = turns.branch(|_, turn| {
-        !(turn.candidates.foreseen.is_empty() && turn.candidates.unforeseen.is_empty())
-    });
-    let (nothing, nothing_faults) = without_facts(nothing, config.clone(), resources);
-    let (reads, rules, relevance) = (config.clone(), config.clone(), config.clone());
-    let chosen = Chosen {
-        stage: Stage::FactSelection,
-        form: config.form,
-        prompted: config.prompted,
-        on_failure: config.on_failure,
-    };
-    let parts = Deciding {
-        lexical: move |turn: &Retrieved| select(&turn.candidates, &rules),
-        without: move |turn: &Retrieved| most_relevant(&turn.candidates, &relevance),
-        fill: prompted::fill,
-        read: move |turn: &Retrieved, answer: SelectionAnswer, _| {
-            Ok(prompted::selected(&turn.candidates, &answer, &reads))
-        },
-        join: grounded,
-    };
-    let (selected, faults) = deciding(turns, chosen, resources, parts);
-    (selected.concat(nothing), faults.concat(nothing_faults))
+    context: &StageContext,
+) -> Streams<'scope, Grounded> {
+    run(turns, FactSelection::new(config, context), &context.runner)
 }
 
-/// Passages alone are chosen by rules in every form.
-fn without_facts<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+/// The stage.
+struct FactSelection {
     config: FactSelectionConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>) {
-    let shell = resources.shell(config.on_failure);
-    let fallback = config.clone();
-    let work = Work {
-        work: move |turn: &Retrieved| Ok(select(&turn.candidates, &config)),
-        fallback: move |turn: &Retrieved| most_relevant(&turn.candidates, &fallback),
-        join: grounded,
-    };
-    stage(turns, Stage::FactSelection, shell, work)
+    prompt: Option<Prompt>,
 }
 
-fn grounded(turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
-    let plan = turn.turn.plan.clone();
-    let (history, refinement) = Default::default();
-    Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history, refinement }
+impl FactSelection {
+    fn new(config: FactSelectionConfig, context: &StageContext) -> Self {
+        let prompt = Prompt::chosen::<SelectionAnswer>(STAGE, config.prompted(), context);
+        Self { config, prompt }
+    }
+}
+
+impl Decide for FactSelection {
+    type Turn = Retrieved;
+    type Decision = Vec<Evidence>;
+    type Decided = Grounded;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    fn begin(&self, turn: &Retrieved) -> Result<Step<Vec<Evidence>>, Fault> {
+        let Candidates { foreseen, unforeseen, .. } = &turn.candidates;
+        if foreseen.is_empty() && unforeseen.is_empty() {
+            // Passages alone are chosen by rules in every form.
+            return Ok(Step::decided(select(&turn.candidates, &self.config)));
+        }
+        Ok(match (&self.prompt, self.config.form) {
+            (Some(prompt), _) => prompt.begin(self, turn),
+            (None, FactSelectionForm::Off) => Step::decided(self.without(turn, Without::Off)),
+            (None, _) => Step::decided(select(&turn.candidates, &self.config)),
+        })
+    }
+
+    fn read(
+        &self,
+        turn: &Retrieved,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Vec<Evidence>>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Retrieved, why: Without<'_>) -> Vec<Evidence> {
+        match why {
+            Without::ByRules(_) => select(&turn.candidates, &self.config),
+            _ => most_relevant(&turn.candidates, &self.config),
+        }
+    }
+
+    fn write(&self, turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
+        let plan = turn.turn.plan.clone();
+        let (history, refinement) = Default::default();
+        Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history, refinement }
+    }
+}
+
+impl Prompted for FactSelection {
+    type Answer = SelectionAnswer;
+
+    fn fill(&self, turn: &Retrieved, slot: Slot) -> String {
+        prompted::fill(turn, slot)
+    }
+
+    fn understand(
+        &self,
+        turn: &Retrieved,
+        said: Answered<SelectionAnswer>,
+    ) -> Result<Vec<Evidence>, Fault> {
+        Ok(prompted::selected(&turn.candidates, &said.answer, &self.config))
+    }
 }
 
 /// The most relevant facts as they stand, foreseen first; passages and persona as they are always

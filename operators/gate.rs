@@ -14,7 +14,6 @@ mod by_source;
 mod features;
 pub mod later;
 pub mod learned;
-mod prompted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,20 +25,43 @@ use timely::dataflow::operators::vec::Map;
 use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
 use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
-use turnstream_ports::form::{Form, Refused, check_fraction};
 use turnstream_ports::model::gate::LearnedGate;
-use turnstream_schemas::{GateDecision, ModelUsed, Score, Stage};
+use turnstream_ports::refused::{Refused, check_fraction};
+use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, Stage};
 
-use crate::flow::{Epoch, Failed, Gated, TurnContext};
-use crate::prompted::PromptedConfig;
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::flow::{Epoch, Gated, TurnContext};
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::sources::Sources;
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 pub use by_source::Judges;
 pub use features::Features;
 pub use learned::LearnedGateConfig;
 
 use learned::{Reads, used};
+
+/// How the gate can decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By a trained encoder.
+    Learned,
+    /// By a trained encoder for documents and tables, by rules for the other sources.
+    BySource,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Every turn is retrieved for.
+    Always,
+    /// No turn is retrieved for.
+    Never,
+    /// Turns are retrieved for by chance, at a rate that is given. (RAGate's
+    /// control.)
+    Random,
+}
 
 /// How the gate decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,7 +71,7 @@ pub struct GateConfig {
     /// languages that it was not trained on; `by_source` by the encoder where the turn calls for documents
     /// or tables, by rules where it calls for a graph or a persona, and where for both, by whichever is
     /// surer that there is a need; `prompted`; and to compare, `always`, `never` and `random`.
-    pub form: Form,
+    pub form: GateForm,
     /// The trained encoder of the learned form.
     pub learned: LearnedGateConfig,
     /// Decide after retrieval, by what was found: for a gate that reads knowledge. Form `learned`.
@@ -77,7 +99,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            form: Form::BySource,
+            form: GateForm::BySource,
             learned: LearnedGateConfig::default(),
             after_retrieval: false,
             after_draft: false,
@@ -92,17 +114,10 @@ impl Default for GateConfig {
     }
 }
 
-impl GateConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        let of_rules_and_models = [Form::Lexical, Form::Learned, Form::BySource, Form::Prompted];
-        let forms = [&of_rules_and_models[..], &[Form::Always, Form::Never, Form::Random]].concat();
-        self.form.is_one_of(&forms, Stage::Gate)?;
+impl StageConfig for GateConfig {
+    fn check(&self) -> Result<(), Refused> {
         let later = [("after_retrieval", self.after_retrieval), ("after_draft", self.after_draft)];
-        if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != Form::Learned) {
+        if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != GateForm::Learned) {
             return Err(Refused::Together { stage: Stage::Gate, key, needs: "form = \"learned\"" });
         }
         if self.after_retrieval && self.after_draft {
@@ -113,6 +128,10 @@ impl GateConfig {
         self.search.check()?;
         check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == GateForm::Prompted)
     }
 }
 
@@ -163,65 +182,119 @@ impl Default for GateWeights {
 pub fn gate<'scope>(
     turns: StreamVec<'scope, Epoch, Arc<TurnContext>>,
     config: GateConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { knowledge, .. } = resources.clone();
-    let now = knowledge.clone();
-    let asking = resources.asking(Stage::Gate, config.form, &config.prompted, config.on_failure);
-    let turns = turns.map(move |context| Gated::undecided(context, now.now()));
-    if let Some(asking) = asking {
-        return prompted::gate(turns, config, asking, knowledge);
-    }
-    let shell = resources.shell(config.on_failure);
-    let (model, sources) = (resources.gate.clone(), Arc::clone(&resources.sources));
-    let (falls, fallen) = (knowledge.clone(), config.clone());
-    let work = Work {
-        work: move |turn: &Gated| {
-            let context = &turn.context;
-            let (mentions, missing) =
-                knowledge.at(&turn.knowledge, |view| find(view, context, &config));
-            if config.after_retrieval || config.after_draft {
-                return Ok(((mentions, missing, whatever_the_turn(true)), None));
-            }
-            let judges = Judges::of_turn(&config, turn, &sources);
-            let is_asked =
-                |model: &&dyn LearnedGate| judges.asks_encoder() && learned::reads(*model, context);
-            let by_rules = || decide(context, &mentions, &config);
-            let (decision, by) = match model.as_deref().filter(is_asked) {
-                Some(model) => {
-                    let scores = learned::score(model, context, Reads::default())?;
-                    (judges.decide(scores, by_rules, config.threshold), Some(used(model)))
-                }
-                None => (by_rules(), None),
-            };
-            Ok(((mentions, missing, decision), by))
-        },
-        fallback: move |turn: &Gated| {
-            (instead(fallen.on_failure, || lexical(turn, &falls, &fallen)), None)
-        },
-        join: |turn, (decided, by): (Linked, Option<ModelUsed>)| {
-            let mut turn = linked(turn, decided);
-            turn.progress.models.extend(by.map(|by| (Stage::Gate, by)));
-            turn
-        },
-    };
-    stage(turns, Stage::Gate, shell, work)
+    context: &StageContext,
+) -> Streams<'scope, Gated> {
+    let knowledge = context.knowledge.clone();
+    let turns = turns.map(move |turn| Gated::undecided(turn, knowledge.now()));
+    run(turns, Gate::new(config, context), &context.runner)
 }
 
-/// What the lexical form makes of a turn.
-fn lexical(turn: &Gated, knowledge: &Knowledge, config: &GateConfig) -> Linked {
-    let (mentions, missing) =
-        knowledge.at(&turn.knowledge, |view| find(view, &turn.context, config));
-    let decision = decide(&turn.context, &mentions, config);
-    (mentions, missing, decision)
+/// The stage.
+struct Gate {
+    config: GateConfig,
+    knowledge: Knowledge,
+    sources: Arc<Sources>,
+    model: Option<Arc<dyn LearnedGate>>,
+    prompt: Option<Prompt>,
+}
+
+impl Gate {
+    fn new(config: GateConfig, context: &StageContext) -> Self {
+        let StageContext { knowledge, sources, gate: model, .. } = context.clone();
+        let prompt = Prompt::chosen::<GateAnswer>(Stage::Gate, config.prompted(), context);
+        Self { config, knowledge, sources, model, prompt }
+    }
+
+    /// The turn's concepts, what of its current utterance the graph does not have, and what follows
+    /// from them.
+    fn linked(&self, turn: &Gated, decide: impl FnOnce(&[Mention]) -> GateDecision) -> Linked {
+        let (mentions, missing) =
+            self.knowledge.at(&turn.knowledge, |view| find(view, &turn.context, &self.config));
+        let decision = decide(&mentions);
+        Linked { mentions, missing, decision }
+    }
+
+    /// What the rules decide about a turn whose concepts are these.
+    fn by_rules(&self, turn: &Gated, mentions: &[Mention]) -> GateDecision {
+        decide(&turn.context, mentions, &self.config)
+    }
 }
 
 /// The concepts of a dialogue, what of its current utterance the graph does not have, and the
 /// decision.
-type Linked = (Vec<Mention>, Vec<String>, GateDecision);
+#[derive(Default)]
+struct Linked {
+    mentions: Vec<Mention>,
+    missing: Vec<String>,
+    decision: GateDecision,
+}
 
-fn linked(turn: Gated, (mentions, missing, gate): Linked) -> Gated {
-    Gated { mentions: mentions.into(), missing: missing.into(), gate, ..turn }
+impl Decide for Gate {
+    type Turn = Gated;
+    type Decision = Linked;
+    type Decided = Gated;
+
+    const STAGE: Stage = Stage::Gate;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Linked>, Fault> {
+        if let Some(prompt) = &self.prompt {
+            return Ok(prompt.begin(self, turn));
+        }
+        if self.config.after_retrieval || self.config.after_draft {
+            return Ok(Step::decided(self.linked(turn, |_| whatever_the_turn(true))));
+        }
+        let judges = Judges::of_turn(&self.config, turn, &self.sources);
+        let is_asked = |model: &&dyn LearnedGate| {
+            judges.asks_encoder() && learned::reads(*model, &turn.context)
+        };
+        let Some(model) = self.model.as_deref().filter(is_asked) else {
+            return Ok(Step::decided(self.linked(turn, |found| self.by_rules(turn, found))));
+        };
+        let scores = learned::score(model, &turn.context, Reads::default())?;
+        let linked = self.linked(turn, |found| {
+            judges.decide(scores, || self.by_rules(turn, found), self.config.threshold)
+        });
+        Ok(Step::Decided(linked, Some(used(model))))
+    }
+
+    fn read(&self, turn: &Gated, asked: &Asked, answer: Answer) -> Result<Step<Linked>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Gated, why: Without<'_>) -> Linked {
+        match why {
+            Without::ByRules(_) => self.linked(turn, |found| self.by_rules(turn, found)),
+            _ => Linked::default(),
+        }
+    }
+
+    fn write(&self, turn: Gated, Linked { mentions, missing, decision }: Linked) -> Gated {
+        let (mentions, missing) = (mentions.into(), missing.into());
+        Gated { mentions, missing, gate: decision, ..turn }
+    }
+}
+
+/// A language model says whether the reply gains from knowledge. (RAGate-Prompt, zero-shot by the
+/// prompt `gate`, in-context by `gate_examples`.)
+impl Prompted for Gate {
+    type Answer = GateAnswer;
+
+    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+        material::of_context(&turn.context, slot)
+    }
+
+    /// The score is 1 or 0: the model says no more.
+    fn understand(&self, turn: &Gated, said: Answered<GateAnswer>) -> Result<Linked, Fault> {
+        Ok(self.linked(turn, |_| whatever_the_turn(said.answer.needs_knowledge)))
+    }
 }
 
 /// The concepts that the dialogue names, and those searched for where the current utterance names
@@ -244,9 +317,9 @@ pub fn find(
 /// Decides about one turn whose concepts are linked.
 pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) -> GateDecision {
     match config.form {
-        Form::Always => whatever_the_turn(true),
-        Form::Never => whatever_the_turn(false),
-        Form::Random => whatever_the_turn(drawn(context) < config.random_rate),
+        GateForm::Always => whatever_the_turn(true),
+        GateForm::Never => whatever_the_turn(false),
+        GateForm::Random => whatever_the_turn(drawn(context) < config.random_rate),
         _ => weigh(&Features::read(context, mentions), config),
     }
 }

@@ -5,7 +5,7 @@
 //! selected evidence, its best sentence in its own words; else facts): it is the fallback where no language
 //! model is configured, and what load is measured with. *None* says nothing, to measure the
 //! engine alone. The learned form has the unified model word rows of tables, checks what it says, and leaves
-//! the rest to the realiser. The prompted form asks a language model, through [`mod@crate::call`]. `model.name` in the
+//! the rest to the realiser. The prompted form asks a language model. `model.name` in the
 //! response tells which it was.
 //!
 //! The turn's persona speaks to the prompted form alone. The realiser reads none of it aloud: a
@@ -31,22 +31,26 @@ mod templates;
 
 pub use prose::is_prose;
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::View;
 use turnstream_knowledge::language::Lexicon;
-use turnstream_ports::form::{Form, Refused, check_bound};
-use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed, Stage};
+use turnstream_knowledge::{Knowledge, View};
+use turnstream_ports::model::unified::Unified;
+use turnstream_ports::refused::{Refused, check_bound};
+use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
 
-use crate::call::CallConfig;
-use crate::flow::{Draft, Drafted, Epoch, Failed, Grounded};
-use crate::prompted::PromptedConfig;
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::flow::{Draft, Drafted, Epoch, Grounded};
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Words};
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
-/// A generator's streams: turns with their response, and faults.
-type Streams<'scope> = (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>);
+const STAGE: Stage = Stage::Generation;
 
 /// What writes the responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +73,18 @@ impl Generator {
     }
 }
 
+/// Who can word a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GenerationForm {
+    /// Rules, without a model.
+    Lexical,
+    /// The unified model, of what it can word; else rules.
+    Learned,
+    /// A language model.
+    Prompted,
+}
+
 /// How responses are generated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -76,7 +92,7 @@ pub struct GenerationConfig {
     /// How words are found: `lexical`, by rules; `learned`, by the unified model (`models.unified`) where a row of
     /// a table leads the evidence and the model says no more than the row does, else by rules; `prompted`, by a
     /// language model.
-    pub form: Form,
+    pub form: GenerationForm,
     /// What becomes of a turn that the stage fails on. Where the unified model of the learned form fails, the
     /// rules word the response, whatever stands here.
     pub on_failure: OnFailure,
@@ -120,7 +136,7 @@ impl Default for LearnedGenerationConfig {
 impl Default for GenerationConfig {
     fn default() -> Self {
         Self {
-            form: Form::Learned,
+            form: GenerationForm::Learned,
             on_failure: OnFailure::DeadLetter,
             generator: Generator::Realiser,
             max_facts_said: 2,
@@ -132,19 +148,18 @@ impl Default for GenerationConfig {
     }
 }
 
-impl GenerationConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Learned, Form::Prompted], Stage::Generation)?;
-        check_bound(Stage::Generation, "learned.max_tokens", self.learned.max_tokens, 512)?;
-        check_bound(Stage::Generation, "learned.drafts", self.learned.drafts, 16)?;
-        self.prompted.check(Stage::Generation)?;
-        check_bound(Stage::Generation, "max_facts_said", self.max_facts_said, 3)?;
-        check_bound(Stage::Generation, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
-        check_bound(Stage::Generation, "max_quoted_bytes", self.max_quoted_bytes, 4096)
+impl StageConfig for GenerationConfig {
+    fn check(&self) -> Result<(), Refused> {
+        check_bound(STAGE, "learned.max_tokens", self.learned.max_tokens, 512)?;
+        check_bound(STAGE, "learned.drafts", self.learned.drafts, 16)?;
+        self.prompted.check(STAGE)?;
+        check_bound(STAGE, "max_facts_said", self.max_facts_said, 3)?;
+        check_bound(STAGE, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
+        check_bound(STAGE, "max_quoted_bytes", self.max_quoted_bytes, 4096)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == GenerationForm::Prompted)
     }
 }
 
@@ -152,37 +167,133 @@ impl GenerationConfig {
 pub fn generation<'scope>(
     turns: StreamVec<'scope, Epoch, Grounded>,
     config: GenerationConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    const STAGE: Stage = Stage::Generation;
-    if let Some(model) = resources.unified.clone().filter(|_| config.form == Form::Learned) {
-        return learned::generation(turns, model, config, resources);
-    }
-    match resources.asking(STAGE, config.form, &config.prompted, config.on_failure) {
-        Some(asking) => {
-            let lexical = prompted::Lexical { knowledge: resources.knowledge.clone(), config };
-            prompted::generation(turns, asking, lexical, resources.listener.clone())
-        }
-        None => lexical(turns, config, resources),
+    context: &StageContext,
+) -> Streams<'scope, Drafted> {
+    run(turns, Generation::new(config, context), &context.runner)
+}
+
+/// The stage.
+struct Generation {
+    config: GenerationConfig,
+    knowledge: Knowledge,
+    unified: Option<Arc<Unified>>,
+    prompt: Option<Prompt>,
+}
+
+/// A response, and what is to be written beside it.
+struct Worded {
+    draft: Draft,
+    /// What a language model thought of it before, where one was asked.
+    thought: Option<String>,
+    /// Whether what wrote it was shown the turn's persona.
+    is_persona_shown: bool,
+}
+
+impl Worded {
+    fn by_rules(draft: Draft) -> Self {
+        Self { draft, thought: None, is_persona_shown: false }
     }
 }
 
-fn lexical<'scope>(
-    turns: StreamVec<'scope, Epoch, Grounded>,
-    config: GenerationConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let knowledge = resources.knowledge.clone();
-    let shell = resources.shell(config.on_failure);
-    let generator = config.generator;
-    let work = Work {
-        work: move |turn: &Grounded| {
-            Ok(knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &config)))
-        },
-        fallback: move |turn: &Grounded| admitted(turn, generator.name()),
-        join: |grounded, draft| Drafted { grounded: without_persona(grounded), draft },
-    };
-    stage(turns, Stage::Generation, shell, work)
+impl Generation {
+    fn new(config: GenerationConfig, context: &StageContext) -> Self {
+        let is_learned = config.form == GenerationForm::Learned;
+        let unified = context.unified.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<Words>(STAGE, config.prompted(), context);
+        let prompt = prompt.map(|prompt| prompt.heard_by(context.listener.clone()));
+        Self { config, knowledge: context.knowledge.clone(), unified, prompt }
+    }
+
+    /// The response of the lexical form.
+    fn by_rules(&self, turn: &Grounded) -> Draft {
+        self.knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &self.config))
+    }
+
+    /// The unified model, where it can word the turn.
+    fn unified(&self, turn: &Grounded) -> Option<&Arc<Unified>> {
+        self.unified.as_ref().filter(|_| learned::leading_row(turn).is_some())
+    }
+}
+
+impl Decide for Generation {
+    type Turn = Grounded;
+    type Decision = Worded;
+    type Decided = Drafted;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, turn: &Grounded) -> OnFailure {
+        match self.unified(turn) {
+            // The realiser stands beside the model: a turn that it fails on has a response all the
+            // same.
+            Some(_) => OnFailure::Lexical,
+            None => self.config.on_failure,
+        }
+    }
+
+    fn call(&self) -> Option<Call> {
+        let learned = &self.config.learned;
+        let unified = self.unified.clone().map(|model| Call::new(model, &learned.call));
+        unified.or_else(|| self.prompt.as_ref().map(Prompt::call))
+    }
+
+    fn begin(&self, turn: &Grounded) -> Result<Step<Worded>, Fault> {
+        if let Some(prompt) = &self.prompt {
+            return Ok(prompt.begin(self, turn));
+        }
+        Ok(match self.unified(turn) {
+            Some(_) => Step::ask(vec![learned::request(turn, &self.config.learned)]),
+            None => Step::decided(Worded::by_rules(self.by_rules(turn))),
+        })
+    }
+
+    fn read(&self, turn: &Grounded, asked: &Asked, answer: Answer) -> Result<Step<Worded>, Fault> {
+        let Some(model) = self.unified(turn) else {
+            return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
+        };
+        let worded = learned::read(turn, answer, model.name())?;
+        let draft = worded.unwrap_or_else(|| self.by_rules(turn));
+        Ok(Step::decided(Worded::by_rules(draft)))
+    }
+
+    fn without(&self, turn: &Grounded, why: Without<'_>) -> Worded {
+        let by = self.prompt.as_ref().map_or(self.config.generator.name(), Prompt::model);
+        let draft = match why {
+            Without::ByRules(_) => self.by_rules(turn),
+            _ => admitted(turn, by),
+        };
+        let thought = self.prompt.as_ref().map(|_| why.thought().to_owned());
+        Worded { thought, ..Worded::by_rules(draft) }
+    }
+
+    fn write(&self, mut grounded: Grounded, worded: Worded) -> Drafted {
+        let Worded { draft, thought, is_persona_shown } = worded;
+        if let Some(thought) = thought {
+            grounded.demand.thoughts.generation = thought;
+        }
+        let grounded = if is_persona_shown { grounded } else { without_persona(grounded) };
+        Drafted { grounded, draft }
+    }
+}
+
+impl Prompted for Generation {
+    type Answer = Words;
+
+    const NAMES_ITS_MODEL: bool = true;
+
+    fn fill(&self, turn: &Grounded, slot: Slot) -> String {
+        prompted::fill(turn, slot)
+    }
+
+    fn understand(&self, turn: &Grounded, said: Answered<Words>) -> Result<Worded, Fault> {
+        let Answered { answer: Words(text), thought, confidence, model } = said;
+        let unfit = |unfit: prose::NotProse| Fault::new(STAGE, FaultKind::Unfit, unfit.to_string());
+        let text = prose::read(&text).map_err(unfit)?.to_owned();
+        let draft = Draft { text, confidence, model };
+        let shows = |prompt: &Prompt| prompt.shows(turn, Slot::Persona);
+        let is_persona_shown = self.prompt.as_ref().is_some_and(shows);
+        Ok(Worded { draft, thought: Some(thought), is_persona_shown })
+    }
 }
 
 /// The turn with no sentence of its persona selected: what wrote the response was shown none.

@@ -25,7 +25,6 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::{ConnectLoop, Feedback};
 use timely::progress::operate::FrontierInterest;
 use turnstream_ports::cache::ScopeCache;
-use turnstream_ports::form::Form;
 use turnstream_ports::panics::at_work;
 use turnstream_schemas::Stage;
 
@@ -54,7 +53,9 @@ pub mod similarity;
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
 pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
-use preparation::{PreparationConfig, Prepared, Preparing, SummariesConfig, preparation};
+use preparation::{
+    PreparationConfig, Prepared, Preparing, SummariesConfig, SummariesForm, preparation,
+};
 use recall::RecallConfig;
 use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
@@ -148,7 +149,7 @@ pub enum ResponseSource {
 impl Rules {
     /// How groups are summarised, where a language model writes of them.
     fn summaries(&self) -> Option<&SummariesConfig> {
-        Some(&self.config.summaries).filter(|summaries| summaries.form == Form::Prompted)
+        Some(&self.config.summaries).filter(|summaries| summaries.form == SummariesForm::Prompted)
     }
 
     fn remembering(&self) -> Remembering<'_> {

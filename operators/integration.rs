@@ -16,30 +16,40 @@ mod attention;
 mod budget;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::vec::Branch;
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_ports::model::Embedding;
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::{Embed, Embedding};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
-use crate::call::{CallConfig, CallShell, Question, call};
-use crate::flow::{Attended, Epoch, Failed, Grounded, Recalled};
+use crate::flow::{Attended, Epoch, Grounded, Recalled};
 use crate::history::similarity::text_of;
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 pub use attention::{Attention, Compared};
 pub use budget::estimated_tokens;
 
 const STAGE: Stage = Stage::Integration;
 
-/// A stage's streams: turns, weighed, and faults.
-type Streams<'scope> = (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Epoch, Failed>);
+/// By which W evidence and history can be weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IntegrationForm {
+    /// The identity.
+    Lexical,
+    /// Trained weights.
+    Learned,
+    /// None: nothing is weighed, and nothing cut.
+    Off,
+}
 
 /// How evidence and history are weighed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,7 +57,7 @@ type Streams<'scope> = (StreamVec<'scope, Epoch, Grounded>, StreamVec<'scope, Ep
 pub struct IntegrationConfig {
     /// By which W: the identity (`lexical`), trained weights (`learned`), or no weighing at all
     /// (`off`).
-    pub form: Form,
+    pub form: IntegrationForm,
     /// What becomes of a turn that the stage fails on.
     pub on_failure: OnFailure,
     /// Trained weights, as `turnstream train integration` writes them; for `form = "learned"`.
@@ -73,7 +83,7 @@ pub struct IntegrationConfig {
 impl Default for IntegrationConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: IntegrationForm::Lexical,
             on_failure: OnFailure::Degrade,
             weights: None,
             temperature: 0.1,
@@ -85,14 +95,9 @@ impl Default for IntegrationConfig {
     }
 }
 
-impl IntegrationConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Learned, Form::Off], STAGE)?;
-        if self.form == Form::Learned && self.weights.is_none() {
+impl StageConfig for IntegrationConfig {
+    fn check(&self) -> Result<(), Refused> {
+        if self.form == IntegrationForm::Learned && self.weights.is_none() {
             let needs = "`weights` beside form = \"learned\"";
             return Err(Refused::Together { stage: STAGE, key: "weights", needs });
         }
@@ -104,7 +109,9 @@ impl IntegrationConfig {
         check_fraction(STAGE, "meaning_share", self.meaning_share)?;
         check_bound(STAGE, "max_tokens", self.max_tokens, 1_000_000)
     }
+}
 
+impl IntegrationConfig {
     /// Attention with the identity for W.
     pub fn identity(&self) -> Attention {
         Attention::identity(self.temperature, self.meaning_share)
@@ -115,57 +122,78 @@ impl IntegrationConfig {
 pub fn integration<'scope>(
     turns: StreamVec<'scope, Epoch, Grounded>,
     config: IntegrationConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    if config.form == Form::Off {
-        let work = |_: &Grounded| Ok(Weighed::default());
-        return in_place(turns, config.on_failure, resources, work);
+    context: &StageContext,
+) -> Streams<'scope, Grounded> {
+    run(turns, Integration::new(config, context), &context.runner)
+}
+
+/// The stage.
+struct Integration {
+    config: IntegrationConfig,
+    attention: Attention,
+    /// The encoder that has to be waited for, where it is.
+    embed: Option<Arc<Embed>>,
+    /// The encoder that is called in place, where there is one.
+    encoder: Option<Arc<dyn Encoder>>,
+}
+
+impl Integration {
+    fn new(config: IntegrationConfig, context: &StageContext) -> Self {
+        let is_learned = config.form == IntegrationForm::Learned;
+        let trained = context.attention.clone().filter(|_| is_learned);
+        let attention = trained.map_or_else(|| config.identity(), |trained| (*trained).clone());
+        let waits = config.wait_for_encoder && config.form != IntegrationForm::Off;
+        let embed = context.embed.clone().filter(|_| waits);
+        Self { config, attention, embed, encoder: context.encoder.clone() }
     }
-    let trained = resources.attention.clone().filter(|_| config.form == Form::Learned);
-    let attention = trained.map_or_else(|| config.identity(), |trained| (*trained).clone());
-    let budget = config.max_tokens;
-    match resources.embed.clone().filter(|_| config.wait_for_encoder) {
-        Some(model) => {
-            // Where there is nothing to weigh, no model is asked.
-            let (nothing, turns) = turns.branch(|_, turn| !items(turn).is_empty());
-            let work = |_: &Grounded| Ok(Weighed::default());
-            let (nothing, no_faults) = in_place(nothing, config.on_failure, resources, work);
-            let Resources { timers, awaited, .. } = resources.clone();
-            let shell = resources.shell(config.on_failure);
-            let shell = CallShell { shell, call: config.call, timers, awaited };
-            let question = Question {
-                ask: |turn: &Grounded| texts(turn),
-                read: move |turn: &Grounded, vectors: Vec<Embedding>| {
-                    let compared = texts(turn).into_iter().zip(vectors);
-                    let compared =
-                        compared.map(|(text, vector)| Compared::new(&text, Some(&vector)));
-                    Ok(weigh(turn, &compared.collect::<Vec<_>>(), &attention, budget))
-                },
-                fallback: |_: &Grounded| Weighed::default(),
-                join: weighed,
-            };
-            let (turns, faults) = call(turns, STAGE, model, shell, question);
-            (turns.concat(nothing), faults.concat(no_faults))
-        }
-        None => {
-            let encoder = resources.encoder.clone();
-            let work = move |turn: &Grounded| {
-                let compared = compared(&texts(turn), encoder.as_deref())?;
-                Ok(weigh(turn, &compared, &attention, budget))
-            };
-            in_place(turns, config.on_failure, resources, work)
-        }
+
+    fn weigh(&self, turn: &Grounded, compared: &[Compared]) -> Step<Weighed> {
+        Step::decided(weigh(turn, compared, &self.attention, self.config.max_tokens))
     }
 }
 
-fn in_place<'scope>(
-    turns: StreamVec<'scope, Epoch, Grounded>,
-    on_failure: OnFailure,
-    resources: &Resources,
-    work: impl Fn(&Grounded) -> Result<Weighed, Fault> + 'static,
-) -> Streams<'scope> {
-    let fallback = |_: &Grounded| Weighed::default();
-    stage(turns, STAGE, resources.shell(on_failure), Work { work, fallback, join: weighed })
+impl Decide for Integration {
+    type Turn = Grounded;
+    type Decision = Weighed;
+    type Decided = Grounded;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Grounded) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.embed.clone().map(|model| Call::new(model, &self.config.call))
+    }
+
+    fn begin(&self, turn: &Grounded) -> Result<Step<Weighed>, Fault> {
+        if self.config.form == IntegrationForm::Off {
+            return Ok(Step::decided(self.without(turn, Without::Off)));
+        }
+        if self.embed.is_none() {
+            let compared = compared(&texts(turn), self.encoder.as_deref())?;
+            return Ok(self.weigh(turn, &compared));
+        }
+        // Where there is nothing to weigh, no model is asked.
+        let is_empty = items(turn).is_empty();
+        Ok(if is_empty { Step::decided(Weighed::default()) } else { Step::ask(texts(turn)) })
+    }
+
+    fn read(&self, turn: &Grounded, _: &Asked, answer: Answer) -> Result<Step<Weighed>, Fault> {
+        let vectors: Vec<Embedding> = answer.of(STAGE)?;
+        let compared = texts(turn).into_iter().zip(vectors);
+        let compared = compared.map(|(text, vector)| Compared::new(&text, Some(&vector)));
+        Ok(self.weigh(turn, &compared.collect::<Vec<_>>()))
+    }
+
+    fn without(&self, _: &Grounded, _: Without<'_>) -> Weighed {
+        Weighed::default()
+    }
+
+    fn write(&self, turn: Grounded, decision: Weighed) -> Grounded {
+        weighed(turn, decision)
+    }
 }
 
 /// What texts are compared by; by words where no encoder is at hand.

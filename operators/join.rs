@@ -24,6 +24,7 @@ use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::{Fault, FaultKind, RequestId, Stage};
 
 use crate::flow::{Epoch, Failed, InFlight, Planned, Progress, Queried, TurnContext};
+use crate::stage::Streams;
 
 /// One side's account of a turn: what its stage made of it, or why it could not.
 pub type Half<T> = Result<T, Failed>;
@@ -49,8 +50,7 @@ impl InFlight for Pair {
 
 /// The two outputs of a stage as one stream of halves.
 pub fn halves<'scope, T: 'static>(
-    values: StreamVec<'scope, Epoch, T>,
-    faults: StreamVec<'scope, Epoch, Failed>,
+    (values, faults): Streams<'scope, T>,
 ) -> StreamVec<'scope, Epoch, Half<T>> {
     values.map(Ok).concat(faults.map(Err))
 }
@@ -59,7 +59,7 @@ pub fn halves<'scope, T: 'static>(
 pub fn join<'scope>(
     queried: StreamVec<'scope, Epoch, Half<Queried>>,
     planned: StreamVec<'scope, Epoch, Half<Planned>>,
-) -> (StreamVec<'scope, Epoch, Pair>, StreamVec<'scope, Epoch, Failed>) {
+) -> Streams<'scope, Pair> {
     let mut builder = OperatorBuilder::new("join".to_owned(), queried.scope());
     let mut queried = builder.new_input(queried, Pipeline);
     let mut planned = builder.new_input(planned, Pipeline);

@@ -18,22 +18,23 @@
 //!
 //! What they rest on: the graph and the words ([`turnstream_knowledge`]), the concepts that a
 //! dialogue names ([`salience`]); the ports to models, indexes and documents
-//! ([`turnstream_ports`]) and the one who asks through them ([`mod@call`]); what travels between two
+//! ([`turnstream_ports`]); what every stage is and what runs it ([`stage`]); what travels between two
 //! stages ([`flow`]). Beside the flow stand the [`views`], over what it committed.
 //!
 //! # The contract of a stage
 //!
-//! - One file, one stage, one entry function: streams and configuration in, (values, faults) out.
-//!   Nothing else in the file mentions timely.
-//! - The work is a plain function on plain values, run by [`stage`] (or asked of a model through
-//!   [`mod@call`]), which move turns and capabilities, contain panics and apply the stage's
-//!   `on_failure`.
-//! - Every turn that goes in comes out exactly once: as a value, or as a fault. A stage that
-//!   swallowed one would stop its scope for ever.
+//! [`stage`] is the whole of it, with an example; read that first.
+//!
+//! - One file, one stage: a struct that implements [`stage::Decide`] over plain functions on plain
+//!   values, and one entry function: streams and configuration in, (values, faults) out. Nothing
+//!   else in the file mentions timely.
+//! - [`stage::run`] does the rest: it moves turns and capabilities, asks models, contains panics and
+//!   applies the stage's `on_failure`. Every turn that goes in comes out exactly once, as a value or
+//!   as a fault: a stage that swallowed one would stop its scope for ever.
 //! - No clock, no thread, no order that depends on a random hash: the same inputs give the same
 //!   outputs.
-//! - The configuration is strict and documented field by field; what a stage cannot do yet it
-//!   refuses at start, by name ([`turnstream_ports::form`]).
+//! - The configuration is strict and documented field by field; a stage's `form` has a variant for
+//!   each thing that it can do, and no other.
 //!
 //! Nothing here reaches Kafka, candle or arroy.
 
@@ -81,19 +82,20 @@ pub mod self_refinement;
 
 pub mod awaited;
 pub mod bm25;
-pub mod call;
-mod deciding;
 pub mod flow;
 pub mod fusion;
 
 pub mod prompted;
-pub mod resources;
 pub mod salience;
 pub mod stage;
+pub mod stage_config;
+pub mod stage_context;
 pub mod timers;
 pub mod unified;
 pub mod views;
 
+#[cfg(test)]
+mod ablations;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]

@@ -10,36 +10,35 @@
 //! gave ([`pairs`]), and the best is the persona where it reaches the threshold.
 //!
 //! Key: none. State: none; the same sentences come again with each turn. An encoder that takes
-//! microseconds embeds them in place, any other is asked for them through
-//! [`mod@call`](mod@crate::call), where the runtime of models remembers what it embedded before.
+//! microseconds embeds them in place, any other is asked for them as a model is, where the runtime
+//! of models remembers what it embedded before.
 //! Where that fails, words alone decide unless the configuration says otherwise. A turn without a
 //! persona passes by. The stage never says what will be used, and never what is true: who wrote a
 //! persona may have written anything.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::vec::Branch;
 use turnstream_knowledge::terms::terms;
-use turnstream_ports::form::{Refused, check_bound, check_fraction};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, FaultKind, PersonaSentence, Score, SourceName, Speaker, Stage,
 };
 
 use crate::bm25::{Bag, Statistics};
-use crate::call::{CallConfig, CallShell, Question, call};
-use crate::flow::{Embedded, Epoch, Failed, Gated, Retrieved};
+use crate::flow::{Embedded, Epoch, Gated, Retrieved};
 use crate::fusion::{Fused, SearchForm, fuse};
-use crate::resources::Resources;
 use crate::sources::Sources;
-use crate::stage::{OnFailure, Work, instead, stage};
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, Observer, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 pub mod pairs;
 
@@ -95,12 +94,8 @@ impl Default for PersonaRetrievalConfig {
     }
 }
 
-impl PersonaRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for PersonaRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_persona_sentences", self.max_persona_sentences, 1024)?;
         check_bound(STAGE, "max_sentence_bytes", self.max_sentence_bytes, 65_536)?;
         check_bound(STAGE, "max_found", self.max_found, 1024)?;
@@ -112,99 +107,87 @@ impl PersonaRetrievalConfig {
     }
 }
 
-/// The stage's streams: turns with sentences among their candidates, and faults.
-type Streams<'scope> = (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>);
-
 /// Persona retrieval over a stream of turns: (turns with sentences among their candidates, faults).
 pub fn persona_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: PersonaRetrievalConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let config = Rc::new(config);
-    let Some(encoder) = resources.embed.clone().filter(|_| config.form != SearchForm::Bm25) else {
-        return in_place(turns, config, resources);
-    };
-    // Without a vector of what is said there is nothing to compare others with.
-    let (unembedded, embedded) = turns.branch(|_, turn| turn.turn.embedding.is_some());
-    let (here, here_faults) = in_place(unembedded, Rc::clone(&config), resources);
-    let (asked, asked_faults) = asking(embedded, encoder, config, resources);
-    (here.concat(asked), here_faults.concat(asked_faults))
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
+    run(turns, PersonaRetrieval::new(config, context), &context.runner)
 }
 
-/// By words, and by vectors of an encoder that is called in place, where there is one.
-fn in_place<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: Rc<PersonaRetrievalConfig>,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let shell = resources.shell(config.on_failure);
-    let sources = Arc::clone(&resources.sources);
-    let (encoder, fallback) = (resources.encoder.clone(), by_words_alone(&config, resources));
-    let join = joined(&config, resources);
-    let work = move |turn: &Retrieved| {
-        let Some(persona) = Persona::asked(turn, &sources) else { return Ok(Found::default()) };
-        retrieve(&turn.turn, &persona, encoder.as_deref(), &config)
-    };
-    stage(turns, STAGE, shell, Work { work, fallback, join })
+/// The stage.
+struct PersonaRetrieval {
+    config: PersonaRetrievalConfig,
+    sources: Arc<Sources>,
+    /// The encoder that has to be waited for, where vectors are compared.
+    embed: Option<Arc<Embed>>,
+    /// The encoder that is called in place, where there is one.
+    encoder: Option<Arc<dyn Encoder>>,
+    observer: Observer,
 }
 
-/// By vectors of an encoder that has to be waited for.
-fn asking<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
-    encoder: Arc<Embed>,
-    config: Rc<PersonaRetrievalConfig>,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let Resources { timers, awaited, sources, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    let shell = CallShell { shell, call: config.call.clone(), timers, awaited };
-    let (fallback, join) = (by_words_alone(&config, resources), joined(&config, resources));
-    let (asks, asked) = (Rc::clone(&config), Arc::clone(&sources));
-    let question = Question {
-        ask: move |turn: &Retrieved| {
-            let persona = Persona::asked(turn, &asked);
-            persona.map_or_else(Vec::new, |persona| persona.compared(&turn.turn, &asks))
-        },
-        read: move |turn: &Retrieved, vectors: Vec<Embedding>| {
-            let Some(persona) = Persona::asked(turn, &sources) else { return Ok(Found::default()) };
-            let vectors: Vec<&[f32]> = vectors.iter().map(AsRef::as_ref).collect();
-            found(&turn.turn, &persona, Some(&vectors), &config)
-        },
-        fallback,
-        join,
-    };
-    call(turns, STAGE, encoder, shell, question)
-}
+impl PersonaRetrieval {
+    fn new(config: PersonaRetrievalConfig, context: &StageContext) -> Self {
+        let StageContext { sources, embed, encoder, runner, .. } = context.clone();
+        let embed = embed.filter(|_| config.form != SearchForm::Bm25);
+        Self { config, sources, embed, encoder, observer: runner.observer }
+    }
 
-/// What a turn goes on with that the stage failed on: what words find, where the policy says so.
-fn by_words_alone(
-    config: &PersonaRetrievalConfig,
-    resources: &Resources,
-) -> impl Fn(&Retrieved) -> Found + use<> {
-    let words = PersonaRetrievalConfig { form: SearchForm::Bm25, ..config.clone() };
-    let sources = Arc::clone(&resources.sources);
-    move |turn| {
-        let by_words = || {
-            let persona = Persona::asked(turn, &sources)?;
-            retrieve(&turn.turn, &persona, None, &words).ok()
-        };
-        instead(words.on_failure, || by_words().unwrap_or_default())
+    /// What words find.
+    fn by_words(&self, turn: &Retrieved) -> Option<Found> {
+        let words = PersonaRetrievalConfig { form: SearchForm::Bm25, ..self.config.clone() };
+        let persona = Persona::asked(turn, &self.sources)?;
+        retrieve(&turn.turn, &persona, None, &words).ok()
     }
 }
 
-/// Puts a turn and what was found for it together, and counts what was passed over.
-fn joined(
-    config: &Rc<PersonaRetrievalConfig>,
-    resources: &Resources,
-) -> impl Fn(Retrieved, Found) -> Retrieved + use<> {
-    let (config, observer) = (Rc::clone(config), resources.observer.clone());
-    let sources = Arc::clone(&resources.sources);
-    move |mut turn, found| {
-        let looked = Persona::asked(&turn, &sources).map(|persona| persona.looked_at(&config));
-        let passed_over = looked.map_or(0, |looked| looked.passed_over);
+impl Decide for PersonaRetrieval {
+    type Turn = Retrieved;
+    type Decision = Found;
+    type Decided = Retrieved;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.embed.clone().map(|model| Call::new(model, &self.config.call))
+    }
+
+    fn begin(&self, turn: &Retrieved) -> Result<Step<Found>, Fault> {
+        let persona = Persona::asked(turn, &self.sources);
+        // Without a vector of what is said there is nothing to compare others with.
+        if self.embed.is_some() && turn.turn.embedding.is_some() {
+            let texts = persona.map(|persona| persona.compared(&turn.turn, &self.config));
+            return Ok(Step::ask(texts.unwrap_or_default()));
+        }
+        let Some(persona) = persona else { return Ok(Step::decided(Found::default())) };
+        retrieve(&turn.turn, &persona, self.encoder.as_deref(), &self.config).map(Step::decided)
+    }
+
+    fn read(&self, turn: &Retrieved, _: &Asked, answer: Answer) -> Result<Step<Found>, Fault> {
+        let vectors: Vec<Embedding> = answer.of(STAGE)?;
+        let Some(persona) = Persona::asked(turn, &self.sources) else {
+            return Ok(Step::decided(Found::default()));
+        };
+        let vectors: Vec<&[f32]> = vectors.iter().map(AsRef::as_ref).collect();
+        found(&turn.turn, &persona, Some(&vectors), &self.config).map(Step::decided)
+    }
+
+    fn without(&self, turn: &Retrieved, why: Without<'_>) -> Found {
+        let by_words = matches!(why, Without::ByRules(_)).then(|| self.by_words(turn));
+        by_words.flatten().unwrap_or_default()
+    }
+
+    /// Also counts what was passed over.
+    fn write(&self, mut turn: Retrieved, found: Found) -> Retrieved {
+        let persona = Persona::asked(&turn, &self.sources);
+        let passed_over = persona.map_or(0, |persona| persona.looked_at(&self.config).passed_over);
         if passed_over > 0 {
-            observer.tell(|observer| observer.persona_sentences_passed_over(passed_over));
+            self.observer.tell(|observer| observer.persona_sentences_passed_over(passed_over));
         }
         if let Some(knowledge) = found.knowledge {
             let passages = &mut turn.candidates.passages;

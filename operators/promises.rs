@@ -17,7 +17,7 @@ use crate::flow::{Drafted, Gated, Retrieved};
 use crate::gate::{GateConfig, gate};
 use crate::generation::{GenerationConfig, generation};
 use crate::query_production::{QueryProductionConfig, query_production};
-use crate::testing::{context_of, graph, resources, run_dataflow};
+use crate::testing::{context_of, graph, run_dataflow, stage_context};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
 
 /// Concepts of the random graphs; several share words.
@@ -71,18 +71,18 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<Drafted> {
         Arc::new(context_of(&lines, at as i64))
     });
     let (drafted, failed) = run_dataflow(turns.collect::<Vec<_>>(), move |turns| {
-        let means = resources(&graph);
+        let context = stage_context(&graph);
         let config = GateConfig { threshold: 0.0, ..GateConfig::default() };
-        let (gated, gate_faults) = gate(turns, config, &means);
-        let queried = query_production(gated.clone(), QueryProductionConfig::default(), &means);
-        let planned = topic_planning(gated, TopicPlanningConfig::default(), &means);
+        let (gated, gate_faults) = gate(turns, config, &context);
+        let queried = query_production(gated.clone(), QueryProductionConfig::default(), &context);
+        let planned = topic_planning(gated, TopicPlanningConfig::default(), &context);
         let (demanded, revision_faults) =
-            cross_revision(queried, planned, CrossRevisionConfig::default(), &means);
+            cross_revision(queried, planned, CrossRevisionConfig::default(), &context);
         let (retrieved, retrieval_faults) =
-            fact_retrieval(demanded.map(Retrieved::from), FactRetrievalConfig::default(), &means);
+            fact_retrieval(demanded.map(Retrieved::from), FactRetrievalConfig::default(), &context);
         let (grounded, selection_faults) =
-            fact_selection(retrieved, FactSelectionConfig::default(), &means);
-        let (drafted, faults) = generation(grounded, GenerationConfig::default(), &means);
+            fact_selection(retrieved, FactSelectionConfig::default(), &context);
+        let (drafted, faults) = generation(grounded, GenerationConfig::default(), &context);
         let earlier = gate_faults.concat(revision_faults).concat(retrieval_faults);
         (drafted, earlier.concat(selection_faults).concat(faults))
     });

@@ -2,27 +2,28 @@
 //! JSON that follows the stage's schema.
 //!
 //! One mechanism for all stages: a [`Template`] with the turn's slots filled, each behind a
-//! [`fence`]; the model asked through [`mod@call`](mod@crate::call), once or, where it is to think
-//! first, twice; the answer read, and asked for once more where it cannot be. What a stage does
-//! with an answer is its own.
+//! [`fence`]; the model asked once or, where it is to think first, twice; the answer read, and asked
+//! for once more where it cannot be. A stage has a [`Prompt`] for that and implements [`Prompted`]:
+//! what of a turn fills a slot, and what it makes of an answer, are its own.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::generic::operator::empty;
-use timely::dataflow::operators::vec::Map;
 use turnstream_knowledge::language::Lexicon;
-use turnstream_ports::form::{Refused, check_bound};
-use turnstream_ports::model::{Generate, GenerateRequest, Generated, Origin, Step};
-use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
+use turnstream_ports::model::{
+    Generate, GenerateRequest, Generated, Listener, Origin, Step as AskedFor,
+};
+use turnstream_ports::refused::{Refused, check_bound};
+use turnstream_schemas::{Confidence, Fault, FaultKind, ModelUsed, Stage};
 
-use crate::call::{CallConfig, CallShell, Mend, Question, call, call_mending};
-use crate::flow::{Epoch, Failed, InFlight, Progress, TurnContext};
+use crate::flow::{InFlight, TurnContext};
+use crate::stage::{
+    Answer as StageAnswer, Asked, Call, CallConfig, Decide, Question, Request, Step,
+    nobody_was_asked,
+};
+use crate::stage_context::StageContext;
 
 mod answer;
 pub mod fence;
@@ -30,7 +31,7 @@ pub mod material;
 mod prompts;
 pub mod template;
 
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, Words};
 pub use prompts::{PromptError, Prompts, SHIPPED, table_of};
 pub use template::{Slot, Template};
 
@@ -101,19 +102,6 @@ impl PromptedConfig {
     }
 }
 
-/// A stage's means to ask: its model, its prompts, and how it is run.
-#[derive(Clone)]
-pub struct Asking {
-    /// Who is asked.
-    pub model: Arc<Generate>,
-    /// By which prompts.
-    pub prompts: Arc<StagePrompts>,
-    /// How.
-    pub config: PromptedConfig,
-    /// How the calls are run.
-    pub shell: CallShell,
-}
-
 /// The prompts of one stage, by the language of the turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagePrompts {
@@ -160,245 +148,236 @@ static CHINESE: Wording = Wording {
     unusable: |reason| format!("这是你的回答，但无法使用：{reason}。请重新正确地回答。"),
 };
 
-/// What a stage adds: what fills its slots, and what it makes of an answer.
-pub(crate) struct Reading<Fill, Read, Fallback, Join> {
+/// What a stage adds that has a prompted form.
+pub(crate) trait Prompted: Decide {
+    /// What the model answers.
+    type Answer: Answer;
+
+    /// Whether a decision names the model itself; else the turn's `models` does.
+    const NAMES_ITS_MODEL: bool = false;
+    /// Whether the model is asked once more where its answer is empty or cannot be used.
+    const REPEATS: bool = true;
+
     /// What of a turn fills a slot; nothing where there is nothing.
-    pub fill: Fill,
-    /// What the stage makes of an answer and of the thought before it.
-    pub read: Read,
-    /// The decision of a failed stage whose policy is to degrade.
-    pub fallback: Fallback,
-    /// The turn with the decision.
-    pub join: Join,
+    fn fill(&self, turn: &Self::Turn, slot: Slot) -> String;
+
+    /// What the stage makes of an answer.
+    ///
+    /// # Errors
+    /// The answer cannot be used; the model is then asked once more.
+    fn understand(
+        &self,
+        turn: &Self::Turn,
+        said: Answered<Self::Answer>,
+    ) -> Result<Self::Decision, Fault>;
 }
 
-/// A turn and what the model thought of it in a call of its own; empty where there was none.
-pub(crate) struct Thinking<I> {
-    pub turn: I,
+/// What a model said to a stage.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered<A> {
+    pub answer: A,
+    /// What it thought before, on one line; empty where it did not.
     pub thought: String,
+    /// How sure it was, where it says.
+    pub confidence: Option<Confidence>,
+    /// Which model it was, by which prompt.
+    pub model: ModelUsed,
 }
 
-impl<I> Thinking<I> {
-    /// A turn that nothing was thought of.
-    pub(crate) fn without(turn: I) -> Self {
-        Self { turn, thought: String::new() }
-    }
-
-    /// The thought behind its fence, where there is one.
-    fn fenced(&self) -> Option<Cow<'static, str>> {
-        let thought = Some(&self.thought).filter(|thought| !thought.is_empty())?;
-        Some(Cow::from(fence::fenced("thought", [thought])))
-    }
-}
-
-impl<I: InFlight> InFlight for Thinking<I> {
-    fn context(&self) -> &Arc<TurnContext> {
-        self.turn.context()
-    }
-
-    fn progress(&mut self) -> &mut Progress {
-        self.turn.progress()
-    }
-
-    fn round(&self) -> u32 {
-        self.turn.round()
-    }
-
-    fn for_gate(&self) -> bool {
-        self.turn.for_gate()
-    }
-}
-
-/// Asks the model of a stage about every turn: turns in, (turns with the stage's decision, faults)
-/// out.
-pub(crate) fn prompted<'scope, I, O, T, A, FF, FR, FB, FJ>(
-    turns: StreamVec<'scope, Epoch, I>,
+/// The prompted form of one stage: makes requests from turns, and reads answers.
+#[derive(Clone)]
+pub struct Prompt {
     stage: Stage,
-    asking: Asking,
-    reading: Reading<FF, FR, FB, FJ>,
-) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
-where
-    I: InFlight,
-    O: InFlight,
-    T: 'static,
-    A: Answer,
-    FF: Fn(&I, Slot) -> String + 'static,
-    FR: Fn(&I, A, String) -> Result<T, Fault> + 'static,
-    FB: Fn(&I) -> T + 'static,
-    FJ: Fn(I, T) -> O + 'static,
-{
-    let Asking { model, prompts, config, shell } = asking;
-    let Reading { fill, read, fallback, join } = reading;
-    let prompter = Rc::new(Prompter { stage, prompts, config, fill, thought: A::THOUGHT });
-
-    let (thinking, thinking_faults) = think_first(turns, &prompter, &model, &shell);
-    let schema: Arc<str> = A::schema(prompter.thinks_in_the_answer()).into();
-    let (asks, mends, hashes) = (Rc::clone(&prompter), Rc::clone(&prompter), prompter);
-    let again = Arc::clone(&schema);
-    let mend: Mend<Thinking<I>, GenerateRequest, Generated> =
-        Box::new(move |thinking, answer, fault| {
-            let request = mends.answer(thinking, Arc::clone(&again));
-            mends.again(&thinking.turn, request, answer, fault)
-        });
-    let question = Question {
-        ask: move |thinking: &Thinking<I>| asks.answer(thinking, Arc::clone(&schema)),
-        read: move |thinking: &Thinking<I>, generated: Generated| {
-            let answer = A::read(&generated.text)
-                .map_err(|reason| Fault::new(stage, FaultKind::Unfit, reason))?;
-            let thought = if thinking.thought.is_empty() {
-                one_line(answer.thought())
-            } else {
-                thinking.thought.clone()
-            };
-            let decided = read(&thinking.turn, answer, thought)?;
-            let prompt_hash = Some(hashes.hash(&thinking.turn).to_owned());
-            Ok((decided, Some(ModelUsed { prompt_hash, ..generated.model })))
-        },
-        fallback: move |thinking: &Thinking<I>| (fallback(&thinking.turn), None),
-        join: move |thinking: Thinking<I>, (decided, used)| {
-            let Thinking { mut turn, .. } = thinking;
-            if let Some(used) = used {
-                turn.progress().models.insert(stage, used);
-            }
-            join(turn, decided)
-        },
-    };
-    let (decided, faults) = call_mending(thinking, stage, model, shell, question, Some(mend));
-    (decided, faults.concat(thinking_faults))
-}
-
-/// Asks for a thought in a call of its own, where the stage is to think first and its prompts say
-/// how: (turns with their thought, faults).
-pub(crate) fn think_first<'scope, I, Fill>(
-    turns: StreamVec<'scope, Epoch, I>,
-    prompter: &Rc<Prompter<Fill>>,
-    model: &Arc<Generate>,
-    shell: &CallShell,
-) -> (StreamVec<'scope, Epoch, Thinking<I>>, StreamVec<'scope, Epoch, Failed>)
-where
-    I: InFlight,
-    Fill: Fn(&I, Slot) -> String + 'static,
-{
-    if prompter.config.think != Think::First || !prompter.prompts.think() {
-        let none = empty(turns.scope());
-        return (turns.map(|turn| Thinking { turn, thought: String::new() }), none);
-    }
-    let asks = Rc::clone(prompter);
-    let question = Question {
-        ask: move |turn: &I| asks.think(turn),
-        read: |_: &I, answer: Generated| Ok(one_line(&answer.text)),
-        fallback: |_: &I| String::new(),
-        join: |turn, thought| Thinking { turn, thought },
-    };
-    call(turns, prompter.stage, Arc::clone(model), shell.clone(), question)
-}
-
-/// Makes the requests of a stage.
-pub(crate) struct Prompter<Fill> {
-    pub stage: Stage,
-    pub prompts: Arc<StagePrompts>,
-    pub config: PromptedConfig,
-    pub fill: Fill,
+    model: Arc<Generate>,
+    templates: Arc<StagePrompts>,
+    config: PromptedConfig,
+    /// The schema of an answer; `None` where it is text.
+    schema: Option<Arc<str>>,
     /// The name of the thought in an answer, where the stage thinks.
-    pub thought: Option<&'static str>,
+    thought: Option<&'static str>,
+    listener: Option<Listener>,
 }
 
-impl<Fill> Prompter<Fill> {
-    fn thinks_in_the_answer(&self) -> bool {
-        self.config.think == Think::Together && self.thought.is_some()
+impl Prompt {
+    /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
+    /// where there is no such model, which the configuration refuses.
+    pub(crate) fn chosen<A: Answer>(
+        stage: Stage,
+        config: Option<&PromptedConfig>,
+        context: &StageContext,
+    ) -> Option<Self> {
+        let config = config?;
+        let model = Arc::clone(context.language_models.get(&config.model)?);
+        let templates = context.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
+        let thinks = config.think == Think::Together && A::THOUGHT.is_some();
+        Some(Self {
+            stage,
+            model,
+            templates,
+            schema: A::schema(thinks).map(Arc::from),
+            thought: A::THOUGHT.filter(|_| thinks),
+            config: config.clone(),
+            listener: None,
+        })
     }
 
-    /// What is asked for an answer in words.
-    pub(crate) fn ask<I: InFlight>(&self, thinking: &Thinking<I>) -> GenerateRequest
-    where
-        Fill: Fn(&I, Slot) -> String,
-    {
-        let answer = self.prompts.of(thinking.turn.context()).0.answer();
-        let parts = thinking.fenced().into_iter().chain([Cow::from(answer)]);
-        self.request(&thinking.turn, Step::Answer, parts, None)
+    /// The same, whose answers are told to who reads along, as they are written.
+    pub(crate) fn heard_by(self, listener: Option<Listener>) -> Self {
+        Self { listener, ..self }
     }
 
-    /// Which prompt a turn is asked by.
-    pub(crate) fn hash<I: InFlight>(&self, turn: &I) -> &str {
-        self.prompts.of(turn.context()).0.hash()
+    /// Whom it asks.
+    pub(crate) fn call(&self) -> Call {
+        Call::new(Arc::clone(&self.model), &self.config.call)
+    }
+
+    /// What the model calls itself.
+    pub(crate) fn model(&self) -> &str {
+        self.model.name()
     }
 
     /// Whether the turn's prompt shows what fills a slot.
-    pub(crate) fn shows<I: InFlight>(&self, turn: &I, slot: Slot) -> bool {
-        self.prompts.of(turn.context()).0.shows(slot)
+    pub(crate) fn shows(&self, turn: &impl InFlight, slot: Slot) -> bool {
+        self.templates.of(turn.context()).0.shows(slot)
     }
 
-    /// What is asked first, where the model thinks in a call of its own.
-    fn think<I: InFlight>(&self, turn: &I) -> GenerateRequest
-    where
-        Fill: Fn(&I, Slot) -> String,
-    {
-        let think = self.prompts.of(turn.context()).0.think();
-        self.request(turn, Step::Think, think.map(Cow::from).into_iter(), None)
+    /// The first question about a turn: for a thought, where the model is to think first and the
+    /// prompts say how, else for the answer.
+    pub(crate) fn begin<S: Prompted>(&self, stage: &S, turn: &S::Turn) -> Step<S::Decision> {
+        let answer = self.question(stage, turn, String::new());
+        if self.config.think != Think::First || !self.templates.think() {
+            return Step::Ask(answer);
+        }
+        let think = self.templates.of(turn.context()).0.think();
+        let thought = self.request(stage, turn, AskedFor::Think, think.map(Cow::from).into_iter());
+        // Where no thought comes, the answer is asked for without.
+        Step::Ask(Question::new(thought).or(answer))
     }
 
-    /// What is asked for the answer.
-    fn answer<I: InFlight>(&self, thinking: &Thinking<I>, schema: Arc<str>) -> GenerateRequest
-    where
-        Fill: Fn(&I, Slot) -> String,
-    {
-        let (template, wording) = self.prompts.of(thinking.turn.context());
-        let think = template.think().filter(|_| self.thinks_in_the_answer());
+    /// What follows from an answer: the question behind a thought, the decision, or the same
+    /// question once more.
+    ///
+    /// # Errors
+    /// The answer cannot be used, and was asked for twice.
+    pub(crate) fn read<S: Prompted>(
+        &self,
+        stage: &S,
+        turn: &S::Turn,
+        asked: &Asked,
+        answer: StageAnswer,
+    ) -> Result<Step<S::Decision>, Fault> {
+        let generated: Generated = answer.of(self.stage)?;
+        if asked.is_dispensable() {
+            return Ok(Step::Ask(self.question(stage, turn, one_line(&generated.text))));
+        }
+        match self.understood(stage, turn, asked, &generated) {
+            Err(fault) if asked.may_repeat() => {
+                Ok(Step::Repeat(self.again(turn, asked, &generated, &fault)))
+            }
+            understood => understood,
+        }
+    }
+
+    /// The same of a stage that asks nobody but by its prompt, where it has one.
+    ///
+    /// # Errors
+    /// As for [`Self::read`]; or the stage has no prompt, and nobody can have answered.
+    pub(crate) fn read_by<S: Prompted>(
+        prompt: Option<&Self>,
+        stage: &S,
+        turn: &S::Turn,
+        asked: &Asked,
+        answer: StageAnswer,
+    ) -> Result<Step<S::Decision>, Fault> {
+        match prompt {
+            Some(prompt) => prompt.read(stage, turn, asked, answer),
+            None => Err(nobody_was_asked(S::STAGE)),
+        }
+    }
+
+    fn understood<S: Prompted>(
+        &self,
+        stage: &S,
+        turn: &S::Turn,
+        asked: &Asked,
+        generated: &Generated,
+    ) -> Result<Step<S::Decision>, Fault> {
+        let unfit = |reason| Fault::new(self.stage, FaultKind::Unfit, reason);
+        let answer = S::Answer::read(&generated.text).map_err(unfit)?;
+        let thought = match asked.thought() {
+            "" => one_line(answer.thought()),
+            thought => thought.to_owned(),
+        };
+        let prompt_hash = Some(self.templates.of(turn.context()).0.hash().to_owned());
+        let model = ModelUsed { prompt_hash, ..generated.model.clone() };
+        let by = (!S::NAMES_ITS_MODEL).then(|| model.clone());
+        let confidence = generated.confidence;
+        let decision = stage.understand(turn, Answered { answer, thought, confidence, model })?;
+        Ok(Step::Decided(decision, by))
+    }
+
+    /// The question for the answer.
+    fn question<S: Prompted>(&self, stage: &S, turn: &S::Turn, thought: String) -> Question {
+        let (template, wording) = self.templates.of(turn.context());
+        let fenced = (!thought.is_empty()).then(|| fence::fenced("thought", [&thought]));
+        let think = template.think().zip(self.thought);
         let parts = think
-            .zip(self.thought)
             .map(|(think, name)| Cow::from(format!("{think} {}", (wording.first_in)(name))))
             .into_iter()
-            .chain(thinking.fenced())
+            .chain(fenced.map(Cow::from))
             .chain([Cow::from(template.answer())]);
-        self.request(&thinking.turn, Step::Answer, parts, Some(schema))
+        let request = self.request(stage, turn, AskedFor::Answer, parts);
+        let question = Question::new(request).after(thought);
+        if S::REPEATS { question.repeated() } else { question }
     }
 
-    /// What is asked where the answer to a request could not be used.
-    pub(crate) fn again<I: InFlight>(
+    /// What is asked where the answer could not be used.
+    fn again(
         &self,
-        turn: &I,
-        mut request: GenerateRequest,
+        turn: &impl InFlight,
+        asked: &Asked,
         answer: &Generated,
         fault: &Fault,
-    ) -> GenerateRequest {
-        let (_, wording) = self.prompts.of(turn.context());
-        if let Some(origin) = &mut request.origin {
-            origin.step = Step::Again;
+    ) -> Request {
+        let (_, wording) = self.templates.of(turn.context());
+        let mut request = asked.request().clone();
+        if let Request::Text(request) = &mut request {
+            if let Some(origin) = &mut request.origin {
+                origin.step = AskedFor::Again;
+            }
+            request.prompt.push_str("\n\n");
+            request.prompt.push_str(&fence::fenced("answer", [&answer.text]));
+            request.prompt.push('\n');
+            request.prompt.push_str(&(wording.unusable)(&one_line(&fault.reason)));
         }
-        request.prompt.push_str("\n\n");
-        request.prompt.push_str(&fence::fenced("answer", [&answer.text]));
-        request.prompt.push('\n');
-        request.prompt.push_str(&(wording.unusable)(&one_line(&fault.reason)));
         request
     }
 
     /// A request with the turn's material and these parts behind it.
-    fn request<'p, I: InFlight>(
+    fn request<'p, S: Prompted>(
         &self,
-        turn: &I,
-        step: Step,
+        stage: &S,
+        turn: &S::Turn,
+        step: AskedFor,
         parts: impl Iterator<Item = Cow<'p, str>>,
-        schema: Option<Arc<str>>,
-    ) -> GenerateRequest
-    where
-        Fill: Fn(&I, Slot) -> String,
-    {
-        let (template, wording) = self.prompts.of(turn.context());
-        let material = template.material(|slot| (self.fill)(turn, slot));
+    ) -> GenerateRequest {
+        let (template, wording) = self.templates.of(turn.context());
+        let material = template.material(|slot| stage.fill(turn, slot));
         let prompt = parts.fold(material.trim_end().to_owned(), |mut prompt, part| {
             prompt.push_str("\n\n");
             prompt.push_str(&part);
             prompt
         });
+        let is_answer = step == AskedFor::Answer;
         GenerateRequest {
             stage: self.stage,
             system: format!("{}\n\n{}", template.task(), wording.fences),
             prompt,
             max_tokens: self.config.max_tokens,
             temperature: self.config.temperature,
-            schema,
+            schema: self.schema.clone().filter(|_| is_answer),
             seed: self.config.seed,
-            listener: None,
+            listener: self.listener.clone().filter(|_| is_answer),
             origin: Some(Origin {
                 input: turn.context().input.clone(),
                 step,

@@ -19,30 +19,46 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::{ConceptId, Fact, RelationKind, View};
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Stage};
+use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationKind, View};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{
+    ExplicitQuery, Fault, ImplicitQuery, Queries, QueriesAnswer, Score, Stage,
+};
 
-use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Queried};
 use crate::join::{Half, halves};
 use crate::meaning::FactMeaning;
-use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;
-use crate::resources::Resources;
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::OnFailure;
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 pub use by_meaning::ByMeaningConfig;
+
+const STAGE: Stage = Stage::QueryProduction;
+
+/// How queries can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryProductionForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Not at all: the turn goes on without queries.
+    Off,
+}
 
 /// How queries are produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryProductionConfig {
     /// How queries are found.
-    pub form: Form,
+    pub form: QueryProductionForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -73,7 +89,7 @@ pub struct QueryProductionConfig {
 impl Default for QueryProductionConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: QueryProductionForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_explicit: 8,
@@ -89,14 +105,8 @@ impl Default for QueryProductionConfig {
     }
 }
 
-impl QueryProductionConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::QueryProduction;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
+impl StageConfig for QueryProductionConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
         check_bound(STAGE, "max_implicit", self.max_implicit + 1, 65)?;
@@ -108,6 +118,10 @@ impl QueryProductionConfig {
         self.by_meaning.check(STAGE)?;
         self.recency.check(STAGE)
     }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == QueryProductionForm::Prompted)
+    }
 }
 
 /// Query production over a stream of turns. Turns it fails on stay in the stream, as failed
@@ -115,31 +129,91 @@ impl QueryProductionConfig {
 pub fn query_production<'scope>(
     turns: StreamVec<'scope, Epoch, Gated>,
     config: QueryProductionConfig,
-    resources: &Resources,
+    context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Half<Queried>> {
-    let Resources { knowledge, meaning, .. } = resources.clone();
-    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
-    let chosen = Chosen {
-        stage: Stage::QueryProduction,
-        form: config.form,
-        prompted: config.prompted,
-        on_failure: config.on_failure,
-    };
-    let parts = Deciding {
-        lexical: move |turn: &Gated| {
-            let lexical = |view: View<'_>| produce(turn, view, meaning.as_ref(), &rules);
-            knowledge.at(&turn.knowledge, lexical)
-        },
-        without: |_: &Gated| (Queries::default(), String::new()),
-        fill: |turn: &Gated, slot| of_context(&turn.context, slot),
-        read: move |turn: &Gated, answer: QueriesAnswer, thought| {
-            let queries = |view: View<'_>| prompted::queries(turn, view, &answer, &reading);
-            Ok((reads.at(&turn.knowledge, queries), thought))
-        },
-        join: |turn, (queries, thought)| Queried { turn, queries, thought },
-    };
-    let (values, faults) = deciding(turns, chosen, resources, parts);
-    halves(values, faults)
+    halves(run(turns, QueryProduction::new(config, context), &context.runner))
+}
+
+/// The stage.
+struct QueryProduction {
+    config: QueryProductionConfig,
+    knowledge: Knowledge,
+    meaning: Option<FactMeaning>,
+    prompt: Option<Prompt>,
+}
+
+impl QueryProduction {
+    fn new(config: QueryProductionConfig, context: &StageContext) -> Self {
+        let StageContext { knowledge, meaning, .. } = context.clone();
+        let prompt = Prompt::chosen::<QueriesAnswer>(STAGE, config.prompted(), context);
+        Self { config, knowledge, meaning, prompt }
+    }
+
+    fn by_rules(&self, turn: &Gated) -> (Queries, String) {
+        let queries = |view: View<'_>| produce(turn, view, self.meaning.as_ref(), &self.config);
+        self.knowledge.at(&turn.knowledge, queries)
+    }
+}
+
+impl Decide for QueryProduction {
+    type Turn = Gated;
+    type Decision = (Queries, String);
+    type Decided = Queried;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+        Ok(match (&self.prompt, self.config.form) {
+            (Some(prompt), _) => prompt.begin(self, turn),
+            (None, QueryProductionForm::Off) => Step::decided(self.without(turn, Without::Off)),
+            (None, _) => Step::decided(self.by_rules(turn)),
+        })
+    }
+
+    fn read(
+        &self,
+        turn: &Gated,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Self::Decision>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Gated, why: Without<'_>) -> Self::Decision {
+        match why {
+            Without::ByRules(_) => self.by_rules(turn),
+            _ => Default::default(),
+        }
+    }
+
+    fn write(&self, turn: Gated, (queries, thought): Self::Decision) -> Queried {
+        Queried { turn, queries, thought }
+    }
+}
+
+impl Prompted for QueryProduction {
+    type Answer = QueriesAnswer;
+
+    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+        of_context(&turn.context, slot)
+    }
+
+    fn understand(
+        &self,
+        turn: &Gated,
+        said: Answered<QueriesAnswer>,
+    ) -> Result<Self::Decision, Fault> {
+        let queries = |view: View<'_>| prompted::queries(turn, view, &said.answer, &self.config);
+        Ok((self.knowledge.at(&turn.knowledge, queries), said.thought))
+    }
 }
 
 /// The queries of a turn and the thought behind them; by meaning only where facts have one.

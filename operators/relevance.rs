@@ -14,22 +14,39 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
-use timely::dataflow::operators::vec::Branch;
-use turnstream_ports::form::{Form, Refused, check_bound};
-use turnstream_ports::model::unified::{Task, UnifiedAnswer, UnifiedRequest, evidence_text};
+use turnstream_ports::model::Score as Scorer;
+use turnstream_ports::model::unified::{
+    Task, Unified, UnifiedAnswer, UnifiedRequest, evidence_text,
+};
+use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Evidence, Fault, FaultKind, RelevanceAnswer, Score, SourceKind, Stage};
 
-use crate::call::{CallConfig, CallShell, Question, call};
-use crate::flow::{Candidates, Epoch, Failed, Retrieved};
-use crate::prompted::{PromptedConfig, Reading, Slot, material, prompted};
-use crate::resources::Resources;
+use crate::flow::{Candidates, Epoch, Retrieved};
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::sources::Sources;
-use crate::stage::OnFailure;
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::Relevance;
+
+/// Who can judge evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RelevanceForm {
+    /// Nobody: evidence stays as retrieval scored it.
+    Off,
+    /// The unified model.
+    Learned,
+    /// The model that scores pairs of texts.
+    Encoder,
+    /// A language model.
+    Prompted,
+}
 
 /// How evidence is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +54,7 @@ const STAGE: Stage = Stage::Relevance;
 pub struct RelevanceConfig {
     /// Who judges: `off`, nobody; `learned`, the unified model (`models.unified`); `encoder`, the model that
     /// scores pairs of texts (`models.scorer`); `prompted`, a language model.
-    pub form: Form,
+    pub form: RelevanceForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -57,7 +74,7 @@ pub struct RelevanceConfig {
 impl Default for RelevanceConfig {
     fn default() -> Self {
         Self {
-            form: Form::Off,
+            form: RelevanceForm::Off,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_judged: 10,
@@ -68,13 +85,8 @@ impl Default for RelevanceConfig {
     }
 }
 
-impl RelevanceConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Off, Form::Learned, Form::Encoder, Form::Prompted], STAGE)?;
+impl StageConfig for RelevanceConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_judged", self.max_judged, 32)?;
         for (key, value, fits) in [
@@ -88,132 +100,169 @@ impl RelevanceConfig {
         }
         Ok(())
     }
-}
 
-/// The stage's streams: turns with judged candidates, and faults.
-type Streams<'scope> = (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>);
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == RelevanceForm::Prompted)
+    }
+}
 
 /// Relevance over a stream of turns: (turns with judged candidates, faults).
 pub fn relevance<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: RelevanceConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    // Where there is nothing to judge, nobody is asked.
-    let (nothing, turns) = turns.branch(|_, turn| turn.candidates.iter().next().is_some());
-    let (judged, faults) = match config.form {
-        Form::Learned => by_unified(turns, &config, resources),
-        Form::Encoder => by_encoder(turns, &config, resources),
-        Form::Prompted => by_prompt(turns, config, resources),
-        _ => unjudged(turns),
-    };
-    (judged.concat(nothing), faults)
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
+    match EvidenceRelevance::new(config, context) {
+        Some(stage) => run(turns, stage, &context.runner),
+        None => {
+            let none = empty(turns.scope());
+            (turns, none)
+        }
+    }
 }
 
-fn unjudged(turns: StreamVec<'_, Epoch, Retrieved>) -> Streams<'_> {
-    let none = empty(turns.scope());
-    (turns, none)
+/// The stage.
+struct EvidenceRelevance {
+    config: RelevanceConfig,
+    sources: Arc<Sources>,
+    judge: RelevanceJudge,
+}
+
+/// Who judges.
+enum RelevanceJudge {
+    Unified(Arc<Unified>),
+    Encoder(Arc<Scorer>),
+    Prompt(Prompt),
+}
+
+impl EvidenceRelevance {
+    /// Nothing where nobody judges.
+    fn new(config: RelevanceConfig, context: &StageContext) -> Option<Self> {
+        let judge = match config.form {
+            RelevanceForm::Off => None,
+            RelevanceForm::Learned => context.unified.clone().map(RelevanceJudge::Unified),
+            RelevanceForm::Encoder => context.score.clone().map(RelevanceJudge::Encoder),
+            RelevanceForm::Prompted => {
+                Prompt::chosen::<RelevanceAnswer>(STAGE, config.prompted(), context)
+                    .map(RelevanceJudge::Prompt)
+            }
+        };
+        Some(Self { judge: judge?, config, sources: Arc::clone(&context.sources) })
+    }
+
+    /// The pieces that are judged, in their order.
+    fn judged<'t>(&self, turn: &'t Retrieved) -> impl ExactSizeIterator<Item = &'t Evidence> {
+        asked_about(&turn.candidates, self.config.max_judged).into_iter().map(|(_, piece)| piece)
+    }
+
+    fn by_unified(&self, turn: &Retrieved) -> Vec<UnifiedRequest> {
+        let (dialogue, plan) = (exchanges(&turn.turn.context), kinds(turn, &self.sources));
+        let request = |piece: &Evidence| {
+            let evidence = evidence_text(piece, kind_of(piece, &self.sources));
+            let task = Task::Relevance { plan: plan.clone(), evidence };
+            UnifiedRequest { dialogue: dialogue.clone(), task }
+        };
+        self.judged(turn).map(request).collect()
+    }
+
+    fn by_encoder(&self, turn: &Retrieved) -> Vec<(String, String)> {
+        let said = turn.turn.context.completed_query();
+        self.judged(turn).map(|piece| (said.to_owned(), piece.text.clone())).collect()
+    }
 }
 
 /// What a judge says: a relevance for each piece that it was asked about, 0..=1; nothing where it failed.
 type Judged = Option<Vec<f64>>;
 
-fn by_unified<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: &RelevanceConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let Some(model) = resources.unified.clone() else { return unjudged(turns) };
-    let (most, sources) = (config.max_judged, Arc::clone(&resources.sources));
-    let question = Question {
-        ask: move |turn: &Retrieved| {
-            let (dialogue, plan) = (exchanges(&turn.turn.context), kinds(turn, &sources));
-            let request = |piece: &Evidence| {
-                let evidence = evidence_text(piece, kind_of(piece, &sources));
-                let task = Task::Relevance { plan: plan.clone(), evidence };
-                UnifiedRequest { dialogue: dialogue.clone(), task }
-            };
-            asked_about(&turn.candidates, most)
-                .into_iter()
-                .map(|(_, piece)| request(piece))
-                .collect()
-        },
-        read: |_: &Retrieved, answers: Vec<UnifiedAnswer>| {
-            let relevance = |answer| match answer {
-                UnifiedAnswer::Relevance(relevance) => Some(f64::from(relevance)),
-                UnifiedAnswer::Plan { .. } | UnifiedAnswer::Response(_) => None,
-            };
-            let scores: Option<Vec<f64>> = answers.into_iter().map(relevance).collect();
-            scores.map(Some).ok_or_else(|| unreadable("an answer is no relevance"))
-        },
-        fallback: |_: &Retrieved| None,
-        join: joined(most),
-    };
-    call(turns, STAGE, model, shell(config, resources), question)
-}
+impl Decide for EvidenceRelevance {
+    type Turn = Retrieved;
+    type Decision = Judged;
+    type Decided = Retrieved;
 
-fn by_encoder<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: &RelevanceConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let Some(model) = resources.score.clone() else { return unjudged(turns) };
-    let (most, slope, offset) =
-        (config.max_judged, config.calibration_slope, config.calibration_offset);
-    let question = Question {
-        ask: move |turn: &Retrieved| {
-            let said = turn.turn.context.completed_query();
-            let asked = asked_about(&turn.candidates, most).into_iter();
-            asked.map(|(_, piece)| (said.to_owned(), piece.text.clone())).collect()
-        },
-        read: move |_: &Retrieved, scores: Vec<f32>| {
-            Ok(Some(scores.iter().map(|score| calibrated(*score, slope, offset)).collect()))
-        },
-        fallback: |_: &Retrieved| None,
-        join: joined(most),
-    };
-    call(turns, STAGE, model, shell(config, resources), question)
-}
+    const STAGE: Stage = STAGE;
 
-fn by_prompt<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
-    config: RelevanceConfig,
-    resources: &Resources,
-) -> Streams<'scope> {
-    let RelevanceConfig { form, prompted: prompting, on_failure, max_judged: most, .. } = config;
-    let Some(asking) = resources.asking(STAGE, form, &prompting, on_failure) else {
-        return unjudged(turns);
-    };
-    let reading = Reading {
-        fill: move |turn: &Retrieved, slot| match slot {
-            Slot::Evidence => {
-                let asked = asked_about(&turn.candidates, most);
-                material::numbered(slot, asked.into_iter().map(|(_, piece)| piece), 1)
+    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        let config = &self.config.call;
+        Some(match &self.judge {
+            RelevanceJudge::Unified(model) => Call::new(Arc::clone(model), config),
+            RelevanceJudge::Encoder(model) => Call::new(Arc::clone(model), config),
+            RelevanceJudge::Prompt(prompt) => prompt.call(),
+        })
+    }
+
+    /// Where there is nothing to judge, nobody is asked.
+    fn concerns(&self, turn: &Retrieved) -> bool {
+        turn.candidates.iter().next().is_some()
+    }
+
+    fn begin(&self, turn: &Retrieved) -> Result<Step<Judged>, Fault> {
+        Ok(match &self.judge {
+            RelevanceJudge::Unified(_) => Step::ask(self.by_unified(turn)),
+            RelevanceJudge::Encoder(_) => Step::ask(self.by_encoder(turn)),
+            RelevanceJudge::Prompt(prompt) => prompt.begin(self, turn),
+        })
+    }
+
+    fn read(&self, turn: &Retrieved, asked: &Asked, answer: Answer) -> Result<Step<Judged>, Fault> {
+        let scores = match &self.judge {
+            RelevanceJudge::Prompt(prompt) => return prompt.read(self, turn, asked, answer),
+            RelevanceJudge::Unified(_) => {
+                let relevance = |answer| match answer {
+                    UnifiedAnswer::Relevance(relevance) => Some(f64::from(relevance)),
+                    UnifiedAnswer::Plan { .. } | UnifiedAnswer::Response(_) => None,
+                };
+                let answers: Vec<UnifiedAnswer> = answer.of(STAGE)?;
+                let scores: Option<Vec<f64>> = answers.into_iter().map(relevance).collect();
+                scores.ok_or_else(|| unreadable("an answer is no relevance"))?
             }
+            RelevanceJudge::Encoder(_) => {
+                let (slope, offset) =
+                    (self.config.calibration_slope, self.config.calibration_offset);
+                let scores: Vec<f32> = answer.of(STAGE)?;
+                scores.iter().map(|score| calibrated(*score, slope, offset)).collect()
+            }
+        };
+        Ok(Step::decided(Some(scores)))
+    }
+
+    fn without(&self, _: &Retrieved, _: Without<'_>) -> Judged {
+        None
+    }
+
+    fn write(&self, mut turn: Retrieved, judged: Judged) -> Retrieved {
+        if let Some(scores) = judged {
+            turn.candidates = with_relevance(&turn.candidates, &scores, self.config.max_judged);
+        }
+        turn
+    }
+}
+
+impl Prompted for EvidenceRelevance {
+    type Answer = RelevanceAnswer;
+
+    fn fill(&self, turn: &Retrieved, slot: Slot) -> String {
+        match slot {
+            Slot::Evidence => material::numbered(slot, self.judged(turn), 1),
             slot => material::of_context(&turn.turn.context, slot),
-        },
-        read: move |turn: &Retrieved, answer: RelevanceAnswer, _| {
-            let asked = asked_about(&turn.candidates, most).len();
-            match answer.relevance.len() {
-                given if given == asked => {
-                    let tenths = answer.relevance.iter();
-                    Ok(Some(tenths.map(|tenths| f64::from((*tenths).min(10)) / 10.0).collect()))
-                }
-                given => {
-                    Err(unreadable(&format!("{given} numbers for {asked} pieces of evidence")))
-                }
-            }
-        },
-        fallback: |_: &Retrieved| None,
-        join: joined(most),
-    };
-    prompted(turns, STAGE, asking, reading)
-}
+        }
+    }
 
-fn shell(config: &RelevanceConfig, resources: &Resources) -> CallShell {
-    let Resources { timers, awaited, .. } = resources.clone();
-    let shell = resources.shell(config.on_failure);
-    CallShell { shell, call: config.call.clone(), timers, awaited }
+    fn understand(
+        &self,
+        turn: &Retrieved,
+        said: Answered<RelevanceAnswer>,
+    ) -> Result<Judged, Fault> {
+        let (relevance, asked) = (said.answer.relevance, self.judged(turn).len());
+        if relevance.len() != asked {
+            let given = relevance.len();
+            return Err(unreadable(&format!("{given} numbers for {asked} pieces of evidence")));
+        }
+        Ok(Some(relevance.iter().map(|tenths| f64::from((*tenths).min(10)) / 10.0).collect()))
+    }
 }
 
 fn unreadable(reason: &str) -> Fault {
@@ -253,16 +302,6 @@ fn asked_about(candidates: &Candidates, most: u32) -> Vec<(usize, &Evidence)> {
     all.truncate(most as usize);
     all.sort_by_key(|(place, _)| *place);
     all
-}
-
-/// Puts a turn and what was judged together.
-fn joined(most: u32) -> impl Fn(Retrieved, Judged) -> Retrieved {
-    move |mut turn, judged| {
-        if let Some(scores) = judged {
-            turn.candidates = with_relevance(&turn.candidates, &scores, most);
-        }
-        turn
-    }
 }
 
 /// The judged pieces, each list by falling relevance.

@@ -21,9 +21,10 @@ use turnstream_schemas::SourceKind;
 
 use crate::document_retrieval::{DocumentRetrievalConfig, document_retrieval};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
-use crate::flow::{Epoch, Failed, Retrieved};
+use crate::flow::{Epoch, Retrieved};
 use crate::persona_retrieval::{PersonaRetrievalConfig, persona_retrieval};
-use crate::resources::Resources;
+use crate::stage::Streams;
+use crate::stage_context::StageContext;
 use crate::table_retrieval::{TableRetrievalConfig, table_retrieval};
 
 /// How each kind of source is asked.
@@ -43,11 +44,11 @@ pub struct RetrievalConfig {
 pub fn retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: RetrievalConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
     let scope = turns.scope();
     let (feedback, again) = scope.feedback::<Vec<Retrieved>>(1);
-    let sources = Arc::clone(&resources.sources);
+    let sources = Arc::clone(&context.sources);
     let by_kind = turns.concat(again).partition(5, move |turn: Retrieved| {
         let kind = turn.source(&sources).map(|source| source.config.kind);
         (way(kind), turn)
@@ -61,10 +62,10 @@ pub fn retrieval<'scope>(
         personas: of_personas,
         documents: of_documents,
     } = config;
-    let (facts, fact_faults) = fact_retrieval(facts, of_facts, resources);
-    let (tables, table_faults) = table_retrieval(tables, of_tables, resources);
-    let (personas, persona_faults) = persona_retrieval(personas, of_personas, resources);
-    let (documents, document_faults) = document_retrieval(documents, of_documents, resources);
+    let (facts, fact_faults) = fact_retrieval(facts, of_facts, context);
+    let (tables, table_faults) = table_retrieval(tables, of_tables, context);
+    let (personas, persona_faults) = persona_retrieval(personas, of_personas, context);
+    let (documents, document_faults) = document_retrieval(documents, of_documents, context);
     let asked = scope.concatenate([facts, tables, personas, documents]);
     asked.map(|turn| Retrieved { asked: turn.asked + 1, ..turn }).connect_loop(feedback);
     (retrieved, scope.concatenate([fact_faults, table_faults, persona_faults, document_faults]))

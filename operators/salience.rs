@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::linking::Mention;
 use turnstream_knowledge::{ConceptId, View};
-use turnstream_ports::form::{Refused, check_fraction};
+use turnstream_ports::refused::{Refused, check_fraction};
 use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};

@@ -25,17 +25,18 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, RefinementRound, Score, ScoredEvidence, Stage,
 };
 
-use crate::consistency::{ConsistencyConfig, consistency};
-use crate::flow::{Before, Drafted, Epoch, Failed, Grounded, InFlight, Refinement};
+use crate::consistency::{ConsistencyConfig, ConsistencyForm, consistency};
+use crate::flow::{Before, Drafted, Epoch, Grounded, InFlight, Refinement};
 use crate::generation::{GenerationConfig, generation};
 use crate::integration::{IntegrationConfig, integration};
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
+use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::SelfRefinement;
 
@@ -64,12 +65,8 @@ impl Default for SelfRefinementConfig {
     }
 }
 
-impl SelfRefinementConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for SelfRefinementConfig {
+    fn check(&self) -> Result<(), Refused> {
         if self.steps > MOST_STEPS {
             let (key, value) = ("steps", f64::from(self.steps));
             return Err(Refused::Range {
@@ -103,32 +100,57 @@ pub struct RefiningConfig {
 pub fn self_refinement<'scope>(
     turns: StreamVec<'scope, Epoch, Drafted>,
     config: RefiningConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Drafted>, StreamVec<'scope, Epoch, Failed>) {
+    context: &StageContext,
+) -> Streams<'scope, Drafted> {
     let scope = turns.scope();
     let RefiningConfig { self_refinement: refining, is_relevance_judged, .. } = config;
     let judging = config.consistency;
-    if refining.steps == 0 || judging.form == Form::Off {
+    if refining.steps == 0 || judging.form == ConsistencyForm::Off {
         return (turns, empty(scope));
     }
     // A draft is there already: where the next one fails, it stands.
     let weighing = IntegrationConfig { on_failure: OnFailure::Degrade, ..config.integration };
     let wording = GenerationConfig { on_failure: OnFailure::Degrade, ..config.generation };
     let (feedback, again) = scope.feedback::<Vec<Drafted>>(1);
-    let shell = resources.shell(refining.on_failure);
-    let work = Work {
-        work: move |turn: &Drafted| Ok(refine(turn, &refining, is_relevance_judged)),
-        fallback: |_: &Drafted| Decision::Done,
-        join: |turn, decision| decided(turn, decision),
-    };
-    let (decided, faults) = stage(turns.concat(again), STAGE, shell, work);
+    let stage = SelfRefinement { config: refining, is_relevance_judged };
+    let (decided, faults) = run(turns.concat(again), stage, &context.runner);
     let (done, anew) = decided.branch(|_, turn| turn.grounded.refinement.before.is_some());
     let anew = anew.map(|turn| turn.grounded);
-    let (weighed, weighing_faults) = integration(anew, weighing, resources);
-    let (drafted, wording_faults) = generation(weighed, wording, resources);
-    let (judged, judging_faults) = consistency(drafted, judging, resources);
+    let (weighed, weighing_faults) = integration(anew, weighing, context);
+    let (drafted, wording_faults) = generation(weighed, wording, context);
+    let (judged, judging_faults) = consistency(drafted, judging, context);
     judged.connect_loop(feedback);
     (done, scope.concatenate([faults, weighing_faults, wording_faults, judging_faults]))
+}
+
+/// The stage that decides about a draft.
+struct SelfRefinement {
+    config: SelfRefinementConfig,
+    is_relevance_judged: bool,
+}
+
+impl DecideByRules for SelfRefinement {
+    type Turn = Drafted;
+    type Decision = Decision;
+    type Decided = Drafted;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn decide(&self, turn: &Drafted) -> Result<Decision, Fault> {
+        Ok(refine(turn, &self.config, self.is_relevance_judged))
+    }
+
+    fn without(&self, _: &Drafted, _: Without<'_>) -> Decision {
+        Decision::Done
+    }
+
+    fn write(&self, turn: Drafted, decision: Decision) -> Drafted {
+        decided(turn, decision)
+    }
 }
 
 /// What becomes of a draft.

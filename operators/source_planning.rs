@@ -19,28 +19,43 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::terms::terms;
-use turnstream_ports::form::{Form, Refused};
 use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequest};
+use turnstream_ports::refused::Refused;
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
-use crate::call::{CallConfig, CallShell, Question, call};
-use crate::deciding::{Chosen, Deciding, deciding};
-use crate::flow::{Epoch, Failed, Gated};
+use crate::flow::{Epoch, Gated};
 use crate::prompted::fence::fenced;
-use crate::prompted::{PromptedConfig, Slot, material};
-use crate::resources::Resources;
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::sources::{Source, Sources};
-use crate::stage::OnFailure;
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
 use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::SourcePlanning;
+
+/// How a plan can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SourcePlanningForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By the unified model.
+    Learned,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Not at all: every source that could answer is planned.
+    Off,
+}
 
 /// How sources are planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourcePlanningConfig {
     /// How the plan is made; `learned` asks `models.unified`.
-    pub form: Form,
+    pub form: SourcePlanningForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -52,7 +67,7 @@ pub struct SourcePlanningConfig {
 impl Default for SourcePlanningConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: SourcePlanningForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             call: CallConfig { timeout_ms: 10_000, ..CallConfig::default() },
@@ -60,14 +75,13 @@ impl Default for SourcePlanningConfig {
     }
 }
 
-impl SourcePlanningConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Learned, Form::Prompted, Form::Off], STAGE)?;
+impl StageConfig for SourcePlanningConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == SourcePlanningForm::Prompted)
     }
 }
 
@@ -75,55 +89,95 @@ impl SourcePlanningConfig {
 pub fn source_planning<'scope>(
     turns: StreamVec<'scope, Epoch, Gated>,
     config: SourcePlanningConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    if let Some(model) = resources.unified.clone().filter(|_| config.form == Form::Learned) {
-        return learned(turns, model, config, resources);
-    }
-    let SourcePlanningConfig { form, prompted, on_failure, .. } = config;
-    let chosen = Chosen { stage: STAGE, form, prompted, on_failure };
-    let sources = || Arc::clone(&resources.sources);
-    let (called, all, told, named) = (sources(), sources(), sources(), sources());
-    let parts = Deciding {
-        lexical: move |turn: &Gated| called_for(turn, &called),
-        without: move |turn: &Gated| every(turn, &all),
-        fill: move |turn: &Gated, slot| match slot {
-            Slot::Sources => fenced(slot.name(), told.iter().map(introduced)),
-            slot => material::of_context(&turn.context, slot),
-        },
-        read: move |turn: &Gated, answer: PlanAnswer, _| Ok(answered(turn, &answer, &named)),
-        join: |turn: Gated, plan| Gated { plan, ..turn },
-    };
-    deciding(turns, chosen, resources, parts)
+    context: &StageContext,
+) -> Streams<'scope, Gated> {
+    run(turns, SourcePlanning::new(config, context), &context.runner)
 }
 
-/// By the unified model.
-fn learned<'scope>(
-    turns: StreamVec<'scope, Epoch, Gated>,
-    model: Arc<Unified>,
+/// The stage.
+struct SourcePlanning {
     config: SourcePlanningConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Gated>, StreamVec<'scope, Epoch, Failed>) {
-    let Resources { timers, awaited, sources, .. } = resources.clone();
-    let SourcePlanningConfig { on_failure, call: asking, .. } = config;
-    let shell = CallShell { shell: resources.shell(on_failure), call: asking, timers, awaited };
-    let (asked, named) = (Arc::clone(&sources), Arc::clone(&sources));
-    let question = Question {
-        ask: move |turn: &Gated| {
-            let dialogue = exchanges(&turn.context);
-            vec![UnifiedRequest { dialogue, task: Task::Plan { kinds: kinds(turn, &asked) } }]
-        },
-        read: move |turn: &Gated, answers: Vec<UnifiedAnswer>| match answers.first() {
-            Some(UnifiedAnswer::Plan { kinds, .. }) => Ok(of_kinds(turn, kinds, &named)),
+    sources: Arc<Sources>,
+    unified: Option<Arc<Unified>>,
+    prompt: Option<Prompt>,
+}
+
+impl SourcePlanning {
+    fn new(config: SourcePlanningConfig, context: &StageContext) -> Self {
+        let is_learned = config.form == SourcePlanningForm::Learned;
+        let unified = context.unified.clone().filter(|_| is_learned);
+        let prompt = Prompt::chosen::<PlanAnswer>(STAGE, config.prompted(), context);
+        Self { config, sources: Arc::clone(&context.sources), unified, prompt }
+    }
+}
+
+impl Decide for SourcePlanning {
+    type Turn = Gated;
+    type Decision = Plan;
+    type Decided = Gated;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        let unified = self.unified.clone().map(|model| Call::new(model, &self.config.call));
+        unified.or_else(|| self.prompt.as_ref().map(Prompt::call))
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Plan>, Fault> {
+        if let Some(prompt) = &self.prompt {
+            return Ok(prompt.begin(self, turn));
+        }
+        if self.unified.is_some() {
+            let (dialogue, kinds) = (exchanges(&turn.context), kinds(turn, &self.sources));
+            return Ok(Step::ask(vec![UnifiedRequest { dialogue, task: Task::Plan { kinds } }]));
+        }
+        Ok(Step::decided(match self.config.form {
+            SourcePlanningForm::Off => self.without(turn, Without::Off),
+            _ => called_for(turn, &self.sources),
+        }))
+    }
+
+    fn read(&self, turn: &Gated, asked: &Asked, answer: Answer) -> Result<Step<Plan>, Fault> {
+        if self.unified.is_none() {
+            return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
+        }
+        match answer.of::<Vec<UnifiedAnswer>>(STAGE)?.first() {
+            Some(UnifiedAnswer::Plan { kinds, .. }) => {
+                Ok(Step::decided(of_kinds(turn, kinds, &self.sources)))
+            }
             _ => Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no plan")),
-        },
-        fallback: move |turn: &Gated| match on_failure {
-            OnFailure::Lexical => called_for(turn, &sources),
-            OnFailure::Degrade | OnFailure::DeadLetter => every(turn, &sources),
-        },
-        join: |turn: Gated, plan| Gated { plan, ..turn },
-    };
-    call(turns, STAGE, model, shell, question)
+        }
+    }
+
+    fn without(&self, turn: &Gated, why: Without<'_>) -> Plan {
+        match why {
+            Without::ByRules(_) => called_for(turn, &self.sources),
+            _ => every(turn, &self.sources),
+        }
+    }
+
+    fn write(&self, turn: Gated, plan: Plan) -> Gated {
+        Gated { plan, ..turn }
+    }
+}
+
+impl Prompted for SourcePlanning {
+    type Answer = PlanAnswer;
+
+    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+        match slot {
+            Slot::Sources => fenced(slot.name(), self.sources.iter().map(introduced)),
+            slot => material::of_context(&turn.context, slot),
+        }
+    }
+
+    fn understand(&self, turn: &Gated, said: Answered<PlanAnswer>) -> Result<Plan, Fault> {
+        Ok(answered(turn, &said.answer, &self.sources))
+    }
 }
 
 /// The kinds of the sources that could answer and that the rules call for, each once.

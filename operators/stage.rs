@@ -1,21 +1,261 @@
-//! The shell that every deciding stage runs in: it moves turns and capabilities, contains
-//! panics, measures time, tells who observes, and applies the failure policy, so that a stage
-//! itself is a plain function on plain values.
-
-use std::rc::Rc;
-use std::sync::Arc;
+//! The contract of a stage: how it decides about a turn, as a state machine without I/O.
+//!
+//! A stage is a struct that owns its configuration and what it decides by. It implements
+//! [`Decide`]; where rules alone decide, [`DecideByRules`], which is less to write. It reads no
+//! clock, starts no thread, holds no turn and mentions no timely: [`run`] does all that, for every
+//! stage alike.
+//!
+//! ```text
+//!             ┌────────────────── failed, and the policy lets it go on ─────────────────┐
+//!             │                                                                         ▼
+//!  turn ──▶ begin ──▶ a question ──▶ the model ──▶ read ──▶ decided ──▶ write ◀── without
+//!             │             ▲                       │                     ▲
+//!             │             └──────── another ──────┘                     │
+//!             └───────────────────────── decided ─────────────────────────┘
+//! ```
+//!
+//! - [`begin`](Decide::begin) looks at a turn and decides, or asks the stage's model.
+//! - [`read`](Decide::read) makes something of the answer: a decision, or another question. So a
+//!   model thinks in a call of its own, and so it is asked once more where its answer cannot be
+//!   used ([`Prompt`](crate::prompted::Prompt) does both for the stages that ask a language model).
+//! - [`without`](Decide::without) is what the turn goes on with where the stage is off, or failed.
+//! - [`write`](Decide::write) puts the decision into the turn's record.
+//!
+//! What goes wrong is data: `begin` and `read` give a [`Fault`], and a panic in them becomes one.
+//! [`OnFailure`] says what becomes of the turn. The runner also keeps deadlines, asks again after a
+//! fault of the model, waits while a model's queue is full, gives up turns that nobody awaits any
+//! more, and tells the [`StageObserver`] what happened.
+//!
+//! # Example
+//!
+//! A stage that asks an encoder where there are words, and needs nobody where there are none:
+//!
+//! ```
+//! use turnstream_operators::flow::{Embedded, Gated};
+//! use turnstream_operators::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without};
+//! use turnstream_ports::model::Embedding;
+//! use turnstream_schemas::{Fault, Stage};
+//!
+//! struct Direction {
+//!     encoder: Call,
+//! }
+//!
+//! impl Decide for Direction {
+//!     type Turn = Gated;
+//!     type Decision = Option<Embedding>;
+//!     type Decided = Gated;
+//!
+//!     const STAGE: Stage = Stage::Embedding;
+//!
+//!     fn on_failure(&self, _: &Gated) -> OnFailure {
+//!         OnFailure::Degrade
+//!     }
+//!
+//!     fn call(&self) -> Option<Call> {
+//!         Some(self.encoder.clone())
+//!     }
+//!
+//!     fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+//!         Ok(match turn.context.query() {
+//!             "" => Step::decided(None),
+//!             said => Step::ask(vec![said.to_owned()]),
+//!         })
+//!     }
+//!
+//!     fn read(
+//!         &self,
+//!         _: &Gated,
+//!         _: &Asked,
+//!         answer: Answer,
+//!     ) -> Result<Step<Self::Decision>, Fault> {
+//!         let vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
+//!         Ok(Step::decided(vectors.into_iter().next()))
+//!     }
+//!
+//!     fn without(&self, _: &Gated, _: Without<'_>) -> Self::Decision {
+//!         None
+//!     }
+//!
+//!     fn write(&self, turn: Gated, dialogue: Self::Decision) -> Gated {
+//!         let embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
+//!         Gated { embedding, ..turn }
+//!     }
+//! }
+//! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use timely::dataflow::StreamVec;
-use timely::dataflow::channels::pact::Pipeline;
-use timely::dataflow::operators::generic::OutputBuilder;
-use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
-use timely::progress::operate::FrontierInterest;
-use turnstream_ports::panics::{at_work, contain};
-use turnstream_schemas::{Fault, FaultKind, Stage};
+use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
-use crate::flow::{Epoch, Failed, InFlight};
+use crate::flow::InFlight;
+
+mod calls;
+mod line;
+mod observer;
+mod question;
+mod runner;
+
+pub use calls::CallConfig;
+pub use observer::{Clock, Observer, Passage, StageObserver};
+pub use question::{Answer, Asked, AskedModel, Call, Question, Request};
+pub use runner::{StageRunner, Streams, run};
+
+/// How a stage decides about turns. [`run`] calls it, on one worker, one turn at a time.
+pub trait Decide: 'static {
+    /// What comes in.
+    type Turn: InFlight;
+    /// What the stage decides about it.
+    type Decision: 'static;
+    /// The turn with the decision.
+    type Decided: InFlight;
+
+    /// The stage's name in records, configuration and metrics.
+    const STAGE: Stage;
+
+    /// What becomes of a turn that the stage fails on.
+    fn on_failure(&self, turn: &Self::Turn) -> OnFailure;
+
+    /// The model that the stage asks, where it asks one. [`run`] looks once, before the first turn:
+    /// a stage without a model has no timers and no queues.
+    fn call(&self) -> Option<Call> {
+        None
+    }
+
+    /// Whether the stage has anything to do with the turn. Where it has not, the turn passes, with
+    /// what [`without`](Self::without) gives, and is neither measured nor counted.
+    fn concerns(&self, _turn: &Self::Turn) -> bool {
+        true
+    }
+
+    /// Decides, or asks.
+    ///
+    /// # Errors
+    /// The stage failed on the turn.
+    fn begin(&self, turn: &Self::Turn) -> Result<Step<Self::Decision>, Fault>;
+
+    /// Reads the answer to what was `asked`.
+    ///
+    /// # Errors
+    /// The answer cannot be used, or the stage failed on the turn; or nobody was asked, as where the
+    /// stage does not say what to make of an answer.
+    fn read(
+        &self,
+        _turn: &Self::Turn,
+        _asked: &Asked,
+        _answer: Answer,
+    ) -> Result<Step<Self::Decision>, Fault> {
+        Err(nobody_was_asked(Self::STAGE))
+    }
+
+    /// What the turn goes on with that the stage does not decide about.
+    fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
+
+    /// The turn with the decision.
+    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided;
+}
+
+/// How a stage decides that has only rules. It is a [`Decide`] that never asks.
+pub trait DecideByRules: 'static {
+    /// What comes in.
+    type Turn: InFlight;
+    /// What the stage decides about it.
+    type Decision: 'static;
+    /// The turn with the decision.
+    type Decided: InFlight;
+
+    /// The stage's name in records, configuration and metrics.
+    const STAGE: Stage;
+
+    /// What becomes of a turn that the stage fails on.
+    fn on_failure(&self) -> OnFailure;
+
+    /// Decides.
+    ///
+    /// # Errors
+    /// The stage failed on the turn.
+    fn decide(&self, turn: &Self::Turn) -> Result<Self::Decision, Fault>;
+
+    /// What the turn goes on with that the stage does not decide about.
+    fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
+
+    /// The turn with the decision.
+    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided;
+}
+
+impl<R: DecideByRules> Decide for R {
+    type Turn = R::Turn;
+    type Decision = R::Decision;
+    type Decided = R::Decided;
+
+    const STAGE: Stage = R::STAGE;
+
+    fn on_failure(&self, _: &Self::Turn) -> OnFailure {
+        DecideByRules::on_failure(self)
+    }
+
+    fn begin(&self, turn: &Self::Turn) -> Result<Step<Self::Decision>, Fault> {
+        self.decide(turn).map(Step::decided)
+    }
+
+    fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision {
+        DecideByRules::without(self, turn, why)
+    }
+
+    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided {
+        DecideByRules::write(self, turn, decision)
+    }
+}
+
+/// What comes next for a turn.
+#[derive(Clone, Debug)]
+pub enum Step<D> {
+    /// The stage has decided; with the model that did, where the turn's record is to name it.
+    Decided(D, Option<ModelUsed>),
+    /// The model is asked: for the first time, or for what follows from its last answer.
+    Ask(Question),
+    /// The model is asked once more, in these words, since its answer cannot be used. Only where
+    /// [`Asked::may_repeat`].
+    Repeat(Request),
+}
+
+impl<D> Step<D> {
+    /// Decided, and no model is named.
+    pub fn decided(decision: D) -> Self {
+        Self::Decided(decision, None)
+    }
+
+    /// A plain question: nothing was thought before it, and no other takes its place.
+    pub fn ask(request: impl Into<Request>) -> Self {
+        Self::Ask(Question::new(request))
+    }
+}
+
+/// What is wrong where an answer comes to a stage that asks nobody.
+pub(crate) fn nobody_was_asked(stage: Stage) -> Fault {
+    Fault::new(stage, FaultKind::Error, "an answer came to a stage that asks nobody")
+}
+
+/// Why a stage does not decide about a turn; where it failed, with what it had asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Without<'a> {
+    /// It is off, or the turn does not concern it.
+    Off,
+    /// It failed, and the turn goes on without what it would have decided.
+    Failed(Option<&'a Asked>),
+    /// It failed, and its rules are to decide, where it has some; else as [`Self::Failed`]. A panic
+    /// in them is contained, and `Failed` takes its place.
+    ByRules(Option<&'a Asked>),
+}
+
+impl<'a> Without<'a> {
+    /// What the model thought before it failed; empty where it did not.
+    pub fn thought(self) -> &'a str {
+        match self {
+            Self::Off => "",
+            Self::Failed(asked) | Self::ByRules(asked) => asked.map_or("", Asked::thought),
+        }
+    }
+}
 
 /// What becomes of a turn when a stage cannot do its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,235 +271,5 @@ pub enum OnFailure {
     Lexical,
 }
 
-/// What a failed stage goes on with: what its lexical form decides, where the policy says so and
-/// it can; else nothing.
-pub(crate) fn instead<T: Default>(on_failure: OnFailure, lexical: impl FnOnce() -> T) -> T {
-    match on_failure {
-        OnFailure::Lexical => contain(lexical).unwrap_or_default(),
-        OnFailure::Degrade | OnFailure::DeadLetter => T::default(),
-    }
-}
-
-/// Reads microseconds of some fixed start, for the stages' timings. Injected, since the core
-/// has no clock of its own; [`Clock::none`] measures nothing.
-#[derive(Clone)]
-pub struct Clock(Option<Rc<dyn Fn() -> u64>>);
-
-impl Clock {
-    /// A clock that measures nothing: responses carry no timings.
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// A clock that reads microseconds from a function.
-    pub fn from_micros(read: impl Fn() -> u64 + 'static) -> Self {
-        Self(Some(Rc::new(read)))
-    }
-
-    /// Microseconds now, where they are measured.
-    pub fn micros(&self) -> Option<u64> {
-        self.0.as_ref().map(|read| read())
-    }
-}
-
-/// How a turn went through a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// Microseconds that it took, where they are measured.
-    pub micros: Option<u64>,
-    /// What went wrong, where something did.
-    pub fault: Option<FaultKind>,
-    /// Whether the turn goes on without this stage. False where it is a dead letter.
-    pub degraded: bool,
-}
-
-/// Is told what happens in the stages, for metrics. Called on the workers once or twice per turn
-/// and stage, so it must be quick and must not block. Nothing in the flow depends on it.
-pub trait StageObserver: Send + Sync {
-    /// A turn came to the stage.
-    fn entered(&self, stage: Stage);
-    /// A turn left the stage: to the next one, or as a fault.
-    fn left(&self, stage: Stage, passage: Passage);
-    /// A stage asks its model once more for a turn.
-    fn asked_again(&self, stage: Stage);
-    /// A model gave a stage no answer for a turn that can be used, however often it was asked.
-    fn model_failed(&self, model: &str, fault: &Fault);
-    /// So many sentences of a turn's persona exceed the bounds.
-    fn persona_sentences_passed_over(&self, sentences: u64);
-    /// So many scopes more (or fewer) are in the memory of a worker.
-    fn scopes_changed(&self, by: i64);
-}
-
-/// Who observes the stages, if anybody. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Observer(Option<Arc<dyn StageObserver>>);
-
-impl Observer {
-    /// Nobody.
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// This one.
-    pub fn new(observer: Arc<dyn StageObserver>) -> Self {
-        Self(Some(observer))
-    }
-
-    /// Tells it something.
-    pub(crate) fn tell(&self, what: impl FnOnce(&dyn StageObserver)) {
-        if let Some(observer) = &self.0 {
-            what(&**observer);
-        }
-    }
-}
-
-impl std::fmt::Debug for Observer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
-    }
-}
-
-/// How a stage is run.
-#[derive(Clone)]
-pub struct Shell {
-    /// Measures the stage.
-    pub clock: Clock,
-    /// Is told of every turn.
-    pub observer: Observer,
-    /// What becomes of a turn it cannot serve.
-    pub on_failure: OnFailure,
-}
-
-/// A stage's work as plain functions: `work` decides about a turn, `fallback` is what the flow
-/// goes on with where it failed, `join` puts the decision and the turn together.
-pub struct Work<W, F, J> {
-    /// Decides about a turn.
-    pub work: W,
-    /// The decision of a failed stage whose policy is to degrade.
-    pub fallback: F,
-    /// The turn with the decision.
-    pub join: J,
-}
-
-/// Runs a stage over a stream of turns: turns in, (turns with the decision, faults) out. A panic
-/// in `work` is a fault of that turn alone.
-pub fn stage<'scope, I, T, O, W, F, J>(
-    turns: StreamVec<'scope, Epoch, I>,
-    stage: Stage,
-    shell: Shell,
-    work: Work<W, F, J>,
-) -> (StreamVec<'scope, Epoch, O>, StreamVec<'scope, Epoch, Failed>)
-where
-    I: InFlight,
-    O: InFlight,
-    W: Fn(&I) -> Result<T, Fault> + 'static,
-    F: Fn(&I) -> T + 'static,
-    J: Fn(I, T) -> O + 'static,
-{
-    let mut builder = OperatorBuilder::new(stage.name().to_owned(), turns.scope());
-    let mut input = builder.new_input(turns, Pipeline);
-    builder.set_notify_for(0, FrontierInterest::Never);
-    let (values, value_stream) = builder.new_output();
-    let (faults, fault_stream) = builder.new_output();
-    let (mut values, mut faults) = (OutputBuilder::from(values), OutputBuilder::from(faults));
-
-    builder.build(move |_| {
-        move |_| {
-            let (mut values, mut faults) = (values.activate(), faults.activate());
-            input.for_each(|capability, turns| {
-                let mut values = values.session(&capability);
-                let mut faults = faults.session(&capability);
-                for turn in turns.drain(..) {
-                    let request = turn.context().request;
-                    match at_work(request, || run(turn, stage, &shell, &work)) {
-                        Ok(value) => values.give(value),
-                        Err(fault) => faults.give(fault),
-                    }
-                }
-            });
-        }
-    });
-    (value_stream, fault_stream)
-}
-
-/// One turn through one stage.
-fn run<I, T, O, W, F, J>(
-    mut turn: I,
-    stage: Stage,
-    shell: &Shell,
-    Work { work, fallback, join }: &Work<W, F, J>,
-) -> Result<O, Failed>
-where
-    I: InFlight,
-    O: InFlight,
-    W: Fn(&I) -> Result<T, Fault>,
-    F: Fn(&I) -> T,
-    J: Fn(I, T) -> O,
-{
-    let started = shell.begin(stage);
-    let decided = contain(|| work(&turn))
-        .unwrap_or_else(|said| Err(Fault::new(stage, FaultKind::Panic, said)));
-    let decided = shell.settle(&mut turn, (stage, started), decided, fallback)?;
-    Ok(join(turn, decided))
-}
-
-impl Shell {
-    /// A turn comes to the stage. Gives the microseconds now, where they are measured.
-    pub(crate) fn begin(&self, stage: Stage) -> Option<u64> {
-        self.observer.tell(|observer| observer.entered(stage));
-        self.clock.micros()
-    }
-
-    /// A turn that began at `started` leaves the stage: notes its time and applies the failure
-    /// policy to what was decided.
-    pub(crate) fn settle<I: InFlight, T>(
-        &self,
-        turn: &mut I,
-        (stage, started): (Stage, Option<u64>),
-        decided: Result<T, Fault>,
-        fallback: impl Fn(&I) -> T,
-    ) -> Result<T, Failed> {
-        let fault = decided.as_ref().err().map(|fault| fault.kind);
-        let decided = apply_policy(turn, stage, self.on_failure, decided, fallback);
-        let now = self.clock.micros();
-        let micros = started.zip(now).map(|(started, now)| now.saturating_sub(started));
-        if let Some(micros) = micros {
-            // A stage may ask twice.
-            *turn.progress().timings_us.entry(stage).or_default() += micros;
-        }
-        let degraded = fault.is_some() && decided.is_ok();
-        self.observer.tell(|observer| observer.left(stage, Passage { micros, fault, degraded }));
-        decided
-    }
-
-    /// A turn that began at `started` leaves the stage because nobody waits for it any more.
-    pub(crate) fn give_up(&self, stage: Stage, started: Option<u64>) {
-        let micros = started.zip(self.clock.micros());
-        let micros = micros.map(|(started, now)| now.saturating_sub(started));
-        let passage = Passage { micros, fault: None, degraded: false };
-        self.observer.tell(|observer| observer.left(stage, passage));
-    }
-}
-
-fn apply_policy<I: InFlight, T>(
-    turn: &mut I,
-    stage: Stage,
-    on_failure: OnFailure,
-    decided: Result<T, Fault>,
-    fallback: impl Fn(&I) -> T,
-) -> Result<T, Failed> {
-    match (decided, on_failure) {
-        (Ok(decided), _) => Ok(decided),
-        (Err(fault), OnFailure::Degrade | OnFailure::Lexical) => {
-            let decided = fallback(turn);
-            let progress = turn.progress();
-            if !progress.is_without(stage) {
-                progress.degraded.push(Fault { stage, ..fault });
-            }
-            Ok(decided)
-        }
-        (Err(fault), OnFailure::DeadLetter) => {
-            Err(Failed { context: Arc::clone(turn.context()), fault })
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_ports::form::{Refused, check_bound, check_fraction};
-use turnstream_schemas::{Evidence, EvidenceId, Score, SourceName, Stage, TableRow};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
 
-use crate::flow::{Epoch, Failed, Gated, Retrieved};
-use crate::resources::Resources;
-use crate::stage::{OnFailure, Work, stage};
-use crate::tables::Table;
+use crate::flow::{Epoch, Gated, Retrieved};
+use crate::sources::Sources;
+use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+use crate::tables::{Table, Tables};
 
 const STAGE: Stage = Stage::TableRetrieval;
 
@@ -40,12 +42,8 @@ impl Default for TableRetrievalConfig {
     }
 }
 
-impl TableRetrievalConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
+impl StageConfig for TableRetrievalConfig {
+    fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_rows", self.max_rows, 1024)?;
         check_fraction(STAGE, "min_score", self.min_score)
     }
@@ -55,23 +53,45 @@ impl TableRetrievalConfig {
 pub fn table_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: TableRetrievalConfig,
-    resources: &Resources,
-) -> (StreamVec<'scope, Epoch, Retrieved>, StreamVec<'scope, Epoch, Failed>) {
-    let shell = resources.shell(config.on_failure);
-    let (sources, tables) = (Arc::clone(&resources.sources), Arc::clone(&resources.tables));
-    let work = Work {
-        work: move |turn: &Retrieved| {
-            let Some(source) = turn.source(&sources) else { return Ok(Vec::new()) };
-            let Some(table) = tables.get(&source.name) else { return Ok(Vec::new()) };
-            Ok(retrieve(&turn.turn, &source.name, &turn.given(source, &sources), table, &config))
-        },
-        fallback: |_: &Retrieved| Vec::new(),
-        join: |mut turn: Retrieved, rows| {
-            turn.candidates.rows.extend(rows);
-            turn
-        },
-    };
-    stage(turns, STAGE, shell, work)
+    context: &StageContext,
+) -> Streams<'scope, Retrieved> {
+    let StageContext { sources, tables, .. } = context.clone();
+    run(turns, TableRetrieval { config, sources, tables }, &context.runner)
+}
+
+/// The stage.
+struct TableRetrieval {
+    config: TableRetrievalConfig,
+    sources: Arc<Sources>,
+    tables: Arc<Tables>,
+}
+
+impl DecideByRules for TableRetrieval {
+    type Turn = Retrieved;
+    type Decision = Vec<Evidence>;
+    type Decided = Retrieved;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn decide(&self, turn: &Retrieved) -> Result<Vec<Evidence>, Fault> {
+        let Some(source) = turn.source(&self.sources) else { return Ok(Vec::new()) };
+        let Some(table) = self.tables.get(&source.name) else { return Ok(Vec::new()) };
+        let given = turn.given(source, &self.sources);
+        Ok(retrieve(&turn.turn, &source.name, &given, table, &self.config))
+    }
+
+    fn without(&self, _: &Retrieved, _: Without<'_>) -> Vec<Evidence> {
+        Vec::new()
+    }
+
+    fn write(&self, mut turn: Retrieved, rows: Vec<Evidence>) -> Retrieved {
+        turn.candidates.rows.extend(rows);
+        turn
+    }
 }
 
 /// The rows for a turn, by falling relevance.

@@ -23,9 +23,9 @@ use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnConte
 use crate::gate::{GateConfig, decide, find};
 use crate::meaning::FactMeaning;
 use crate::prompted::Prompts;
-use crate::resources::Resources;
 use crate::sources::{SourceConfig, Sources};
-use crate::stage::{Clock, Observer};
+use crate::stage::{Clock, Observer, StageRunner};
+use crate::stage_context::StageContext;
 use crate::timers::Timers;
 
 /// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`.
@@ -176,17 +176,24 @@ pub(crate) fn asking_source(mut turn: Retrieved, name: &str) -> Retrieved {
     turn
 }
 
-/// The means of the stages.
-pub(crate) fn resources(graph: &Arc<Graph>) -> Resources {
-    Resources {
-        knowledge: Knowledge::new(Arc::clone(graph)),
-        sources: Arc::new(test_sources()),
-        tables: Arc::default(),
-        documents: None,
+/// What runs stages: without a clock or an observer.
+pub(crate) fn runner() -> StageRunner {
+    StageRunner {
         clock: Clock::none(),
         observer: Observer::none(),
         timers: Timers::default(),
         awaited: Awaited::default(),
+    }
+}
+
+/// What the stages are made from: a graph alone.
+pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
+    StageContext {
+        runner: runner(),
+        knowledge: Knowledge::new(Arc::clone(graph)),
+        sources: Arc::new(test_sources()),
+        tables: Arc::default(),
+        documents: None,
         language_models: LanguageModels::new(),
         prompts: Prompts::default(),
         listener: None,
@@ -251,17 +258,17 @@ impl<Q: Send, A: Send> Model<Vec<Q>, Vec<A>> for Answering<Q, A> {
     }
 }
 
-/// The means with a language model that answers at once, and with the turns of one partition
+/// The same with a language model that answers at once, and with the turns of one partition
 /// awaited, as `history` does when it hands a turn down.
 pub(crate) fn asking(
-    resources: Resources,
+    context: StageContext,
     answer: impl Fn(GenerateRequest) -> Generated + Send + Sync + 'static,
-) -> Resources {
+) -> StageContext {
     for offset in 0..8 {
-        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset });
+        context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset });
     }
     let model: Arc<Generate> = Arc::new(Immediate(answer));
-    Resources { language_models: [("default".to_owned(), model)].into(), ..resources }
+    StageContext { language_models: [("default".to_owned(), model)].into(), ..context }
 }
 
 /// Runs a stage's dataflow over turns, on one worker, to its end.

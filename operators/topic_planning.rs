@@ -16,27 +16,41 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::{ConceptId, View};
-use turnstream_ports::form::{Form, Refused, check_bound, check_fraction};
-use turnstream_schemas::{Score, Stage, Topic, Topics, TopicsAnswer};
+use turnstream_knowledge::{ConceptId, Knowledge, View};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{Fault, Score, Stage, Topic, Topics, TopicsAnswer};
 
-use crate::deciding::{Chosen, Deciding, deciding};
 use crate::flow::{Epoch, Gated, Planned};
 use crate::join::{Half, halves};
-use crate::prompted::PromptedConfig;
 use crate::prompted::material::of_context;
-use crate::resources::Resources;
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::OnFailure;
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+const STAGE: Stage = Stage::TopicPlanning;
+
+/// How topics can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TopicPlanningForm {
+    /// By documented rules over words and the graph; needs no model.
+    Lexical,
+    /// By a prompt to a language model.
+    Prompted,
+    /// Not at all: the turn goes on without topics.
+    Off,
+}
 
 /// How topics are planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicPlanningConfig {
     /// How topics are found.
-    pub form: Form,
+    pub form: TopicPlanningForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What becomes of a turn that the stage fails on.
@@ -64,7 +78,7 @@ pub struct TopicPlanningConfig {
 impl Default for TopicPlanningConfig {
     fn default() -> Self {
         Self {
-            form: Form::Lexical,
+            form: TopicPlanningForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_maintained: 5,
@@ -79,14 +93,8 @@ impl Default for TopicPlanningConfig {
     }
 }
 
-impl TopicPlanningConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::TopicPlanning;
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted, Form::Off], STAGE)?;
+impl StageConfig for TopicPlanningConfig {
+    fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
         check_bound(STAGE, "max_extended", self.max_extended, 64)?;
@@ -97,6 +105,10 @@ impl TopicPlanningConfig {
         check_bound(STAGE, "max_words", self.max_words, 16)?;
         self.recency.check(STAGE)
     }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == TopicPlanningForm::Prompted)
+    }
 }
 
 /// Topic planning over a stream of turns. Turns it fails on stay in the stream, as failed
@@ -104,28 +116,88 @@ impl TopicPlanningConfig {
 pub fn topic_planning<'scope>(
     turns: StreamVec<'scope, Epoch, Gated>,
     config: TopicPlanningConfig,
-    resources: &Resources,
+    context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Half<Planned>> {
-    let Resources { knowledge, .. } = resources.clone();
-    let (reads, reading, rules) = (knowledge.clone(), config.clone(), config.clone());
-    let chosen = Chosen {
-        stage: Stage::TopicPlanning,
-        form: config.form,
-        prompted: config.prompted,
-        on_failure: config.on_failure,
-    };
-    let parts = Deciding {
-        lexical: move |turn: &Gated| knowledge.at(&turn.knowledge, |view| plan(turn, view, &rules)),
-        without: |_: &Gated| (Topics::default(), String::new()),
-        fill: |turn: &Gated, slot| of_context(&turn.context, slot),
-        read: move |turn: &Gated, answer: TopicsAnswer, thought| {
-            let topics = |view: View<'_>| prompted::topics(turn, view, &answer, &reading);
-            Ok((reads.at(&turn.knowledge, topics), thought))
-        },
-        join: |turn, (topics, thought)| Planned { turn, topics, thought },
-    };
-    let (values, faults) = deciding(turns, chosen, resources, parts);
-    halves(values, faults)
+    halves(run(turns, TopicPlanning::new(config, context), &context.runner))
+}
+
+/// The stage.
+struct TopicPlanning {
+    config: TopicPlanningConfig,
+    knowledge: Knowledge,
+    prompt: Option<Prompt>,
+}
+
+impl TopicPlanning {
+    fn new(config: TopicPlanningConfig, context: &StageContext) -> Self {
+        let prompt = Prompt::chosen::<TopicsAnswer>(STAGE, config.prompted(), context);
+        Self { config, knowledge: context.knowledge.clone(), prompt }
+    }
+
+    fn by_rules(&self, turn: &Gated) -> (Topics, String) {
+        self.knowledge.at(&turn.knowledge, |view| plan(turn, view, &self.config))
+    }
+}
+
+impl Decide for TopicPlanning {
+    type Turn = Gated;
+    type Decision = (Topics, String);
+    type Decided = Planned;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        self.prompt.as_ref().map(Prompt::call)
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+        Ok(match (&self.prompt, self.config.form) {
+            (Some(prompt), _) => prompt.begin(self, turn),
+            (None, TopicPlanningForm::Off) => Step::decided(self.without(turn, Without::Off)),
+            (None, _) => Step::decided(self.by_rules(turn)),
+        })
+    }
+
+    fn read(
+        &self,
+        turn: &Gated,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Self::Decision>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Gated, why: Without<'_>) -> Self::Decision {
+        match why {
+            Without::ByRules(_) => self.by_rules(turn),
+            _ => Default::default(),
+        }
+    }
+
+    fn write(&self, turn: Gated, (topics, thought): Self::Decision) -> Planned {
+        Planned { turn, topics, thought }
+    }
+}
+
+impl Prompted for TopicPlanning {
+    type Answer = TopicsAnswer;
+
+    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+        of_context(&turn.context, slot)
+    }
+
+    fn understand(
+        &self,
+        turn: &Gated,
+        said: Answered<TopicsAnswer>,
+    ) -> Result<Self::Decision, Fault> {
+        let topics = |view: View<'_>| prompted::topics(turn, view, &said.answer, &self.config);
+        Ok((self.knowledge.at(&turn.knowledge, topics), said.thought))
+    }
 }
 
 /// The topics of a turn and the thought behind them.

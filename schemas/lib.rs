@@ -14,7 +14,7 @@
 //! 5. [`evidence`]: what the sources gave;
 //! 6. [`response`]: what leaves on the `responses` topic;
 //! 7. [`outcome`]: the three ways an input can end;
-//! 8. [`fault`]: why a stage could not do its work;
+//! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
 //! 9. [`knowledge`]: what changes in the knowledge while turns flow;
 //! 10. [`views`]: what committed responses, histories and knowledge amount to;
 //! 11. [`answers`]: what a language model answers in a prompted stage;
@@ -37,6 +37,7 @@ pub mod plan;
 pub mod published;
 pub mod refinement;
 pub mod response;
+pub mod stages;
 pub mod text;
 pub mod turn;
 pub mod views;
@@ -52,7 +53,7 @@ pub use demand::{
 pub use evidence::{
     Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, TableRow,
 };
-pub use fault::{Degraded, Fault, FaultKind, Stage};
+pub use fault::{Degraded, Fault, FaultKind};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,
@@ -69,6 +70,7 @@ pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
 pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, Response};
+pub use stages::{RecordPart, Stage, StageRow};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
 pub use views::{ViewKey, ViewName, ViewValue};
 

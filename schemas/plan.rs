@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Stage;
 use crate::ids::SourceName;
+use crate::stages::Stage;
 use crate::turn::Speaker;
 
 /// Sources in the order they are asked. Empty is the NULL plan: no knowledge.

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::demand::Demand;
 use crate::evidence::Evidence;
-use crate::fault::{Degraded, Stage};
+use crate::fault::Degraded;
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
 use crate::model::ModelUsed;
 use crate::plan::Plan;
 use crate::refinement::RefinementRound;
+use crate::stages::Stage;
 use crate::turn::Extra;
 
 /// What the gate decided (RAGate).

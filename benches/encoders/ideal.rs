@@ -15,13 +15,17 @@ use turnstream_models::batch::backends::Embeds;
 use turnstream_models::batch::{Batched, Threads};
 use turnstream_models::metrics::ModelMetrics;
 use turnstream_operators::awaited::Awaited;
-use turnstream_operators::call::{CallConfig, CallShell, Question, call};
 use turnstream_operators::flow::{Embedded, Epoch, Gated, TurnContext, Utterance};
-use turnstream_operators::stage::{Clock, Observer, OnFailure, Shell};
+use turnstream_operators::stage::{
+    Answer, Asked, Call, CallConfig, Clock, Decide, Observer, OnFailure, StageRunner, Step,
+    Without, run,
+};
 use turnstream_operators::timers::Timers;
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_ports::model::{Embed, Embedding};
-use turnstream_schemas::{EventTime, InputId, RequestId, Scope, Speaker, Stage, Turn, TurnId};
+use turnstream_schemas::{
+    EventTime, Fault, InputId, RequestId, Scope, Speaker, Stage, Turn, TurnId,
+};
 
 /// What a batch takes.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -74,35 +78,56 @@ pub(crate) fn report() {
     );
 }
 
+/// Asks for one vector of each turn.
+struct OneVector(Arc<Embed>);
+
+impl Decide for OneVector {
+    type Turn = Gated;
+    type Decision = Option<Embedding>;
+    type Decided = Gated;
+
+    const STAGE: Stage = Stage::Embedding;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        OnFailure::DeadLetter
+    }
+
+    fn call(&self) -> Option<Call> {
+        Some(Call::new(Arc::clone(&self.0), &CallConfig::default()))
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<Option<Embedding>>, Fault> {
+        Ok(Step::ask(vec![turn.context.query().to_owned()]))
+    }
+
+    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<Option<Embedding>>, Fault> {
+        let mut vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
+        Ok(Step::decided(vectors.pop()))
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> Option<Embedding> {
+        None
+    }
+
+    fn write(&self, turn: Gated, dialogue: Option<Embedding>) -> Gated {
+        let embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
+        Gated { embedding, ..turn }
+    }
+}
+
 /// The seconds from the first turn to the last answer.
 fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     let (timers, awaited) = (Timers::default(), Awaited::default());
-    let shell = Shell {
+    let runner = StageRunner {
         clock: Clock::none(),
         observer: Observer::none(),
-        on_failure: OnFailure::DeadLetter,
-    };
-    let call_shell = CallShell {
-        shell,
-        call: CallConfig::default(),
         timers: timers.clone(),
         awaited: awaited.clone(),
     };
     let answered = Rc::new(Cell::new(0));
     let (mut input, probe) = worker.dataflow::<Epoch, _, _>(|scope| {
         let (input, turns) = scope.new_input::<Gated>();
-        let question = Question {
-            ask: |turn: &Gated| vec![turn.context.query().to_owned()],
-            read: |_: &Gated, mut embeddings: Vec<Embedding>| {
-                embeddings.pop().ok_or_else(|| unreachable!("one each"))
-            },
-            fallback: |_: &Gated| Embedding::from([]),
-            join: |turn: Gated, dialogue: Embedding| Gated {
-                embedding: Some(Embedded { dialogue, utterance: None }),
-                ..turn
-            },
-        };
-        let (embedded, faults) = call(turns, Stage::Gate, model, call_shell, question);
+        let (embedded, faults) = run(turns, OneVector(model), &runner);
         let count = Rc::clone(&answered);
         let embedded = embedded.inspect(move |_| count.set(count.get() + 1));
         faults.inspect(|failed| panic!("{:?}", failed.fault));

@@ -10,7 +10,7 @@ use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::serve as serve_engine;
 use turnstream_log::Ends;
 use turnstream_log::kafka::{self, KafkaConfig};
-use turnstream_ports::form::Form;
+use turnstream_operators::generation::GenerationForm;
 use turnstream_ports::model::{Busy, GenerateRequest, Generated, Model, Reply};
 
 use crate::broker::Broker;
@@ -84,7 +84,7 @@ impl Model<GenerateRequest, Generated> for Stalled {
 /// Serves for the time of the flood and a little longer.
 pub(crate) fn serve(bootstrap: &str) {
     let mut config = Config::default();
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     // Longer than the flood: nothing ends by a timeout either.
     config.generation.prompted.call.timeout_ms = seconds() * 10_000;
     let log = KafkaConfig {

@@ -4,7 +4,7 @@ use turnstream_schemas::{
 };
 
 use super::*;
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{graph, run_dataflow, scene, stage_context};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -240,7 +240,7 @@ fn the_two_stages_and_the_revision_run_as_one_flow() {
     let graph = graph(FACTS);
     let turns = vec![scene(&["u: Does coffee keep me awake?"], &graph)];
     let (demanded, failed): (Vec<Demanded>, _) = run_dataflow(turns, move |turns| {
-        let means = resources(&graph);
+        let means = stage_context(&graph);
         let queried = query_production(turns.clone(), QueryProductionConfig::default(), &means);
         let planned = topic_planning(turns, TopicPlanningConfig::default(), &means);
         cross_revision(queried, planned, CrossRevisionConfig::default(), &means)

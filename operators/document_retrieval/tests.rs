@@ -4,7 +4,7 @@ use turnstream_ports::documents::Chunk;
 
 use super::*;
 use crate::flow::Embedded;
-use crate::testing::{asking_source, graph, resources, run_dataflow, scene};
+use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
 
 /// Documents that answer from a table; the engine's own are tested where they are, in `src`.
 struct Table {
@@ -153,7 +153,7 @@ fn every_turn_comes_out_with_or_without_documents() {
         for on_failure in [OnFailure::Degrade, OnFailure::DeadLetter] {
             let turns = vec![retrieved("u: parking?"), retrieved("u: broken")];
             let (out, faults) = run_dataflow(turns, move |turns| {
-                let mut means = resources(&graph(""));
+                let mut means = stage_context(&graph(""));
                 means.documents = documents.then(|| Arc::new(table()) as Arc<dyn SearchDocuments>);
                 let config = DocumentRetrievalConfig { on_failure, ..Default::default() };
                 document_retrieval(turns, config, &means)

@@ -6,7 +6,7 @@ use turnstream_schemas::RequestId;
 
 use super::*;
 use crate::flow::Embedded;
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{graph, run_dataflow, scene, stage_context};
 
 /// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
 struct Counting;
@@ -74,10 +74,10 @@ fn embedded(lines: &[&str]) -> [Gated; 2] {
         let (mut values, faults): (Vec<Gated>, _) = run_dataflow(vec![turn], move |turns| {
             let encoder: Option<Arc<dyn Encoder>> = (!asked).then(|| Arc::new(Counting) as _);
             let embed = asked.then(|| Arc::new(Elsewhere) as _);
-            let resources = Resources { embed, encoder, ..resources(&graph) };
+            let context = StageContext { embed, encoder, ..stage_context(&graph) };
             // As `history` does when it hands a turn down.
-            resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
-            embedding(turns, config(), &resources)
+            context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+            embedding(turns, config(), &context)
         });
         assert!(faults.is_empty());
         values.pop().expect("a turn")

@@ -1,13 +1,12 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic, Via};
+use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 
 use super::*;
 
 use crate::meaning::FactMeaning;
-use crate::query_production::{QueryProductionConfig, produce};
-use crate::testing::{directed, graph, meaning, resources, run_dataflow, scene};
+use crate::testing::{directed, graph, meaning, run_dataflow, scene, stage_context};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -28,7 +27,7 @@ fn demand(queries: &[&str], topics: &[&str]) -> Demand {
             turn: "t0".into(),
             span: Span { start: 0, end: 0 },
             weight: Score::new(0.5),
-            via: Via::Exact,
+            via: turnstream_schemas::Via::Exact,
             similarity: None,
         });
     }
@@ -140,7 +139,7 @@ fn a_demand_without_a_fact_is_missing() {
     let turn = scene(&["u: coffee and insomnia"], &graph);
     let told = Demand { missing: vec!["unknown".to_owned()], ..wanted };
     let (found, failed) = run_dataflow(vec![Retrieved::unasked(turn, told)], move |turns| {
-        fact_retrieval(turns, FactRetrievalConfig::default(), &resources(&graph))
+        fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(found[0].demand.missing, ["unknown", "zeppelin"], "each once");
@@ -152,7 +151,7 @@ fn the_stage_finds_facts_for_every_turn() {
     let turn = scene(&["u: coffee"], &graph);
     let turns = vec![Retrieved::unasked(turn, demand(&["coffee"], &["insomnia"]))];
     let (retrieved, failed): (Vec<Retrieved>, _) = run_dataflow(turns, move |turns| {
-        fact_retrieval(turns, FactRetrievalConfig::default(), &resources(&graph))
+        fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty());
     assert_eq!(retrieved[0].candidates.foreseen.len(), 2);
@@ -250,23 +249,4 @@ fn what_is_like_the_dialogue_in_meaning_comes_first() {
     };
     assert_eq!(tails(Some(&meaning), &narrow(2)), ["dog", "parrot"]);
     assert_eq!(tails(Some(&meaning), &narrow(3)), ["kitten", "dog", "parrot"]);
-}
-
-#[test]
-fn a_slip_is_answered_from_the_fact_of_the_right_concept() {
-    let graph = graph("coffee IsA drink 1\ncoffee HasProperty bitter 1\ntoffee IsA sweet 1");
-    let turn = scene(&["u: Can you tell me about cofee?"], &graph);
-    assert!(turn.gate.retrieve, "{:?}", turn.gate);
-    let config = QueryProductionConfig::default();
-    let (queries, _) = produce(&turn, graph.view(), None, &config);
-    let query = &queries.explicit[0];
-    assert_eq!((query.concept.as_str(), query.via), ("coffee", Via::Ngrams));
-    assert_eq!(query.span.of(turn.context.query()), Some("cofee"));
-    assert!(query.similarity.is_some_and(|found| found.get() > 0.7 && found.get() < 0.8));
-    let demand = Demand { queries, ..Default::default() };
-    let config = FactRetrievalConfig::default();
-    let found =
-        retrieve(&demand, &Likeness::read(&turn, graph.view(), None, &config.recency), &config);
-    let facts: Vec<&str> = found.unforeseen.iter().map(|fact| fact.id.0.as_str()).collect();
-    assert!(facts.iter().any(|id| id.ends_with("/HasProperty/coffee/bitter")), "{facts:?}");
 }

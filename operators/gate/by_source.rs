@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use turnstream_ports::form::Form;
 use turnstream_ports::model::gate::GateScores;
 use turnstream_schemas::{GateDecision, Score, SourceKind};
 
 use super::GateConfig;
+use super::GateForm;
 use crate::flow::Gated;
 use crate::source_planning;
 use crate::sources::Sources;
@@ -42,8 +42,8 @@ impl Judges {
     fn of_kinds(config: &GateConfig, kinds: impl IntoIterator<Item = SourceKind>) -> Self {
         let given = config.learned.definitions.clone();
         match config.form {
-            Form::Learned => Self { encoder: true, rules: false, definitions: given },
-            Form::BySource => Self::by_source(given, kinds),
+            GateForm::Learned => Self { encoder: true, rules: false, definitions: given },
+            GateForm::BySource => Self::by_source(given, kinds),
             _ => Self { encoder: false, rules: true, definitions: Vec::new() },
         }
     }

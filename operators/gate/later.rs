@@ -5,6 +5,7 @@
 //! decision spares what comes behind it, not the search; after a draft it spares both, and a turn
 //! that needs no knowledge keeps the draft as its response.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use timely::dataflow::StreamVec;
@@ -12,33 +13,30 @@ use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::{Branch, Map};
 use turnstream_ports::model::gate::LearnedGate;
-use turnstream_schemas::{Evidence, Fault, GateDecision, ModelUsed, Stage};
+use turnstream_schemas::{Evidence, Fault, GateDecision, Stage};
 
 use super::learned::{Reads, reads, score, used};
 use super::{GateConfig, Judges, decide as by_rules};
 use crate::flow::{Drafted, Epoch, Failed, Gated, Grounded, InFlight, Retrieved};
 use crate::generation::{GenerationConfig, generation};
-use crate::resources::Resources;
-use crate::stage::{Work, instead, stage};
+use crate::stage::{Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage_context::StageContext;
 
 /// Texts of evidence that the gate reads, the most relevant ones.
 const MAX_READ: usize = 5;
-
-type Streams<'scope, T> = (StreamVec<'scope, Epoch, T>, StreamVec<'scope, Epoch, Failed>);
 
 /// The gate over turns that were retrieved for: (turns with the decision, faults). Where the gate
 /// does not decide here, turns pass as they are.
 pub fn after_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, Retrieved>,
     config: GateConfig,
-    resources: &Resources,
+    context: &StageContext,
 ) -> Streams<'scope, Retrieved> {
     if !config.after_retrieval {
         let none = empty(turns.scope());
         return (turns, none);
     }
-    let read = |turn: &Retrieved| Read { knowledge: most_relevant(turn), draft: None };
-    weighed(turns, config, resources, read, |turn| &turn.turn, |turn| &mut turn.turn.gate)
+    run(turns, LaterGate::new(config, context), &context.runner)
 }
 
 /// The gate over turns for which a response is drafted first: (turns that need knowledge, turns
@@ -48,7 +46,7 @@ pub fn after_draft<'scope>(
     turns: StreamVec<'scope, Epoch, Gated>,
     config: GateConfig,
     writing: GenerationConfig,
-    resources: &Resources,
+    context: &StageContext,
 ) -> (
     StreamVec<'scope, Epoch, Gated>,
     StreamVec<'scope, Epoch, Drafted>,
@@ -63,94 +61,112 @@ pub fn after_draft<'scope>(
         grounded.refinement.for_gate = true;
         grounded
     });
-    let (drafted, faults) = generation(asked, writing, resources);
-    let read =
-        |turn: &Drafted| Read { knowledge: Vec::new(), draft: Some(turn.draft.text.clone()) };
-    let (weighed, gate_faults) = weighed(
-        drafted,
-        config,
-        resources,
-        read,
-        |turn| &turn.grounded.turn,
-        |turn| &mut turn.grounded.turn.gate,
-    );
+    let (drafted, faults) = generation(asked, writing, context);
+    let gate = LaterGate::<Drafted>::new(config, context);
+    let (weighed, gate_faults) = run(drafted, gate, &context.runner);
     let (kept, needing) = weighed.branch(|_, turn| turn.grounded.turn.gate.retrieve);
     (needing.map(|turn| turn.grounded.turn), kept, faults.concat(gate_faults))
 }
 
-/// What the gate reads of a turn beside its dialogue.
-struct Read {
-    knowledge: Vec<Arc<str>>,
-    draft: Option<String>,
+/// A turn that the gate can decide about once more has been done for it.
+trait Readable: InFlight {
+    /// The turn as the gate left it before.
+    fn gated(&self) -> &Gated;
+
+    /// Where its decision stands.
+    fn decision(&mut self) -> &mut GateDecision;
+
+    /// What the gate reads beside the dialogue.
+    fn reads(&self) -> Reads<'_>;
 }
 
-/// The texts of the most relevant evidence, whichever source it is of; ties in the order of the
-/// sources.
-fn most_relevant(turn: &Retrieved) -> Vec<Arc<str>> {
-    let mut all: Vec<&Evidence> = turn.candidates.iter().collect();
-    all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
-    all.into_iter().take(MAX_READ).map(|evidence| Arc::from(evidence.text.as_str())).collect()
+impl Readable for Retrieved {
+    fn gated(&self) -> &Gated {
+        &self.turn
+    }
+
+    fn decision(&mut self) -> &mut GateDecision {
+        &mut self.turn.gate
+    }
+
+    /// The texts of the most relevant evidence, whichever source it is of; ties in the order of the
+    /// sources.
+    fn reads(&self) -> Reads<'_> {
+        let mut all: Vec<&Evidence> = self.candidates.iter().collect();
+        all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
+        let knowledge = all.into_iter().take(MAX_READ).map(|evidence| evidence.text.as_str());
+        Reads { knowledge: knowledge.collect(), response: None }
+    }
 }
 
-/// Decides about turns by what the model reads of them.
-fn weighed<'scope, T: InFlight + Clone>(
-    turns: StreamVec<'scope, Epoch, T>,
+impl Readable for Drafted {
+    fn gated(&self) -> &Gated {
+        &self.grounded.turn
+    }
+
+    fn decision(&mut self) -> &mut GateDecision {
+        &mut self.grounded.turn.gate
+    }
+
+    fn reads(&self) -> Reads<'_> {
+        Reads { knowledge: Vec::new(), response: Some(&self.draft.text) }
+    }
+}
+
+/// The gate where it reads more than the dialogue.
+struct LaterGate<T> {
     config: GateConfig,
-    resources: &Resources,
-    read: impl Fn(&T) -> Read + 'static,
-    gated: impl Fn(&T) -> &Gated + Clone + 'static,
-    decided: impl Fn(&mut T) -> &mut GateDecision + 'static,
-) -> Streams<'scope, T> {
-    let shell = resources.shell(config.on_failure);
-    let judges = Judges::new(&config, &resources.sources);
-    let model = resources.gate.clone().filter(|_| judges.asks_encoder());
-    let fallen = config.clone();
-    let of_fallen = gated.clone();
-    let work = Work {
-        work: move |turn: &T| {
-            let of = gated(turn);
-            match model.as_deref().filter(|model| reads(*model, &of.context)) {
-                Some(model) => by_model(model, of, &read(turn), &judges, &config),
-                None => Ok((by_rules(&of.context, &of.mentions, &rules(&config)), None)),
-            }
-        },
-        fallback: move |turn: &T| {
-            let decision = instead(fallen.on_failure, || {
-                let of = of_fallen(turn);
-                by_rules(&of.context, &of.mentions, &rules(&fallen))
-            });
-            (decision, None)
-        },
-        join: move |mut turn: T, (decision, by): (GateDecision, Option<ModelUsed>)| {
-            *decided(&mut turn) = decision;
-            turn.progress().models.extend(by.map(|by| (Stage::Gate, by)));
-            turn
-        },
-    };
-    stage(turns, Stage::Gate, shell, work)
+    judges: Judges,
+    model: Option<Arc<dyn LearnedGate>>,
+    reads: PhantomData<fn(T)>,
 }
 
-fn by_model(
-    model: &dyn LearnedGate,
-    turn: &Gated,
-    read: &Read,
-    judges: &Judges,
-    config: &GateConfig,
-) -> Result<(GateDecision, Option<ModelUsed>), Fault> {
-    let read = Reads {
-        knowledge: read.knowledge.iter().map(|text| &**text).collect(),
-        response: read.draft.as_deref(),
-    };
-    let scores = score(model, &turn.context, read)?;
-    let decision = judges.decide(
-        scores,
-        || by_rules(&turn.context, &turn.mentions, &rules(config)),
-        config.threshold,
-    );
-    Ok((decision, Some(used(model))))
+impl<T: Readable> LaterGate<T> {
+    fn new(config: GateConfig, context: &StageContext) -> Self {
+        let judges = Judges::new(&config, &context.sources);
+        let model = context.gate.clone().filter(|_| judges.asks_encoder());
+        // The configuration by which rules decide here, too.
+        let config = GateConfig { after_retrieval: false, after_draft: false, ..config };
+        Self { config, judges, model, reads: PhantomData }
+    }
+
+    fn by_rules(&self, turn: &T) -> GateDecision {
+        let Gated { context, mentions, .. } = turn.gated();
+        by_rules(context, mentions, &self.config)
+    }
 }
 
-/// The configuration by which rules decide here, too.
-fn rules(config: &GateConfig) -> GateConfig {
-    GateConfig { after_retrieval: false, after_draft: false, ..config.clone() }
+impl<T: Readable> Decide for LaterGate<T> {
+    type Turn = T;
+    type Decision = GateDecision;
+    type Decided = T;
+
+    const STAGE: Stage = Stage::Gate;
+
+    fn on_failure(&self, _: &T) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn begin(&self, turn: &T) -> Result<Step<GateDecision>, Fault> {
+        let context = &turn.gated().context;
+        let Some(model) = self.model.as_deref().filter(|model| reads(*model, context)) else {
+            return Ok(Step::decided(self.by_rules(turn)));
+        };
+        let scores = score(model, context, turn.reads())?;
+        let by_rules = || self.by_rules(turn);
+        let decision = self.judges.decide(scores, by_rules, self.config.threshold);
+        Ok(Step::Decided(decision, Some(used(model))))
+    }
+
+    fn without(&self, turn: &T, why: Without<'_>) -> GateDecision {
+        match why {
+            Without::ByRules(_) => self.by_rules(turn),
+            _ => GateDecision::default(),
+        }
+    }
+
+    fn write(&self, mut turn: T, decision: GateDecision) -> T {
+        *turn.decision() = decision;
+        turn
+    }
 }

@@ -2,13 +2,13 @@ use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
-use turnstream_schemas::{Demand, Evidence, EvidenceId, SourceKind};
+use turnstream_schemas::{Demand, Evidence, EvidenceId, ModelUsed, SourceKind};
 
 use super::*;
-use crate::flow::{Candidates, Drafted, Retrieved};
-use crate::generation::{GenerationConfig, generation};
+use crate::flow::{Candidates, Drafted, Failed, Retrieved};
+use crate::generation::{GenerationConfig, GenerationForm, generation};
 use crate::sources::{SourceConfig, Sources};
-use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow, scene};
+use crate::testing::{asking, context, gated, graph, recalled, run_dataflow, scene, stage_context};
 use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
 
 const FACTS: &str = "
@@ -114,9 +114,9 @@ fn the_contributions_make_the_score() {
 fn the_stage_links_decides_and_names_the_knowledge_of_every_turn() {
     let graph = graph(FACTS);
     let turns = vec![Arc::new(context(&["u: Where is coffee?"])), Arc::new(context(&["u: Hi"]))];
-    let resources_graph = Arc::clone(&graph);
+    let of_stages = Arc::clone(&graph);
     let (passed, failed) = run_dataflow(turns, move |turns| {
-        gate(turns, GateConfig::default(), &resources(&resources_graph))
+        gate(turns, GateConfig::default(), &stage_context(&of_stages))
     });
     assert!(failed.is_empty());
     let retrieve: Vec<bool> = passed.iter().map(|turn: &Gated| turn.gate.retrieve).collect();
@@ -177,14 +177,14 @@ impl LearnedGate for Scripted {
     }
 }
 
-fn with_gate(graph: &Arc<Graph>, fails: bool) -> Resources {
-    Resources { gate: Some(Arc::new(Scripted { fails })), ..resources(graph) }
+fn with_gate(graph: &Arc<Graph>, fails: bool) -> StageContext {
+    StageContext { gate: Some(Arc::new(Scripted { fails })), ..stage_context(graph) }
 }
 
 fn learned_config(definitions: &[&str]) -> GateConfig {
     let definitions = definitions.iter().map(|&name| name.to_owned()).collect();
     let learned = LearnedGateConfig { definitions, ..LearnedGateConfig::default() };
-    GateConfig { form: Form::Learned, learned, ..GateConfig::default() }
+    GateConfig { form: GateForm::Learned, learned, ..GateConfig::default() }
 }
 
 /// The gate over turns, with a scripted model.
@@ -256,14 +256,14 @@ fn each_source_is_judged_by_who_was_made_for_its_knowledge() {
     let tables = [SourceKind::Table, SourceKind::Table, SourceKind::Documents];
     assert_eq!(asked(&tables), (true, "sgd dstc11".to_owned()));
     // Definitions that are given take the place of the kinds'.
-    let own = GateConfig { form: Form::BySource, ..learned_config(&["words"]) };
+    let own = GateConfig { form: GateForm::BySource, ..learned_config(&["words"]) };
     let judges = Judges::new(&own, &sources_of(&tables));
     assert_eq!(judges.definitions(), ["words"]);
 }
 
 #[test]
 fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
-    let config = GateConfig { form: Form::BySource, ..learned_config(&["words"]) };
+    let config = GateConfig { form: GateForm::BySource, ..learned_config(&["words"]) };
     let turns: [&[&str]; 4] = [
         // The rules and the model, the rules alone, the model alone, neither.
         &["u: Where can I get coffee around here today please?"],
@@ -277,7 +277,7 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
         let (config, sources) = (config.clone(), Arc::new(sources));
         let (passed, _) = run_dataflow(contexts, move |turns| {
             let sources = Arc::clone(&sources);
-            gate(turns, config.clone(), &Resources { sources, ..with_gate(&graph, false) })
+            gate(turns, config.clone(), &StageContext { sources, ..with_gate(&graph, false) })
         });
         passed
     };
@@ -315,7 +315,7 @@ fn chance_retrieves_at_its_rate_and_for_the_same_turns_again() {
         .map(|at| TurnContext { turn_id: format!("t{at}").as_str().into(), ..context(&["u: Hi"]) })
         .collect();
     let retrieved = |random_rate| {
-        let config = GateConfig { form: Form::Random, random_rate, ..GateConfig::default() };
+        let config = GateConfig { form: GateForm::Random, random_rate, ..GateConfig::default() };
         let decided = turns.iter().map(|turn| decide(turn, &[], &config).retrieve);
         decided.collect::<Vec<bool>>()
     };
@@ -394,7 +394,8 @@ fn a_draft_for_the_gate_is_another_question_than_the_response() {
     let turns: [&[&str]; 2] = [&["u: one two three four five six seven"], &["u: Thanks!"]];
     let (turns, _) = through(&turns, &config, false);
     let (drafted, failed) = run_dataflow(turns, move |turns| {
-        let writing = GenerationConfig { form: Form::Prompted, ..GenerationConfig::default() };
+        let writing =
+            GenerationConfig { form: GenerationForm::Prompted, ..GenerationConfig::default() };
         let means = asking(with_gate(&graph, false), |request| {
             let for_gate = request.origin.is_some_and(|origin| origin.for_gate);
             let text = if for_gate { "read by the gate" } else { "said behind it" }.to_owned();

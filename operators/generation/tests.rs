@@ -9,9 +9,9 @@ use turnstream_schemas::{
 };
 
 use super::*;
-use crate::flow::Refinement;
+use crate::flow::{Failed, Refinement};
 use crate::prompted::Prompts;
-use crate::testing::{asking, context, gated, graph, recalled, resources, run_dataflow};
+use crate::testing::{asking, context, gated, graph, recalled, run_dataflow, stage_context};
 
 const FACTS: &str = "
     coffee Causes insomnia 1
@@ -172,7 +172,7 @@ fn the_no_op_generator_says_nothing() {
     let (grounded, graph) = grounded(context(&["u: coffee?"]), &["coffee Causes insomnia"]);
     let config = GenerationConfig { generator: Generator::None, ..Default::default() };
     let (drafted, failed): (Vec<Drafted>, _) = run_dataflow(vec![grounded], move |turns| {
-        generation(turns, config.clone(), &resources(&graph))
+        generation(turns, config.clone(), &stage_context(&graph))
     });
     assert!(failed.is_empty());
     assert_eq!(drafted[0].draft.text, "");
@@ -210,7 +210,7 @@ fn the_realiser_reads_no_persona_aloud_and_selects_none() {
     ] {
         let (grounded, graph) = with_persona(&lines, &facts);
         let (drafted, failed) = run_dataflow(vec![grounded.clone()], move |turns| {
-            generation(turns, GenerationConfig::default(), &resources(&graph))
+            generation(turns, GenerationConfig::default(), &stage_context(&graph))
         });
         assert!(failed.is_empty());
         let said = &drafted[0].draft.text;
@@ -226,7 +226,7 @@ fn a_persona_is_selected_where_the_writer_was_shown_it() {
     let run = |prompt: &'static str, on_failure, answer: &'static str| {
         let (grounded, graph) = with_persona(&["u: coffee?"], &["coffee Causes insomnia"]);
         let (mut drafted, _) = run_dataflow(vec![grounded], move |turns| {
-            let form = Form::Prompted;
+            let form = GenerationForm::Prompted;
             let config = GenerationConfig { form, on_failure, ..Default::default() };
             let answer = move |request: GenerateRequest| {
                 // Each is a line behind the fence, with whom it describes.
@@ -240,8 +240,8 @@ fn a_persona_is_selected_where_the_writer_was_shown_it() {
             let mut prompts = Prompts::default();
             let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
             prompts.add(Stage::Generation, Some(prompt), no_file).expect("shipped");
-            let resources = Resources { prompts, ..asking(resources(&graph), answer) };
-            generation(turns, config, &resources)
+            let means = StageContext { prompts, ..asking(stage_context(&graph), answer) };
+            generation(turns, config, &means)
         });
         drafted.pop().expect("a turn")
     };
@@ -271,10 +271,10 @@ fn prompted_with(
     let (mut grounded, graph) = grounded(context, &["coffee Causes insomnia"]);
     grounded.evidence.push(unselected);
     run_dataflow(vec![grounded], move |turns| {
-        let form = Form::Prompted;
+        let form = GenerationForm::Prompted;
         let config = GenerationConfig { form, on_failure, ..Default::default() };
-        let resources = asking(resources(&graph), answer.clone());
-        generation(turns, config, &resources)
+        let means = asking(stage_context(&graph), answer.clone());
+        generation(turns, config, &means)
     })
 }
 

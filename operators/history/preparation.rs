@@ -8,7 +8,6 @@
 //! stands in the scope's record. Where the encoder fails or takes too long, recall goes by words, and the response
 //! names `history` under `degraded`.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -16,18 +15,21 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::{Branch, Map};
-use turnstream_ports::form::{Form, Refused, check_bound};
-use turnstream_ports::model::{Embed, Embedding, Generated};
+use turnstream_ports::model::{Embed, Embedding};
+use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, FaultKind, GroupSummary, ModelUsed, RequestId, Stage};
 
 use super::likeness::Vector;
-use crate::awaited::Awaited;
-use crate::call::{CallConfig, CallShell, Question, call};
 use crate::flow::{Epoch, InFlight, Progress, TurnContext};
 use crate::prompted::material::of_exchanges;
-use crate::prompted::{Asking, PromptedConfig, Prompter, Slot, Thinking, one_line};
-use crate::stage::Shell;
-use crate::timers::Timers;
+use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Think, Words, one_line};
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, StageRunner, Step, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+const STAGE: Stage = Stage::History;
 
 /// Entries that are embedded with one turn at most; others wait for the next turn.
 pub const EXCHANGES_AT_ONCE: usize = 32;
@@ -49,13 +51,23 @@ impl Default for PreparationConfig {
     }
 }
 
+/// Who can write what stands for a group of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SummariesForm {
+    /// Nobody: an extract of the entries stands for it.
+    Lexical,
+    /// A language model, beside the extract.
+    Prompted,
+}
+
 /// `[history.summaries]`: what stands for a group of entries in the hierarchy (DH-RAG eq 19).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SummariesConfig {
     /// An extract of the group's entries (`lexical`), or that and what a language model writes of them
     /// (`prompted`).
-    pub form: Form,
+    pub form: SummariesForm,
     /// Entries that a group has before a model writes of it, from 1. It writes again when they have
     /// doubled or halved.
     pub min_entries: u32,
@@ -68,20 +80,19 @@ pub struct SummariesConfig {
 impl Default for SummariesConfig {
     fn default() -> Self {
         let prompted = PromptedConfig { max_tokens: 120, ..PromptedConfig::default() };
-        Self { form: Form::Lexical, min_entries: 3, max_shown: 12, prompted }
+        Self { form: SummariesForm::Lexical, min_entries: 3, max_shown: 12, prompted }
     }
 }
 
-impl SummariesConfig {
-    /// Checks the form and the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] by key.
-    pub fn check(&self) -> Result<(), Refused> {
-        self.form.is_one_of(&[Form::Lexical, Form::Prompted], Stage::History)?;
-        check_bound(Stage::History, "min_entries", self.min_entries, u32::MAX)?;
-        check_bound(Stage::History, "max_shown", self.max_shown, 1_024)?;
-        self.prompted.check(Stage::History)
+impl StageConfig for SummariesConfig {
+    fn check(&self) -> Result<(), Refused> {
+        check_bound(STAGE, "min_entries", self.min_entries, u32::MAX)?;
+        check_bound(STAGE, "max_shown", self.max_shown, 1_024)?;
+        self.prompted.check(STAGE)
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == SummariesForm::Prompted)
     }
 }
 
@@ -89,17 +100,31 @@ impl SummariesConfig {
 #[derive(Clone)]
 pub struct Preparing {
     /// The encoder, where there is one that has to be waited for.
-    pub embed: Option<Arc<Embed>>,
+    encoder: Option<Call>,
     /// How the language model is asked that writes summaries, where there is one.
-    pub summaries: Option<Asking>,
-    /// How long the encoder is waited for.
-    pub call: CallConfig,
-    /// Measures it. What fails is gone without, whatever the shell says.
-    pub shell: Shell,
-    /// Wakes at deadlines.
-    pub timers: Timers,
-    /// The turns that somebody still waits for.
-    pub awaited: Awaited,
+    summaries: Option<Prompt>,
+    runner: StageRunner,
+}
+
+impl Preparing {
+    /// As the configuration says: an encoder that has to be waited for, where there is one, and a
+    /// language model that writes summaries. Nothing where nobody is asked.
+    pub fn new(
+        embed: Option<Arc<Embed>>,
+        preparation: &PreparationConfig,
+        summaries: &SummariesConfig,
+        context: &StageContext,
+    ) -> Option<Self> {
+        let embed = embed.filter(|_| preparation.enabled);
+        let encoder = embed.map(|model| Call::new(model, &preparation.call));
+        // A summary is one call, however the model is to think elsewhere.
+        let at_once =
+            |config: &PromptedConfig| PromptedConfig { think: Think::Never, ..config.clone() };
+        let config = summaries.prompted().map(at_once);
+        let summaries = Prompt::chosen::<Words>(STAGE, config.as_ref(), context);
+        let asks = encoder.is_some() || summaries.is_some();
+        asks.then(|| Self { encoder, summaries, runner: context.runner.clone() })
+    }
 }
 
 /// A turn that recall is not ready for.
@@ -177,6 +202,11 @@ impl Prepared {
         Self { summary, ..self }
     }
 
+    /// How many entries its group has.
+    fn entries(&self) -> u32 {
+        self.turn.group.as_ref().map_or(0, |grouped| grouped.entries)
+    }
+
     /// Which turn.
     pub fn context(&self) -> &Arc<TurnContext> {
         &self.turn.context
@@ -209,90 +239,131 @@ pub fn preparation<'scope>(
     turns: StreamVec<'scope, Epoch, Unprepared>,
     preparing: Option<Preparing>,
 ) -> StreamVec<'scope, Epoch, Prepared> {
-    let Some(Preparing { embed, summaries, call: config, shell, timers, awaited }) = preparing
-    else {
+    let Some(Preparing { encoder, summaries, runner }) = preparing else {
         return turns.flat_map(|_| None);
     };
-    let shell = CallShell { shell, call: config, timers, awaited };
-    let prepared = match embed {
-        Some(embed) => embedded(turns, embed, shell),
+    // What fails is gone without, so there are no faults.
+    let prepared = match encoder {
+        Some(call) => run(turns, ScopeEmbedding { call }, &runner).0,
         None => turns.map(|turn| Prepared::new(turn, Vectors::default())),
     };
     match summaries {
-        Some(asking) => {
+        Some(prompt) => {
             let (plain, grouped) = prepared.branch(|_, turn| turn.turn.group.is_some());
-            plain.concat(summarised(grouped, asking))
+            plain.concat(run(grouped, GroupSummaries { prompt }, &runner).0)
         }
         None => prepared,
     }
 }
 
-fn embedded<'scope>(
-    turns: StreamVec<'scope, Epoch, Unprepared>,
-    embed: Arc<Embed>,
-    shell: CallShell,
-) -> StreamVec<'scope, Epoch, Prepared> {
-    let question = Question {
-        ask: |turn: &Unprepared| {
-            let exchanges = turn.exchanges.iter().map(|(_, text)| text.clone());
-            std::iter::once(turn.context.query().to_owned()).chain(exchanges).collect()
-        },
-        read: |turn: &Unprepared, vectors: Vec<Embedding>| {
-            let mut vectors = vectors.iter().map(|vector| Vector::of(vector));
-            let query = vectors.next().flatten();
-            let offsets = turn.exchanges.iter().map(|(offset, _)| *offset);
-            let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
-            Ok(Vectors { query, exchanges: exchanges.collect(), failed: None })
-        },
-        fallback: |_: &Unprepared| Vectors::default(),
+/// The vectors of a turn's query and of its scope's entries.
+struct ScopeEmbedding {
+    call: Call,
+}
+
+impl Decide for ScopeEmbedding {
+    type Turn = Unprepared;
+    type Decision = Vectors;
+    type Decided = Prepared;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Unprepared) -> OnFailure {
+        OnFailure::Degrade
+    }
+
+    fn call(&self) -> Option<Call> {
+        Some(self.call.clone())
+    }
+
+    fn begin(&self, turn: &Unprepared) -> Result<Step<Vectors>, Fault> {
+        let exchanges = turn.exchanges.iter().map(|(_, text)| text.clone());
+        let texts = std::iter::once(turn.context.query().to_owned()).chain(exchanges);
+        Ok(Step::ask(texts.collect::<Vec<_>>()))
+    }
+
+    fn read(&self, turn: &Unprepared, _: &Asked, answer: Answer) -> Result<Step<Vectors>, Fault> {
+        let vectors: Vec<Embedding> = answer.of(STAGE)?;
+        let mut vectors = vectors.iter().map(|vector| Vector::of(vector));
+        let query = vectors.next().flatten();
+        let offsets = turn.exchanges.iter().map(|(offset, _)| *offset);
+        let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
+        Ok(Step::decided(Vectors { query, exchanges: exchanges.collect(), failed: None }))
+    }
+
+    fn without(&self, _: &Unprepared, _: Without<'_>) -> Vectors {
+        Vectors::default()
+    }
+
+    fn write(&self, mut turn: Unprepared, vectors: Vectors) -> Prepared {
         // What failed was noted on the turn, which has been nowhere else yet.
-        join: |mut turn: Unprepared, vectors| {
-            let failed = turn.progress.degraded.pop();
-            Prepared::new(turn, Vectors { failed, ..vectors })
-        },
-    };
-    // What fails is gone without, so there are no faults.
-    let (prepared, _) = call(turns, Stage::History, embed, shell, question);
-    prepared
+        let failed = turn.progress.degraded.pop();
+        Prepared::new(turn, Vectors { failed, ..vectors })
+    }
 }
 
-fn summarised<'scope>(
-    turns: StreamVec<'scope, Epoch, Prepared>,
-    asking: Asking,
-) -> StreamVec<'scope, Epoch, Prepared> {
-    const STAGE: Stage = Stage::History;
-    let Asking { model, prompts, config, shell } = asking;
-    let name = model.name().to_owned();
-    let prompter = Rc::new(Prompter { stage: STAGE, prompts, config, fill, thought: None });
-    let asks = Rc::clone(&prompter);
-    let entries = |turn: &Prepared| turn.turn.group.as_ref().map_or(0, |grouped| grouped.entries);
-    let question = Question {
-        ask: move |turn: &Prepared| asks.ask(&Thinking::without(turn.clone())),
-        read: move |turn: &Prepared, answer: Generated| {
-            let text = one_line(&answer.text);
-            if text.is_empty() {
-                return Err(Fault::new(STAGE, FaultKind::Unfit, "the model said nothing"));
-            }
-            let prompt_hash = Some(prompter.hash(turn).to_owned());
-            let model = ModelUsed { prompt_hash, ..answer.model };
-            Ok(GroupSummary { text: Some(text), entries: entries(turn), model })
-        },
-        fallback: move |turn: &Prepared| {
-            let model = ModelUsed { name: name.clone(), prompt_hash: None };
-            GroupSummary { text: None, entries: entries(turn), model }
-        },
-        join: Prepared::with_summary,
-    };
-    // What fails is gone without, so there are no faults.
-    let (summarised, _) = call(turns, STAGE, model, shell, question);
-    summarised
+/// Summaries of groups, by a language model.
+struct GroupSummaries {
+    prompt: Prompt,
 }
 
-/// What of a turn fills a slot.
-fn fill(turn: &Prepared, slot: Slot) -> String {
-    match (slot, &turn.turn.group) {
-        (Slot::Exchanges, Some(grouped)) => of_exchanges(&turn.turn.context, &grouped.shown),
-        _ => String::new(),
+impl Decide for GroupSummaries {
+    type Turn = Prepared;
+    type Decision = GroupSummary;
+    type Decided = Prepared;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &Prepared) -> OnFailure {
+        OnFailure::Degrade
+    }
+
+    fn call(&self) -> Option<Call> {
+        Some(self.prompt.call())
+    }
+
+    fn begin(&self, turn: &Prepared) -> Result<Step<GroupSummary>, Fault> {
+        Ok(self.prompt.begin(self, turn))
+    }
+
+    fn read(
+        &self,
+        turn: &Prepared,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<GroupSummary>, Fault> {
+        self.prompt.read(self, turn, asked, answer)
+    }
+
+    fn without(&self, turn: &Prepared, _: Without<'_>) -> GroupSummary {
+        let model = ModelUsed { name: self.prompt.model().to_owned(), prompt_hash: None };
+        GroupSummary { text: None, entries: turn.entries(), model }
+    }
+
+    fn write(&self, turn: Prepared, summary: GroupSummary) -> Prepared {
+        turn.with_summary(summary)
+    }
+}
+
+impl Prompted for GroupSummaries {
+    type Answer = Words;
+
+    const NAMES_ITS_MODEL: bool = true;
+    const REPEATS: bool = false;
+
+    fn fill(&self, turn: &Prepared, slot: Slot) -> String {
+        match (slot, &turn.turn.group) {
+            (Slot::Exchanges, Some(grouped)) => of_exchanges(&turn.turn.context, &grouped.shown),
+            _ => String::new(),
+        }
+    }
+
+    fn understand(&self, turn: &Prepared, said: Answered<Words>) -> Result<GroupSummary, Fault> {
+        let text = one_line(&said.answer.0);
+        if text.is_empty() {
+            return Err(Fault::new(STAGE, FaultKind::Unfit, "the model said nothing"));
+        }
+        Ok(GroupSummary { text: Some(text), entries: turn.entries(), model: said.model })
     }
 }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::flow::TurnContext;
 use crate::prompted::Slot;
 use crate::prompted::material::{of_evidence, of_recalled};
-use crate::testing::{context, gated, graph, recalled, resources, run_dataflow};
+use crate::testing::{context, gated, graph, recalled, run_dataflow, stage_context};
 
 /// Texts about water point one way, all others the other way.
 struct Water;
@@ -111,13 +111,13 @@ enum There {
 
 fn integrated(turn: Grounded, config: IntegrationConfig, there: There) -> Grounded {
     let (turns, faults) = run_dataflow(vec![turn], move |turns| {
-        let mut means = resources(&graph(""));
+        let mut means = stage_context(&graph(""));
         match there {
             There::None => {}
             There::InPlace => means.encoder = Some(Arc::new(Water)),
             There::Waited => means.embed = Some(Arc::new(Water)),
         }
-        means.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+        means.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
         integration(turns, config.clone(), &means)
     });
     assert!(faults.is_empty());
@@ -195,7 +195,8 @@ fn what_there_is_no_room_for_is_left_out() {
 
 #[test]
 fn where_it_is_off_nothing_is_weighed() {
-    let config = IntegrationConfig { form: Form::Off, max_tokens: 1, ..Default::default() };
+    let config =
+        IntegrationConfig { form: IntegrationForm::Off, max_tokens: 1, ..Default::default() };
     let turn = integrated(turn(), config, There::InPlace);
     assert!(attention(&turn).is_empty());
     assert_eq!(selected(&turn).len(), 2);
@@ -215,8 +216,7 @@ fn numbers_out_of_range_are_refused() {
     let default = IntegrationConfig::default();
     assert_eq!(default.check(), Ok(()));
     for config in [
-        IntegrationConfig { form: Form::Learned, ..default.clone() },
-        IntegrationConfig { form: Form::Prompted, ..default.clone() },
+        IntegrationConfig { form: IntegrationForm::Learned, ..default.clone() },
         IntegrationConfig { temperature: 0.0, ..default.clone() },
         IntegrationConfig { temperature: f64::NAN, ..default.clone() },
         IntegrationConfig { meaning_share: 1.1, ..default.clone() },

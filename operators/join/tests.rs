@@ -4,8 +4,8 @@ use turnstream_schemas::{Queries, Topics};
 
 use super::*;
 use crate::flow::Gated;
-use crate::stage::{Clock, Observer, OnFailure, Shell, Work, stage};
-use crate::testing::{context_of, gated, graph, run_dataflow};
+use crate::stage::{DecideByRules, OnFailure, Without, run};
+use crate::testing::{context_of, gated, graph, run_dataflow, runner};
 
 /// What becomes of a turn in one half.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,29 +27,81 @@ fn meet_fate<T: Default>(fate: Fate, of: Stage) -> Result<T, Fault> {
     }
 }
 
+/// The fates of turns, by offset.
+struct Fates {
+    fates: Arc<Vec<(Fate, Fate)>>,
+    on_failure: OnFailure,
+}
+
+impl Fates {
+    fn of(&self, turn: &Gated) -> (Fate, Fate) {
+        self.fates[turn.context.request.offset as usize]
+    }
+}
+
+/// Query production, scripted.
+struct ScriptedQueries(Fates);
+
+impl DecideByRules for ScriptedQueries {
+    type Turn = Gated;
+    type Decision = Queries;
+    type Decided = Queried;
+
+    const STAGE: Stage = Stage::QueryProduction;
+
+    fn on_failure(&self) -> OnFailure {
+        self.0.on_failure
+    }
+
+    fn decide(&self, turn: &Gated) -> Result<Queries, Fault> {
+        meet_fate(self.0.of(turn).0, Stage::QueryProduction)
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> Queries {
+        Queries::default()
+    }
+
+    fn write(&self, turn: Gated, queries: Queries) -> Queried {
+        Queried { turn, queries, thought: String::new() }
+    }
+}
+
+/// Topic planning, scripted.
+struct ScriptedTopics(Fates);
+
+impl DecideByRules for ScriptedTopics {
+    type Turn = Gated;
+    type Decision = Topics;
+    type Decided = Planned;
+
+    const STAGE: Stage = Stage::TopicPlanning;
+
+    fn on_failure(&self) -> OnFailure {
+        self.0.on_failure
+    }
+
+    fn decide(&self, turn: &Gated) -> Result<Topics, Fault> {
+        meet_fate(self.0.of(turn).1, Stage::TopicPlanning)
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> Topics {
+        Topics::default()
+    }
+
+    fn write(&self, turn: Gated, topics: Topics) -> Planned {
+        Planned { turn, topics, thought: String::new() }
+    }
+}
+
 /// The two stages, scripted, and the join behind them.
 fn flow<'s>(
     turns: StreamVec<'s, Epoch, Gated>,
     fates: &Arc<Vec<(Fate, Fate)>>,
     on_failure: OnFailure,
-) -> (StreamVec<'s, Epoch, Pair>, StreamVec<'s, Epoch, Failed>) {
-    let shell = Shell { clock: Clock::none(), observer: Observer::none(), on_failure };
-    let of = |turn: &Gated| turn.context.request.offset as usize;
-    let (one, other) = (Arc::clone(fates), Arc::clone(fates));
-    let queries = Work {
-        work: move |turn: &Gated| meet_fate(one[of(turn)].0, Stage::QueryProduction),
-        fallback: |_: &Gated| Queries::default(),
-        join: |turn, queries| Queried { turn, queries, thought: String::new() },
-    };
-    let topics = Work {
-        work: move |turn: &Gated| meet_fate(other[of(turn)].1, Stage::TopicPlanning),
-        fallback: |_: &Gated| Topics::default(),
-        join: |turn, topics| Planned { turn, topics, thought: String::new() },
-    };
-    let (values, faults) = stage(turns.clone(), Stage::QueryProduction, shell.clone(), queries);
-    let queried = halves(values, faults);
-    let (values, faults) = stage(turns, Stage::TopicPlanning, shell, topics);
-    join(queried, halves(values, faults))
+) -> Streams<'s, Pair> {
+    let fates = || Fates { fates: Arc::clone(fates), on_failure };
+    let queried = halves(run(turns.clone(), ScriptedQueries(fates()), &runner()));
+    join(queried, halves(run(turns, ScriptedTopics(fates()), &runner())))
 }
 
 fn turns(count: usize) -> Vec<Gated> {

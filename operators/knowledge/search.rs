@@ -7,7 +7,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_ports::form::{Refused, check_bound, check_fraction};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Span, Stage, Via};
 
 use crate::language::{Lexicon, Word};

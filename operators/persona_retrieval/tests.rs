@@ -6,10 +6,11 @@ use turnstream_ports::model::{Busy, CallError, Model, Reply};
 use turnstream_schemas::{Demand, RequestId, SourceKind, Turn};
 
 use super::*;
+use crate::flow::Failed;
 use crate::sources::SourceConfig;
-use crate::stage::{Observer, Passage, StageObserver};
+use crate::stage::{Passage, StageObserver};
 use crate::testing::{
-    asking_source, document, graph, resources, run_dataflow, scene, test_sources,
+    asking_source, document, graph, run_dataflow, scene, stage_context, test_sources,
 };
 
 /// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
@@ -268,12 +269,13 @@ fn run_with(
         let encoder: Option<Arc<dyn Encoder>> =
             (reached == Reached::InPlace).then(|| Arc::new(Counting) as _);
         let embed = (reached == Reached::Elsewhere).then(|| Arc::clone(&model) as _);
-        let observer = Observer::new(Arc::clone(&counts) as _);
+
         let sources = Arc::new(sources.clone());
-        let resources = Resources { sources, embed, encoder, observer, ..resources(&graph("")) };
+        let mut context = StageContext { sources, embed, encoder, ..stage_context(&graph("")) };
         // As `history` does when it hands a turn down.
-        resources.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
-        persona_retrieval(turns, config.clone(), &resources)
+        context.runner.observer = Observer::new(Arc::clone(&counts) as _);
+        context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+        persona_retrieval(turns, config.clone(), &context)
     });
     out.sort_by_key(|turn| turn.turn.context.query().to_owned());
     let asked = asked.0.lock().unwrap().clone();

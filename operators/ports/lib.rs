@@ -4,17 +4,17 @@
 //! [`documents`], and evict idle scopes into a [`cache`]. The crates that implement these ports do
 //! not depend on the stages, so they are not rebuilt when a stage changes. Beside the ports are
 //! agreements between both sides: the [`partitioner`] of keys, the containment of [`panics`], the
-//! definition of [`secret`] values, the [`remedy`] in an error message, the [`form`] of a stage, the
-//! place of the [cache folder](cache_folder), and the faults of the crash simulation ([`broken`]).
+//! definition of [`secret`] values, the [`remedy`] in an error message, what a configuration may not
+//! say ([`refused`]), the place of the [cache folder](cache_folder), and the faults of the crash simulation ([`broken`]).
 
 pub mod broken;
 pub mod cache;
 pub mod cache_folder;
 pub mod documents;
-pub mod form;
 pub mod index;
 pub mod model;
 pub mod panics;
 pub mod partitioner;
+pub mod refused;
 pub mod remedy;
 pub mod secret;

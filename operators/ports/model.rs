@@ -1,5 +1,5 @@
 //! The port to models: generate, embed and score. Nothing here knows candle, a server or a thread;
-//! among the stages, only `call` uses this port.
+//! among the stages, only the stage runner uses this port.
 //!
 //! A [`Model`] takes a request with a [`Reply`] and may answer at any time, from any thread. A lost
 //! answer would stop the conversation and the frontier for ever, so a reply that is dropped answers

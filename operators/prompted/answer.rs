@@ -1,6 +1,7 @@
 //! Answers: JSON text into the record of a stage.
 
 use schemars::{JsonSchema, schema_for};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
@@ -21,8 +22,8 @@ pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
         ""
     }
 
-    /// The JSON Schema that it follows, with the thought or without.
-    fn schema(thinks: bool) -> String {
+    /// The JSON Schema that it follows, with the thought or without; `None` where it is text.
+    fn schema(thinks: bool) -> Option<String> {
         let mut schema = schema_for!(Self).to_value();
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             if let Some(thought) = Self::THOUGHT.filter(|_| !thinks) {
@@ -32,7 +33,7 @@ pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
             let required = properties.keys().cloned().collect::<Vec<_>>();
             schema["required"] = required.into();
         }
-        schema.to_string()
+        Some(schema.to_string())
     }
 
     /// Reads it. Text around the JSON is passed over.
@@ -45,6 +46,22 @@ pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
         let shown: String = text.chars().take(MOST_REPEATED).collect();
         let json = json.ok_or_else(|| format!("no JSON object in {shown:?}"))?;
         serde_json::from_str(json).map_err(|error| format!("{error} in {shown:?}"))
+    }
+}
+
+/// Words as they come, without a schema.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(crate) struct Words(pub String);
+
+impl Answer for Words {
+    const THOUGHT: Option<&'static str> = None;
+
+    fn schema(_: bool) -> Option<String> {
+        None
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -143,7 +160,8 @@ mod tests {
     #[test]
     fn a_thought_comes_first_in_a_schema_or_not_at_all() {
         fn properties<A: Answer>(thinks: bool) -> Vec<String> {
-            let schema: Value = serde_json::from_str(&A::schema(thinks)).expect("JSON");
+            let schema: Value =
+                serde_json::from_str(&A::schema(thinks).expect("one")).expect("JSON");
             let required = schema["required"].as_array().expect("required").len();
             let names: Vec<_> =
                 schema["properties"].as_object().expect("properties").keys().cloned().collect();

@@ -3,20 +3,21 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use turnstream_knowledge::Graph;
-use turnstream_ports::form::Form;
 use turnstream_schemas::{
     Evidence, EvidenceId, EvidenceSet, FactStatement, RevisionKind, Score, Via,
 };
 
 use super::*;
-use crate::cross_revision::{CrossRevisionConfig, cross_revision};
-use crate::fact_selection::{FactSelectionConfig, fact_selection};
-use crate::flow::{Candidates, Demanded, Gated, Grounded, Planned, Queried, Retrieved};
-use crate::gate::{GateConfig, gate};
-use crate::query_production::{QueryProductionConfig, produce, query_production};
+use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
+use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
+use crate::flow::{Candidates, Demanded, Failed, Gated, Grounded, Planned, Queried, Retrieved};
+use crate::gate::{GateConfig, GateForm, gate};
+use crate::query_production::{
+    QueryProductionConfig, QueryProductionForm, produce, query_production,
+};
 use crate::stage::OnFailure;
-use crate::testing::{asking, context, graph, resources, run_dataflow, scene};
-use crate::topic_planning::{TopicPlanningConfig, plan, topic_planning};
+use crate::testing::{asking, context, graph, run_dataflow, scene, stage_context};
+use crate::topic_planning::{TopicPlanningConfig, TopicPlanningForm, plan, topic_planning};
 
 const FACTS: &str = "
     coffee Causes insomnia 2
@@ -40,14 +41,14 @@ fn queried(
     let turn = scene(&LINES, &graph);
     run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::ResultStream;
-        let means = asking(resources(&graph), answer.clone());
+        let means = asking(stage_context(&graph), answer.clone());
         let halves = query_production(turns, config.clone(), &means);
         (halves.clone().ok(), halves.err())
     })
 }
 
 fn query_config() -> QueryProductionConfig {
-    QueryProductionConfig { form: Form::Prompted, ..Default::default() }
+    QueryProductionConfig { form: QueryProductionForm::Prompted, ..Default::default() }
 }
 
 const QUERIES: &str = r#"{"aim": "to sleep better", "explicit": ["Sleep", "coffee", "yoga", "rest"],
@@ -158,9 +159,9 @@ fn the_gate_goes_by_the_models_word() {
     let run = |answer: &'static str| {
         let graph = graph(FACTS);
         let turn = Arc::new(context(&LINES));
-        let config = GateConfig { form: Form::Prompted, ..Default::default() };
+        let config = GateConfig { form: GateForm::Prompted, ..Default::default() };
         let (gated, _): (Vec<Gated>, _) = run_dataflow(vec![turn], move |turns| {
-            let means = asking(resources(&graph), move |_| answers(answer));
+            let means = asking(stage_context(&graph), move |_| answers(answer));
             gate(turns, config.clone(), &means)
         });
         gated.into_iter().next().expect("a turn")
@@ -178,7 +179,7 @@ fn the_gate_goes_by_the_models_word() {
 fn topics_are_concepts_that_the_graph_has() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
-    let config = TopicPlanningConfig { form: Form::Prompted, ..Default::default() };
+    let config = TopicPlanningConfig { form: TopicPlanningForm::Prompted, ..Default::default() };
     let (planned, _): (Vec<Planned>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::ResultStream;
         let answer = r#"{"course": "to drinks", "extended": ["green tea", "sleep", "zzz"],
@@ -186,7 +187,7 @@ fn topics_are_concepts_that_the_graph_has() {
         let halves = topic_planning(
             turns,
             config.clone(),
-            &asking(resources(&graph), move |_| answers(answer)),
+            &asking(stage_context(&graph), move |_| answers(answer)),
         );
         (halves.clone().ok(), halves.err())
     });
@@ -204,7 +205,7 @@ fn topics_are_concepts_that_the_graph_has() {
 fn a_revision_is_told_as_what_changed() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
-    let config = CrossRevisionConfig { form: Form::Prompted, ..Default::default() };
+    let config = CrossRevisionConfig { form: CrossRevisionForm::Prompted, ..Default::default() };
     let (demanded, _): (Vec<Demanded>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::Map;
         let view = Arc::clone(&graph);
@@ -217,7 +218,7 @@ fn a_revision_is_told_as_what_changed() {
             let (topics, thought) = plan(&turn, view.view(), &Default::default());
             Ok(Planned { turn, topics, thought })
         });
-        let means = asking(resources(&graph), |request| {
+        let means = asking(stage_context(&graph), |request| {
             for heading in ["<<queries ", "<<topics ", "explicit: ", "maintained: "] {
                 assert!(request.prompt.contains(heading), "{heading}: {}", request.prompt);
             }
@@ -264,9 +265,10 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
         let graph: Arc<Graph> = graph(FACTS);
         let demand = turnstream_schemas::Demand::default();
         let turn = Retrieved { candidates, ..Retrieved::unasked(scene(&LINES, &graph), demand) };
-        let config = FactSelectionConfig { form: Form::Prompted, ..Default::default() };
+        let config =
+            FactSelectionConfig { form: FactSelectionForm::Prompted, ..Default::default() };
         let (grounded, failed): (Vec<Grounded>, _) = run_dataflow(vec![turn], move |turns| {
-            let means = asking(resources(&graph), move |request| {
+            let means = asking(stage_context(&graph), move |request| {
                 assert!(request.prompt.contains("- 1. tea is a drink"), "{}", request.prompt);
                 assert!(request.prompt.contains("- 3. gin is a drink (denied)"));
                 answers(answer)

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_knowledge::{ConceptId, Fact, View};
-use turnstream_ports::form::{Refused, check_bound, check_fraction};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{ImplicitQuery, Score, Stage};
 
 use super::QueryProductionConfig;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{directed, graph, meaning, resources, run_dataflow, scene};
+use crate::testing::{directed, graph, meaning, run_dataflow, scene, stage_context};
 
 const FACTS: &str = "
     bed UsedFor night_rest 2
@@ -130,7 +130,8 @@ fn every_turn_gives_a_half() {
     let graph = graph(FACTS);
     let turns = vec![scene(&["u: bed"], &graph), scene(&["u: hi"], &graph)];
     let (halves, _) = run_dataflow(turns, move |turns| {
-        let halves = query_production(turns, QueryProductionConfig::default(), &resources(&graph));
+        let halves =
+            query_production(turns, QueryProductionConfig::default(), &stage_context(&graph));
         let none = halves.clone();
         (halves, timely::dataflow::operators::vec::Map::flat_map(none, |_| None))
     });

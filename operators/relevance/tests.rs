@@ -2,8 +2,8 @@ use turnstream_ports::model::Generated;
 use turnstream_schemas::{Demand, Plan};
 
 use super::*;
-use crate::call::CallConfig;
-use crate::testing::{Answering, asking, document, graph, resources, run_dataflow, scene};
+use crate::stage::CallConfig;
+use crate::testing::{Answering, asking, document, graph, run_dataflow, scene, stage_context};
 
 /// Passages and a row that retrieval scored.
 fn candidates() -> Candidates {
@@ -28,11 +28,11 @@ fn turn(candidates: Candidates) -> Retrieved {
 fn judged(
     config: &RelevanceConfig,
     candidates: Candidates,
-    means: impl Fn(Resources) -> Resources + Send + Sync + 'static,
+    means: impl Fn(StageContext) -> StageContext + Send + Sync + 'static,
 ) -> (Vec<(String, f64)>, Vec<Stage>) {
     let config = config.clone();
     let (out, faults) = run_dataflow(vec![turn(candidates)], move |turns| {
-        relevance(turns, config.clone(), &means(resources(&graph(""))))
+        relevance(turns, config.clone(), &means(stage_context(&graph(""))))
     });
     assert!(faults.is_empty(), "{faults:?}");
     let Retrieved { turn, candidates, .. } = &out[0];
@@ -44,7 +44,7 @@ fn told(found: &[(&str, f64)]) -> Vec<(String, f64)> {
     found.iter().map(|(id, relevance)| ((*id).to_owned(), *relevance)).collect()
 }
 
-fn config(form: Form) -> RelevanceConfig {
+fn config(form: RelevanceForm) -> RelevanceConfig {
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
     let prompted = PromptedConfig { call: call.clone(), ..PromptedConfig::default() };
     RelevanceConfig { form, max_judged: 3, call, prompted, ..RelevanceConfig::default() }
@@ -58,9 +58,9 @@ fn the_unified_model_judges_each_piece_by_itself() {
     };
     let model = Answering::new(of);
     let unified = Arc::clone(&model);
-    let (found, degraded) = judged(&config(Form::Learned), candidates(), move |means| {
+    let (found, degraded) = judged(&config(RelevanceForm::Learned), candidates(), move |means| {
         let means = asking(means, |_| Generated::default());
-        Resources { unified: Some(Arc::clone(&unified) as _), ..means }
+        StageContext { unified: Some(Arc::clone(&unified) as _), ..means }
     });
     assert_eq!(found, told(&[("old", 1.0), ("dear", 0.25), ("row", 0.25)]), "the weak one is out");
     assert!(degraded.is_empty());
@@ -88,11 +88,11 @@ fn an_encoder_is_calibrated() {
             calibration_slope: slope,
             calibration_offset: offset,
             max_judged: 2,
-            ..config(Form::Encoder)
+            ..config(RelevanceForm::Encoder)
         };
         let (found, _) = judged(&config, candidates(), move |means| {
             let means = asking(means, |_| Generated::default());
-            Resources { score: Some(Answering::new(of)), ..means }
+            StageContext { score: Some(Answering::new(of)), ..means }
         });
         for ((id, relevance), (expected, by_hand)) in
             found.iter().zip([("old", sure), ("dear", unsure)])
@@ -106,7 +106,7 @@ fn an_encoder_is_calibrated() {
 
 /// The stage with a language model that answers this.
 fn prompted_with(answer: &'static str) -> (Vec<(String, f64)>, Vec<Stage>) {
-    judged(&config(Form::Prompted), candidates(), move |means| {
+    judged(&config(RelevanceForm::Prompted), candidates(), move |means| {
         asking(means, move |request| {
             let prompt = &request.prompt;
             assert!(
@@ -133,14 +133,14 @@ fn a_language_model_judges_by_number() {
 fn off_and_with_nothing_to_judge_everything_stays() {
     let (found, _) = judged(&RelevanceConfig::default(), candidates(), |means| means);
     assert_eq!(found.len(), 4);
-    let (found, degraded) = judged(&config(Form::Prompted), Candidates::default(), |means| {
-        asking(means, |_| panic!("nobody is asked"))
-    });
+    let (found, degraded) =
+        judged(&config(RelevanceForm::Prompted), Candidates::default(), |means| {
+            asking(means, |_| panic!("nobody is asked"))
+        });
     assert!(found.is_empty() && degraded.is_empty());
     for (wrong, key) in [
         (RelevanceConfig { max_judged: 0, ..Default::default() }, "max_judged"),
         (RelevanceConfig { calibration_slope: 0.0, ..Default::default() }, "calibration_slope"),
-        (RelevanceConfig { form: Form::Lexical, ..Default::default() }, "form"),
     ] {
         let refused = wrong.check().unwrap_err().to_string();
         assert!(refused.contains(key), "{refused}");

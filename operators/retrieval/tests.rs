@@ -4,7 +4,7 @@ use turnstream_schemas::{Demand, Plan, Turn};
 use super::*;
 use crate::sources::{SourceConfig, Sources};
 use crate::tables::{Row, Table, Tables};
-use crate::testing::{graph, resources, run_dataflow, scene};
+use crate::testing::{graph, run_dataflow, scene, stage_context};
 
 /// Documents that hold what they are searched for, which tells what was asked of them.
 struct Echo;
@@ -88,7 +88,7 @@ fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<Retrieved> {
         })
         .collect();
     let (mut out, faults) = run_dataflow(turns, move |turns| {
-        let mut means = resources(&graph("sail UsedFor boat 2"));
+        let mut means = stage_context(&graph("sail UsedFor boat 2"));
         means.sources = Arc::new(sources(documents_depend));
         means.tables = Arc::new(boats());
         means.documents = Some(Arc::new(Echo));

@@ -4,9 +4,11 @@ use turnstream_ports::model::{GenerateRequest, Generated};
 use turnstream_schemas::{Demand, FactStatement, FaultKind, Plan};
 
 use super::*;
-use crate::call::CallConfig;
+use crate::generation::GenerationForm;
+use crate::integration::IntegrationForm;
 use crate::prompted::PromptedConfig;
-use crate::testing::{asking, document, graph, resources, run_dataflow, scene};
+use crate::stage::CallConfig;
+use crate::testing::{asking, document, graph, run_dataflow, scene, stage_context};
 
 /// A passage that drafts were made from, or not yet.
 fn passage(id: &str, text: &str, relevance: f64, selected: bool) -> Evidence {
@@ -38,9 +40,13 @@ fn config(steps: u32, replaced: u32) -> RefiningConfig {
     RefiningConfig {
         self_refinement: SelfRefinementConfig { steps, replaced, ..Default::default() },
         is_relevance_judged: true,
-        integration: IntegrationConfig { form: Form::Off, ..Default::default() },
-        generation: GenerationConfig { form: Form::Prompted, prompted, ..Default::default() },
-        consistency: ConsistencyConfig { form: Form::Lexical, ..Default::default() },
+        integration: IntegrationConfig { form: IntegrationForm::Off, ..Default::default() },
+        generation: GenerationConfig {
+            form: GenerationForm::Prompted,
+            prompted,
+            ..Default::default()
+        },
+        consistency: ConsistencyConfig { form: ConsistencyForm::Lexical, ..Default::default() },
     }
 }
 
@@ -62,7 +68,7 @@ fn refined(
     let asked = Arc::clone(&rounds);
     let (mut out, faults) = run_dataflow(vec![turn], move |turns| {
         let asked = Arc::clone(&asked);
-        let means = asking(resources(&graph("")), move |request| {
+        let means = asking(stage_context(&graph("")), move |request| {
             let round = request.origin.as_ref().expect("an origin").round;
             asked.lock().unwrap().push(round);
             let said = instead.iter().find(|(at, _)| *at == round).map(|(_, said)| *said);

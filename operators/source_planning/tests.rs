@@ -6,7 +6,7 @@ use turnstream_schemas::{SourceKind, Turn};
 
 use super::*;
 use crate::sources::SourceConfig;
-use crate::testing::{Answering, asking, graph, resources, run_dataflow, scene};
+use crate::testing::{Answering, asking, graph, run_dataflow, scene, stage_context};
 
 /// Opening hours as a table that some words call for, documents, and a persona that documents follow.
 fn sources() -> Sources {
@@ -50,17 +50,17 @@ fn cues_call_for_a_source() {
 }
 
 /// What the operator plans for a turn with a persona, by what a model answers.
-fn planned(form: Form, answer: &'static str) -> (Vec<String>, Vec<Stage>) {
+fn planned(form: SourcePlanningForm, answer: &'static str) -> (Vec<String>, Vec<Stage>) {
     let config = SourcePlanningConfig { form, ..Default::default() };
     let asked = vec![turn("Hello, open?", &["I sail."])];
     let (out, faults) = run_dataflow(asked, move |turns| {
-        let means = asking(resources(&graph("")), move |request| {
+        let means = asking(stage_context(&graph("")), move |request| {
             let prompt = &request.prompt;
             assert!(prompt.contains("- hours: When each shop is open."), "{prompt}");
             assert!(prompt.contains("- manuals: documents"), "{prompt}");
             Generated { text: answer.to_owned(), ..Generated::default() }
         });
-        let means = Resources { sources: Arc::new(sources()), ..means };
+        let means = StageContext { sources: Arc::new(sources()), ..means };
         source_planning(turns, config.clone(), &means)
     });
     assert!(faults.is_empty(), "{faults:?}");
@@ -75,15 +75,15 @@ fn what_a_model_names_is_put_in_order() {
         (r#"{"sources": [" persona "]}"#, &["persona"]),
         (r#"{"sources": []}"#, &[]),
     ] {
-        let (plan, degraded) = planned(Form::Prompted, answer);
+        let (plan, degraded) = planned(SourcePlanningForm::Prompted, answer);
         assert_eq!(plan, expected, "{answer}");
         assert!(degraded.is_empty());
     }
     // Where the model says nothing of use, every source is asked.
-    let (plan, degraded) = planned(Form::Prompted, "I would look it up.");
+    let (plan, degraded) = planned(SourcePlanningForm::Prompted, "I would look it up.");
     assert_eq!(plan, ["hours", "persona", "manuals"]);
     assert_eq!(degraded, [Stage::SourcePlanning]);
-    assert_eq!(planned(Form::Off, "").0, ["hours", "persona", "manuals"]);
+    assert_eq!(planned(SourcePlanningForm::Off, "").0, ["hours", "persona", "manuals"]);
 }
 
 #[test]
@@ -101,11 +101,12 @@ fn the_unified_model_chooses_kinds_among_what_is_called_for() {
         };
         let model = Answering::new(plan);
         let unified = Arc::clone(&model);
-        let config = SourcePlanningConfig { form: Form::Learned, ..Default::default() };
+        let config =
+            SourcePlanningConfig { form: SourcePlanningForm::Learned, ..Default::default() };
         let (out, faults) = run_dataflow(vec![turn(said, &["I sail."])], move |turns| {
-            let means = asking(resources(&graph("")), |_| Generated::default());
+            let means = asking(stage_context(&graph("")), |_| Generated::default());
             let unified = Some(Arc::clone(&unified) as _);
-            let means = Resources { sources: Arc::new(sources()), unified, ..means };
+            let means = StageContext { sources: Arc::new(sources()), unified, ..means };
             source_planning(turns, config.clone(), &means)
         });
         assert!(faults.is_empty(), "{faults:?}");

@@ -5,7 +5,7 @@ use turnstream_schemas::Demand;
 
 use super::*;
 use crate::tables::{Row, Tables};
-use crate::testing::{asking_source, graph, resources, run_dataflow, scene};
+use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
 
 fn tables() -> Tables {
     let row = |item: &str, price| {
@@ -21,12 +21,12 @@ fn found(text: &str, source: &str, config: &TableRetrievalConfig) -> Vec<Evidenc
     let turn = asking_source(Retrieved::unasked(turn, Demand::default()), source);
     let config = config.clone();
     let (out, faults) = run_dataflow(vec![turn], move |turns| {
-        let mut means = resources(&graph(""));
+        let mut means = stage_context(&graph(""));
         let goods = crate::sources::SourceConfig {
             file: Some("goods.jsonl".into()),
             ..crate::sources::SourceConfig::of(turnstream_schemas::SourceKind::Table)
         };
-        let sources = crate::sources::Sources::new(&[("goods".to_owned(), goods)].into());
+        let sources = Sources::new(&[("goods".to_owned(), goods)].into());
         means.sources = Arc::new(sources.expect("sources"));
         means.tables = Arc::new(tables());
         table_retrieval(turns, config.clone(), &means)

@@ -20,8 +20,8 @@ use turnstream_log::embedded::EmbeddedLog;
 use turnstream_models::answers::Recording;
 use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe;
+use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::ingest::InputTopic;
-use turnstream_ports::form::Form;
 use turnstream_ports::model::Listener;
 use turnstream_schemas::{Outcome, SourceKind};
 
@@ -230,8 +230,10 @@ impl Chat<'_> {
 fn wording(config: &Config) -> String {
     let has_table = config.sources.values().any(|source| source.kind == SourceKind::Table);
     match config.generation.form {
-        Form::Prompted => format!("the language model {}", config.generation.prompted.model),
-        Form::Learned if has_table => {
+        GenerationForm::Prompted => {
+            format!("the language model {}", config.generation.prompted.model)
+        }
+        GenerationForm::Learned if has_table => {
             format!(
                 "the unified model ({}) for rows of tables, else a realiser",
                 config.models.unified

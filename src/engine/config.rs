@@ -36,9 +36,9 @@ use turnstream_operators::relevance::RelevanceConfig;
 use turnstream_operators::self_refinement::SelfRefinementConfig;
 use turnstream_operators::source_planning::SourcePlanningConfig;
 use turnstream_operators::sources::SourcesConfig;
+use turnstream_operators::stage_config::StageConfig;
 use turnstream_operators::table_retrieval::TableRetrievalConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
-use turnstream_ports::form::Form;
 use turnstream_schemas::Stage;
 use turnstream_sources::documents::DocumentsConfig;
 
@@ -130,22 +130,33 @@ pub struct Config {
 }
 
 impl Config {
+    /// The sections of the stages that turns pass through, in the order of the sections.
+    pub fn stages(&self) -> [(Stage, &dyn StageConfig); 16] {
+        [
+            (Stage::Gate, &self.gate),
+            (Stage::Embedding, &self.embedding),
+            (Stage::SourcePlanning, &self.source_planning),
+            (Stage::QueryProduction, &self.query_production),
+            (Stage::TopicPlanning, &self.topic_planning),
+            (Stage::CrossRevision, &self.cross_revision),
+            (Stage::FactRetrieval, &self.fact_retrieval),
+            (Stage::TableRetrieval, &self.table_retrieval),
+            (Stage::PersonaRetrieval, &self.persona_retrieval),
+            (Stage::DocumentRetrieval, &self.document_retrieval),
+            (Stage::Relevance, &self.relevance),
+            (Stage::FactSelection, &self.fact_selection),
+            (Stage::Integration, &self.integration),
+            (Stage::Generation, &self.generation),
+            (Stage::Consistency, &self.consistency),
+            (Stage::SelfRefinement, &self.self_refinement),
+        ]
+    }
+
     /// The stages in prompted form, and how each asks.
     pub fn prompted(&self) -> impl Iterator<Item = (Stage, &PromptedConfig)> {
-        let stages = [
-            (Stage::Gate, self.gate.form, &self.gate.prompted),
-            (Stage::SourcePlanning, self.source_planning.form, &self.source_planning.prompted),
-            (Stage::QueryProduction, self.query_production.form, &self.query_production.prompted),
-            (Stage::TopicPlanning, self.topic_planning.form, &self.topic_planning.prompted),
-            (Stage::CrossRevision, self.cross_revision.form, &self.cross_revision.prompted),
-            (Stage::History, self.history.summaries.form, &self.history.summaries.prompted),
-            (Stage::Relevance, self.relevance.form, &self.relevance.prompted),
-            (Stage::FactSelection, self.fact_selection.form, &self.fact_selection.prompted),
-            (Stage::Generation, self.generation.form, &self.generation.prompted),
-            (Stage::Consistency, self.consistency.form, &self.consistency.prompted),
-        ];
-        let prompted = stages.into_iter().filter(|(_, form, _)| *form == Form::Prompted);
-        prompted.map(|(stage, _, config)| (stage, config))
+        let summaries: (_, &dyn StageConfig) = (Stage::History, &self.history.summaries);
+        let stages = self.stages().into_iter().chain([summaries]);
+        stages.filter_map(|(stage, section)| Some((stage, section.prompted()?)))
     }
 }
 

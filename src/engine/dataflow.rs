@@ -44,13 +44,12 @@ use turnstream_operators::history::{Answer, history};
 use turnstream_operators::ingest::{Input, ingest};
 use turnstream_operators::integration::integration;
 use turnstream_operators::query_production::query_production;
-use turnstream_operators::relevance::relevance;
-use turnstream_operators::resources::Resources;
+use turnstream_operators::relevance::{RelevanceForm, relevance};
 use turnstream_operators::retrieval::{RetrievalConfig, retrieval};
 use turnstream_operators::self_refinement::{RefiningConfig, self_refinement};
 use turnstream_operators::source_planning::source_planning;
+use turnstream_operators::stage_context::StageContext;
 use turnstream_operators::topic_planning::topic_planning;
-use turnstream_ports::form::Form;
 use turnstream_schemas::Demand;
 
 use crate::parts::Parts;
@@ -59,7 +58,7 @@ use crate::parts::Parts;
 pub fn dialogue<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
     parts: &Parts,
-    means: &Resources,
+    context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Finished> {
     let config = parts.config.as_ref().clone();
     let of_sources = RetrievalConfig {
@@ -70,45 +69,46 @@ pub fn dialogue<'scope>(
     };
     let refining = RefiningConfig {
         self_refinement: config.self_refinement,
-        is_relevance_judged: config.relevance.form != Form::Off,
+        is_relevance_judged: config.relevance.form != RelevanceForm::Off,
         integration: config.integration.clone(),
         generation: config.generation.clone(),
         consistency: config.consistency.clone(),
     };
     let (rules, late) = (parts.rules(), parts.count_late_answers());
-    let keeping = parts.keeping(means);
+    let keeping = parts.keeping(context);
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
 
     let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
-    let (gated, gate_faults) = gate(recalled, config.gate.clone(), means);
+    let (gated, gate_faults) = gate(recalled, config.gate.clone(), context);
     // As it is, unless the gate reads a draft; so it is below with what was retrieved.
     let (gated, drafts, draft_faults) =
-        after_draft(gated, config.gate.clone(), config.generation.clone(), means);
+        after_draft(gated, config.gate.clone(), config.generation.clone(), context);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
-    let (embedded, embedding_faults) = embedding(yes, config.embedding, means);
-    let (planned, planning_faults) = source_planning(embedded, config.source_planning, means);
+    let (embedded, embedding_faults) = embedding(yes, config.embedding, context);
+    let (planned, planning_faults) = source_planning(embedded, config.source_planning, context);
     let (asking, null) = planned.branch(|_, turn| turn.plan.0.is_empty());
     // What is demanded is asked of the graph alone.
-    let sources = Arc::clone(&means.sources);
+    let sources = Arc::clone(&context.sources);
     let (elsewhere, of_facts) = asking.branch(move |_, turn| sources.have_facts(&turn.plan));
-    let queried = query_production(of_facts.clone(), config.query_production, means);
-    let planned = topic_planning(of_facts, config.topic_planning, means);
-    let (demanded, demand_faults) = cross_revision(queried, planned, config.cross_revision, means);
+    let queried = query_production(of_facts.clone(), config.query_production, context);
+    let planned = topic_planning(of_facts, config.topic_planning, context);
+    let (demanded, demand_faults) =
+        cross_revision(queried, planned, config.cross_revision, context);
     let undemanded = elsewhere.map(|turn| Retrieved::unasked(turn, Demand::default()));
     let demanded = demanded.map(Retrieved::from).concat(undemanded);
-    let (retrieved, retrieval_faults) = retrieval(demanded, of_sources, means);
-    let (retrieved, relevance_faults) = relevance(retrieved, config.relevance, means);
-    let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, means);
+    let (retrieved, retrieval_faults) = retrieval(demanded, of_sources, context);
+    let (retrieved, relevance_faults) = relevance(retrieved, config.relevance, context);
+    let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, context);
     let (unneeded, needed) = retrieved.branch(|_, turn| turn.turn.gate.retrieve);
     let no = no.concat(null).concat(unneeded.map(|turn| turn.turn));
-    let (selected, selection_faults) = fact_selection(needed, config.fact_selection, means);
+    let (selected, selection_faults) = fact_selection(needed, config.fact_selection, context);
     let grounded = selected.concat(no.map(Grounded::without_knowledge));
-    let (integrated, integration_faults) = integration(grounded, config.integration, means);
-    let (drafted, generation_faults) = generation(integrated, config.generation, means);
-    let (judged, consistency_faults) = consistency(drafted, config.consistency, means);
-    let (drafted, refinement_faults) = self_refinement(judged, refining, means);
+    let (integrated, integration_faults) = integration(grounded, config.integration, context);
+    let (drafted, generation_faults) = generation(integrated, config.generation, context);
+    let (judged, consistency_faults) = consistency(drafted, config.consistency, context);
+    let (drafted, refinement_faults) = self_refinement(judged, refining, context);
 
     // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
     let faults = [

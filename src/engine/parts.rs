@@ -10,15 +10,15 @@ use turnstream_models::answers::Recording;
 use turnstream_models::language::AnswerFiles;
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::consistency::Judge;
-use turnstream_operators::history::preparation::{Preparing, SummariesConfig};
+use turnstream_operators::history::preparation::Preparing;
 use turnstream_operators::history::similarity::Similarity;
-use turnstream_operators::history::{Keeping, ResponseSource, Rules};
+use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::integration::Attention;
 use turnstream_operators::prompted::Prompts;
-use turnstream_operators::resources::Resources;
 use turnstream_operators::sources::Sources;
-use turnstream_operators::stage::{Clock, OnFailure};
+use turnstream_operators::stage::{Clock, StageRunner};
+use turnstream_operators::stage_context::StageContext;
 use turnstream_operators::tables::Tables;
 use turnstream_operators::timers::Timers;
 use turnstream_ports::cache::{MemoryCache, ScopeCache};
@@ -26,7 +26,6 @@ use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, LanguageModels, Listener, Score};
-use turnstream_schemas::Stage;
 
 use crate::config::Config;
 use crate::meaning::Meaning;
@@ -186,34 +185,27 @@ impl Parts {
     }
 
     /// Where scopes stay that are idle.
-    pub fn keeping(&self, means: &Resources) -> Keeping {
-        let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
-        let config = &self.config.history.preparation;
-        let embed = self.embed.clone().filter(|_| config.enabled);
-        let SummariesConfig { form, prompted, .. } = &self.config.history.summaries;
-        let summaries = means.asking(Stage::History, *form, prompted, OnFailure::Degrade);
-        let preparing = (embed.is_some() || summaries.is_some()).then(|| Preparing {
-            embed,
-            summaries,
-            call: config.call.clone(),
-            shell: means.shell(OnFailure::Degrade),
-            timers: timers.clone(),
-            awaited: awaited.clone(),
-        });
+    pub fn keeping(&self, context: &StageContext) -> Keeping {
+        let StageRunner { timers, awaited, .. } = context.runner.clone();
+        let HistoryConfig { preparation, summaries, .. } = &self.config.history;
+        let preparing = Preparing::new(self.embed.clone(), preparation, summaries, context);
         Keeping { cache: Arc::clone(&self.cache), timers, awaited, preparing }
     }
 
-    /// What the deciding stages of one worker share.
-    pub fn means(&self, knowledge: Knowledge, clock: Clock, timers: Timers) -> Resources {
-        Resources {
+    /// What the stages of one worker are made from.
+    pub fn stage_context(
+        &self,
+        knowledge: Knowledge,
+        clock: Clock,
+        timers: Timers,
+    ) -> StageContext {
+        let (observer, awaited) = (self.metrics.stage_observer(), Awaited::default());
+        StageContext {
+            runner: StageRunner { clock, observer, timers, awaited },
             knowledge,
             sources: Arc::clone(&self.sources),
             tables: Arc::clone(&self.tables),
             documents: self.documents.clone(),
-            clock,
-            observer: self.metrics.stage_observer(),
-            timers,
-            awaited: Awaited::default(),
             language_models: self.language_models.clone(),
             prompts: self.prompts.clone(),
             listener: self.listener.clone(),

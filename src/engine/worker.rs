@@ -83,8 +83,8 @@ impl Core {
         worker.dataflow::<Epoch, _, _>(|scope| {
             let (inputs, waker) = inputs(scope, inlet, timers.clone());
             let probe = ProbeHandle::new();
-            let means = parts.means(knowledge.clone(), clock, timers.clone());
-            let finished = dialogue(inputs, parts, &means);
+            let context = parts.stage_context(knowledge.clone(), clock, timers.clone());
+            let finished = dialogue(inputs, parts, &context);
             outputs(finished, outlet, publish_recorded).probe_with(&probe);
             Self { timers, probe, knowledge, waker, learner }
         })

@@ -18,10 +18,10 @@ use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
     Tokenizer, TokenizerBuilder,
 };
-
-use crate::piece_vectors::{PieceVectors, dot};
 use turnstream_models::static_table::StaticTable;
 use turnstream_ports::model::encoder::Encoder;
+
+use crate::piece_vectors::{PieceVectors, dot};
 
 /// Conversations of which one is held out.
 const HOLD_OUT_EVERY: usize = 10;

@@ -12,7 +12,7 @@ use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
-use turnstream_ports::form::Form;
+use turnstream_operators::generation::GenerationForm;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
@@ -37,7 +37,7 @@ fn served(
 ) -> Summary {
     let mut config = Config::default();
     config.models.embedder = "none".to_owned().into();
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     config.generation.prompted.call.timeout_ms = 3_600_000;
     config.turns.max_in_flight = TURNS;
     config.turns.max_in_flight_per_partition = TURNS;

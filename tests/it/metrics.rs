@@ -21,7 +21,7 @@ use turnstream_engine::views::metrics::ViewsMetrics;
 use turnstream_engine::views::{Publishing, ViewsConfig};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};
-use turnstream_ports::form::Form;
+use turnstream_operators::generation::GenerationForm;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
@@ -245,7 +245,7 @@ fn an_engine_that_ended_is_not_ready_and_lives() {
 #[test]
 fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     let mut config = Config::default();
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     config.generation.prompted.call.timeout_ms = 3_600_000;
     config.metrics.ready_stall_seconds = 1;
     config.turns.max_in_flight_per_partition = 4;

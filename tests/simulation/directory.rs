@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use turnstream_engine::config::Config;
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
-use turnstream_ports::form::Form;
+use turnstream_operators::generation::GenerationForm;
 
 use crate::instance::{Instance, Moved};
 use crate::oracle::Oracle;
@@ -149,7 +149,7 @@ fn config() -> Config {
     config.commit.interval_ms = 10;
     config.commit.max_outcomes = 4;
     config.turns.max_in_flight_per_partition = 4;
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     config
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fastrand::Rng;
 use turnstream_engine::config::Config;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog};
-use turnstream_ports::form::Form;
+use turnstream_operators::generation::GenerationForm;
 
 use crate::instance::{GROUP, Instance, Moved, NEVER};
 use crate::oracle::Oracle;
@@ -123,7 +123,7 @@ fn config() -> Config {
     config.history.max_entries = 4;
     config.history.alpha = 0.0;
     config.commit.interval_ms = 5;
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     config.generation.prompted.call.timeout_ms = PATIENCE_MS;
     config
 }

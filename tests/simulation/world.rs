@@ -11,9 +11,9 @@ use turnstream_engine::parts::Parts;
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
+use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::ingest::OnAgentReply;
 use turnstream_operators::stage::OnFailure;
-use turnstream_ports::form::Form;
 use turnstream_schemas::{Outcome, RecordedReason, ScopeKind};
 
 use crate::instance::{GROUP, Instance, Moved};
@@ -436,7 +436,7 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config.commit.interval_ms = rng.u64(0..60);
     config.commit.max_outcomes = rng.usize(1..30);
     config.commit.retry_backoff_ms = 0;
-    config.generation.form = Form::Prompted;
+    config.generation.form = GenerationForm::Prompted;
     config.generation.prompted.call.timeout_ms = 100;
     config.generation.prompted.call.attempts = rng.u32(1..4);
     config.generation.prompted.call.backoff_ms = rng.u64(0..20);

@@ -1,11 +1,14 @@
-use turnstream_ports::form::Form;
 use turnstream_ports::model::Generated;
 use turnstream_ports::model::unified::Said;
-use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score};
+use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score, Stage};
 
 use super::*;
-use crate::flow::{Failed, Refinement};
-use crate::testing::{Answering, asking, context, gated, graph, resources, run_dataflow};
+use std::sync::Arc;
+
+use crate::flow::{Drafted, Failed, Refinement};
+use crate::generation::{GenerationConfig, GenerationForm};
+use crate::stage_context::StageContext;
+use crate::testing::{Answering, asking, context, gated, graph, run_dataflow, stage_context};
 
 fn row(place: u32, item: &str, price: &str) -> Evidence {
     let column =
@@ -67,9 +70,10 @@ fn answered(
     let unified = Arc::clone(&model);
     let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
         run_dataflow(vec![grounded], move |turns| {
-            let means = asking(resources(&graph), |_| Generated::default());
-            let means = Resources { unified: Some(Arc::clone(&unified) as _), ..means };
-            let config = GenerationConfig { form: Form::Learned, ..GenerationConfig::default() };
+            let means = asking(stage_context(&graph), |_| Generated::default());
+            let means = StageContext { unified: Some(Arc::clone(&unified) as _), ..means };
+            let config =
+                GenerationConfig { form: GenerationForm::Learned, ..GenerationConfig::default() };
             super::super::generation(turns, config, &means)
         });
     assert!(failed.is_empty(), "{failed:?}");

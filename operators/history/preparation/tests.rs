@@ -1,7 +1,7 @@
 //! Turns that are prepared: what is asked for, what comes of it, and what is kept.
 
 use timely::dataflow::operators::generic::operator::empty;
-use turnstream_ports::model::{Busy, CallError, GenerateRequest, Model, Reply};
+use turnstream_ports::model::{Busy, CallError, GenerateRequest, Generated, Model, Reply};
 use turnstream_schemas::{Degraded, HistoryChange, RecalledVia};
 
 use super::*;
@@ -10,9 +10,8 @@ use crate::history::likeness::Signature;
 use crate::history::similarity::Similarity;
 use crate::history::tests::{Talk, rules};
 use crate::history::{Database, Rules};
-use crate::resources::Resources;
-use crate::stage::{Clock, Observer, OnFailure};
-use crate::testing::{asking, context, graph, resources, run_dataflow};
+use crate::stage_context::StageContext;
+use crate::testing::{asking, context, graph, run_dataflow, stage_context};
 
 /// Texts about water point one way, all others the other way.
 fn vector(text: &str) -> Vector {
@@ -32,7 +31,7 @@ fn awaiting() -> Rules {
 /// With a language model that writes of groups from two entries on.
 fn summarising() -> Rules {
     let mut rules = rules();
-    rules.config.summaries.form = Form::Prompted;
+    rules.config.summaries.form = SummariesForm::Prompted;
     rules.config.summaries.min_entries = 2;
     rules.config.clusters.group_likeness = 0.1;
     rules
@@ -198,13 +197,12 @@ fn a_group_is_summarised_when_it_has_grown_and_again_when_it_has_doubled() {
     assert_eq!(database(&restored).clusters(), clusters);
 }
 
-/// These are asked.
-fn asked_of(embed: Arc<Embed>, summaries: Option<Asking>, means: &Resources) -> Preparing {
-    let (clock, observer, on_failure) = (Clock::none(), Observer::none(), OnFailure::Degrade);
-    let (timers, awaited) = (means.timers.clone(), means.awaited.clone());
-    let shell = Shell { clock, observer, on_failure };
+/// This encoder is asked, and a language model where summaries have this form.
+fn asked_of(embed: Arc<Embed>, form: SummariesForm, context: &StageContext) -> Preparing {
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
-    Preparing { embed: Some(embed), summaries, call, shell, timers, awaited }
+    let preparation = PreparationConfig { enabled: true, call };
+    let summaries = SummariesConfig { form, ..SummariesConfig::default() };
+    Preparing::new(Some(embed), &preparation, &summaries, context).expect("somebody is asked")
 }
 
 #[test]
@@ -229,9 +227,9 @@ fn a_turn_whose_encoder_fails_goes_on_and_says_so() {
     let exchanges = vec![(7, "How deep?".to_owned())];
     let turn = Unprepared::new(context(&["u: Is the water cold?"]), exchanges, None);
     let (prepared, _) = run_dataflow(vec![turn], |turns| {
-        let means = asking(resources(&graph("")), |_| unreachable!("no summary is asked for"));
+        let means = asking(stage_context(&graph("")), |_| unreachable!("no summary is asked for"));
         let none = empty(turns.scope());
-        (preparation(turns, Some(asked_of(Arc::new(Dry), None, &means))), none)
+        (preparation(turns, Some(asked_of(Arc::new(Dry), SummariesForm::Lexical, &means))), none)
     });
     let parts: Vec<_> = prepared.into_iter().map(Prepared::into_parts).collect();
     let [(Vectors { query: None, exchanges, failed: Some(fault) }, None)] = &parts[..] else {
@@ -268,15 +266,13 @@ fn models_are_asked_for_what_is_missing() {
     let plain = Unprepared { group: None, ..turn.clone() };
     let (prepared, _) = run_dataflow(vec![turn, plain], move |turns| {
         let graph = graph("");
-        let means = asking(resources(&graph), |request: GenerateRequest| {
+        let means = asking(stage_context(&graph), |request: GenerateRequest| {
             assert!(request.prompt.contains("user: How deep? / you: Nine metres."));
             assert!(request.schema.is_none() && request.stage == Stage::History);
             let model = ModelUsed { name: "writer".to_owned(), prompt_hash: None };
             Generated { text: " The lake\nis deep. ".to_owned(), confidence: None, model }
         });
-        let config = PromptedConfig::default();
-        let summaries = means.asking(Stage::History, Form::Prompted, &config, OnFailure::Degrade);
-        let preparing = asked_of(Arc::new(Water), summaries, &means);
+        let preparing = asked_of(Arc::new(Water), SummariesForm::Prompted, &means);
         let none = empty(turns.scope());
         (preparation(turns, Some(preparing)), none)
     });

@@ -8,7 +8,7 @@ use turnstream_explain::{
 };
 use turnstream_schemas::{
     DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome, RecalledTurn,
-    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Stage, Turn,
+    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Turn,
 };
 
 use super::play::Heard;
@@ -237,33 +237,9 @@ fn sureness(response: &Response) -> Text {
 fn time(page: &mut Page<'_>, response: &Response) -> io::Result<()> {
     let stages = response.timings_us.iter();
     let stages = stages
-        .map(|(stage, time)| Text::new(Ink::Quiet, glued(&format!("{} {time}", short(*stage)))));
+        .map(|(stage, time)| Text::new(Ink::Quiet, glued(&format!("{} {time}", stage.row().word))));
     let total: u64 = response.timings_us.values().sum();
     page.row("time", &format!("{total} µs"), &Text::joined(stages, ", "))
-}
-
-/// A stage's name as one word.
-fn short(stage: Stage) -> &'static str {
-    match stage {
-        Stage::SourcePlanning => "sources",
-        Stage::QueryProduction => "queries",
-        Stage::TopicPlanning => "topics",
-        Stage::CrossRevision => "revision",
-        Stage::FactRetrieval => "retrieval",
-        Stage::PersonaRetrieval => "persona",
-        Stage::DocumentRetrieval => "documents",
-        Stage::TableRetrieval => "tables",
-        Stage::FactSelection => "selection",
-        Stage::SelfRefinement => "refinement",
-        Stage::Ingest
-        | Stage::History
-        | Stage::Gate
-        | Stage::Embedding
-        | Stage::Relevance
-        | Stage::Integration
-        | Stage::Generation
-        | Stage::Consistency => stage.name(),
-    }
 }
 
 /// A reason for recording a turn as one word, by its name in records.

@@ -13,11 +13,14 @@ use turnstream_models::decoder::KeyProblem;
 use turnstream_models::language::LanguageModelConfig;
 use turnstream_models::remote::{Api, ConfigProblem};
 use turnstream_models::{Embedder, ModelsConfig};
+use turnstream_operators::consistency::ConsistencyForm;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::prompted::table_of;
+use turnstream_operators::relevance::RelevanceForm;
 use turnstream_operators::sources::{Sources, SourcesError};
-use turnstream_ports::form::{Form, Refused};
+use turnstream_operators::stage_config::StageConfig;
+use turnstream_ports::refused::Refused;
 use turnstream_ports::remedy::parted;
 use turnstream_schemas::SourceKind;
 use turnstream_sources::documents::DocumentsConfig;
@@ -34,37 +37,23 @@ impl Validate for Config {
     fn validate(&self, checks: &mut Checks) {
         checks.within("turns", |checks| self.turns.validate(checks));
         checks.within("history", |checks| self.history.validate(checks));
+        for (stage, section) in self.stages() {
+            checks.within(stage.name(), |checks| refused(checks, &section.check()));
+        }
         checks.within("gate", |checks| {
-            stage(checks, &self.gate.check());
             checks.within("linking", |checks| self.gate.linking.validate(checks));
         });
-        checks.within("embedding", |checks| stage(checks, &self.embedding.check()));
-        checks.within("source_planning", |checks| {
-            stage(checks, &self.source_planning.check());
-        });
         checks.within("sources", |checks| sources(checks, self));
-        checks.within("query_production", |checks| stage(checks, &self.query_production.check()));
-        checks.within("topic_planning", |checks| stage(checks, &self.topic_planning.check()));
-        checks.within("cross_revision", |checks| stage(checks, &self.cross_revision.check()));
-        checks.within("fact_retrieval", |checks| stage(checks, &self.fact_retrieval.check()));
-        checks.within("table_retrieval", |checks| stage(checks, &self.table_retrieval.check()));
-        checks.within("persona_retrieval", |checks| {
-            stage(checks, &self.persona_retrieval.check());
+        checks.within("relevance", |checks| {
+            let scores =
+                self.relevance.form != RelevanceForm::Encoder || self.models.scorer.is_some();
+            let remedy = "name the folder of one as models.scorer";
+            checks.ensure(scores, "form", "no model scores pairs of texts", remedy);
         });
-        checks.within("document_retrieval", |checks| {
-            stage(checks, &self.document_retrieval.check());
-        });
-        checks.within("relevance", |checks| relevance(checks, self));
-        checks.within("fact_selection", |checks| stage(checks, &self.fact_selection.check()));
-        checks.within("integration", |checks| stage(checks, &self.integration.check()));
-        checks.within("generation", |checks| {
-            stage(checks, &self.generation.check());
-        });
-        checks.within("consistency", |checks| stage(checks, &self.consistency.check()));
         checks.within("self_refinement", |checks| {
-            stage(checks, &self.self_refinement.check());
-            let judged = self.self_refinement.steps == 0 || self.consistency.form != Form::Off;
+            let is_judged = self.consistency.form != ConsistencyForm::Off;
             let remedy = "set consistency.form, for instance \"lexical\"";
+            let judged = self.self_refinement.steps == 0 || is_judged;
             checks.ensure(judged, "steps", "nobody judges consistency", remedy);
         });
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
@@ -92,12 +81,9 @@ impl Validate for Config {
 }
 
 /// Reports what a stage refuses of its own section.
-fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
+fn refused(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
-        Err(Refused::Form { stage, form }) => {
-            checks.problem("form", format!("{stage} has no {form} form"), "write \"lexical\"");
-        }
         Err(Refused::Together { key, needs, .. }) => {
             checks.problem(key, "it does not go with the rest".to_owned(), format!("set {needs}"));
         }
@@ -105,14 +91,6 @@ fn stage(checks: &mut Checks, checked: &Result<(), Refused>) {
             checks.problem(key, format!("expected {range}"), "");
         }
     }
-}
-
-/// Reports what is wrong with relevance, and a judge that is not there.
-fn relevance(checks: &mut Checks, config: &Config) {
-    stage(checks, &config.relevance.check());
-    let scores = config.relevance.form != Form::Encoder || config.models.scorer.is_some();
-    let remedy = "name the folder of one as models.scorer";
-    checks.ensure(scores, "form", "no model scores pairs of texts", remedy);
 }
 
 /// Reports what keeps the sources from an order, and documents that are nowhere.
@@ -199,7 +177,7 @@ impl Validate for HistoryConfig {
             ];
             at_least_one(checks, &bounds);
         });
-        checks.within("summaries", |checks| stage(checks, &self.summaries.check()));
+        checks.within("summaries", |checks| refused(checks, &self.summaries.check()));
         checks.within("chains", |checks| {
             fraction(checks, "min_likeness", self.chains.min_likeness);
             let bounds = [

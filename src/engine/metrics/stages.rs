@@ -16,25 +16,9 @@ use super::seldom::Seldom;
 
 /// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
 /// that a model prepares recall for.
-pub(super) const DECIDING: [Stage; 17] = [
-    Stage::History,
-    Stage::Gate,
-    Stage::Embedding,
-    Stage::SourcePlanning,
-    Stage::QueryProduction,
-    Stage::TopicPlanning,
-    Stage::CrossRevision,
-    Stage::FactRetrieval,
-    Stage::PersonaRetrieval,
-    Stage::DocumentRetrieval,
-    Stage::TableRetrieval,
-    Stage::Relevance,
-    Stage::FactSelection,
-    Stage::Integration,
-    Stage::Generation,
-    Stage::Consistency,
-    Stage::SelfRefinement,
-];
+pub(super) fn counted() -> impl Iterator<Item = Stage> {
+    Stage::ALL.into_iter().filter(|stage| stage.row().is_counted)
+}
 
 /// From a rule's tenth of a millisecond to a model's two minutes.
 const DURATION_BUCKETS_SECONDS: [f64; 19] = [
@@ -61,7 +45,7 @@ pub(super) fn by_fault(stage: Stage, kind: FaultKind) -> ByFault {
 /// The stages' metrics.
 #[derive(Debug)]
 pub(super) struct StageMetrics {
-    /// In the order of [`DECIDING`].
+    /// In the order of [`counted`].
     stages: Vec<OneStage>,
     persona_sentences_passed_over: Counter,
     scopes: Gauge,
@@ -120,7 +104,12 @@ impl StageMetrics {
             seconds: seconds.get_or_create_owned(&by_stage(stage)),
         };
         let failures = Mutex::new(Seldom::new(TOLD_EVERY));
-        Self { stages: DECIDING.map(one).into(), persona_sentences_passed_over, scopes, failures }
+        Self {
+            stages: counted().map(one).collect(),
+            persona_sentences_passed_over,
+            scopes,
+            failures,
+        }
     }
 
     /// Nothing for stages that are not counted here.

@@ -7,17 +7,18 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-
 use turnstream_models::answers::{AnswersError, Recording};
 use turnstream_models::language::{AnswerFiles, LanguageModelConfig, LanguageModelError, Starter};
 use turnstream_models::remote::{RemoteEmbedder, StartError};
 use turnstream_models::{Embedder, ModelError, Runtime, decoder};
+use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::integration::Attention;
 use turnstream_operators::prompted::{Prompts, table_of};
+use turnstream_operators::relevance::RelevanceForm;
+use turnstream_operators::source_planning::SourcePlanningForm;
 use turnstream_operators::sources::{SourceConfig, Sources};
 use turnstream_operators::tables::{Row, Table, Tables};
 use turnstream_ports::documents::SearchDocuments;
-use turnstream_ports::form::Form;
 use turnstream_ports::model::LanguageModels;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
@@ -89,8 +90,9 @@ pub(super) fn implied(documents: bool) -> Sources {
 fn asks_unified(config: &Config, sources: &Sources) -> bool {
     let Config { source_planning, relevance, generation, .. } = config;
     let has_table = sources.iter().any(|source| source.config.kind == SourceKind::Table);
-    [source_planning.form, relevance.form].contains(&Form::Learned)
-        || (generation.form == Form::Learned && has_table)
+    source_planning.form == SourcePlanningForm::Learned
+        || relevance.form == RelevanceForm::Learned
+        || (generation.form == GenerationForm::Learned && has_table)
 }
 
 /// Opens one part after the other, and notes what cannot be used.

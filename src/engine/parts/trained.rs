@@ -7,12 +7,11 @@ use std::sync::Arc;
 use turnstream_models::attention::{self, AttentionError};
 use turnstream_models::consistency::{self, ConsistencyError};
 use turnstream_models::gate::{Gate, GateError};
-use turnstream_operators::consistency::{ConsistencyConfig, Judge};
+use turnstream_operators::consistency::{ConsistencyConfig, ConsistencyForm, Judge};
 use turnstream_operators::gate::learned::SHIPPED;
 use turnstream_operators::gate::{GateConfig, Judges, LearnedGateConfig};
-use turnstream_operators::integration::{Attention, IntegrationConfig};
+use turnstream_operators::integration::{Attention, IntegrationConfig, IntegrationForm};
 use turnstream_operators::sources::Sources;
-use turnstream_ports::form::Form;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::matrix::Matrix;
 
@@ -105,7 +104,7 @@ pub fn attention_for_any(
 }
 
 fn path(config: &IntegrationConfig) -> Option<&Path> {
-    config.weights.as_deref().filter(|_| config.form == Form::Learned)
+    config.weights.as_deref().filter(|_| config.form == IntegrationForm::Learned)
 }
 
 /// W as a file has it.
@@ -119,7 +118,7 @@ pub fn trained(card: &attention::Card, matrix: Matrix) -> Attention {
 /// Its table cannot be used.
 pub fn configured_judge(config: &ConsistencyConfig) -> Result<Option<Judge>, ConsistencyError> {
     match &config.table {
-        Some(path) if config.form == Form::Learned => judge(path).map(Some),
+        Some(path) if config.form == ConsistencyForm::Learned => judge(path).map(Some),
         _ => Ok(None),
     }
 }

@@ -14,6 +14,7 @@ use turnstream_models::batch::Backend;
 use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchWithin};
 use turnstream_operators::fusion::SearchForm;
+use turnstream_operators::stage_config::StageConfig as _;
 
 use crate::eval::sources as several;
 

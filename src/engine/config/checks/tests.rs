@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::env::VarError;
 use std::path::Path;
 
+use turnstream_schemas::Stage;
+
 use crate::config::load::read_str;
 use crate::config::schema::alternatives;
 use crate::config::shape::schema_of;
@@ -60,7 +62,7 @@ fn sections_are_checked() {
 #[test]
 fn stages_and_logs_are_checked() {
     let kafka = "[gate]\nthreshold = 2\n[gate.linking]\nmax_words = 6\n[query_production]\n\
-                 form = 'learned'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
+                 form = 'off'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
                  [log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
                  [log.kafka.topics]\nturns = 'a'\nhistory = 'a'\n";
     let said = |text| match config(text) {
@@ -72,14 +74,27 @@ fn stages_and_logs_are_checked() {
         [
             "t.toml:2: gate.threshold: expected a number from 0 to 1",
             "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
-            "t.toml:6: query_production.form: query_production has no learned form; write \
-             \"lexical\"",
             "t.toml:10: log.kafka.group_id: expected a string that is not empty; name one",
             "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
              or lower session_timeout_ms",
             "t.toml:14: log.kafka.topics.history: the same topic as turns; name another topic",
         ]
     );
+    // A form that the stage does not have is named with the key and with those that it has.
+    for (text, says) in [
+        (
+            "[query_production]\nform = 'learned'",
+            "t.toml:2: query_production.form: expected one of \"lexical\", \"prompted\", \"off\", \
+             found the string \"learned\"",
+        ),
+        (
+            "[history.summaries]\nform = 'off'",
+            "t.toml:2: history.summaries.form: expected one of \"lexical\", \"prompted\", found the \
+             string \"off\"",
+        ),
+    ] {
+        assert!(said(text).starts_with(says), "{}", said(text));
+    }
     assert_eq!(
         said("[log]\nkind = 'embedded'\n[log.kafka]\ngroup_id = ''"),
         "t.toml:1: log.directory: missing; the embedded log lives in a directory; name one"
@@ -146,6 +161,29 @@ fn every_key_is_documented() {
     let mut found = Vec::new();
     walk(&schema_of::<Config>(), &KeyPath::root(), &mut found);
     assert_eq!(found, Vec::<String>::new(), "keys without documentation");
+}
+
+#[test]
+fn the_table_of_stages_says_what_their_sections_take() {
+    let schema = schema_of::<Config>();
+    let defaults = serde_json::to_value(Config::default()).expect("JSON");
+    for stage in Stage::ALL {
+        let keys = &schema["properties"][stage.name()]["properties"];
+        let forms = alternatives(&keys["form"]);
+        let forms: Vec<&str> = forms.iter().filter_map(|form| form["const"].as_str()).collect();
+        assert_eq!(forms, stage.row().forms, "{stage}.form");
+        let on_failure = defaults[stage.name()]["on_failure"].as_str();
+        assert_eq!(on_failure, stage.row().on_failure, "{stage}.on_failure");
+        if let Some(table) = stage.row().prompted {
+            let place = format!("/{}/prompted/model", table.replace('.', "/"));
+            assert!(defaults.pointer(&place).is_some(), "there is no {place}");
+        }
+    }
+    let config = Config::default();
+    let mut sections = config.stages().map(|(stage, _)| stage);
+    sections.sort_unstable();
+    let fails = Stage::ALL.into_iter().filter(|stage| stage.row().on_failure.is_some());
+    assert_eq!(fails.collect::<Vec<_>>(), sections, "each that can fail is checked");
 }
 
 /// Every key of the schema, from the root, and tables whose keys anybody names.

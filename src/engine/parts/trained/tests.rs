@@ -1,5 +1,6 @@
 use turnstream_models::gate::card::Card;
 use turnstream_models::gate::network::{NetworkShape, Variant};
+use turnstream_operators::gate::GateForm;
 use turnstream_operators::sources::SourceConfig;
 use turnstream_schemas::SourceKind;
 
@@ -8,14 +9,14 @@ use super::*;
 fn config(model: &str, definitions: &[&str]) -> GateConfig {
     let definitions = definitions.iter().map(|&name| name.to_owned()).collect();
     let learned = LearnedGateConfig { model: model.to_owned(), definitions };
-    GateConfig { form: Form::Learned, learned, ..GateConfig::default() }
+    GateConfig { form: GateForm::Learned, learned, ..GateConfig::default() }
 }
 
 #[test]
 fn a_configuration_that_the_gate_does_not_fit_is_refused() {
     let sources = Sources::default();
     let opened = |config: &GateConfig| gate(config, &sources);
-    let none = GateConfig { form: Form::Lexical, ..GateConfig::default() };
+    let none = GateConfig { form: GateForm::Lexical, ..GateConfig::default() };
     assert!(opened(&none).unwrap().is_none());
     assert!(opened(&config("shipped", &["sgd"])).unwrap().is_some());
     let refused = |config: &GateConfig| opened(config).err().unwrap().to_string();
@@ -72,13 +73,14 @@ fn weights_are_for_the_vectors_of_one_encoder() {
     let found = Attention::trained(2.0, 5.0, matrix);
 
     let weights = Some(path);
-    let config = IntegrationConfig { form: Form::Learned, weights, ..Default::default() };
+    let config =
+        IntegrationConfig { form: IntegrationForm::Learned, weights, ..Default::default() };
     let of = |encoder: Option<(String, u64)>| attention(&config, encoder.as_ref());
     assert_eq!(*of(Some(("water".to_owned(), 7))).unwrap().unwrap(), found);
     for other in [None, Some(("water".to_owned(), 8)), Some(("fire".to_owned(), 7))] {
         let message = of(other).unwrap_err().to_string();
         assert!(message.contains("water/0000000000000007"), "{message}");
     }
-    let lexical = IntegrationConfig { form: Form::Lexical, ..config.clone() };
+    let lexical = IntegrationConfig { form: IntegrationForm::Lexical, ..config.clone() };
     assert!(attention(&lexical, None).unwrap().is_none());
 }

@@ -12,8 +12,7 @@ use turnstream_console::progress::Progress;
 use turnstream_console::{InputRefused, Usage, load_config, print_json};
 use turnstream_engine::config::Config;
 use turnstream_formats::Format;
-use turnstream_operators::gate::GateConfig;
-use turnstream_ports::form::Form;
+use turnstream_operators::gate::{GateConfig, GateForm};
 use turnstream_sources::knowledge;
 
 use crate::eval::gate::figures::Scored;
@@ -254,7 +253,7 @@ fn gates(
 pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
     let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
     let window_utterances = config.history.window_utterances;
-    let config = GateConfig { form: Form::Lexical, ..config.gate.clone() };
+    let config = GateConfig { form: GateForm::Lexical, ..config.gate.clone() };
     Ok(Lexical { graph, config, window_utterances })
 }
 

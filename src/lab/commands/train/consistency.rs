@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::calibration::calibrated;
-use anyhow::Context;
-use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_knowledge::write_whole;
 use turnstream_models::static_table::StaticTable;
 use turnstream_ports::model::calibration::Calibration;
+
+use crate::calibration::calibrated;
+use anyhow::Context;
+use serde::Serialize;
 
 use super::{Exit, Usage, print_json};
 use crate::commands::eval::consistency::Responses;

@@ -2,6 +2,7 @@
 //! the real `history` loop and in virtual time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use timely::WorkerConfig;
@@ -14,16 +15,19 @@ use timely::worker::Worker;
 use turnstream_knowledge::Moment;
 use turnstream_ports::cache::MemoryCache;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
+use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 use turnstream_schemas::Outcome;
 
 use super::*;
-use crate::flow::{Draft, Drafted, Finished, Gated, Grounded, Original};
+use crate::flow::{Draft, Drafted, Epoch, Finished, Gated, Grounded, Original};
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
-use crate::stage::{Clock, Observer, OnFailure};
+use crate::testing::runner;
 
-type Words = Scripted<String, String>;
+mod contract;
+
+type Words = Scripted<GenerateRequest, Generated>;
 
 /// A reproducible random number for a seed and a place.
 fn random(seed: u64, place: u64) -> u64 {
@@ -35,26 +39,112 @@ fn random(seed: u64, place: u64) -> u64 {
 
 /// A model that repeats what it is asked, or fails in one of the ways a model can.
 fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<Words> {
-    let script = move |request: &String, number: u64| {
+    let script = move |request: &GenerateRequest, number: u64| {
         let dice = random(seed, number);
         let act = match dice % 16 {
             0 => Act::Error("out of sorts".to_owned()),
             1 => Act::Panic,
             2 => Act::Silence,
             3 => Act::Drop,
-            _ => Act::Answer(format!("<{request}>")),
+            _ => Act::Answer(text(format!("<{}>", request.prompt))),
         };
         Line { after_ms: (dice >> 8) % 50, act }
     };
     Arc::new(Scripted::new(name, capacity, script))
 }
 
-fn shell(timers: &Timers, awaited: &Awaited, on_failure: OnFailure, attempts: u32) -> CallShell {
-    CallShell {
-        shell: Shell { clock: Clock::none(), observer: Observer::none(), on_failure },
-        call: CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 },
-        timers: timers.clone(),
-        awaited: awaited.clone(),
+fn text(text: String) -> Generated {
+    Generated { text, ..Generated::default() }
+}
+
+/// A model is asked for a turn's words.
+fn asks_for(stage: Stage, turn: &Gated) -> GenerateRequest {
+    GenerateRequest {
+        stage,
+        system: String::new(),
+        prompt: turn.context.query().to_owned(),
+        max_tokens: 1,
+        temperature: 0.0,
+        schema: None,
+        seed: 0,
+        listener: None,
+        origin: None,
+    }
+}
+
+fn call(model: Arc<Generate>, attempts: u32) -> Call {
+    Call::new(model, &CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 })
+}
+
+/// A gate that passes what its model answers to.
+struct AskingGate(Call);
+
+impl Decide for AskingGate {
+    type Turn = Gated;
+    type Decision = bool;
+    type Decided = Gated;
+
+    const STAGE: Stage = Stage::Gate;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        OnFailure::Degrade
+    }
+
+    fn call(&self) -> Option<Call> {
+        Some(self.0.clone())
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<bool>, Fault> {
+        Ok(Step::ask(asks_for(Self::STAGE, turn)))
+    }
+
+    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<bool>, Fault> {
+        answer.of::<Generated>(Self::STAGE).map(|_| Step::decided(true))
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> bool {
+        false
+    }
+
+    fn write(&self, mut turn: Gated, retrieve: bool) -> Gated {
+        turn.gate.retrieve = retrieve;
+        turn
+    }
+}
+
+/// A generation that says what its model answers.
+struct AskingGeneration(Call);
+
+impl Decide for AskingGeneration {
+    type Turn = Gated;
+    type Decision = String;
+    type Decided = Drafted;
+
+    const STAGE: Stage = Stage::Generation;
+
+    fn on_failure(&self, _: &Gated) -> OnFailure {
+        OnFailure::DeadLetter
+    }
+
+    fn call(&self) -> Option<Call> {
+        Some(self.0.clone())
+    }
+
+    fn begin(&self, turn: &Gated) -> Result<Step<String>, Fault> {
+        Ok(Step::ask(asks_for(Self::STAGE, turn)))
+    }
+
+    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<String>, Fault> {
+        answer.of::<Generated>(Self::STAGE).map(|generated| Step::decided(generated.text))
+    }
+
+    fn without(&self, _: &Gated, _: Without<'_>) -> String {
+        String::new()
+    }
+
+    fn write(&self, turn: Gated, text: String) -> Drafted {
+        let draft = Draft { text, ..Draft::default() };
+        Drafted { grounded: Grounded::without_knowledge(turn), draft }
     }
 }
 
@@ -62,7 +152,7 @@ fn shell(timers: &Timers, awaited: &Awaited, on_failure: OnFailure, attempts: u3
 fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
     let mut worker =
         Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
-    let timers = Timers::default();
+    let runner = runner();
     let gate = unreliable("gate", seed, capacity);
     let generate = unreliable("generate", seed.wrapping_add(1), capacity);
     let models: [Arc<Words>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
@@ -75,11 +165,10 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         publish_changes: false,
     };
 
-    let awaited = Awaited::default();
     let keeping = Keeping {
         cache: Arc::<MemoryCache>::default(),
-        timers: timers.clone(),
-        awaited: awaited.clone(),
+        timers: runner.timers.clone(),
+        awaited: runner.awaited.clone(),
         preparing: None,
     };
 
@@ -88,36 +177,9 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         let (back, answers) = scope.feedback(1);
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
         let (asked, finished) = history(turns, answers, rules, keeping, || {});
-        let (gated, gate_faults) = call(
-            asked.map(|context| Gated::undecided(context, Moment::default())),
-            Stage::Gate,
-            gate as Arc<dyn Model<String, String>>,
-            shell(&timers, &awaited, OnFailure::Degrade, 1),
-            Question {
-                ask: |turn: &Gated| turn.context.query().to_owned(),
-                read: |_: &Gated, _: String| Ok(true),
-                fallback: |_: &Gated| false,
-                join: |mut turn: Gated, retrieve: bool| {
-                    turn.gate.retrieve = retrieve;
-                    turn
-                },
-            },
-        );
-        let (drafted, faults) = call(
-            gated,
-            Stage::Generation,
-            generate as Arc<dyn Model<String, String>>,
-            shell(&timers, &awaited, OnFailure::DeadLetter, 2),
-            Question {
-                ask: |turn: &Gated| turn.context.query().to_owned(),
-                read: |_: &Gated, text: String| Ok(text),
-                fallback: |_: &Gated| String::new(),
-                join: |turn: Gated, text: String| Drafted {
-                    grounded: Grounded::without_knowledge(turn),
-                    draft: Draft { text, ..Draft::default() },
-                },
-            },
-        );
+        let asked = asked.map(|context| Gated::undecided(context, Moment::default()));
+        let (gated, gate_faults) = run(asked, AskingGate(call(gate, 1)), &runner);
+        let (drafted, faults) = run(gated, AskingGeneration(call(generate, 2)), &runner);
         let faults = faults.concat(gate_faults).map(|failed| Err(Box::new(failed)));
         drafted.map(|drafted| Ok(Box::new(drafted))).concat(faults).connect_loop(back);
         let finished = finished.concat(refused);
@@ -136,7 +198,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         for model in &models {
             model.advance(now_ms);
         }
-        timers.advance(now_ms);
+        runner.timers.advance(now_ms);
         for _ in 0..4 {
             worker.step();
         }

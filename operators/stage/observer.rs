@@ -1,0 +1,86 @@
+//! Who watches the stages: a clock for their timings, and an observer for metrics. Nothing in the
+//! flow depends on either.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+/// Reads microseconds of some fixed start, for the stages' timings. Injected, since the core
+/// has no clock of its own; [`Clock::none`] measures nothing.
+#[derive(Clone)]
+pub struct Clock(Option<Rc<dyn Fn() -> u64>>);
+
+impl Clock {
+    /// A clock that measures nothing: responses carry no timings.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// A clock that reads microseconds from a function.
+    pub fn from_micros(read: impl Fn() -> u64 + 'static) -> Self {
+        Self(Some(Rc::new(read)))
+    }
+
+    /// Microseconds now, where they are measured.
+    pub fn micros(&self) -> Option<u64> {
+        self.0.as_ref().map(|read| read())
+    }
+}
+
+/// How a turn went through a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Microseconds that it took, where they are measured.
+    pub micros: Option<u64>,
+    /// What went wrong, where something did.
+    pub fault: Option<FaultKind>,
+    /// Whether the turn goes on without this stage. False where it is a dead letter.
+    pub degraded: bool,
+}
+
+/// Is told what happens in the stages, for metrics. Called on the workers once or twice per turn
+/// and stage, so it must be quick and must not block. Nothing in the flow depends on it.
+pub trait StageObserver: Send + Sync {
+    /// A turn came to the stage.
+    fn entered(&self, stage: Stage);
+    /// A turn left the stage: to the next one, or as a fault.
+    fn left(&self, stage: Stage, passage: Passage);
+    /// A stage asks its model once more for a turn.
+    fn asked_again(&self, stage: Stage);
+    /// A model gave a stage no answer for a turn that can be used, however often it was asked.
+    fn model_failed(&self, model: &str, fault: &Fault);
+    /// So many sentences of a turn's persona exceed the bounds.
+    fn persona_sentences_passed_over(&self, sentences: u64);
+    /// So many scopes more (or fewer) are in the memory of a worker.
+    fn scopes_changed(&self, by: i64);
+}
+
+/// Who observes the stages, if anybody. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Observer(Option<Arc<dyn StageObserver>>);
+
+impl Observer {
+    /// Nobody.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// This one.
+    pub fn new(observer: Arc<dyn StageObserver>) -> Self {
+        Self(Some(observer))
+    }
+
+    /// Tells it something.
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn StageObserver)) {
+        if let Some(observer) = &self.0 {
+            what(&**observer);
+        }
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,184 @@
+//! What a stage asks of its model, and what comes back.
+
+use std::sync::Arc;
+
+use turnstream_ports::model::unified::{Unified, UnifiedAnswer, UnifiedRequest};
+use turnstream_ports::model::{
+    Embed, EmbedRequest, Embedding, Generate, GenerateRequest, Generated, Score, ScoreRequest,
+};
+use turnstream_schemas::{Fault, FaultKind, Stage};
+
+use super::CallConfig;
+
+/// Whom a stage asks, and how long it waits.
+#[derive(Clone)]
+pub struct Call {
+    /// The model.
+    pub model: AskedModel,
+    /// How long the stage waits, how often it asks.
+    pub config: CallConfig,
+}
+
+impl Call {
+    /// A call to a model by this configuration.
+    pub fn new(model: impl Into<AskedModel>, config: &CallConfig) -> Self {
+        Self { model: model.into(), config: config.clone() }
+    }
+}
+
+/// A model by what it gives. Each port has a variant; a stage asks one model.
+macro_rules! ports {
+    ($($(#[$doc:meta])* $kind:ident: $model:ty, $request:ty => $answer:ty;)*) => {
+        /// A model, by its port.
+        #[derive(Clone)]
+        pub enum AskedModel {
+            $($(#[$doc])* $kind(Arc<$model>),)*
+        }
+
+        /// A request to a model, by its port.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Request {
+            $($(#[$doc])* $kind($request),)*
+        }
+
+        /// A model's answer, by its port.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Answer {
+            $($(#[$doc])* $kind($answer),)*
+        }
+
+        $(
+            impl From<Arc<$model>> for AskedModel {
+                fn from(model: Arc<$model>) -> Self {
+                    Self::$kind(model)
+                }
+            }
+
+            impl From<$request> for Request {
+                fn from(request: $request) -> Self {
+                    Self::$kind(request)
+                }
+            }
+
+            impl TryFrom<Request> for $request {
+                type Error = OtherPort;
+
+                fn try_from(request: Request) -> Result<Self, OtherPort> {
+                    match request {
+                        Request::$kind(request) => Ok(request),
+                        _ => Err(OtherPort),
+                    }
+                }
+            }
+
+            impl From<$answer> for Answer {
+                fn from(answer: $answer) -> Self {
+                    Self::$kind(answer)
+                }
+            }
+
+            impl TryFrom<Answer> for $answer {
+                type Error = OtherPort;
+
+                fn try_from(answer: Answer) -> Result<Self, OtherPort> {
+                    match answer {
+                        Answer::$kind(answer) => Ok(answer),
+                        _ => Err(OtherPort),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+ports! {
+    /// Text, by a language model.
+    Text: Generate, GenerateRequest => Generated;
+    /// Vectors of texts, by an encoder; one each.
+    Vectors: Embed, EmbedRequest => Vec<Embedding>;
+    /// Scores of pairs of texts, 0..=1; one each.
+    Scores: Score, ScoreRequest => Vec<f32>;
+    /// Plans, relevances and responses, by the unified model; one each.
+    Unified: Unified, Vec<UnifiedRequest> => Vec<UnifiedAnswer>;
+}
+
+/// A request or an answer of another port than the one that the stage's model has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stage and its model are not of one port")]
+pub struct OtherPort;
+
+impl Answer {
+    /// The answer as the stage's model gives it.
+    ///
+    /// # Errors
+    /// A model of another port answered.
+    pub fn of<A: TryFrom<Self, Error = OtherPort>>(self, stage: Stage) -> Result<A, Fault> {
+        A::try_from(self).map_err(|error| Fault::new(stage, FaultKind::Unfit, error.to_string()))
+    }
+}
+
+/// A question to the stage's model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub(super) request: Request,
+    thought: String,
+    pub(super) repeats: bool,
+    pub(super) instead: Option<Box<Question>>,
+}
+
+impl Question {
+    /// A plain question.
+    pub fn new(request: impl Into<Request>) -> Self {
+        Self { request: request.into(), thought: String::new(), repeats: false, instead: None }
+    }
+
+    /// The same, asked after the model thought this.
+    pub fn after(self, thought: String) -> Self {
+        Self { thought, ..self }
+    }
+
+    /// The same, asked once more where the answer is empty or cannot be used.
+    pub fn repeated(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+
+    /// The same, which the stage can do without: where it fails and the policy lets the turn go on,
+    /// this one is asked.
+    pub fn or(self, instead: Self) -> Self {
+        Self { instead: Some(Box::new(instead)), ..self }
+    }
+}
+
+/// What was asked, as a stage is told with the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    pub(super) question: Question,
+    /// Whether the answer before was empty or could not be used.
+    pub(super) repeated: bool,
+}
+
+impl Asked {
+    pub(super) fn new(question: Question) -> Self {
+        Self { question, repeated: false }
+    }
+
+    /// What was asked, in the words of the first time.
+    pub fn request(&self) -> &Request {
+        &self.question.request
+    }
+
+    /// What the model thought in the question before; empty where there was none.
+    pub fn thought(&self) -> &str {
+        &self.question.thought
+    }
+
+    /// Whether the stage can do without the answer, since another question takes its place.
+    pub fn is_dispensable(&self) -> bool {
+        self.question.instead.is_some()
+    }
+
+    /// Whether the model may be asked once more where its answer cannot be used.
+    pub fn may_repeat(&self) -> bool {
+        self.question.repeats && !self.repeated
+    }
+}

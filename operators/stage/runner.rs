@@ -1,0 +1,301 @@
+//! Runs stages: all that a stage does not do itself. Moves turns and capabilities, contains panics,
+//! measures time, tells who observes, asks models, and applies the failure policy.
+//!
+//! One operator for each stage, by the stage's name. A turn that needs no model leaves at once. One
+//! that does waits in [`Calls`] with a capability for each output, and leaves at the request's time;
+//! such turns may leave in another order than they came, which is of no matter, since a scope has
+//! one turn in flight.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use timely::dataflow::StreamVec;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::progress::operate::FrontierInterest;
+use turnstream_ports::panics::{at_work, contain};
+use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
+
+use super::calls::{Calls, Capabilities, Pending, Waiting};
+use super::observer::{Clock, Observer, Passage};
+use super::question::{Answer, Asked, Question};
+use super::{Decide, OnFailure, Step, Without};
+use crate::awaited::Awaited;
+use crate::flow::{Epoch, Failed, InFlight};
+use crate::timers::Timers;
+
+/// What a stage gives: turns with its decision, and turns that it failed on.
+pub type Streams<'scope, T> = (StreamVec<'scope, Epoch, T>, StreamVec<'scope, Epoch, Failed>);
+
+/// What one worker runs its stages by. Cheap to clone.
+#[derive(Clone)]
+pub struct StageRunner {
+    /// Measures the stages, where they are measured.
+    pub clock: Clock,
+    /// Is told of every turn in every stage.
+    pub observer: Observer,
+    /// Wakes stages that wait for a model.
+    pub timers: Timers,
+    /// The turns that somebody still waits for; the others are given up.
+    pub awaited: Awaited,
+}
+
+/// Runs a stage over a stream of turns: turns in, (turns with the decision, faults) out. Every turn
+/// that goes in comes out exactly once.
+pub fn run<'scope, S: Decide>(
+    turns: StreamVec<'scope, Epoch, S::Turn>,
+    stage: S,
+    runner: &StageRunner,
+) -> Streams<'scope, S::Decided> {
+    let scope = turns.scope();
+    let mut builder = OperatorBuilder::new(S::STAGE.name().to_owned(), scope);
+    let address = builder.operator_info().address;
+    let mut input = builder.new_input(turns, Pipeline);
+    builder.set_notify_for(0, FrontierInterest::Never);
+    let (values, value_stream) = builder.new_output();
+    let (faults, fault_stream) = builder.new_output();
+    let (mut values, mut faults) = (OutputBuilder::from(values), OutputBuilder::from(faults));
+
+    let calls = stage.call().map(|call| {
+        let activator = Rc::new(scope.activator_for(Rc::clone(&address)));
+        let waker = scope.worker().sync_activator_for(address.to_vec());
+        let wake = Arc::new(move || {
+            // Fails only when the worker is gone, and then nobody needs waking.
+            let _ = waker.activate();
+        });
+        Calls::new(call, runner, wake, activator)
+    });
+    let mut running = Running { stage, runner: runner.clone(), calls };
+
+    builder.build(move |_| {
+        move |_| {
+            let (mut values, mut faults) = (values.activate(), faults.activate());
+            input.for_each(|capability, turns| {
+                let mut values = values.session(&capability);
+                let mut faults = faults.session(&capability);
+                for turn in turns.drain(..) {
+                    match at_work(turn.context().request, || running.enter(turn)) {
+                        Entered::Left(Ok(value)) => values.give(value),
+                        Entered::Left(Err(fault)) => faults.give(fault),
+                        Entered::Asks(waiting) => {
+                            let capabilities = (capability.retain(0), capability.retain(1));
+                            running.ask(waiting, capabilities);
+                        }
+                    }
+                }
+            });
+            for (left, capabilities) in running.answered() {
+                match left {
+                    Ok(value) => values.session(&capabilities.0).give(value),
+                    Err(fault) => faults.session(&capabilities.1).give(fault),
+                }
+            }
+        }
+    });
+    (value_stream, fault_stream)
+}
+
+/// A stage under way.
+struct Running<S: Decide> {
+    stage: S,
+    runner: StageRunner,
+    /// Where the stage has a model: the turns whose answers are awaited.
+    calls: Option<Calls<S::Turn>>,
+}
+
+/// What became of a turn that came in.
+enum Entered<S: Decide> {
+    Left(Result<S::Decided, Failed>),
+    /// There is a model to ask.
+    Asks(Waiting<S::Turn>),
+}
+
+/// What leaves the stage after an answer, and by which capabilities.
+type Left<S> = (Result<<S as Decide>::Decided, Failed>, Capabilities);
+
+/// A decision, with the model that the turn's record is to name.
+type Decision<S> = Result<(<S as Decide>::Decision, Option<ModelUsed>), Fault>;
+
+impl<S: Decide> Running<S> {
+    /// A turn comes in.
+    fn enter(&self, turn: S::Turn) -> Entered<S> {
+        if !self.stage.concerns(&turn) {
+            let decision = self.stage.without(&turn, Without::Off);
+            return Entered::Left(Ok(self.stage.write(turn, decision)));
+        }
+        let started = self.runner.begin(S::STAGE);
+        let question = match contained::<S, _>(|| self.stage.begin(&turn)) {
+            Ok(Step::Ask(question)) => question,
+            Ok(Step::Repeat(request)) => Question::new(request),
+            Ok(Step::Decided(decision, by)) => {
+                return Entered::Left(self.settle(turn, started, Ok((decision, by)), None));
+            }
+            Err(fault) => return Entered::Left(self.settle(turn, started, Err(fault), None)),
+        };
+        if self.calls.is_none() {
+            let fault = Fault::new(S::STAGE, FaultKind::Error, "the stage has no model to ask");
+            return Entered::Left(self.settle(turn, started, Err(fault), None));
+        }
+        Entered::Asks(Waiting { turn, asked: Asked::new(question), started })
+    }
+
+    /// The model is asked for a turn.
+    fn ask(&mut self, waiting: Waiting<S::Turn>, capabilities: Capabilities) {
+        if let Some(calls) = &mut self.calls {
+            calls.begin(waiting, capabilities);
+        }
+    }
+
+    /// Every turn that can leave now: because nobody waits for it any more, or with its answer.
+    fn answered(&mut self) -> Vec<Left<S>> {
+        let Some(calls) = &mut self.calls else { return Vec::new() };
+        let given_up =
+            calls.given_up().into_iter().map(|Pending { waiting, capabilities, .. }| {
+                self.runner.leave(S::STAGE, waiting.started, None, false);
+                let fault = Fault::new(S::STAGE, FaultKind::Error, "nobody waits for it any more");
+                let context = Arc::clone(waiting.turn.context());
+                (Err(Failed { context, fault }), capabilities)
+            });
+        let mut left: Vec<Left<S>> = given_up.collect();
+        for (pending, answer) in calls.answered(S::STAGE) {
+            let request = pending.waiting.turn.context().request;
+            left.extend(at_work(request, || self.read(pending, answer)));
+        }
+        left
+    }
+
+    /// What follows from an answer; nothing where another question does.
+    fn read(
+        &mut self,
+        mut pending: Pending<S::Turn>,
+        answer: Result<Answer, Fault>,
+    ) -> Option<Left<S>> {
+        let calls = self.calls.as_mut()?;
+        let Waiting { turn, asked, started } = &mut pending.waiting;
+        let step =
+            answer.and_then(|answer| contained::<S, _>(|| self.stage.read(turn, asked, answer)));
+        let decided = match step {
+            Ok(Step::Repeat(request)) if asked.may_repeat() => {
+                calls.repeat(S::STAGE, pending, request);
+                return None;
+            }
+            Ok(Step::Repeat(_)) => {
+                let reason = "the stage asks its model once more than it may";
+                Err(Fault::new(S::STAGE, FaultKind::Error, reason))
+            }
+            Ok(Step::Ask(question)) => {
+                self.runner.measure(S::STAGE, turn, *started, None, false);
+                *started = self.runner.begin(S::STAGE);
+                calls.ask(pending, question);
+                return None;
+            }
+            Ok(Step::Decided(decision, by)) => Ok((decision, by)),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = &decided {
+            self.runner.observer.tell(|it| it.model_failed(calls.name(), fault));
+            let goes_on = self.stage.on_failure(turn) != OnFailure::DeadLetter;
+            if let Some(instead) = asked.question.instead.take().filter(|_| goes_on) {
+                degrade(turn, S::STAGE, fault.clone());
+                self.runner.measure(S::STAGE, turn, *started, Some(fault.kind), true);
+                *started = self.runner.begin(S::STAGE);
+                calls.ask(pending, *instead);
+                return None;
+            }
+        }
+        let Pending { waiting: Waiting { turn, asked, started }, capabilities, .. } = pending;
+        Some((self.settle(turn, started, decided, Some(&asked)), capabilities))
+    }
+
+    /// A turn that began at `started` leaves the stage: applies the failure policy to what was
+    /// decided, notes the time, and writes.
+    fn settle(
+        &self,
+        mut turn: S::Turn,
+        started: Option<u64>,
+        decided: Decision<S>,
+        asked: Option<&Asked>,
+    ) -> Result<S::Decided, Failed> {
+        let failed = decided.as_ref().err().map(|fault| fault.kind);
+        let decided = self.apply_policy(&mut turn, decided, asked);
+        let degraded = failed.is_some() && decided.is_ok();
+        self.runner.measure(S::STAGE, &mut turn, started, failed, degraded);
+        let (decision, by) = decided?;
+        turn.progress().models.extend(by.map(|by| (S::STAGE, by)));
+        Ok(self.stage.write(turn, decision))
+    }
+
+    fn apply_policy(
+        &self,
+        turn: &mut S::Turn,
+        decided: Decision<S>,
+        asked: Option<&Asked>,
+    ) -> Result<(S::Decision, Option<ModelUsed>), Failed> {
+        let fault = match decided {
+            Ok(decided) => return Ok(decided),
+            Err(fault) => fault,
+        };
+        let without = |why| self.stage.without(turn, why);
+        let decision = match self.stage.on_failure(turn) {
+            OnFailure::Degrade => without(Without::Failed(asked)),
+            OnFailure::Lexical => contain(|| without(Without::ByRules(asked)))
+                .unwrap_or_else(|_| without(Without::Failed(asked))),
+            OnFailure::DeadLetter => {
+                return Err(Failed { context: Arc::clone(turn.context()), fault });
+            }
+        };
+        degrade(turn, S::STAGE, fault);
+        Ok((decision, None))
+    }
+}
+
+/// What a stage decides; a panic in it is a fault of that turn alone.
+fn contained<S: Decide, T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    contain(work).unwrap_or_else(|said| Err(Fault::new(S::STAGE, FaultKind::Panic, said)))
+}
+
+/// The turn goes on without the stage; it is named once, however often it failed.
+fn degrade(turn: &mut impl InFlight, stage: Stage, fault: Fault) {
+    let progress = turn.progress();
+    if !progress.is_without(stage) {
+        progress.degraded.push(Fault { stage, ..fault });
+    }
+}
+
+impl StageRunner {
+    /// A turn comes to the stage. Gives the microseconds now, where they are measured.
+    fn begin(&self, stage: Stage) -> Option<u64> {
+        self.observer.tell(|observer| observer.entered(stage));
+        self.clock.micros()
+    }
+
+    /// A turn that began at `started` leaves the stage, and notes its time.
+    fn measure(
+        &self,
+        stage: Stage,
+        turn: &mut impl InFlight,
+        started: Option<u64>,
+        fault: Option<FaultKind>,
+        degraded: bool,
+    ) {
+        if let Some(micros) = self.leave(stage, started, fault, degraded) {
+            // A stage may ask twice.
+            *turn.progress().timings_us.entry(stage).or_default() += micros;
+        }
+    }
+
+    /// A turn that began at `started` leaves the stage. Gives the microseconds that it took.
+    fn leave(
+        &self,
+        stage: Stage,
+        started: Option<u64>,
+        fault: Option<FaultKind>,
+        degraded: bool,
+    ) -> Option<u64> {
+        let micros = started.zip(self.clock.micros());
+        let micros = micros.map(|(started, now)| now.saturating_sub(started));
+        self.observer.tell(|observer| observer.left(stage, Passage { micros, fault, degraded }));
+        micros
+    }
+}

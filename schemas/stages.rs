@@ -1,0 +1,268 @@
+//! The stages of the flow: one table, with a row for each, in flow order. Whoever needs a list of
+//! stages (records, configuration, prompts, metrics, what is shown) reads it off here.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A part of a turn's record, as one stage leaves it to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordPart {
+    /// The turn, and the dialogue up to it.
+    Dialogue,
+    /// What history recalled, and the query completed from it.
+    Recalled,
+    /// Concepts that the dialogue names, and words that the graph does not have.
+    Concepts,
+    /// Whether the turn needs knowledge.
+    Gate,
+    /// The dialogue as vectors.
+    Embedding,
+    /// The sources that are asked.
+    Plan,
+    /// Queries, and the thought behind them.
+    Queries,
+    /// Topics, and the thought behind them.
+    Topics,
+    /// Queries and topics after cross revision.
+    Demand,
+    /// What the sources gave.
+    Candidates,
+    /// What the response is made from.
+    Evidence,
+    /// How what was recalled was weighed.
+    Attention,
+    /// The response.
+    Draft,
+    /// Rounds in which the response was made anew.
+    Refinement,
+}
+
+/// What the table says of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageRow {
+    /// The stage's name in records, configuration and metrics; its section of the configuration has
+    /// the same name.
+    pub name: &'static str,
+    /// Its name where there is room for one word only.
+    pub word: &'static str,
+    /// The values of `form` in its section; none where it decides in one way.
+    pub forms: &'static [&'static str],
+    /// The table of the configuration that has its `prompted`, from the root, with dots; `None`
+    /// where it asks no language model.
+    pub prompted: Option<&'static str>,
+    /// What `on_failure` is unless it is configured; `None` where the stage has no such key.
+    pub on_failure: Option<&'static str>,
+    /// Whether turns pass through it one by one and are counted in it.
+    pub is_counted: bool,
+    /// What of a turn's record it reads in its place in the flow. (A gate that decides later reads
+    /// candidates or a draft as well.)
+    pub reads: &'static [RecordPart],
+    /// What of a turn's record it writes.
+    pub writes: &'static [RecordPart],
+}
+
+macro_rules! stages {
+    ($($(#[$doc:meta])* $stage:ident {
+        name: $name:literal, word: $word:literal, forms: [$($form:literal),*],
+        prompted: $prompted:expr, on_failure: $on_failure:expr, is_counted: $counted:literal,
+        reads: [$($reads:ident),*], writes: [$($writes:ident),*],
+    })*) => {
+        /// A stage of the flow, in flow order.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            JsonSchema,
+        )]
+        #[serde(rename_all = "snake_case")]
+        pub enum Stage {
+            $($(#[$doc])* $stage,)*
+        }
+
+        impl Stage {
+            /// All stages in flow order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$stage),*];
+
+            /// What the table says of it.
+            pub const fn row(self) -> StageRow {
+                match self {
+                    $(Self::$stage => StageRow {
+                        name: $name,
+                        word: $word,
+                        forms: &[$($form),*],
+                        prompted: $prompted,
+                        on_failure: $on_failure,
+                        is_counted: $counted,
+                        reads: &[$(RecordPart::$reads),*],
+                        writes: &[$(RecordPart::$writes),*],
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+stages! {
+    /// Bytes become a turn.
+    Ingest {
+        name: "ingest", word: "ingest", forms: [],
+        prompted: None, on_failure: None, is_counted: false,
+        reads: [], writes: [Dialogue],
+    }
+    /// Order within a scope, recall, update, eviction.
+    History {
+        name: "history", word: "history", forms: [],
+        prompted: Some("history.summaries"), on_failure: None, is_counted: true,
+        reads: [Dialogue], writes: [Recalled],
+    }
+    /// Does the turn need knowledge?
+    Gate {
+        name: "gate", word: "gate",
+        forms: ["lexical", "learned", "by_source", "prompted", "always", "never", "random"],
+        prompted: Some("gate"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled], writes: [Concepts, Gate],
+    }
+    /// The dialogue as a vector.
+    Embedding {
+        name: "embedding", word: "embedding", forms: [],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue], writes: [Embedding],
+    }
+    /// Which sources are asked, in which order.
+    SourcePlanning {
+        name: "source_planning", word: "sources",
+        forms: ["lexical", "learned", "prompted", "off"],
+        prompted: Some("source_planning"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled], writes: [Plan],
+    }
+    /// Explicit and implicit queries.
+    QueryProduction {
+        name: "query_production", word: "queries", forms: ["lexical", "prompted", "off"],
+        prompted: Some("query_production"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Concepts, Embedding], writes: [Queries],
+    }
+    /// Maintained and extended topics.
+    TopicPlanning {
+        name: "topic_planning", word: "topics", forms: ["lexical", "prompted", "off"],
+        prompted: Some("topic_planning"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Concepts], writes: [Topics],
+    }
+    /// Queries and topics repair each other.
+    CrossRevision {
+        name: "cross_revision", word: "revision", forms: ["lexical", "prompted", "off"],
+        prompted: Some("cross_revision"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Concepts, Queries, Topics], writes: [Demand],
+    }
+    /// Foreseen and unforeseen facts.
+    FactRetrieval {
+        name: "fact_retrieval", word: "retrieval", forms: ["lexical", "off"],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Concepts, Embedding, Plan, Demand], writes: [Demand, Candidates],
+    }
+    /// Sentences of the turn's persona.
+    PersonaRetrieval {
+        name: "persona_retrieval", word: "persona", forms: ["bm25", "dense", "fusion"],
+        prompted: None, on_failure: Some("lexical"), is_counted: true,
+        reads: [Dialogue, Embedding, Plan, Candidates], writes: [Candidates],
+    }
+    /// Passages of documents.
+    DocumentRetrieval {
+        name: "document_retrieval", word: "documents", forms: ["bm25", "dense", "fusion"],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Embedding, Plan, Candidates], writes: [Candidates],
+    }
+    /// Rows of tables.
+    TableRetrieval {
+        name: "table_retrieval", word: "tables", forms: [],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Plan, Candidates], writes: [Candidates],
+    }
+    /// How relevant each piece of evidence is.
+    Relevance {
+        name: "relevance", word: "relevance", forms: ["off", "learned", "encoder", "prompted"],
+        prompted: Some("relevance"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Plan, Candidates], writes: [Candidates],
+    }
+    /// Up to twenty facts in order.
+    FactSelection {
+        name: "fact_selection", word: "selection", forms: ["lexical", "prompted", "off"],
+        prompted: Some("fact_selection"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Plan, Demand, Candidates], writes: [Evidence],
+    }
+    /// Evidence and history weighed together, and cut to what there is room for.
+    Integration {
+        name: "integration", word: "integration", forms: ["lexical", "learned", "off"],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Evidence], writes: [Evidence, Attention],
+    }
+    /// The response.
+    Generation {
+        name: "generation", word: "generation", forms: ["lexical", "learned", "prompted"],
+        prompted: Some("generation"), on_failure: Some("dead_letter"), is_counted: true,
+        reads: [Dialogue, Recalled, Concepts, Demand, Evidence, Attention],
+        writes: [Demand, Evidence, Draft],
+    }
+    /// How well each piece of evidence and the response agree.
+    Consistency {
+        name: "consistency", word: "consistency",
+        forms: ["off", "lexical", "learned", "prompted"],
+        prompted: Some("consistency"), on_failure: Some("degrade"), is_counted: true,
+        reads: [Dialogue, Recalled, Evidence, Draft], writes: [Evidence],
+    }
+    /// The response made anew from other evidence.
+    SelfRefinement {
+        name: "self_refinement", word: "refinement", forms: [],
+        prompted: None, on_failure: Some("degrade"), is_counted: true,
+        reads: [Plan, Demand, Evidence, Attention, Draft],
+        writes: [Demand, Evidence, Attention, Draft, Refinement],
+    }
+}
+
+impl Stage {
+    /// The stage's name in records, configuration and metrics.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_stage_is_written_by_its_name() {
+        for stage in Stage::ALL {
+            assert_eq!(serde_json::to_value(stage).unwrap(), stage.name());
+        }
+        assert!(Stage::ALL.is_sorted(), "the stages stand in flow order");
+        let words: BTreeSet<&str> = Stage::ALL.map(|stage| stage.row().word).into();
+        assert_eq!(words.len(), Stage::ALL.len(), "each has a word of its own");
+        assert!(words.iter().all(|word| !word.contains('_')));
+    }
+
+    /// Where a stage stands before what it reads is there, the flow cannot be.
+    #[test]
+    fn what_a_stage_reads_was_written_before() {
+        let mut written = BTreeSet::<RecordPart>::new();
+        for stage in Stage::ALL {
+            let StageRow { reads, writes, forms, prompted, .. } = stage.row();
+            for part in reads {
+                assert!(written.contains(part), "{stage} reads {part:?}, which nobody wrote");
+            }
+            assert!(!writes.is_empty(), "{stage} leaves nothing");
+            written.extend(writes);
+            if stage != Stage::History {
+                let asks = forms.contains(&"prompted");
+                assert_eq!(prompted, asks.then_some(stage.name()), "{stage}");
+            }
+        }
+    }
+}

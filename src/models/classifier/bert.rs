@@ -1,5 +1,5 @@
-//! BERT for sequence classification: the padding-free network, the pooler (a dense layer and tanh
-//! over the first row), one linear layer.
+//! BERT for sequence classification: the network without padding, the pooler (a dense layer and
+//! tanh over the first row), and one linear layer.
 
 use super::Logits;
 use crate::ModelError;
@@ -14,7 +14,7 @@ pub(super) struct BertLogits {
     classifier: Linear,
 }
 
-/// Reads it from a folder; the inner error is about the weights.
+/// Reads a folder; the inner error is about the weights.
 pub(super) fn open(
     folder: &mut Folder,
     labels: usize,
@@ -33,7 +33,7 @@ fn read(bytes: &[u8], shape: &BertShape, labels: usize) -> Result<BertLogits, St
     Ok(BertLogits { network, pooler, classifier })
 }
 
-/// The layer's output with its bias.
+/// Applies the layer with its bias.
 fn apply(layer: &Linear, rows: &[f32]) -> Vec<f32> {
     let mut out = Vec::new();
     layer.apply(rows, &mut out);

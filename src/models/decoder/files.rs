@@ -1,4 +1,4 @@
-//! A decoder from its files: a GGUF file, or a folder in the layout of transformers.
+//! Reads a decoder from a GGUF file, or from a folder in the layout of transformers.
 
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read, Seek};
@@ -26,14 +26,13 @@ use crate::ModelError;
 /// Reads a model.
 ///
 /// # Errors
-/// A file is missing or damaged, or says what is not known here.
+/// A file is missing, damaged or unsupported.
 pub(super) fn open(config: &LocalConfig) -> Result<Opened, ModelError> {
     let path = config.path.as_path();
     if path.is_dir() { open_folder(path, config) } else { open_gguf(path, config) }
 }
 
-/// Whether there is a model, as far as that can be told without its weights being read: the files are
-/// there, and say what is known here.
+/// Checks that the files exist and are supported, without reading the weights.
 ///
 /// # Errors
 /// As for [`open`].
@@ -60,7 +59,7 @@ pub(super) fn check(config: &LocalConfig) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// A model's network and tokens alone, for who asks it otherwise than by a chat.
+/// Reads a model's network and vocabulary alone, for callers that do not chat with it.
 ///
 /// # Errors
 /// As for [`open`].
@@ -68,10 +67,10 @@ pub(crate) fn open_parts(config: &LocalConfig) -> Result<(Network, Arc<Vocabular
     open(config).map(|opened| (opened.network, opened.vocabulary))
 }
 
-/// The same, of a GGUF file that is in memory; errors call it by the name.
+/// As [`open_parts`], for a GGUF file in memory; error messages use `name`.
 ///
 /// # Errors
-/// It is damaged, or says what is not known here.
+/// The file is damaged or unsupported.
 pub(crate) fn parts_of_gguf(
     bytes: &[u8],
     name: &str,
@@ -94,7 +93,7 @@ fn refused(path: &Path) -> impl Fn(String) -> ModelError + '_ {
     |reason| ModelError::Refused { path: path.to_owned(), reason }
 }
 
-/// What `config.json` says, and the network that it describes.
+/// Reads `config.json` and the shape that it describes.
 fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
     let at = folder.join("config.json");
     let given: Value = json(&at)?;
@@ -103,7 +102,7 @@ fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
     Ok((given, of_file.shape().map_err(refused(&at))?))
 }
 
-/// A folder with `config.json`.
+/// Opens a folder with `config.json`.
 fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let (given, shape) = shape_of_folder(folder)?;
     let mut weights = Weights::none();
@@ -111,7 +110,7 @@ fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError
         let added = weights.add_safetensors(&read_file(&file)?, shape.family, config.quantize);
         added.map_err(refused(&file))?;
     }
-    // Where they are one, a second copy may be in the file, and is not used.
+    // If input and output embeddings are tied, a second copy in the file is ignored.
     let tied = given.get("tie_word_embeddings").and_then(Value::as_bool);
     if tied.unwrap_or(shape.family.is_gemma()) {
         weights.find("output.weight");
@@ -125,7 +124,7 @@ fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError
     finish(network, tokenizer, beside, config)
 }
 
-/// The files of the weights: one, or those that the index names.
+/// The files of the weights: a single file, or those in the index.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let whole = folder.join("model.safetensors");
     let index = folder.join("model.safetensors.index.json");
@@ -139,7 +138,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-/// A GGUF file.
+/// Opens a GGUF file.
 fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let cannot = |source| ModelError::Read { path: path.to_owned(), source };
     let mut file = weights::open(path).map_err(cannot)?;
@@ -148,17 +147,17 @@ fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     read_gguf(&mut file, path, beside, config)
 }
 
-/// What a GGUF file says of itself.
+/// Reads the header and metadata of a GGUF file.
 fn content(file: &mut (impl Read + Seek), path: &Path) -> Result<Content, ModelError> {
     Content::read(file).map_err(|error| {
-        // Behind the first line stands where in the program it was noticed.
+        // The lines after the first are candle's backtrace.
         let said = error.to_string();
         let said = said.lines().next().unwrap_or_default();
         refused(path)(format!("it is no GGUF file that can be read: {said}"))
     })
 }
 
-/// A GGUF file's contents, with what lies beside it.
+/// Reads a GGUF file's contents and the files beside it.
 fn read_gguf(
     file: &mut (impl Read + Seek),
     path: &Path,
@@ -192,7 +191,7 @@ fn read_gguf(
     finish(network, tokenizer, beside, config)
 }
 
-/// What lies beside the weights.
+/// The files beside the weights.
 #[derive(Default)]
 struct Beside {
     tokenizer: Option<Tokenizer>,
@@ -233,7 +232,7 @@ fn text(path: &Path) -> Result<String, ModelError> {
     String::from_utf8(read_file(path)?).map_err(|error| refused(path)(error.to_string()))
 }
 
-/// A template, or the one of several that is named default.
+/// Returns the template, or of several the one named default.
 fn template(given: Option<&Value>) -> Option<String> {
     match given? {
         Value::String(template) => Some(template.clone()),
@@ -247,7 +246,7 @@ fn template(given: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A number or several.
+/// Reads one number or a list of numbers.
 fn numbers(given: Option<&Value>) -> Vec<u32> {
     let one = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
     match given {

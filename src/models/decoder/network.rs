@@ -1,7 +1,6 @@
-//! The network of decoder-only transformers, forward, over pieces of several sequences at once:
-//! their tokens lie one behind the other as rows of one matrix, without padding, wherever in its
-//! sequence each piece is. Only attention knows which sequence a row is of, and it looks at that
-//! sequence's own keys and values.
+//! The forward pass of decoder-only transformers over pieces of several sequences at once. The
+//! tokens of all pieces are rows of one matrix, without padding, at any position of their
+//! sequences. Only attention distinguishes sequences: each row attends to its own sequence's cache.
 
 use candle_core::Device;
 
@@ -12,13 +11,13 @@ use super::rope::Angles;
 use super::shape::Shape;
 use super::weights::Weights;
 
-/// A decoder's weights and numbers.
+/// A decoder's weights and shape.
 pub(crate) struct Network {
     shape: Shape,
     embeddings: Linear,
     layers: Vec<Layer>,
     norm: Vec<f32>,
-    /// The embeddings, where there is none.
+    /// The output matrix; `None` if the embeddings serve as output.
     output: Option<Linear>,
 }
 
@@ -26,7 +25,7 @@ struct Layer {
     norm: Vec<f32>,
     /// Queries, keys and values.
     projection: Joined,
-    /// By head, of queries and of keys.
+    /// Norms of the heads, for queries and for keys.
     head_norms: Option<(Vec<f32>, Vec<f32>)>,
     output: Joined,
     norm_after: Option<Vec<f32>>,
@@ -37,20 +36,20 @@ struct Layer {
     wide_norm_after: Option<Vec<f32>>,
 }
 
-/// Tokens to go through the network: the next ones of a sequence.
+/// The next tokens of a sequence.
 pub(crate) struct Piece<'a> {
     /// At least one.
     pub(crate) tokens: &'a [u32],
-    /// Where the first of them stands in its sequence.
+    /// The position of the first token in its sequence.
     pub(crate) position: usize,
-    /// Those that it attends to; they are added to it.
+    /// The sequence's cache, to which these tokens are added.
     pub(crate) cache: &'a mut KeyValues,
-    /// Whether the logits after the last one are asked for.
+    /// Whether the caller wants the logits after the last token.
     pub(crate) wants_logits: bool,
 }
 
 impl<'a> Piece<'a> {
-    /// The next tokens of a sequence that attends to all of itself.
+    /// The next tokens of a sequence whose whole past is in `cache`.
     pub(crate) fn next(tokens: &'a [u32], cache: &'a mut KeyValues, wants_logits: bool) -> Self {
         Self { tokens, position: cache.tokens(), cache, wants_logits }
     }
@@ -60,7 +59,7 @@ impl Network {
     /// Takes the weights of a decoder of this shape.
     ///
     /// # Errors
-    /// What is missing, of another size, or left over, by name.
+    /// A tensor is missing, has another size or is left over; the message names it.
     pub(super) fn take(mut weights: Weights, shape: Shape) -> std::result::Result<Self, String> {
         let embeddings =
             weights.find("token_embd.weight").ok_or("there is no tensor \"token_embd.weight\"")?;
@@ -84,34 +83,33 @@ impl Network {
         Ok(Self { shape, embeddings, layers, norm, output })
     }
 
-    /// The same network with its products on a device. The table of embeddings stays here, where
-    /// its rows are looked up; where it is the output too, the device has a copy.
+    /// Moves the products to a device. The embedding table stays in memory for lookups; if it is
+    /// the output matrix too, the device gets a copy.
     ///
     /// # Errors
-    /// The device has no room, or no such products.
+    /// The device has no room, or does not support the products.
     pub(super) fn on(self, device: &Device) -> Result<Self> {
         let output = self.output.as_ref().unwrap_or(&self.embeddings).on(device)?;
         let layers = self.layers.into_iter().map(|layer| layer.on(device));
         Ok(Self { output: Some(output), layers: layers.collect::<Result<_>>()?, ..self })
     }
 
-    /// Tokens that there are.
+    /// The number of tokens in the vocabulary.
     pub(crate) fn vocabulary(&self) -> usize {
         self.embeddings.outputs()
     }
 
-    /// Its numbers.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Keys and values of no token yet.
+    /// An empty cache.
     pub(crate) fn empty_cache(&self) -> KeyValues {
         KeyValues::new(self.layers.len(), self.shape.key_width())
     }
 
-    /// Sends the pieces through the network and gives the logits of those that want them, in
-    /// order. After an error the pieces' caches are of no use.
+    /// Runs the pieces through the network and returns the logits of those that want them, in
+    /// order. After an error the caches of the pieces are invalid.
     pub(crate) fn forward(&self, pieces: &mut [Piece<'_>]) -> Result<Vec<Vec<f32>>> {
         let ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens).copied().collect();
         let positions: Vec<usize> =
@@ -131,7 +129,7 @@ impl Network {
         self.logits(&hidden, pieces)
     }
 
-    /// Adds a layer's attention to the rows.
+    /// Adds the output of a layer's attention to the rows.
     fn attend(
         &self,
         at: usize,
@@ -166,13 +164,13 @@ impl Network {
         Ok(())
     }
 
-    /// What each row attends to in a layer whose keys and values were pushed.
+    /// Computes the attended values of each row, from a layer whose keys and values were pushed.
     fn attended(&self, at: usize, projected: &[f32], pieces: &[Piece<'_>]) -> Vec<f32> {
         let Shape { heads, key_heads, head, .. } = self.shape;
         let (queries, group) = (heads * head, heads / key_heads * head);
         let row = queries + 2 * key_heads * head;
         let window = self.shape.layers[at].window.unwrap_or(usize::MAX);
-        // Of each row: its piece, and how many tokens it attends to.
+        // For each row, its piece and the number of attended tokens.
         let seen: Vec<(usize, usize)> = pieces
             .iter()
             .enumerate()
@@ -203,7 +201,7 @@ impl Network {
         out
     }
 
-    /// Adds a layer's feed-forward to the rows.
+    /// Adds the output of a layer's feed-forward to the rows.
     fn feed_forward(&self, layer: &Layer, hidden: &mut [f32]) -> Result<()> {
         let Shape { width, wide, epsilon, .. } = self.shape;
         let normed = self.normed(hidden, &layer.wide_norm);
@@ -217,7 +215,7 @@ impl Network {
         Ok(())
     }
 
-    /// The norm of each row.
+    /// Normalises each row.
     fn normed(&self, hidden: &[f32], scale: &[f32]) -> Rows {
         let width = self.shape.width;
         let mut normed = hidden.to_vec();
@@ -225,7 +223,7 @@ impl Network {
         Rows::new(normed, width)
     }
 
-    /// The logits after the last token of each piece that wants them.
+    /// Computes the logits after the last token of each piece that wants them.
     fn logits(&self, hidden: &[f32], pieces: &[Piece<'_>]) -> Result<Vec<Vec<f32>>> {
         let width = self.shape.width;
         let (mut end, mut last) = (0, Vec::new());
@@ -296,7 +294,7 @@ impl Layer {
         })
     }
 
-    /// The same layer with its products on a device.
+    /// Moves the layer's products to a device.
     fn on(self, device: &Device) -> Result<Self> {
         Ok(Self {
             projection: self.projection.on(device)?,
@@ -308,8 +306,7 @@ impl Layer {
     }
 }
 
-/// The biases of parts of a layer, one behind the other, where the first one is there or all must
-/// be.
+/// Concatenates the biases of a layer's parts. If the first part has a bias, all must.
 fn bias(
     weights: &mut Weights,
     at: usize,

@@ -16,7 +16,7 @@ fn network(config: &LocalConfig) -> Network {
     files::open(config).unwrap().network
 }
 
-/// The logits after the last of these tokens, which come in pieces of at most so many.
+/// The logits after the last token, with the tokens run in pieces of at most `chunk`.
 fn logits(network: &Network, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut cache = network.empty_cache();
     let mut last = Vec::new();
@@ -27,7 +27,7 @@ fn logits(network: &Network, tokens: &[u32], chunk: usize) -> Vec<f32> {
     last
 }
 
-/// The largest difference from what transformers computes, over all lengths.
+/// The largest difference from the outputs of transformers, over all lengths.
 fn difference(name: &str, network: &Network) -> f32 {
     let figures = Figures::read();
     let mut largest = 0.0_f32;
@@ -51,7 +51,7 @@ fn logits_are_those_of_transformers_from_safetensors() {
 
 #[test]
 fn logits_are_those_of_transformers_from_gguf() {
-    // GGUF has no key for what Gemma 2's scores are divided by; it follows from the size.
+    // GGUF has no key for the divisor of Gemma 2's scores; it follows from the size.
     for name in tiny::ALL.into_iter().filter(|name| *name != "gemma2") {
         let (_folder, config) = tiny::gguf(name, GgmlDType::F32);
         let difference = difference(name, &network(&config));
@@ -59,12 +59,12 @@ fn logits_are_those_of_transformers_from_gguf() {
     }
 }
 
-/// The logits bit by bit.
+/// The bits of the logits.
 fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// Networks whose rows must not depend on each other.
+/// Runs a check on networks whose rows must not depend on each other.
 fn each_network(check: impl Fn(&str, &Network)) {
     for name in ["llama", "mistral", "gemma3", "qwen3"] {
         let (_folder, config) = tiny::folder(name);
@@ -130,7 +130,7 @@ fn what_is_kept_of_another_prompt_gives_the_same_logits() {
 #[test]
 fn a_network_whose_rows_are_sent_to_a_device_is_the_same_network() {
     let tokens = Figures::read().tokens;
-    // The device is this one; what is sent and fetched goes the same way to any other.
+    // The CPU stands in for a device: transfers take the same path.
     let sent = |config: &LocalConfig| network(config).on(&candle_core::Device::Cpu).unwrap();
     for name in tiny::ALL {
         let (_folder, config) = tiny::folder(name);

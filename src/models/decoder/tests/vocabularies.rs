@@ -1,5 +1,5 @@
-//! Tokenizers out of GGUF metadata against the programs that such vocabularies come from:
-//! sentencepiece, and llama.cpp for the ways to cut texts into words (`fixtures/vocabularies.py`).
+//! Tokenizers from GGUF metadata, compared with the original programs: sentencepiece, and llama.cpp
+//! for the patterns that split text into words (`fixtures/vocabularies.py`).
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ fn texts_become_the_tokens_that_their_makers_programs_find() {
         }
         by_cut.insert(name.as_str(), &vocabulary.found[2]);
     }
-    // The text with numbers tells the ways to cut apart.
+    // The text with numbers distinguishes the patterns.
     assert_ne!(by_cut["gpt-2"], by_cut["llama-bpe"]);
     assert_ne!(by_cut["llama-bpe"], by_cut["qwen2"]);
 }

@@ -55,7 +55,7 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// The responses of the split.
+    /// Reads the responses of the split.
     pub(crate) fn cases(&self) -> Result<Vec<Case>, EvalError> {
         self.cases_of(&self.data)
     }

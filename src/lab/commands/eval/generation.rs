@@ -65,10 +65,10 @@ pub struct GenerationArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
 struct Printed {
-    /// The log's shape, where there is a log.
+    /// The log's format, if there is a log.
     format: Option<&'static str>,
     #[serde(flatten)]
     measured: Measured,
@@ -100,7 +100,7 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
     print(args, &Printed { format: Some(args.format.name()), measured, judged }, out)
 }
 
-/// Has responses judged, where there is a judge.
+/// Asks the judge for scores, if there is a judge.
 fn judged(
     args: &GenerationArgs,
     config: &Config,
@@ -171,7 +171,7 @@ fn print(args: &GenerationArgs, printed: &Printed, out: &mut dyn Write) -> anyho
     Ok(())
 }
 
-/// What of the errors is the input's.
+/// Distinguishes errors of the input from others.
 fn refused(error: GenerationError) -> anyhow::Error {
     InputRefused::new(error.to_string(), "give the replay's output, and the log it replayed")
         .caused_by(error)

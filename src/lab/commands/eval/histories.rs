@@ -16,7 +16,7 @@ use super::history::{attending, read, refused, similarity};
 use crate::eval::history::HistoryEvalError;
 use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topics};
 
-/// Conversations of TopiOCQA that constants were chosen on, and those that are reported.
+/// Conversations of TopiOCQA: those that constants were chosen on, and those that are reported.
 const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));
 
 pub(super) const EXAMPLES: &str = "\
@@ -121,8 +121,8 @@ pub(super) fn execute(args: &HistoriesArgs, out: &mut dyn Write) -> anyhow::Resu
     Ok(())
 }
 
-/// The configurations that are measured; the first, which has no name, is changed in one thing at
-/// a time, and what the command line names comes behind.
+/// The configurations to measure. The first has no name and is varied in one setting at a time;
+/// those of the command line follow.
 fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
     let config = load_config(args.config.as_deref())?.value;
     let first = variant("", &config, Shown::Everywhere)?;
@@ -161,7 +161,7 @@ fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
     Ok(variants)
 }
 
-/// A configuration as it stands in a file.
+/// Makes a variant of a configuration.
 fn variant(name: &str, config: &Config, shown: Shown) -> anyhow::Result<Variant> {
     Ok(Variant {
         name: name.to_owned(),

@@ -56,7 +56,7 @@ pub(crate) enum DataSet {
 }
 
 impl DataSet {
-    /// The cases of a split.
+    /// Reads the cases of a split.
     pub(crate) fn cases(self, path: &Path) -> Result<Vec<Case>, EvalError> {
         match self {
             Self::Kbp => kbp::read(path),

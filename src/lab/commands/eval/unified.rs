@@ -110,7 +110,7 @@ fn cases(args: &UnifiedArgs) -> Result<Vec<Case>, EvalError> {
     let UnifiedArgs { data, conversations, seed, .. } = args;
     match (args.format, &args.knowledge) {
         (DataSet::Dstc11, Some(knowledge)) => dstc::read(data, knowledge, *conversations, *seed),
-        // Without snippets there is no dstc11: the arguments say so.
+        // The arguments require snippets for dstc11.
         (DataSet::Dstc11 | DataSet::Sgd, _) => sgd::read(data, *conversations, *seed),
     }
 }

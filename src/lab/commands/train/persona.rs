@@ -1,4 +1,4 @@
-//! `turnstream train persona`: a static table that is fine-tuned on pairs of persona and knowledge.
+//! `turnstream train persona`: fine-tunes a static table on pairs of persona and knowledge.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -62,15 +62,15 @@ pub struct PersonaArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
 struct Printed<'p> {
     name: &'p str,
     pieces: usize,
     dimensions: usize,
-    /// Before any, then each.
+    /// The state before training, then each epoch.
     epochs: &'p [Epoch],
-    /// The place of the kept one.
+    /// The index of the kept epoch.
     kept: usize,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Success)
 }
 
-/// The pairs of a case: {P_i + D, K_j}.
+/// Makes the pairs of a case: {P_i + D, K_j}.
 fn lesson(case: Case) -> Lesson {
     let Case { conversation, dialogue, persona, knowledge, gold_persona, gold_knowledge } = case;
     let questions = persona.iter().map(|sentence| question(sentence, &dialogue)).collect();

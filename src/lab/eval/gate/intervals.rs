@@ -1,6 +1,6 @@
-//! How sure a gate's figures are, and the differences between two gates' on the same turns: the
-//! bootstrap over whole conversations. Scores are sorted once; a resample is one pass with the
-//! turns weighted by how often their conversation was drawn.
+//! Confidence intervals of a gate's figures, and of the differences between two gates on the same
+//! turns, by the bootstrap over whole conversations. Scores are sorted once; a resample is one
+//! pass, with each turn weighted by how often its conversation was drawn.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::figures::{Figures, Scored, figures_of};
 use crate::eval::bootstrap::{Conversations, percentiles};
 
-/// One turn as a resample looks at it.
+/// A turn in sorted order.
 struct Row {
     conversation: usize,
     positive: bool,
@@ -61,26 +61,26 @@ impl Sorted {
     }
 }
 
-/// A 95 % interval by figure, for those that are defined.
+/// The 95 % interval of each defined figure.
 pub type Intervals = BTreeMap<&'static str, [f64; 2]>;
 
-/// The intervals of a gate's figures. `conversations` has the turns in the order of `scored`.
+/// The intervals of a gate's figures; `conversations` has the turns in the order of `scored`.
 pub fn intervals(scored: &Scored, conversations: &Conversations) -> Intervals {
     let sorted = Sorted::new(scored, conversations);
     by_name(&conversations.resamples(|drawn| sorted.figures(drawn).named()))
 }
 
-/// By how much one gate is above another, and between what.
+/// The difference between two gates in one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The one's figure less the other's.
+    /// The first gate's figure minus the second's.
     pub by: f64,
-    /// The 95 % interval of that.
+    /// The 95 % interval of the difference.
     pub interval: [f64; 2],
 }
 
-/// By figure: how much `one` is above `other` on the same turns. Both are drawn alike, so that what
-/// makes a conversation hard for both does not count.
+/// The differences of `one` over `other` on the same turns, by figure. The resamples are paired, so
+/// that conversations that are hard for both gates do not widen the interval.
 pub fn differences(
     one: &Scored,
     other: &Scored,

@@ -1,5 +1,5 @@
-//! The table of ways to keep and recall a history, side by side on the same questions: figures,
-//! 95 % intervals, and what each gives over a control.
+//! The table of ways to keep and recall a history, on the same questions: figures, 95 % intervals,
+//! and differences over a control.
 
 use std::fmt::Write as _;
 
@@ -14,38 +14,38 @@ use super::material::Conversation;
 use super::topics::{self, DEPTHS};
 use super::{Capacity, Difference, difference};
 
-/// The share of utterances that is kept where not all are.
+/// The kept share of utterances in the tables with eviction.
 const KEPT: f64 = 0.25;
-/// Utterances that are recalled.
+/// The numbers of recalled utterances.
 pub const K: [usize; 3] = [5, 10, 25];
-/// How often random eviction is drawn; its figures are means over the draws.
+/// The number of draws of random eviction; its figures are means over the draws.
 const DRAWS: u64 = 5;
 
-/// A configuration that is measured, with its name.
+/// A named configuration to measure.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// In the table.
+    /// The name in the table.
     pub name: String,
-    /// What the engine goes by.
+    /// The engine's configuration.
     pub config: HistoryConfig,
-    /// What it compares texts by.
+    /// The similarity of texts.
     pub similarity: Similarity,
-    /// Whether questions are completed before they are searched with.
+    /// Whether questions are completed before the search.
     pub reconstruct: bool,
-    /// What orders that which is recalled first, where it is ordered once more.
+    /// Reorders the first recalled entries, if set.
     pub attending: Option<Attending>,
-    /// Which tables it stands in.
+    /// The tables that show it.
     pub shown: Shown,
 }
 
-/// Which tables a configuration stands in.
+/// The tables that show a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// All.
+    /// All tables.
     Everywhere,
-    /// What is recalled, by the default method alone.
+    /// The table of recall, with the default method only.
     Recalled,
-    /// What is kept.
+    /// The table of eviction.
     Kept,
 }
 
@@ -78,22 +78,22 @@ impl Variant {
     }
 }
 
-/// Ways that are measured on one data set.
+/// Ways measured on one data set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Section {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// Conversations and questions, in words.
+    /// The numbers of conversations and questions, in words.
     pub about: String,
-    /// The heads of the figures.
+    /// The column heads of the figures.
     pub columns: Vec<String>,
-    /// What each difference is over, and of which figure.
+    /// For each difference, the control and the figure.
     pub over: Vec<String>,
-    /// A way each.
+    /// One row per way.
     pub rows: Vec<Row>,
 }
 
-/// One way.
+/// The row of a way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Its name.

@@ -96,11 +96,11 @@ pub struct Section {
 /// The row of a way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The way's name.
     pub name: String,
-    /// By column.
+    /// The figures by column.
     pub figures: Vec<Figure>,
-    /// Over each control; `None` for that control itself.
+    /// The difference over each control; `None` for the control itself.
     pub over: Vec<Option<Difference>>,
 }
 
@@ -109,15 +109,15 @@ pub struct Row {
 pub struct Figure {
     /// The mean.
     pub value: f64,
-    /// `None` of fewer than two.
+    /// `None` for fewer than two questions.
     pub interval: Option<[f64; 2]>,
 }
 
-/// One list of figures for each column, in the questions' order.
+/// A list of figures for each column, in the questions' order.
 type Columns = Vec<Vec<f64>>;
 
-/// Everything kept: each method, over BM25 and over the default; then a quarter kept: each eviction,
-/// over random.
+/// Measures all methods with everything kept, over BM25 and over the default method; then all
+/// evictions with a quarter kept, over random eviction.
 pub fn of_evidence(
     data: &str,
     conversations: &[Conversation],
@@ -188,7 +188,7 @@ pub fn of_evidence(
     vec![kept, quarter]
 }
 
-/// Each method on turns with topics, over the default, on returns and on all turns.
+/// Measures all methods on turns with topics, over the default method, on returns and on all turns.
 pub fn of_topics(
     data: &str,
     conversations: &[Conversation],
@@ -260,14 +260,14 @@ fn named(variant: &Variant, way: &str) -> String {
     if variant.name.is_empty() { way.to_owned() } else { format!("{way}, {}", variant.name) }
 }
 
-/// A row whose differences are of the column that the controls' lists are.
+/// A row with its differences over the controls, in the compared column.
 fn row(
     name: &str,
     columns: &[Vec<f64>],
     controls: &[Option<Vec<f64>>],
     drawn: &crate::eval::bootstrap::Conversations,
 ) -> Row {
-    // Survival comes first where it is there, else recall at the middle K is compared.
+    // The first column is survival if it is measured; otherwise recall at the middle K is compared.
     let compared = if columns.len() > K.len() { 0 } else { 1 };
     let figure = |values: &Vec<f64>| {
         let parts: Vec<_> =
@@ -285,7 +285,7 @@ fn row(
     }
 }
 
-/// Question by question the mean over draws.
+/// The mean over draws for each question.
 fn mean_of(draws: &[Columns]) -> Columns {
     let mut means = draws.first().cloned().unwrap_or_default();
     for (column, values) in means.iter_mut().enumerate() {
@@ -296,7 +296,7 @@ fn mean_of(draws: &[Columns]) -> Columns {
     means
 }
 
-/// The sections as Markdown.
+/// Formats the sections as Markdown.
 pub fn markdown(sections: &[Section]) -> String {
     let mut page = String::new();
     for Section { title, about, columns, over, rows } in sections {

@@ -88,6 +88,7 @@ impl Text {
         joined
     }
 
+    /// Whether the text has no words.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, words)| words.is_empty())
     }

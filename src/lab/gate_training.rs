@@ -138,18 +138,18 @@ pub struct Trainer {
     card: Card,
     options: TrainOptions,
     table: Option<Arc<StaticTable>>,
-    lessons: Vec<Cut>,
+    lessons: Vec<TokenisedSet>,
     state: State,
 }
 
 /// A tokenised data set.
-struct Cut {
-    train: Vec<Example>,
-    development: Vec<Example>,
+struct TokenisedSet {
+    train: Vec<ClassExample>,
+    development: Vec<ClassExample>,
 }
 
 /// A turn with its class among all columns of the output.
-struct Example {
+struct ClassExample {
     turn: CutTurn,
     definition: usize,
     class: usize,
@@ -165,7 +165,7 @@ impl Trainer {
         let reader = Reader::new(&card.vocabulary, table.clone());
         let mut cuts = Vec::new();
         for (at, lesson) in lessons.iter().enumerate() {
-            cuts.push(Cut {
+            cuts.push(TokenisedSet {
                 train: examples(&card, &reader, at, &lesson.train)?,
                 development: examples(&card, &reader, at, &lesson.development)?,
             });
@@ -275,7 +275,7 @@ impl Trainer {
             let seed = self.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut random = fastrand::Rng::with_seed(seed ^ (place << 8) ^ (thread as u64 + 1));
             let examples = batch.iter().skip(thread).step_by(threads);
-            let examples: Vec<&Example> =
+            let examples: Vec<&ClassExample> =
                 examples.map(|&(lesson, place)| &self.lessons[lesson].train[place]).collect();
             self.backward(&examples, batch.len(), &mut random)
         };
@@ -302,7 +302,7 @@ impl Trainer {
     /// The gradients of some examples from a batch of `of`, and their part of its mean loss.
     fn backward(
         &self,
-        examples: &[&Example],
+        examples: &[&ClassExample],
         of: usize,
         random: &mut fastrand::Rng,
     ) -> candle_core::Result<(Gradients, f64)> {
@@ -332,7 +332,7 @@ impl Trainer {
     fn loss(
         &self,
         logits: &Tensor,
-        examples: &[&Example],
+        examples: &[&ClassExample],
         of: usize,
     ) -> candle_core::Result<Tensor> {
         let (rows, columns) = logits.dims2()?;
@@ -382,7 +382,7 @@ impl Trainer {
     /// knowledge.
     fn scores(&self, values: &state::Values) -> candle_core::Result<Vec<Vec<(f64, bool)>>> {
         let (network, _) = self.network(values)?;
-        let gate = |examples: &[&Example]| -> candle_core::Result<Vec<(f64, bool)>> {
+        let gate = |examples: &[&ClassExample]| -> candle_core::Result<Vec<(f64, bool)>> {
             let tokens: Vec<TurnTokens> =
                 examples.iter().map(|it| assemble(&it.turn, &self.card.shape, None)).collect();
             let logits = network.forward(&tokens.iter().collect::<Vec<_>>(), None)?;
@@ -394,9 +394,9 @@ impl Trainer {
             });
             Ok(scored.collect())
         };
-        let of_lesson = |cut: &Cut| {
-            let examples: Vec<&Example> = cut.development.iter().collect();
-            let chunks: Vec<&[&Example]> = examples.chunks(32).collect();
+        let of_lesson = |cut: &TokenisedSet| {
+            let examples: Vec<&ClassExample> = cut.development.iter().collect();
+            let chunks: Vec<&[&ClassExample]> = examples.chunks(32).collect();
             let half = chunks.len().div_ceil(self.options.threads.max(1)).max(1);
             std::thread::scope(|scope| {
                 let gate = &gate;
@@ -455,7 +455,7 @@ fn schedule(step: usize, steps: usize) -> f64 {
     }
 }
 
-impl Example {
+impl ClassExample {
     /// The number of the dialogue's tokens.
     fn tokens(&self) -> usize {
         self.turn.utterances.iter().map(|(_, tokens)| tokens.len() + 1).sum()
@@ -467,7 +467,7 @@ fn examples(
     reader: &Reader,
     definition: usize,
     turns: &[LabelledTurn],
-) -> Result<Vec<Example>, GateError> {
+) -> Result<Vec<ClassExample>, GateError> {
     let Definition { name, classes, .. } = &card.definitions[definition];
     let example = |turn: &LabelledTurn| {
         let failed = |what: String| GateError::Write(what);
@@ -487,7 +487,7 @@ fn examples(
         let mut turn =
             cut(reader, &near, card.shape.variant).map_err(|error| failed(error.to_string()))?;
         turn.depth = depth;
-        Ok(Example { turn, definition, class })
+        Ok(ClassExample { turn, definition, class })
     };
     turns.iter().map(example).collect()
 }

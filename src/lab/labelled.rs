@@ -52,6 +52,7 @@ pub struct LabelledTurn {
 /// One utterance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
+    /// The speaker.
     pub speaker: Speaker,
     /// The text, as in the data set.
     pub text: String,
@@ -140,6 +141,7 @@ pub enum LabelledError {
         LABELLED.map(Format::name).join(", ")
     )]
     Unlabelled {
+        /// The data set.
         format: Format,
     },
     /// The file, or a dialogue in it, cannot be read.
@@ -151,6 +153,7 @@ pub enum LabelledError {
         path = path.display()
     )]
     Nothing {
+        /// The file.
         path: PathBuf,
         /// The format that it was read as.
         format: Format,
@@ -165,7 +168,7 @@ pub fn read(format: Format, path: &Path) -> Result<Vec<LabelledTurn>, LabelledEr
     if !LABELLED.contains(&format) {
         return Err(LabelledError::Unlabelled { format });
     }
-    let mut conversations = Conversations::new(format);
+    let mut conversations = ConversationIds::new(format);
     let mut dialogue = Vec::new();
     let mut labelled = Vec::new();
     for item in turnstream_formats::open(format, path)? {
@@ -184,12 +187,12 @@ pub fn read(format: Format, path: &Path) -> Result<Vec<LabelledTurn>, LabelledEr
 }
 
 /// Assigns the dialogues of a file to conversations.
-struct Conversations {
+struct ConversationIds {
     /// By first words, for files with several prefixes of one conversation.
     by_first_words: Option<BTreeMap<String, String>>,
 }
 
-impl Conversations {
+impl ConversationIds {
     fn new(format: Format) -> Self {
         let prefixes = matches!(format, Format::Dstc11 | Format::Dstc10);
         Self { by_first_words: prefixes.then(BTreeMap::new) }

@@ -137,8 +137,8 @@ pub fn tune(
             (tokenizer, vectors, training.dimensions)
         }
     };
-    let cut = |lessons: &[&Lesson]| -> Result<Vec<Cut>, PairTrainingError> {
-        lessons.iter().map(|lesson| Cut::of(lesson, &tokenizer)).collect()
+    let cut = |lessons: &[&Lesson]| -> Result<Vec<TokenisedLesson>, PairTrainingError> {
+        lessons.iter().map(|lesson| TokenisedLesson::of(lesson, &tokenizer)).collect()
     };
     let (learned, held_out) = (cut(&learned)?, cut(&held_out)?);
 
@@ -220,14 +220,14 @@ fn pieces_of(lessons: &[&Lesson], pieces: usize) -> Result<Tokenizer, PairTraini
 }
 
 /// A tokenised case.
-struct Cut {
+struct TokenisedLesson {
     questions: Vec<Vec<u32>>,
     answers: Vec<Vec<u32>>,
     /// Whether each pair is right, question by question.
     right: Vec<bool>,
 }
 
-impl Cut {
+impl TokenisedLesson {
     fn of(lesson: &Lesson, tokenizer: &Tokenizer) -> Result<Self, PairTrainingError> {
         let cut = |texts: &[String]| -> Result<Vec<Vec<u32>>, PairTrainingError> {
             let cut = |text: &String| {
@@ -254,14 +254,14 @@ impl Cut {
 type Directed = (Vec<f32>, f32);
 
 /// The vectors of a case's texts, and the scores of its pairs.
-struct Scored {
+struct ScoredPairs {
     questions: Vec<Directed>,
     answers: Vec<Directed>,
     /// Cosines divided by the temperature.
     scores: Vec<f32>,
 }
 
-impl Scored {
+impl ScoredPairs {
     /// Each pair's share of the softmax over all pairs.
     fn shares(&self) -> Vec<f32> {
         let most = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -271,7 +271,7 @@ impl Scored {
     }
 
     /// The mean of −log of the right pairs' shares.
-    fn loss(&self, case: &Cut) -> f64 {
+    fn loss(&self, case: &TokenisedLesson) -> f64 {
         let right = self.shares().into_iter().zip(&case.right).filter(|(_, right)| **right);
         let losses = right.map(|(share, _)| -f64::from(share.max(f32::MIN_POSITIVE)).ln());
         losses.sum::<f64>() / f64::from(case.rights())
@@ -285,7 +285,7 @@ struct Learner {
 }
 
 impl Learner {
-    fn scored(&self, case: &Cut, temperature: f32) -> Scored {
+    fn scored(&self, case: &TokenisedLesson, temperature: f32) -> ScoredPairs {
         let direction = |pieces: &Vec<u32>| {
             let mut sum = vec![0.0; self.dimensions];
             let length = self.vectors.sum(pieces, &mut sum).max(f32::MIN_POSITIVE);
@@ -298,10 +298,10 @@ impl Learner {
             |(question, answer): (&Directed, &Directed)| dot(&question.0, &answer.0) / temperature;
         let pairs = questions.iter().flat_map(|one| answers.iter().map(move |other| (one, other)));
         let scores = pairs.map(score).collect();
-        Scored { questions, answers, scores }
+        ScoredPairs { questions, answers, scores }
     }
 
-    fn is_right(&self, case: &Cut) -> bool {
+    fn is_right(&self, case: &TokenisedLesson) -> bool {
         let scores = self.scored(case, 1.0).scores;
         let best =
             (0..scores.len()).reduce(|best, at| if scores[at] > scores[best] { at } else { best });
@@ -309,7 +309,7 @@ impl Learner {
     }
 
     /// Adds the gradient of the loss, divided by `scale`, to the pieces' gradients.
-    fn pull(&mut self, case: &Cut, scored: &Scored, scale: f32) {
+    fn pull(&mut self, case: &TokenisedLesson, scored: &ScoredPairs, scale: f32) {
         let (shares, rights) = (scored.shares(), case.rights() as f32);
         let width = scored.answers.len();
         let slope = |i: usize, j: usize| {
@@ -410,7 +410,7 @@ mod tests {
     fn the_gradient_is_the_slope() {
         let lesson = lesson(0, &["a b", "c"], &["d a", "e", "f"], (0, 1));
         let tokenizer = pieces_of(&[&lesson], 300).expect("pieces");
-        let case = Cut::of(&lesson, &tokenizer).expect("cut");
+        let case = TokenisedLesson::of(&lesson, &tokenizer).expect("cut");
         let mut random = fastrand::Rng::with_seed(4);
         let count = tokenizer.get_vocab_size(true) * 3;
         let vectors: Vec<f32> = (0..count).map(|_| random.f32() - 0.5).collect();

@@ -54,7 +54,7 @@ pub struct Words {
 }
 
 /// Identifies an answer.
-type Key = (String, Stage, Origin);
+type AnswerKey = (String, Stage, Origin);
 
 /// Why answers cannot be recorded or read.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,7 @@ pub enum AnswersError {
     /// The file cannot be read or written.
     #[error("the answers in {path}: {source}; check the path and its permissions", path = path.display())]
     File {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -219,7 +220,7 @@ pub fn lines(
 /// Recorded answers, which replace the models that gave them.
 pub struct Answers {
     path: PathBuf,
-    by_key: HashMap<Key, Result<Generated, CallError>>,
+    by_key: HashMap<AnswerKey, Result<Generated, CallError>>,
 }
 
 impl Answers {

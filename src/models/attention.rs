@@ -47,6 +47,7 @@ pub enum AttentionError {
     /// The file cannot be read.
     #[error("integration.weights: cannot read {path}: {source}", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -57,6 +58,7 @@ pub enum AttentionError {
          `turnstream train integration`", path = path.display()
     )]
     NotWeights {
+        /// The file.
         path: PathBuf,
         /// What is wrong with the file.
         what: String,
@@ -67,6 +69,7 @@ pub enum AttentionError {
          {configured}; train for this one, or set models.embedder", path = path.display()
     )]
     Encoder {
+        /// The file.
         path: PathBuf,
         /// The encoder of the weights.
         wanted: String,

@@ -19,7 +19,7 @@ pub(crate) mod network;
 #[cfg(test)]
 mod tests;
 
-use network::{Batch, Network};
+use network::{Batch, BertNetwork};
 
 /// The most tokens that go through the network at once, except for a single longer text. With fewer
 /// tokens the matrix products are slower; with more, their results no longer fit the processor's
@@ -31,7 +31,7 @@ pub struct Bert {
     name: String,
     fingerprint: u64,
     tokenizer: TextTokenizer,
-    network: Network,
+    network: BertNetwork,
     pooling: Pooling,
 }
 
@@ -48,7 +48,7 @@ impl Bert {
         let sentence = SentenceShape::read(&mut folder, shape.max_position_embeddings)?;
         let tokenizer = TextTokenizer::read(&mut folder, sentence.max_tokens)?;
         let weights = folder.read(WEIGHTS)?;
-        let network = Network::read(&weights, &shape);
+        let network = BertNetwork::read(&weights, &shape);
         let network = network.map_err(|reason| folder.refused(WEIGHTS, reason))?;
         let (name, pooling) = (name.into(), sentence.pooling);
         Ok(Self { name, fingerprint: folder.fingerprint(), tokenizer, network, pooling })

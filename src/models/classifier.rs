@@ -14,7 +14,7 @@ use turnstream_ports::model::encoder::Encoded;
 
 use super::ModelError;
 use super::folder::{CONFIG, Folder, WEIGHTS};
-use super::tokens::{TextTokenizer, Tokens};
+use super::tokens::{TextTokenizer, TextTokens};
 
 mod bert;
 mod stock;
@@ -36,7 +36,7 @@ pub struct Classifier {
 /// A network with one output per label.
 trait Logits: Send + Sync {
     /// Returns the outputs of each sequence, in order.
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String>;
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String>;
 }
 
 /// The meaning of the outputs.
@@ -103,7 +103,7 @@ impl Classifier {
     /// # Errors
     /// The model failed on the whole batch.
     pub fn score(&self, pairs: &[(&str, &str)], scores: &mut Vec<f32>) -> Result<Encoded, String> {
-        let sequences: Vec<Tokens> = pairs
+        let sequences: Vec<TextTokens> = pairs
             .iter()
             .map(|(first, second)| self.tokenizer.pair(first, second))
             .collect::<Result<_, _>>()?;

@@ -37,6 +37,7 @@ pub enum GateError {
     /// The file cannot be read.
     #[error("cannot read the gate {path}: {source}", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -176,6 +177,7 @@ impl Gate {
         zstd::encode_all(&*bytes, 19).map_err(|error| failed(&error))
     }
 
+    /// The description of its shape, data and figures.
     pub fn card(&self) -> &Card {
         &self.card
     }

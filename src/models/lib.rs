@@ -257,6 +257,7 @@ pub enum ModelError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -273,6 +274,7 @@ pub enum ModelError {
     /// A file is damaged or unsupported.
     #[error("{path}: {reason}", path = path.display())]
     Refused {
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

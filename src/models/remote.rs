@@ -63,6 +63,7 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error("ca_file {path}: {reason}; write the path of a file with certificates in PEM", path = path.display())]
     Certificates {
+        /// The file.
         path: PathBuf,
         /// What is wrong with them.
         reason: String,

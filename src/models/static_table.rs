@@ -44,6 +44,7 @@ pub enum TableError {
     /// The file cannot be read.
     #[error("cannot read the static table {path}: {source}", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

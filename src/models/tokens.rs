@@ -16,7 +16,7 @@ pub(super) struct TextTokenizer {
 }
 
 /// The tokens of a text, or of a pair of texts.
-pub(super) struct Tokens {
+pub(super) struct TextTokens {
     pub(super) ids: Vec<u32>,
     /// The text of each token: 0 or 1, by the model's own rule.
     pub(super) types: Vec<u32>,
@@ -41,21 +41,21 @@ impl TextTokenizer {
     ///
     /// # Errors
     /// The tokenizer's error.
-    pub(super) fn text(&self, text: &str) -> Result<Tokens, String> {
+    pub(super) fn text(&self, text: &str) -> Result<TextTokens, String> {
         let (head, cut) = self.head(text);
         let encoding = self.tokenizer.encode_fast(head, true);
-        encoding.map(|encoding| Tokens::of(&encoding, cut)).map_err(|error| error.to_string())
+        encoding.map(|encoding| TextTokens::of(&encoding, cut)).map_err(|error| error.to_string())
     }
 
     /// Tokenises a pair of texts. If there are too many tokens, the longer text loses its end.
     ///
     /// # Errors
     /// The tokenizer's error.
-    pub(super) fn pair(&self, first: &str, second: &str) -> Result<Tokens, String> {
+    pub(super) fn pair(&self, first: &str, second: &str) -> Result<TextTokens, String> {
         let ((first, first_cut), (second, second_cut)) = (self.head(first), self.head(second));
         let encoding = self.tokenizer.encode_fast((first, second), true);
         let encoding = encoding.map_err(|error| error.to_string())?;
-        Ok(Tokens::of(&encoding, first_cut || second_cut))
+        Ok(TextTokens::of(&encoding, first_cut || second_cut))
     }
 
     /// Returns the beginning of a text that can matter, and whether the text is longer.
@@ -65,7 +65,7 @@ impl TextTokenizer {
     }
 }
 
-impl Tokens {
+impl TextTokens {
     fn of(encoding: &Encoding, cut: bool) -> Self {
         Self {
             ids: encoding.get_ids().to_vec(),

@@ -21,9 +21,9 @@ use turnstream_schemas::SourceKind;
 use super::ModelError;
 use super::batch::Backend;
 use super::decoder::cache::KeyValues;
-use super::decoder::network::{Network, Piece};
+use super::decoder::network::{DecoderNetwork, Piece};
 use super::decoder::prefixes::Prefixes;
-use super::decoder::vocabulary::Vocabulary;
+use super::decoder::vocabulary::DecoderVocabulary;
 use super::decoder::{LocalConfig, files};
 
 mod stream;
@@ -49,8 +49,8 @@ const TOP_SHARE: f32 = 0.9;
 /// The unified model.
 pub struct UnifiedModel {
     name: String,
-    network: Network,
-    vocabulary: Arc<Vocabulary>,
+    network: DecoderNetwork,
+    vocabulary: Arc<DecoderVocabulary>,
     control: Control,
     kept: Mutex<Prefixes>,
 }
@@ -62,7 +62,7 @@ struct Reading {
     position: usize,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+type UnifiedResult<T> = std::result::Result<T, Error>;
 
 impl UnifiedModel {
     /// Opens the model with the shipped weights, or with weights that `deploy/training/train
@@ -91,7 +91,7 @@ impl UnifiedModel {
 
     /// Runs tokens through the network, each piece after its reading, and returns the logits after
     /// each piece.
-    fn read(&self, pieces: &mut [(&[u32], &mut Reading)]) -> Result<Vec<Vec<f32>>> {
+    fn read(&self, pieces: &mut [(&[u32], &mut Reading)]) -> UnifiedResult<Vec<Vec<f32>>> {
         let mut parts: Vec<Piece<'_>> = pieces
             .iter_mut()
             .map(|(tokens, reading)| Piece {
@@ -109,7 +109,7 @@ impl UnifiedModel {
     }
 
     /// Reads the dialogues of requests; common beginnings are read once.
-    fn dialogues(&self, requests: &[UnifiedRequest]) -> Result<Vec<Reading>> {
+    fn dialogues(&self, requests: &[UnifiedRequest]) -> UnifiedResult<Vec<Reading>> {
         let tokens: Vec<Vec<u32>> = requests
             .iter()
             .map(|request| stream::dialogue(&request.dialogue, &self.vocabulary, &self.control))
@@ -141,7 +141,7 @@ impl UnifiedModel {
     }
 
     /// Chooses the most probable plan, token by token.
-    fn plan(&self, mut reading: Reading, kinds: &[SourceKind]) -> Result<UnifiedAnswer> {
+    fn plan(&self, mut reading: Reading, kinds: &[SourceKind]) -> UnifiedResult<UnifiedAnswer> {
         let control = &self.control;
         let mut logits = self.read(&mut [(&[control.plan], &mut reading)])?.remove(0);
         let (mut planned, mut probability) = (Vec::new(), 1.0);
@@ -179,7 +179,11 @@ impl UnifiedModel {
 
     /// Reads each piece of evidence after the same dialogue and plan; returns the logits and the
     /// reading of each.
-    fn evidence(&self, base: &Reading, pieces: &[Vec<u32>]) -> Result<Vec<(Vec<f32>, Reading)>> {
+    fn evidence(
+        &self,
+        base: &Reading,
+        pieces: &[Vec<u32>],
+    ) -> UnifiedResult<Vec<(Vec<f32>, Reading)>> {
         let mut readings = vec![base.clone(); pieces.len()];
         let mut parts: Vec<(&[u32], &mut Reading)> =
             pieces.iter().map(Vec::as_slice).zip(&mut readings).collect();
@@ -187,7 +191,7 @@ impl UnifiedModel {
         Ok(logits.into_iter().zip(readings).collect())
     }
 
-    fn respond(&self, base: &Reading, task: &Task) -> Result<UnifiedAnswer> {
+    fn respond(&self, base: &Reading, task: &Task) -> UnifiedResult<UnifiedAnswer> {
         let Task::Response { evidence, max_tokens, drafts, .. } = task else {
             return Err(Error::Msg("no response is asked for".to_owned()));
         };
@@ -200,7 +204,7 @@ impl UnifiedModel {
 
     /// Concatenates all evidence after the dialogue and the plan; each piece was read without the
     /// others.
-    fn gathered(&self, base: &Reading, evidence: &[(EvidenceText, u8)]) -> Result<Reading> {
+    fn gathered(&self, base: &Reading, evidence: &[(EvidenceText, u8)]) -> UnifiedResult<Reading> {
         let tokens = |(piece, tenths): &(EvidenceText, u8)| {
             let mut tokens = stream::evidence(piece, &self.vocabulary, &self.control);
             tokens.push(self.control.relevance[usize::from(*tenths).min(10)]);
@@ -223,7 +227,7 @@ impl UnifiedModel {
         references: &References,
         max_tokens: usize,
         count: usize,
-    ) -> Result<Vec<Wording>> {
+    ) -> UnifiedResult<Vec<Wording>> {
         let control = &self.control;
         let sayable = self.sayable(references);
         let seed = reading.position as u64;
@@ -282,7 +286,7 @@ impl UnifiedModel {
         (0..self.vocabulary.len() as u32).filter(is_sayable).collect()
     }
 
-    fn answer(&self, base: Reading, task: &Task) -> Result<UnifiedAnswer> {
+    fn answer(&self, base: Reading, task: &Task) -> UnifiedResult<UnifiedAnswer> {
         let mut base = base;
         let plan = match task {
             Task::Plan { kinds } => return self.plan(base, kinds),
@@ -366,7 +370,7 @@ impl Backend for UnifiedModel {
         let readings = self.dialogues(requests).map_err(failed)?;
         let answers = readings.into_iter().zip(requests);
         let answers = answers.map(|(reading, request)| self.answer(reading, &request.task));
-        let answers = answers.collect::<Result<Vec<_>>>().map_err(failed)?;
+        let answers = answers.collect::<UnifiedResult<Vec<_>>>().map_err(failed)?;
         Ok((answers, Encoded::default()))
     }
 }

@@ -71,6 +71,7 @@ pub enum DocumentsError {
     /// The folder has no store.
     #[error("no documents in {folder}; make them with `turnstream documents import`", folder = folder.display())]
     Missing {
+        /// The folder of the store.
         folder: PathBuf,
     },
     /// The store has another format.
@@ -80,6 +81,7 @@ pub enum DocumentsError {
         folder = folder.display()
     )]
     Format {
+        /// The folder of the store.
         folder: PathBuf,
         /// The store's format.
         found: u32,
@@ -89,6 +91,7 @@ pub enum DocumentsError {
     /// The LMDB environment failed.
     #[error("documents in {folder}: {source}; {remedy}", folder = folder.display())]
     Store {
+        /// The folder of the store.
         folder: PathBuf,
         /// The cause.
         source: Box<heed::Error>,
@@ -98,6 +101,7 @@ pub enum DocumentsError {
     /// The full-text index failed.
     #[error("the index of words in {folder}: {source}; run `turnstream documents reindex`", folder = folder.display())]
     Words {
+        /// The folder of the store.
         folder: PathBuf,
         /// The cause.
         source: tantivy::TantivyError,
@@ -105,6 +109,7 @@ pub enum DocumentsError {
     /// Another process is changing the store.
     #[error("another process changes the documents in {folder}; try again when it is done", folder = folder.display())]
     Busy {
+        /// The folder of the store.
         folder: PathBuf,
     },
     /// The full-text index belongs to another generation of the chunks.
@@ -114,11 +119,13 @@ pub enum DocumentsError {
         folder = folder.display()
     )]
     Stale {
+        /// The folder of the store.
         folder: PathBuf,
     },
     /// The vector index failed.
     #[error("vectors of documents in {folder}: {source}; import the documents again, into another folder", folder = folder.display())]
     Vectors {
+        /// The folder of the store.
         folder: PathBuf,
         /// The cause.
         source: Box<::arroy::Error>,
@@ -130,6 +137,7 @@ pub enum DocumentsError {
         folder = folder.display()
     )]
     Encoder {
+        /// The folder of the store.
         folder: PathBuf,
         /// The encoder that made the vectors.
         stored: String,
@@ -142,6 +150,7 @@ pub enum DocumentsError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -149,6 +158,7 @@ pub enum DocumentsError {
     /// The store has used up its chunk numbers.
     #[error("{folder} has given all its four billion chunk numbers; import into another folder", folder = folder.display())]
     Full {
+        /// The folder of the store.
         folder: PathBuf,
     },
     /// The search failed.

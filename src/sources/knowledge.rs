@@ -43,6 +43,7 @@ pub enum KnowledgeError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -50,6 +51,7 @@ pub enum KnowledgeError {
     /// The import of a file was interrupted.
     #[error("{path}: {source}", path = path.display())]
     Import {
+        /// The file.
         path: PathBuf,
         /// Where and why.
         source: ImportError,
@@ -57,6 +59,7 @@ pub enum KnowledgeError {
     /// A file cannot be written.
     #[error("cannot write {path}: {source}; choose another --out or make room", path = path.display())]
     Write {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

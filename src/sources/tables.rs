@@ -14,6 +14,7 @@ pub enum TableError {
     Read {
         /// The source's name.
         name: String,
+        /// The file.
         file: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -21,6 +22,7 @@ pub enum TableError {
     /// A line is not a valid row.
     #[error("{file}:{line}: {reason}; a row is a JSON object with values by column, on one line")]
     Row {
+        /// The file.
         file: PathBuf,
         /// The line's number, from 1.
         line: usize,

@@ -84,6 +84,7 @@ pub enum GateError {
     /// A file of the report or the table cannot be written.
     #[error("cannot write {path}: {source}; check the folder and its permissions", path = path.display())]
     Write {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

@@ -39,6 +39,7 @@ pub enum GenerationError {
     /// The file of responses cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -46,6 +47,7 @@ pub enum GenerationError {
     /// A line is not a response.
     #[error("{path}:{line}: {reason}; `turnstream replay --out` writes such files", path = path.display())]
     NoResponse {
+        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -55,6 +57,7 @@ pub enum GenerationError {
     /// The file has no response.
     #[error("{path} has no response; did the replay answer anything?", path = path.display())]
     NoResponses {
+        /// The file.
         path: PathBuf,
     },
     /// A response belongs to another log.
@@ -144,7 +147,7 @@ pub struct Beside<'l> {
 pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
     let tokenisation = Tokenisation::of_corpus(answers.iter().map(|answer| &*answer.text));
     let bigrams = Bigrams::new(tokenisation, answers.iter().map(|answer| &*answer.text));
-    let mut figures = Figures {
+    let mut figures = FigureSet {
         conversations: Conversations::new(answers.iter().map(|answer| &answer.conversation_id)),
         measured: Measured {
             n: answers.len(),
@@ -164,12 +167,12 @@ pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
 }
 
 /// The figures so far.
-struct Figures {
+struct FigureSet {
     conversations: Conversations,
     measured: Measured,
 }
 
-impl Figures {
+impl FigureSet {
     /// The mean of at most one value per response; also records its interval.
     fn mean(
         &mut self,

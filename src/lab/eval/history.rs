@@ -37,6 +37,7 @@ pub enum HistoryEvalError {
     /// A line of our own format is not a turn, or its question is invalid.
     #[error("{path}:{line}: {reason}; mend the line, or name the right --format", path = path.display())]
     Turn {
+        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
@@ -49,6 +50,7 @@ pub enum HistoryEvalError {
         path = path.display()
     )]
     Nothing {
+        /// The file.
         path: PathBuf,
         /// The format that it was read as.
         format: Format,
@@ -56,6 +58,7 @@ pub enum HistoryEvalError {
     /// The table cannot be written.
     #[error("cannot write {path}: {source}; check the folder and its permissions", path = path.display())]
     Write {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

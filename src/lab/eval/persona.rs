@@ -49,7 +49,7 @@ pub struct Scoring<'a> {
 
 /// The parts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum QuestionParts {
     Dialogue,
     Persona,
     Both,
@@ -116,8 +116,11 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
     let pairs = |asked| {
         cases.iter().map(|case| scored(case, asked, scoring)).collect::<Result<Vec<_>, _>>()
     };
-    let [dialogue, persona, both] =
-        [pairs(Asked::Dialogue)?, pairs(Asked::Persona)?, pairs(Asked::Both)?];
+    let [dialogue, persona, both] = [
+        pairs(QuestionParts::Dialogue)?,
+        pairs(QuestionParts::Persona)?,
+        pairs(QuestionParts::Both)?,
+    ];
     let knowledge = |pairs: &[Pairs]| {
         let right = |(case, pairs): (&Case, &Pairs)| {
             Some(pairs.best_knowledge().is_some_and(|first| case.gold_knowledge.contains(&first)))
@@ -159,12 +162,12 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
 }
 
 /// Scores the pairs of a case.
-fn scored(case: &Case, asked: Asked, scoring: &Scoring<'_>) -> Result<Pairs, EncodeError> {
+fn scored(case: &Case, asked: QuestionParts, scoring: &Scoring<'_>) -> Result<Pairs, EncodeError> {
     let with = |sentence: &String| question(sentence, &case.dialogue);
     let questions: Vec<String> = match asked {
-        Asked::Dialogue => vec![case.dialogue.clone()],
-        Asked::Persona => case.persona.clone(),
-        Asked::Both => case.persona.iter().map(with).collect(),
+        QuestionParts::Dialogue => vec![case.dialogue.clone()],
+        QuestionParts::Persona => case.persona.clone(),
+        QuestionParts::Both => case.persona.iter().map(with).collect(),
     };
     let Some(encoder) = scoring.encoder else {
         return Ok(Pairs::score(&questions, &case.knowledge, None, scoring.word_share));

@@ -148,9 +148,9 @@ pub struct Figures {
 
 /// True and false positives, and misses.
 #[derive(Clone, Copy, Default)]
-struct Counts([u32; 3]);
+struct ClassCounts([u32; 3]);
 
-impl AddAssign for Counts {
+impl AddAssign for ClassCounts {
     fn add_assign(&mut self, other: Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum += more;
@@ -177,15 +177,15 @@ pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
                 *gold != class && *plan == class,
                 *gold == class && *plan != class,
             ];
-            Some(Counts(counts.map(u32::from)))
+            Some(ClassCounts(counts.map(u32::from)))
         });
-        let counts: Vec<Option<Counts>> = counts.collect();
-        let figure = |of: fn(&Counts) -> Option<f64>| conversations.figure(&counts, of).into();
+        let counts: Vec<Option<ClassCounts>> = counts.collect();
+        let figure = |of: fn(&ClassCounts) -> Option<f64>| conversations.figure(&counts, of).into();
         OfClass {
             n: pairs.iter().filter(|(gold, _)| *gold == class).count(),
-            precision: figure(|Counts([tp, fp, _])| share(*tp, tp + fp)),
-            recall: figure(|Counts([tp, _, missed])| share(*tp, tp + missed)),
-            f1: figure(|Counts([tp, fp, missed])| share(2 * tp, 2 * tp + fp + missed)),
+            precision: figure(|ClassCounts([tp, fp, _])| share(*tp, tp + fp)),
+            recall: figure(|ClassCounts([tp, _, missed])| share(*tp, tp + missed)),
+            f1: figure(|ClassCounts([tp, fp, missed])| share(2 * tp, 2 * tp + fp + missed)),
         }
     };
     let mut confusion: BTreeMap<&'static str, BTreeMap<&'static str, usize>> = BTreeMap::new();

@@ -57,7 +57,9 @@ pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnC
 
 /// An encoder with its vectors of the facts.
 pub struct Ranker<'r> {
+    /// The encoder.
     pub encoder: &'r dyn Encoder,
+    /// Its vectors of the facts.
     pub vectors: &'r FactVectors,
 }
 
@@ -119,9 +121,9 @@ mod tests {
     use super::*;
 
     /// An encoder that gives every text the same direction.
-    struct Constant;
+    struct ConstantEncoder;
 
-    impl Encoder for Constant {
+    impl Encoder for ConstantEncoder {
         fn name(&self) -> &str {
             "constant"
         }
@@ -174,7 +176,7 @@ mod tests {
         let contexts = contexts([turn("one"), turn("two"), turn("three")], 2);
         assert_eq!(contexts.len(), 2);
         assert_eq!(contexts[1].dialogue.len(), 2, "with what was said before");
-        let ranker = |vectors| Ranker { encoder: &Constant, vectors };
+        let ranker = |vectors| Ranker { encoder: &ConstantEncoder, vectors };
         let config = EmbeddingConfig::default();
         let kept = kept(&contexts, &ranker(&other), &ranker(&reference), &config).expect("ranked");
         assert_eq!(kept, BTreeMap::from([(100, 0.5), (200, 1.0)]));

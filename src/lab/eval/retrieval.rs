@@ -20,6 +20,7 @@ pub enum EvalError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -27,6 +28,7 @@ pub enum EvalError {
     /// A record does not have the format.
     #[error("{path}:{line}: {reason}; is --format right?", path = path.display())]
     Record {
+        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
@@ -36,6 +38,7 @@ pub enum EvalError {
     /// The file has no records with gold evidence.
     #[error("{path} has no record with gold evidence", path = path.display())]
     Nothing {
+        /// The file.
         path: PathBuf,
     },
     /// The documents failed.

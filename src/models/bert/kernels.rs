@@ -178,7 +178,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 }
 
 /// The rows of a sequence.
-pub(crate) type Sequence = std::ops::Range<usize>;
+pub(crate) type SequenceRows = std::ops::Range<usize>;
 
 /// Multi-head attention within each sequence. A row of `projected` holds query, key and value,
 /// `width` numbers each, and so does `bias`; heads are `head` columns wide. Scratch space is kept
@@ -192,7 +192,7 @@ pub(super) struct Attention<'a> {
 
 impl Attention<'_> {
     /// Writes the attended values of each row, `width` numbers, to `out`.
-    pub(super) fn apply(&self, sequences: &[Sequence], out: &mut Vec<f32>) {
+    pub(super) fn apply(&self, sequences: &[SequenceRows], out: &mut Vec<f32>) {
         out.resize(self.projected.len() / 3, 0.0);
         let longest = sequences.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let padded = longest.next_multiple_of(LANES);
@@ -211,7 +211,7 @@ impl Attention<'_> {
     #[inline(always)]
     fn attend(
         &self,
-        sequence: &Sequence,
+        sequence: &SequenceRows,
         at: usize,
         keys: &mut [f32],
         scores: &mut [f32],

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::kernels::{Attention, Linear, Norm, Sequence, gelu};
+use super::kernels::{Attention, Linear, Norm, SequenceRows, gelu};
 use crate::folder::BertShape;
 
 /// The weights, in the layout of the passes.
-pub(crate) struct Network {
+pub(crate) struct BertNetwork {
     words: Vec<f32>,
     positions: Vec<f32>,
     types: Vec<f32>,
@@ -35,7 +35,7 @@ struct Layer {
 pub(crate) struct Batch {
     ids: Vec<u32>,
     types: Vec<u32>,
-    sequences: Vec<Sequence>,
+    sequences: Vec<SequenceRows>,
 }
 
 impl Batch {
@@ -53,7 +53,7 @@ impl Batch {
     }
 
     /// The rows of each sequence.
-    pub(crate) fn sequences(&self) -> &[Sequence] {
+    pub(crate) fn sequences(&self) -> &[SequenceRows] {
         &self.sequences
     }
 
@@ -65,7 +65,7 @@ impl Batch {
     }
 }
 
-impl Network {
+impl BertNetwork {
     /// Reads the weights from a safetensors file.
     ///
     /// # Errors

@@ -4,12 +4,12 @@
 use super::Logits;
 use crate::ModelError;
 use crate::bert::kernels::Linear;
-use crate::bert::network::{Batch, Network, Weights};
+use crate::bert::network::{Batch, BertNetwork, Weights};
 use crate::folder::{BertShape, Folder, WEIGHTS};
-use crate::tokens::Tokens;
+use crate::tokens::TextTokens;
 
 pub(super) struct BertLogits {
-    network: Network,
+    network: BertNetwork,
     pooler: Linear,
     classifier: Linear,
 }
@@ -26,7 +26,7 @@ pub(super) fn open(
 
 fn read(bytes: &[u8], shape: &BertShape, labels: usize) -> Result<BertLogits, String> {
     let mut weights = Weights::read(bytes)?;
-    let network = Network::take(&mut weights, shape)?;
+    let network = BertNetwork::take(&mut weights, shape)?;
     let width = shape.hidden_size;
     let pooler = weights.linear(&["pooler.dense".to_owned()], width, width)?;
     let classifier = weights.linear(&["classifier".to_owned()], width, labels)?;
@@ -44,7 +44,7 @@ fn apply(layer: &Linear, rows: &[f32]) -> Vec<f32> {
 }
 
 impl Logits for BertLogits {
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String> {
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String> {
         let mut batch = Batch::default();
         for tokens in sequences {
             batch.push(&tokens.ids, &tokens.types);

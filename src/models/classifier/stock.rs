@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::Logits;
 use crate::ModelError;
 use crate::folder::{CONFIG, Folder, WEIGHTS};
-use crate::tokens::Tokens;
+use crate::tokens::TextTokens;
 
 /// The most tokens that go through the network at once, except for a single longer pair.
 const TOKENS_AT_ONCE: usize = 1_024;
@@ -107,9 +107,9 @@ fn read(
 
 impl Stock {
     /// Runs sequences of one length, without padding.
-    fn forward(&self, sequences: &[&Tokens]) -> candle_core::Result<Vec<Vec<f32>>> {
+    fn forward(&self, sequences: &[&TextTokens]) -> candle_core::Result<Vec<Vec<f32>>> {
         let shape = (sequences.len(), sequences[0].ids.len());
-        let matrix = |of: fn(&Tokens) -> &[u32]| {
+        let matrix = |of: fn(&TextTokens) -> &[u32]| {
             let numbers: Vec<u32> =
                 sequences.iter().flat_map(|tokens| of(tokens)).copied().collect();
             Tensor::from_vec(numbers, shape, &Device::Cpu)
@@ -135,7 +135,7 @@ impl Modern {
 }
 
 impl Logits for Stock {
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String> {
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String> {
         let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, tokens) in sequences.iter().enumerate() {
             by_length.entry(tokens.ids.len()).or_default().push(at);
@@ -143,7 +143,7 @@ impl Logits for Stock {
         let mut logits = vec![Vec::new(); sequences.len()];
         for (length, places) in by_length {
             for places in places.chunks((TOKENS_AT_ONCE / length.max(1)).max(1)) {
-                let together: Vec<&Tokens> = places.iter().map(|at| &sequences[*at]).collect();
+                let together: Vec<&TextTokens> = places.iter().map(|at| &sequences[*at]).collect();
                 let made = self.forward(&together).map_err(|error| error.to_string())?;
                 for (at, made) in places.iter().zip(made) {
                     logits[*at] = made;

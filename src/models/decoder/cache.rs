@@ -4,13 +4,13 @@
 /// Keys and values of a sequence, for each layer. A row per token holds all heads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeyValues {
-    layers: Vec<Layer>,
+    layers: Vec<LayerCache>,
     width: usize,
     tokens: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Layer {
+struct LayerCache {
     keys: Vec<f32>,
     values: Vec<f32>,
 }
@@ -18,7 +18,7 @@ struct Layer {
 impl KeyValues {
     /// An empty cache with `width` numbers per token in each layer.
     pub(crate) fn new(layers: usize, width: usize) -> Self {
-        let layer = Layer { keys: Vec::new(), values: Vec::new() };
+        let layer = LayerCache { keys: Vec::new(), values: Vec::new() };
         Self { layers: vec![layer; layers], width, tokens: 0 }
     }
 
@@ -42,7 +42,7 @@ impl KeyValues {
         let tokens = tokens.min(self.tokens);
         let of = |numbers: &[f32]| numbers[..tokens * self.width].to_vec();
         let layers = self.layers.iter();
-        let layers = layers.map(|at| Layer { keys: of(&at.keys), values: of(&at.values) });
+        let layers = layers.map(|at| LayerCache { keys: of(&at.keys), values: of(&at.values) });
         Self { layers: layers.collect(), width: self.width, tokens }
     }
 

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 
 /// The bounds of what a JSON Schema leaves open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -126,7 +126,7 @@ const DIGITS: usize = 16;
 
 /// Makes constraints for one model.
 pub(super) struct Constraints {
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     /// Tokens that begin with a digit.
     digits: Arc<[u32]>,
     factory: ParserFactory,
@@ -137,7 +137,7 @@ pub(super) struct Constraints {
 
 /// The tokenizer, as the grammar sees it.
 struct Environment {
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     tree: TokTrie,
 }
 
@@ -167,7 +167,10 @@ impl Constraints {
     ///
     /// # Errors
     /// The vocabulary cannot be used.
-    pub(super) fn new(vocabulary: &Arc<Vocabulary>, bounds: SchemaBounds) -> Result<Self, String> {
+    pub(super) fn new(
+        vocabulary: &Arc<DecoderVocabulary>,
+        bounds: SchemaBounds,
+    ) -> Result<Self, String> {
         let tree = vocabulary.tree();
         let environment: TokEnv =
             Arc::new(Environment { vocabulary: Arc::clone(vocabulary), tree });
@@ -230,7 +233,7 @@ impl Constraints {
 /// The state of one answer.
 pub(super) struct Constraint {
     matcher: Matcher,
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     digits: Arc<[u32]>,
     /// Digits at the end of the answer so far.
     in_a_row: usize,

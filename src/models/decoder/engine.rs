@@ -13,19 +13,19 @@ use crate::metrics::DecoderMetrics;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use super::constraint::Constraints;
-use super::network::{Network, Piece};
+use super::network::{DecoderNetwork, Piece};
 use super::prefixes::Prefixes;
 use super::sampling::Sampler;
-use super::sequence::{Answer, Next, Sequence, Surety};
+use super::sequence::{AnswerState, Continuation, Sequence, Surety};
 use super::template::Template;
 use super::text::Text;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 use super::{CHARS_PER_TOKEN, LocalConfig};
 
 /// A model that was read from its files.
 pub(super) struct Opened {
-    pub(super) network: Network,
-    pub(super) vocabulary: Arc<Vocabulary>,
+    pub(super) network: DecoderNetwork,
+    pub(super) vocabulary: Arc<DecoderVocabulary>,
     pub(super) template: Template,
     pub(super) constraints: Constraints,
 }
@@ -34,11 +34,11 @@ pub(super) struct Opened {
 /// ends.
 pub(super) struct Decoder {
     name: String,
-    queue: Sender<Waiting>,
+    queue: Sender<QueuedRequest>,
     metrics: DecoderMetrics,
 }
 
-type Waiting = (GenerateRequest, Reply<Generated>);
+type QueuedRequest = (GenerateRequest, Reply<Generated>);
 
 impl Decoder {
     /// Starts the thread.
@@ -94,7 +94,7 @@ struct Engine {
     opened: Opened,
     config: LocalConfig,
     metrics: DecoderMetrics,
-    queue: Receiver<Waiting>,
+    queue: Receiver<QueuedRequest>,
     active: Vec<Sequence>,
     prefixes: Prefixes,
 }
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Tokenises a request's prompt and prepares its answer.
-    fn prepare(&self, request: &GenerateRequest) -> Result<(Vec<u32>, Answer), String> {
+    fn prepare(&self, request: &GenerateRequest) -> Result<(Vec<u32>, AnswerState), String> {
         let Opened { vocabulary, template, constraints, network } = &self.opened;
         let context = self.config.context(network.shape().positions);
         let too_long = |tokens: usize| {
@@ -220,7 +220,7 @@ impl Engine {
         let constraint = schema.map(|schema| constraints.json(schema)).transpose()?;
         let sampling = self.config.sampling.clone();
         let stops: &[String] = if schema.is_some() { &[] } else { &self.config.stop };
-        let answer = Answer {
+        let answer = AnswerState {
             sampler: Sampler::new(sampling, request.temperature, request.seed),
             constraint,
             text: Text::new(request.listener.clone(), stops, vocabulary.strips_space()),
@@ -260,7 +260,7 @@ impl Engine {
             let next = sequence.advance(&logits, vocabulary);
             self.metrics.answer_tokens.inc_by((sequence.tokens.len() - before) as u64);
             match next {
-                Ok(Next::More) => going.push(sequence),
+                Ok(Continuation::More) => going.push(sequence),
                 Ok(next) => {
                     let (answer, tokens, cache) = sequence.finish(next, &self.name);
                     self.metrics.errors.inc_by(u64::from(!answer));

@@ -14,13 +14,13 @@ use super::LocalConfig;
 use super::constraint::Constraints;
 use super::engine::Opened;
 use super::ggml_tokenizer;
-use super::network::Network;
-use super::shape::Shape;
+use super::network::DecoderNetwork;
+use super::shape::DecoderShape;
 use super::shape::config_json::ConfigJson;
 use super::shape::metadata::Metadata;
 use super::template::Template;
-use super::vocabulary::{Vocabulary, token_name};
-use super::weights::{self, Weights};
+use super::vocabulary::{DecoderVocabulary, token_name};
+use super::weights::{self, DecoderWeights};
 use crate::ModelError;
 
 /// Reads a model.
@@ -63,7 +63,9 @@ pub(super) fn check(config: &LocalConfig) -> Result<(), ModelError> {
 ///
 /// # Errors
 /// As for [`open`].
-pub(crate) fn open_parts(config: &LocalConfig) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+pub(crate) fn open_parts(
+    config: &LocalConfig,
+) -> Result<(DecoderNetwork, Arc<DecoderVocabulary>), ModelError> {
     open(config).map(|opened| (opened.network, opened.vocabulary))
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn open_parts(config: &LocalConfig) -> Result<(Network, Arc<Vocabular
 pub(crate) fn parts_of_gguf(
     bytes: &[u8],
     name: &str,
-) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+) -> Result<(DecoderNetwork, Arc<DecoderVocabulary>), ModelError> {
     let beside = Beside::default();
     read_gguf(&mut Cursor::new(bytes), Path::new(name), beside, &LocalConfig::default())
         .map(|opened| (opened.network, opened.vocabulary))
@@ -94,7 +96,7 @@ fn refused(path: &Path) -> impl Fn(String) -> ModelError + '_ {
 }
 
 /// Reads `config.json` and the shape that it describes.
-fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
+fn shape_of_folder(folder: &Path) -> Result<(Value, DecoderShape), ModelError> {
     let at = folder.join("config.json");
     let given: Value = json(&at)?;
     let of_file: ConfigJson =
@@ -105,7 +107,7 @@ fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
 /// Opens a folder with `config.json`.
 fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let (given, shape) = shape_of_folder(folder)?;
-    let mut weights = Weights::none();
+    let mut weights = DecoderWeights::none();
     for file in weight_files(folder)? {
         let added = weights.add_safetensors(&read_file(&file)?, shape.family, config.quantize);
         added.map_err(refused(&file))?;
@@ -115,7 +117,7 @@ fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError
     if tied.unwrap_or(shape.family.is_gemma()) {
         weights.find("output.weight");
     }
-    let network = Network::take(weights, shape).map_err(refused(folder))?;
+    let network = DecoderNetwork::take(weights, shape).map_err(refused(folder))?;
     let mut beside = Beside::read(folder)?;
     beside.ends.extend(numbers(given.get("eos_token_id")));
     let tokenizer = beside.tokenizer.take().ok_or_else(|| {
@@ -165,12 +167,12 @@ fn read_gguf(
     config: &LocalConfig,
 ) -> Result<Opened, ModelError> {
     let content = content(file, path)?;
-    let mut weights = Weights::of_gguf(&content, file).map_err(refused(path))?;
+    let mut weights = DecoderWeights::of_gguf(&content, file).map_err(refused(path))?;
     let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
     let factors = weights.find("rope_freqs.weight").map(|factors| weights::numbers(&factors));
     let factors = factors.transpose().map_err(|error| refused(path)(error.to_string()))?;
     let shape = metadata.shape(factors.as_deref()).map_err(refused(path))?;
-    let network = Network::take(weights, shape).map_err(refused(path))?;
+    let network = DecoderNetwork::take(weights, shape).map_err(refused(path))?;
 
     let number = |key: &str| match content.metadata.get(&format!("tokenizer.ggml.{key}")) {
         Some(Entry::U32(number)) => Some(*number),
@@ -257,7 +259,7 @@ fn numbers(given: Option<&Value>) -> Vec<u32> {
 }
 
 fn finish(
-    network: Network,
+    network: DecoderNetwork,
     tokenizer: Tokenizer,
     mut beside: Beside,
     config: &LocalConfig,
@@ -271,7 +273,7 @@ fn finish(
     let network =
         network.map_err(|error| refused(path)(format!("the device of products_on: {error}")))?;
     beside.ends.extend(beside.end.as_ref().and_then(|end| tokenizer.token_to_id(end)));
-    let vocabulary = Vocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
+    let vocabulary = DecoderVocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
     let vocabulary =
         Arc::new(vocabulary.map_err(|reason| refused(path)(format!("the tokenizer: {reason}")))?);
     let (source, from) = match &config.chat_template {

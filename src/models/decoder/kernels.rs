@@ -71,7 +71,7 @@ pub(super) fn cap(numbers: &mut [f32], cap: f32) {
 }
 
 /// One token's attention in one group of heads.
-pub(super) struct Attention<'a> {
+pub(super) struct GroupedQueryAttention<'a> {
     /// One query per head of the group, concatenated.
     pub(super) queries: &'a [f32],
     /// Keys of the attended tokens, a row of all key heads each.
@@ -90,7 +90,7 @@ pub(super) struct Attention<'a> {
     pub(super) cap: Option<f32>,
 }
 
-impl Attention<'_> {
+impl GroupedQueryAttention<'_> {
     /// Writes the attended values of each head of the group, concatenated. `scores` is scratch
     /// space.
     pub(super) fn apply(&self, scores: &mut Vec<f32>, out: &mut [f32]) {

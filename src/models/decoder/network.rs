@@ -5,23 +5,23 @@
 use candle_core::Device;
 
 use super::cache::KeyValues;
-use super::kernels::{Attention, add, cap, gated, norm};
-use super::products::{Joined, Linear, Result, Rows, each_chunk};
+use super::kernels::{GroupedQueryAttention, add, cap, gated, norm};
+use super::products::{Joined, Result, Rows, WeightMatrix, each_chunk};
 use super::rope::Angles;
-use super::shape::Shape;
-use super::weights::Weights;
+use super::shape::DecoderShape;
+use super::weights::DecoderWeights;
 
 /// A decoder's weights and shape.
-pub(crate) struct Network {
-    shape: Shape,
-    embeddings: Linear,
-    layers: Vec<Layer>,
+pub(crate) struct DecoderNetwork {
+    shape: DecoderShape,
+    embeddings: WeightMatrix,
+    layers: Vec<DecoderLayer>,
     norm: Vec<f32>,
     /// The output matrix; `None` if the embeddings serve as output.
-    output: Option<Linear>,
+    output: Option<WeightMatrix>,
 }
 
-struct Layer {
+struct DecoderLayer {
     norm: Vec<f32>,
     /// Queries, keys and values.
     projection: Joined,
@@ -55,24 +55,27 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl Network {
+impl DecoderNetwork {
     /// Takes the weights of a decoder of this shape.
     ///
     /// # Errors
     /// A tensor is missing, has another size or is left over; the message names it.
-    pub(super) fn take(mut weights: Weights, shape: Shape) -> std::result::Result<Self, String> {
+    pub(super) fn take(
+        mut weights: DecoderWeights,
+        shape: DecoderShape,
+    ) -> std::result::Result<Self, String> {
         let embeddings =
             weights.find("token_embd.weight").ok_or("there is no tensor \"token_embd.weight\"")?;
-        let embeddings = Linear::new(embeddings).map_err(|error| error.to_string())?;
+        let embeddings = WeightMatrix::new(embeddings).map_err(|error| error.to_string())?;
         if embeddings.inputs() != shape.width {
             return Err(format!("embeddings have {} columns", embeddings.inputs()));
         }
-        let layers = (0..shape.layers.len()).map(|at| Layer::take(&mut weights, at, &shape));
+        let layers = (0..shape.layers.len()).map(|at| DecoderLayer::take(&mut weights, at, &shape));
         let layers = layers.collect::<std::result::Result<_, _>>()?;
         let norm = weights.vector("output_norm.weight", shape.width)?;
         let output = match weights.find("output.weight") {
             None => None,
-            Some(output) => Some(Linear::new(output).map_err(|error| error.to_string())?),
+            Some(output) => Some(WeightMatrix::new(output).map_err(|error| error.to_string())?),
         };
         if let Some(output) = &output
             && (output.inputs(), output.outputs()) != (shape.width, embeddings.outputs())
@@ -99,7 +102,7 @@ impl Network {
         self.embeddings.outputs()
     }
 
-    pub(super) fn shape(&self) -> &Shape {
+    pub(super) fn shape(&self) -> &DecoderShape {
         &self.shape
     }
 
@@ -133,12 +136,12 @@ impl Network {
     fn attend(
         &self,
         at: usize,
-        layer: &Layer,
+        layer: &DecoderLayer,
         hidden: &mut [f32],
         angles: &[Angles],
         pieces: &mut [Piece<'_>],
     ) -> Result<()> {
-        let Shape { width, heads, key_heads, head, epsilon, .. } = self.shape;
+        let DecoderShape { width, heads, key_heads, head, epsilon, .. } = self.shape;
         let normed = self.normed(hidden, &layer.norm);
         let mut projected = layer.projection.apply(&normed)?.into_numbers();
         let (queries, keys) = (heads * head, key_heads * head);
@@ -166,7 +169,7 @@ impl Network {
 
     /// Computes the attended values of each row, from a layer whose keys and values were pushed.
     fn attended(&self, at: usize, projected: &[f32], pieces: &[Piece<'_>]) -> Vec<f32> {
-        let Shape { heads, key_heads, head, .. } = self.shape;
+        let DecoderShape { heads, key_heads, head, .. } = self.shape;
         let (queries, group) = (heads * head, heads / key_heads * head);
         let row = queries + 2 * key_heads * head;
         let window = self.shape.layers[at].window.unwrap_or(usize::MAX);
@@ -186,7 +189,7 @@ impl Network {
             let cache = &pieces[piece].cache;
             let (keys, values) = cache.layer(at);
             let range = end.saturating_sub(window) * cache.width()..end * cache.width();
-            let attention = Attention {
+            let attention = GroupedQueryAttention {
                 queries: &projected[index * row + key_head * group..][..group],
                 keys: &keys[range.clone()],
                 values: &values[range],
@@ -202,8 +205,8 @@ impl Network {
     }
 
     /// Adds the output of a layer's feed-forward to the rows.
-    fn feed_forward(&self, layer: &Layer, hidden: &mut [f32]) -> Result<()> {
-        let Shape { width, wide, epsilon, .. } = self.shape;
+    fn feed_forward(&self, layer: &DecoderLayer, hidden: &mut [f32]) -> Result<()> {
+        let DecoderShape { width, wide, epsilon, .. } = self.shape;
         let normed = self.normed(hidden, &layer.wide_norm);
         let widened = layer.widening.apply(&normed)?;
         let gated = gated(widened.numbers(), wide, self.shape.family.activation());
@@ -246,9 +249,13 @@ impl Network {
     }
 }
 
-impl Layer {
-    fn take(weights: &mut Weights, at: usize, shape: &Shape) -> std::result::Result<Self, String> {
-        let Shape { family, width, heads, head, wide, .. } = *shape;
+impl DecoderLayer {
+    fn take(
+        weights: &mut DecoderWeights,
+        at: usize,
+        shape: &DecoderShape,
+    ) -> std::result::Result<Self, String> {
+        let DecoderShape { family, width, heads, head, wide, .. } = *shape;
         let (queries, keys) = (heads * head, shape.key_width());
         let name = |part: &str| format!("blk.{at}.{part}.weight");
         let failed = |error: candle_core::Error| format!("layer {at}: {error}");
@@ -308,7 +315,7 @@ impl Layer {
 
 /// Concatenates the biases of a layer's parts. If the first part has a bias, all must.
 fn bias(
-    weights: &mut Weights,
+    weights: &mut DecoderWeights,
     at: usize,
     parts: &[(&str, usize)],
     needed: bool,

@@ -49,7 +49,7 @@ impl Rows {
 }
 
 /// One matrix of weights, `outputs` rows of `inputs` numbers.
-pub(super) struct Linear {
+pub(super) struct WeightMatrix {
     weights: Held,
     outputs: usize,
     inputs: usize,
@@ -62,7 +62,7 @@ enum Held {
     There(QMatMul, Device),
 }
 
-impl Linear {
+impl WeightMatrix {
     /// Holds a matrix in memory.
     pub(super) fn new(weights: QTensor) -> Result<Self> {
         let (outputs, inputs) = weights.shape().dims2()?;
@@ -124,7 +124,7 @@ impl Linear {
 /// Matrices that multiply the same rows, with their outputs side by side. Matrices in the same form
 /// are joined, which makes fewer products and converts the rows once.
 pub(super) struct Joined {
-    parts: Vec<Linear>,
+    parts: Vec<WeightMatrix>,
     outputs: usize,
     /// Added to the outputs.
     bias: Option<Vec<f32>>,
@@ -145,8 +145,8 @@ impl Joined {
             };
             joined.push(part);
         }
-        let parts = joined.into_iter().map(Linear::new).collect::<Result<Vec<_>>>()?;
-        let outputs = parts.iter().map(Linear::outputs).sum();
+        let parts = joined.into_iter().map(WeightMatrix::new).collect::<Result<Vec<_>>>()?;
+        let outputs = parts.iter().map(WeightMatrix::outputs).sum();
         Ok(Self { parts, outputs, bias })
     }
 

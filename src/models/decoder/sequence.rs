@@ -8,7 +8,7 @@ use super::cache::KeyValues;
 use super::constraint::Constraint;
 use super::sampling::{Chosen, Sampler};
 use super::text::Text;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 
 /// An active request.
 pub(super) struct Sequence {
@@ -19,11 +19,11 @@ pub(super) struct Sequence {
     pub(super) prompt: usize,
     /// The cache of the tokens that are through the network.
     pub(super) cache: KeyValues,
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerState,
 }
 
 /// The state of an answer.
-pub(super) struct Answer {
+pub(super) struct AnswerState {
     pub(super) sampler: Sampler,
     pub(super) constraint: Option<Constraint>,
     pub(super) text: Text,
@@ -60,7 +60,7 @@ impl Surety {
 
 /// How an answer continues after a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum Continuation {
     /// The answer goes on.
     More,
     /// The answer is complete.
@@ -87,8 +87,8 @@ impl Sequence {
     pub(super) fn advance(
         &mut self,
         logits: &[f32],
-        vocabulary: &Vocabulary,
-    ) -> Result<Next, String> {
+        vocabulary: &DecoderVocabulary,
+    ) -> Result<Continuation, String> {
         let ends = vocabulary.ends();
         let answer = &mut self.answer;
         let allowed = answer.constraint.as_mut().map(Constraint::allowed).transpose()?;
@@ -98,7 +98,7 @@ impl Sequence {
         let chosen = answer.sampler.choose(logits, allowed, before)?;
         answer.surety.see(&chosen);
         if ends.contains(&chosen.token) {
-            return Ok(Next::Complete);
+            return Ok(Continuation::Complete);
         }
         self.tokens.push(chosen.token);
         let mut stopped = answer.text.push(vocabulary.bytes(chosen.token));
@@ -116,17 +116,17 @@ impl Sequence {
         }
         let answered = self.tokens.len() - self.prompt;
         Ok(match stopped {
-            true => Next::Complete,
-            false if answered >= answer.max_tokens => Next::Cut,
-            false => Next::More,
+            true => Continuation::Complete,
+            false if answered >= answer.max_tokens => Continuation::Cut,
+            false => Continuation::More,
         })
     }
 
     /// Answers the request. Returns whether it succeeded, with the tokens and the cache to keep.
-    pub(super) fn finish(mut self, next: Next, model: &str) -> (bool, Vec<u32>, KeyValues) {
-        let Answer { text, surety, max_tokens, constraint, .. } = &mut self.answer;
+    pub(super) fn finish(mut self, next: Continuation, model: &str) -> (bool, Vec<u32>, KeyValues) {
+        let AnswerState { text, surety, max_tokens, constraint, .. } = &mut self.answer;
         let incomplete = match (next, constraint) {
-            (Next::Cut, Some(constraint)) => !constraint.is_complete(),
+            (Continuation::Cut, Some(constraint)) => !constraint.is_complete(),
             _ => false,
         };
         let text = std::mem::take(text).finish();

@@ -98,7 +98,7 @@ pub(super) enum Activation {
 
 /// The parameters of a decoder.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct DecoderShape {
     pub(super) family: Family,
     /// Numbers per token between layers.
     pub(super) width: usize,
@@ -135,7 +135,7 @@ pub(super) struct LayerShape {
     pub(super) rope: usize,
 }
 
-impl Shape {
+impl DecoderShape {
     /// Refuses impossible parameters.
     pub(super) fn checked(self) -> Result<Self, String> {
         let Self { width, heads, key_heads, head, wide, .. } = self;

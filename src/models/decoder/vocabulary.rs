@@ -23,7 +23,7 @@ const ENDS: [&str; 8] = [
 ];
 
 /// A model's tokens.
-pub(crate) struct Vocabulary {
+pub(crate) struct DecoderVocabulary {
     tokenizer: Tokenizer,
     /// The bytes of each token; those of control tokens begin with [`TokTrie::SPECIAL_TOKEN_MARKER`].
     words: Vec<Vec<u8>>,
@@ -47,7 +47,7 @@ pub(crate) struct Prompt {
     pub(crate) adds_special: bool,
 }
 
-impl Vocabulary {
+impl DecoderVocabulary {
     /// Takes the tokens of a tokenizer for a model with `count` tokens, of which `ends` end an
     /// answer.
     ///
@@ -234,9 +234,9 @@ mod tests {
     use super::*;
     use crate::decoder::tests::tiny;
 
-    fn vocabulary() -> Vocabulary {
+    fn vocabulary() -> DecoderVocabulary {
         let tokenizer = Tokenizer::from_bytes(tiny::tokenizer().to_string()).unwrap();
-        Vocabulary::new(tokenizer, 320, &[2, 999]).unwrap()
+        DecoderVocabulary::new(tokenizer, 320, &[2, 999]).unwrap()
     }
 
     /// A prompt of alternating parts, our own first.
@@ -252,7 +252,7 @@ mod tests {
         prompt
     }
 
-    fn text(vocabulary: &Vocabulary, tokens: &[u32]) -> String {
+    fn text(vocabulary: &DecoderVocabulary, tokens: &[u32]) -> String {
         let bytes = tokens.iter().flat_map(|token| vocabulary.bytes(*token)).copied().collect();
         String::from_utf8(bytes).unwrap()
     }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(vocabulary.bytes(7_000), b"");
         let refused = |json: &str, count| {
             let tokenizer = Tokenizer::from_bytes(json).unwrap();
-            Vocabulary::new(tokenizer, count, &[999]).err().unwrap()
+            DecoderVocabulary::new(tokenizer, count, &[999]).err().unwrap()
         };
         let usual = tiny::tokenizer().to_string();
         assert!(refused(&usual, 100).contains("the model 100"));

@@ -29,9 +29,9 @@ pub enum Quantize {
 }
 
 /// Tensors by GGUF name.
-pub(super) struct Weights(HashMap<String, QTensor>);
+pub(super) struct DecoderWeights(HashMap<String, QTensor>);
 
-impl Weights {
+impl DecoderWeights {
     /// Reads all tensors of a GGUF file.
     pub(super) fn of_gguf(
         content: &Content,

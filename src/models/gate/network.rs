@@ -170,10 +170,12 @@ impl Network {
         Self { shape, parameters, table }
     }
 
+    /// The shape of the encoder.
     pub fn shape(&self) -> &NetworkShape {
         &self.shape
     }
 
+    /// The parameters by name.
     pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
         &self.parameters
     }

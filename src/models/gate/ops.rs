@@ -93,12 +93,12 @@ impl<'a> Matrix<'a> {
 
 /// `rows · weights + bias`: rows (n, inputs), weights (inputs, outputs), bias (outputs).
 pub(super) fn linear(rows: &Tensor, weights: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    rows.apply_op3(weights, bias, Linear)
+    rows.apply_op3(weights, bias, LinearOp)
 }
 
-struct Linear;
+struct LinearOp;
 
-impl CustomOp3 for Linear {
+impl CustomOp3 for LinearOp {
     fn name(&self) -> &'static str {
         "linear"
     }
@@ -151,13 +151,13 @@ impl CustomOp3 for Linear {
 
 /// Layer norm of each row of `rows` (n, width), by `scale` and `shift` (width) (Ba et al. 2016).
 pub(super) fn norm(rows: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor> {
-    rows.apply_op3(scale, shift, Norm)
+    rows.apply_op3(scale, shift, NormOp)
 }
 
 /// Added to the variance of a row.
 const EPSILON: f32 = 1e-5;
 
-struct Norm;
+struct NormOp;
 
 /// Standardises a row to mean 0 and variance 1, and returns the divisor.
 fn standardise(row: &[f32], out: &mut [f32]) -> f32 {
@@ -169,7 +169,7 @@ fn standardise(row: &[f32], out: &mut [f32]) -> f32 {
     deviation
 }
 
-impl CustomOp3 for Norm {
+impl CustomOp3 for NormOp {
     fn name(&self) -> &'static str {
         "norm"
     }
@@ -253,10 +253,10 @@ pub(super) fn attention(
     sequences: &[Attended],
 ) -> Result<Tensor> {
     let sequences = sequences.to_vec();
-    queries.apply_op2(keys_and_values, Attention { heads, sequences })
+    queries.apply_op2(keys_and_values, AttentionOp { heads, sequences })
 }
 
-struct Attention {
+struct AttentionOp {
     heads: usize,
     sequences: Vec<Attended>,
 }
@@ -329,7 +329,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-impl Attention {
+impl AttentionOp {
     /// Calls `each` for every head of every sequence with keys: the head's first column, its width,
     /// and the sequence.
     fn each_head(&self, width: usize, mut each: impl FnMut(usize, usize, &Attended)) {
@@ -340,7 +340,7 @@ impl Attention {
     }
 }
 
-impl CustomOp2 for Attention {
+impl CustomOp2 for AttentionOp {
     fn name(&self) -> &'static str {
         "attention"
     }

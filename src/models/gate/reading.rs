@@ -62,6 +62,7 @@ pub struct Token {
     pub word: u32,
     /// The row in the static table.
     pub piece: u32,
+    /// Whether the token is a punctuation mark.
     pub is_punctuation: bool,
 }
 

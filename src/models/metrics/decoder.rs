@@ -61,7 +61,7 @@ fn seconds() -> Histogram {
 }
 
 type ByModel = [(&'static str, String); 1];
-type ByFault = [(&'static str, String); 2];
+type ByModelAndFault = [(&'static str, String); 2];
 
 /// The metrics of all language models in this process, by name.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ pub(super) struct DecodersMetrics {
     kept_tokens: Family<ByModel, Counter>,
     answer_tokens: Family<ByModel, Counter>,
     step: Family<ByModel, Histogram, fn() -> Histogram>,
-    errors: Family<ByFault, Counter>,
+    errors: Family<ByModelAndFault, Counter>,
 }
 
 impl DecodersMetrics {

@@ -109,22 +109,22 @@ impl RemoteMetrics {
     }
 }
 
-type ByModel = [(&'static str, String); 1];
+type ByRemoteModel = [(&'static str, String); 1];
 type ByKind = [(&'static str, String); 2];
 
 /// The metrics of all models on servers.
 #[derive(Clone, Debug)]
 pub(super) struct AllRemoteMetrics {
-    gauges: [Family<ByModel, Gauge>; 3],
-    counters: [Family<ByModel, Counter>; 4],
-    seconds: Family<ByModel, Histogram, fn() -> Histogram>,
+    gauges: [Family<ByRemoteModel, Gauge>; 3],
+    counters: [Family<ByRemoteModel, Counter>; 4],
+    seconds: Family<ByRemoteModel, Histogram, fn() -> Histogram>,
     faults: Family<ByKind, Counter>,
     tokens: Family<ByKind, Counter>,
 }
 
 impl AllRemoteMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let gauges: [Family<ByModel, Gauge>; 3] = array::from_fn(|_| Family::default());
+        let gauges: [Family<ByRemoteModel, Gauge>; 3] = array::from_fn(|_| Family::default());
         let names = [
             ("remote_queued_requests", "Requests that wait for a model on a server"),
             ("remote_in_flight_requests", "Requests that are being worked on"),
@@ -133,7 +133,7 @@ impl AllRemoteMetrics {
         for ((name, help), gauge) in names.into_iter().zip(&gauges) {
             registry.register(name, help, gauge.clone());
         }
-        let counters: [Family<ByModel, Counter>; 4] = array::from_fn(|_| Family::default());
+        let counters: [Family<ByRemoteModel, Counter>; 4] = array::from_fn(|_| Family::default());
         let names = [
             ("remote_refused_requests", "Requests that a full queue handed back"),
             ("remote_skipped_requests", "Requests nobody waited for any more"),

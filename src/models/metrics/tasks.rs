@@ -95,14 +95,14 @@ pub(super) struct ModelsMetrics {
 }
 
 type ByTask = [(&'static str, &'static str); 1];
-type ByFault = [(&'static str, &'static str); 2];
+type ByTaskAndFault = [(&'static str, &'static str); 2];
 
 impl ModelsMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let queued = Family::<ByTask, Gauge>::default();
         let [refused, skipped, tokens, cut, remembered] =
             std::array::from_fn(|_| Family::<ByTask, Counter>::default());
-        let errors = Family::<ByFault, Counter>::default();
+        let errors = Family::<ByTaskAndFault, Counter>::default();
         let batch = Family::<ByTask, Histogram, _>::new_with_constructor(batch as fn() -> _);
         let seconds = Family::<ByTask, Histogram, _>::new_with_constructor(seconds as fn() -> _);
         registry.register(

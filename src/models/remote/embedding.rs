@@ -23,7 +23,7 @@ use super::wire::Usage;
 const FULL: Duration = Duration::from_millis(5);
 
 /// Embeds texts through a server.
-struct Embedder {
+struct EmbeddingClient {
     server: Server,
     /// Numbers in an embedding, known after the first one.
     dimensions: Cell<Option<usize>>,
@@ -41,7 +41,7 @@ struct Item {
     embedding: Vec<f32>,
 }
 
-impl Work<EmbedRequest, Vec<Embedding>> for Embedder {
+impl Work<EmbedRequest, Vec<Embedding>> for EmbeddingClient {
     async fn work(&self, texts: &EmbedRequest) -> Result<Vec<Embedding>, CallError> {
         let mut embeddings = Vec::with_capacity(texts.len());
         for texts in texts.chunks(self.server.config.batch_texts) {
@@ -52,7 +52,7 @@ impl Work<EmbedRequest, Vec<Embedding>> for Embedder {
     }
 }
 
-impl Embedder {
+impl EmbeddingClient {
     async fn embed(&self, texts: &[String]) -> Result<Vec<Embedding>, Failure> {
         let RemoteConfig { model, .. } = &self.server.config;
         let request = json!({ "model": model, "input": texts, "encoding_format": "float" });
@@ -148,7 +148,7 @@ impl RemoteEmbedder {
     ) -> Result<Self, StartError> {
         let server = Self::server(name, config, metrics.clone())?;
         let dimensions = Cell::new(config.dimensions);
-        let embedder = || Embedder { server, dimensions };
+        let embedder = || EmbeddingClient { server, dimensions };
         let queue = Queue::start(name, embedder, config, metrics).map_err(StartError::Threads)?;
         let (reply, asked) = reply();
         // The new queue has room.

@@ -18,9 +18,9 @@ const EXCERPT: usize = 300;
 
 /// A server's key.
 #[derive(Clone)]
-pub(super) struct Key(String);
+pub(super) struct ApiKey(String);
 
-impl Key {
+impl ApiKey {
     /// Makes a key and its header; `None` if a header cannot hold the key.
     pub(super) fn new(key: &str) -> Option<(Self, HeaderValue)> {
         let key = key.trim();
@@ -30,19 +30,19 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(MASK)
     }
 }
 
 /// Removes the key from a text.
-pub(super) fn without_key(text: &str, key: Option<&Key>) -> String {
-    key.map_or_else(|| text.to_owned(), |Key(key)| text.replace(key.as_str(), MASK))
+pub(super) fn without_key(text: &str, key: Option<&ApiKey>) -> String {
+    key.map_or_else(|| text.to_owned(), |ApiKey(key)| text.replace(key.as_str(), MASK))
 }
 
 /// The beginning of a text for a message, on one line and without the key.
-pub(super) fn excerpt(text: &str, key: Option<&Key>) -> String {
+pub(super) fn excerpt(text: &str, key: Option<&ApiKey>) -> String {
     bounded_line(&without_key(text, key), EXCERPT)
 }
 
@@ -128,7 +128,7 @@ impl Failure {
         status: StatusCode,
         headers: &HeaderMap,
         body: &[u8],
-        key: Option<&Key>,
+        key: Option<&ApiKey>,
     ) -> Self {
         let body = String::from_utf8_lossy(body);
         let json: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn excerpts_are_short_and_without_the_key() {
-        let (key, header) = Key::new("sk-hush\n").unwrap();
+        let (key, header) = ApiKey::new("sk-hush\n").unwrap();
         assert!(header.is_sensitive());
         assert_eq!(format!("{key:?}{header:?}"), format!("{MASK}Sensitive"));
         let text = format!("key\tsk-hush \u{1}\n{}", "wide ".repeat(1_000));
@@ -229,7 +229,7 @@ mod tests {
         // A key across the cut must not leave its first half.
         let across = format!("{}sk-hush", "x".repeat(EXCERPT - 4));
         assert!(!excerpt(&across, Some(&key)).contains("sk"));
-        assert!(Key::new("a\nb").is_none() && Key::new(" ").is_none());
+        assert!(ApiKey::new("a\nb").is_none() && ApiKey::new(" ").is_none());
     }
 
     #[test]

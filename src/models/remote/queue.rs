@@ -118,7 +118,7 @@ async fn answer<Q, A>(
         metrics.skipped.inc();
         return;
     }
-    let _under_way = UnderWay::begin(metrics);
+    let _under_way = InFlight::begin(metrics);
     let abandoned = async {
         while !reply.is_abandoned() {
             tokio::time::sleep(LOOK).await;
@@ -137,16 +137,16 @@ async fn answer<Q, A>(
 }
 
 /// Counts an active request until it is dropped.
-struct UnderWay<'a>(&'a RemoteMetrics);
+struct InFlight<'a>(&'a RemoteMetrics);
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlight<'a> {
     fn begin(metrics: &'a RemoteMetrics) -> Self {
         metrics.in_flight.inc();
         Self(metrics)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.dec();
     }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::StartError;
 use super::breaker::{Admitted, Breaker};
 use super::config::RemoteConfig;
-use super::failure::{Failure, Key, excerpt, without_key};
+use super::failure::{ApiKey, Failure, excerpt, without_key};
 use super::pace::Pace;
 
 /// The most bytes read of an error response.
@@ -30,7 +30,7 @@ const ERROR_BYTES: usize = 16 << 10;
 pub(super) struct Server {
     client: Client,
     address: String,
-    key: Option<Key>,
+    key: Option<ApiKey>,
     pub(super) config: RemoteConfig,
     pace: Pace,
     breaker: RefCell<Breaker>,
@@ -265,10 +265,10 @@ impl<'a> Body<'a> {
 }
 
 /// Reads the key from an environment variable.
-fn key_of(variable: &str) -> Result<(Key, HeaderValue), StartError> {
+fn key_of(variable: &str) -> Result<(ApiKey, HeaderValue), StartError> {
     let key = std::env::var(variable);
     let key = key.map_err(|_| StartError::NoKey { variable: variable.to_owned() })?;
-    Key::new(&key).ok_or_else(|| StartError::BadKey { variable: variable.to_owned() })
+    ApiKey::new(&key).ok_or_else(|| StartError::BadKey { variable: variable.to_owned() })
 }
 
 fn client(config: &RemoteConfig, key: Option<HeaderValue>) -> Result<Client, StartError> {

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use turnstream_ports::model::unified::{EvidenceText, Exchange, Said};
 use turnstream_schemas::{Column, SourceKind};
 
-use crate::decoder::vocabulary::{Prompt, Vocabulary};
+use crate::decoder::vocabulary::{DecoderVocabulary, Prompt};
 
 /// The most tokens of earlier exchanges, the latest whole ones that fit: windows of the training
 /// begin with fewer and end with more.
@@ -48,7 +48,7 @@ impl Control {
     ///
     /// # Errors
     /// A token is missing, so the vocabulary belongs to another model.
-    pub(super) fn find(vocabulary: &Vocabulary) -> Result<Self, String> {
+    pub(super) fn find(vocabulary: &DecoderVocabulary) -> Result<Self, String> {
         let token = |name: &str| {
             vocabulary.control_token(name).ok_or_else(|| {
                 format!("it has no token {name}; it is no model of `deploy/training/train`")
@@ -110,7 +110,7 @@ struct Named {
 
 impl References {
     /// Collects the references of evidence, each with its relevance in tenths.
-    pub(super) fn of(evidence: &[(EvidenceText, u8)], vocabulary: &Vocabulary) -> Self {
+    pub(super) fn of(evidence: &[(EvidenceText, u8)], vocabulary: &DecoderVocabulary) -> Self {
         let mut order: Vec<&(EvidenceText, u8)> = evidence.iter().collect();
         order.sort_by_key(|(_, tenths)| std::cmp::Reverse(*tenths));
         let (mut all, mut has_row) = (Vec::<Named>::new(), false);
@@ -165,7 +165,7 @@ pub(super) fn open_name<'t>(tokens: &'t [u32], control: &Control) -> Option<&'t 
 }
 
 /// Tokenises foreign text, without control tokens.
-pub(super) fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
+pub(super) fn spelt(text: &str, vocabulary: &DecoderVocabulary) -> Vec<u32> {
     if text.is_empty() {
         return Vec::new();
     }
@@ -177,7 +177,7 @@ pub(super) fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
 /// Lays out the dialogue: the latest whole exchanges that fit, and the current utterance.
 pub(super) fn dialogue(
     exchanges: &[Exchange],
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<u32> {
     let user = |text: &str| [&[control.user], &*spelt(&format!(" {text}"), vocabulary)].concat();
@@ -203,7 +203,7 @@ pub(super) fn dialogue(
 /// Lays out a piece of evidence, up to the relevance token.
 pub(super) fn evidence(
     piece: &EvidenceText,
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<u32> {
     let mut tokens = vec![control.evidence, control.source(piece.kind)];
@@ -216,7 +216,7 @@ pub(super) fn evidence(
 pub(super) fn said(
     tokens: &[u32],
     references: &References,
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<Said> {
     let (mut said, mut words) = (Vec::new(), Vec::new());

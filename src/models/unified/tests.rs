@@ -16,7 +16,7 @@ use crate::{ModelsConfig, Runtime};
 /// PyTorch's outputs for a tiny model whose weights follow from their names:
 /// `deploy/training/unified/reference.py`.
 #[derive(Deserialize)]
-struct Figures {
+struct UnifiedReference {
     tokenizer: Value,
     config: Value,
     tensors: BTreeMap<String, Vec<usize>>,
@@ -25,11 +25,11 @@ struct Figures {
     response: Vec<f32>,
 }
 
-fn figures() -> Figures {
+fn figures() -> UnifiedReference {
     serde_json::from_str(include_str!("fixtures/figures.json")).expect("figures")
 }
 
-fn folder(figures: &Figures) -> TempDir {
+fn folder(figures: &UnifiedReference) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |file: &str| folder.path().join(file);
     let tensors = figures.tensors.iter();

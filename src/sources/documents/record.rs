@@ -44,6 +44,7 @@ pub struct Document {
 /// An invalid document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadLine {
+    /// The file.
     pub file: String,
     /// The line, from 1; 0 for the file as a whole.
     pub line: u64,

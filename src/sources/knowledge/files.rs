@@ -29,6 +29,7 @@ impl SourceFile {
 /// The result of importing one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
+    /// The file.
     pub path: PathBuf,
     /// The counts of its lines.
     pub report: ImportReport,

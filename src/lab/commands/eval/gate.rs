@@ -127,7 +127,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 
 /// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<'m> {
+struct GateResult<'m> {
     format: &'static str,
     #[serde(flatten)]
     first: &'m Measured,
@@ -162,7 +162,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
     let results: Vec<Measured> = results.into_iter().map(|(measured, _)| measured).collect();
     if args.json {
         let (first, others) = results.split_first().context("a data set without classes")?;
-        return Ok(print_json(out, &Printed { format: args.format.name(), first, others })?);
+        return Ok(print_json(out, &GateResult { format: args.format.name(), first, others })?);
     }
     results.iter().try_for_each(|measured| say(measured, out))
 }

@@ -38,7 +38,7 @@ pub struct HistoriesArgs {
     only: Option<Format>,
     /// One more configuration that is measured beside the first, by a name for it and its file
     #[arg(long, value_name = "NAME=FILE")]
-    variant: Vec<Named>,
+    variant: Vec<NamedConfig>,
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -53,12 +53,12 @@ pub struct HistoriesArgs {
 
 /// `--variant`
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedConfig {
     name: String,
     path: PathBuf,
 }
 
-impl FromStr for Named {
+impl FromStr for NamedConfig {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -155,7 +155,7 @@ fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
             variant.config.importance_share = share;
         }));
     }
-    for Named { name, path } in &args.variant {
+    for NamedConfig { name, path } in &args.variant {
         variants.push(variant(name, &load_config(Some(path))?.value, Shown::Everywhere)?);
     }
     Ok(variants)

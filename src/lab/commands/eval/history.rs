@@ -49,7 +49,7 @@ pub struct HistoryArgs {
     /// Utterances that are held at most, or their share of each conversation's, such as 25%;
     /// everything where it is not given
     #[arg(long, value_name = "N")]
-    capacity: Option<Held>,
+    capacity: Option<CapacityArg>,
     /// What leaves where not everything is held
     #[arg(long, value_enum, value_name = "EVICTION", default_value_t)]
     eviction: Eviction,
@@ -87,9 +87,9 @@ pub struct HistoryArgs {
 
 /// `--capacity`
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Held(Capacity);
+struct CapacityArg(Capacity);
 
-impl FromStr for Held {
+impl FromStr for CapacityArg {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -104,13 +104,13 @@ impl FromStr for Held {
                 Some(Capacity::Utterances(held)).filter(|_| held >= 2)
             }
         };
-        capacity.map(Held).ok_or(WANTED)
+        capacity.map(CapacityArg).ok_or(WANTED)
     }
 }
 
 /// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<M> {
+struct HistoryResult<M> {
     format: &'static str,
     conversations: usize,
     /// The most utterances held; `null` for all, and if the capacity is a share.
@@ -136,7 +136,7 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
         Capacity::Share(share) => (Some(share), None),
     };
     let count = conversations.len();
-    let printed = Printed {
+    let printed = HistoryResult {
         format: args.format.name(),
         conversations: count,
         capacity: utterances,
@@ -168,11 +168,11 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
     }
 }
 
-impl Printed<()> {
-    fn with<M>(self, measured: M) -> Printed<M> {
+impl HistoryResult<()> {
+    fn with<M>(self, measured: M) -> HistoryResult<M> {
         let Self { format, conversations, capacity, capacity_share, .. } = self;
         let Self { eviction, recall_method, completed, .. } = self;
-        Printed {
+        HistoryResult {
             format,
             conversations,
             capacity,

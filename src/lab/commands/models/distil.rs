@@ -57,7 +57,7 @@ pub struct DistilArgs {
 
 /// The result printed with `--json`.
 #[derive(Serialize)]
-struct Made {
+struct DistilledTable {
     file: String,
     bytes: usize,
     name: String,
@@ -115,7 +115,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     write_whole(&args.out, &bytes)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
 
-    let made = Made {
+    let made = DistilledTable {
         file: args.out.display().to_string(),
         bytes: bytes.len(),
         name: args.name.clone(),
@@ -131,7 +131,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     if args.common.json {
         print_json(out, &made)?;
     } else {
-        let Made { file, bytes, pieces, dimensions, cosine, held_out, .. } = &made;
+        let DistilledTable { file, bytes, pieces, dimensions, cosine, held_out, .. } = &made;
         writeln!(
             out,
             "{file}: {pieces} pieces of {dimensions} numbers, {bytes} bytes; mean cosine to {} on \

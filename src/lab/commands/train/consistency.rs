@@ -49,7 +49,7 @@ pub struct ConsistencyArgs {
 
 /// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<'p> {
+struct ConsistencyTraining<'p> {
     name: &'p str,
     responses: usize,
     /// The state before training, then each epoch.
@@ -78,7 +78,7 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
     let responses = lessons.len();
     if args.json {
         let (name, kept) = (&args.name, *kept);
-        print_json(out, &Printed { name, responses, epochs, kept, calibration })?;
+        print_json(out, &ConsistencyTraining { name, responses, epochs, kept, calibration })?;
         return Ok(Exit::Success);
     }
     writeln!(out, "{responses} responses")?;

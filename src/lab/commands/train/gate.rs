@@ -142,7 +142,7 @@ pub struct GateArgs {
 
 /// The result printed with `--json`.
 #[derive(Serialize)]
-struct Made<'a> {
+struct TrainedGate<'a> {
     file: String,
     bytes: usize,
     parameters: usize,
@@ -184,7 +184,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
             .with_context(|| format!("cannot read {}, the state to go on from", state.display()))?;
         trainer.resume(State::from_bytes(&bytes, &begun_with)?)?;
     }
-    let mut told = Told::start();
+    let mut told = ProgressReporter::start();
     while !trainer.is_done() {
         trainer.pass(&mut |progress| told.hear(progress))?;
         write_whole(&state, &trainer.state().to_bytes(&begun_with)?)
@@ -197,7 +197,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
         .with_context(|| format!("cannot write {}", args.out.display()))?;
     // The gate is complete; a leftover state file does no harm.
     let _ = std::fs::remove_file(&state);
-    let made = Made {
+    let made = TrainedGate {
         file: args.out.display().to_string(),
         bytes: bytes.len(),
         parameters: parameters.values().map(|tensor| tensor.elem_count()).sum(),
@@ -209,12 +209,12 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     tell(&made, args.json, out)
 }
 
-fn tell(made: &Made<'_>, json: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
+fn tell(made: &TrainedGate<'_>, json: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if json {
         print_json(out, made)?;
         return Ok(Exit::Success);
     }
-    let Made { file, bytes, parameters, best_epoch, epochs, seconds, definitions } = made;
+    let TrainedGate { file, bytes, parameters, best_epoch, epochs, seconds, definitions } = made;
     writeln!(
         out,
         "{file}: {parameters} parameters, {bytes} bytes, pass {best_epoch} of {epochs}, \
@@ -370,12 +370,12 @@ fn read(args: &GateArgs, path: &Path, format: Format) -> anyhow::Result<Vec<Labe
 }
 
 /// Shows the progress of a training: a bar on a terminal, lines elsewhere.
-struct Told {
+struct ProgressReporter {
     bar: Option<ProgressBar>,
     said: Instant,
 }
 
-impl Told {
+impl ProgressReporter {
     fn start() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);

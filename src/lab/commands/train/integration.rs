@@ -70,7 +70,7 @@ pub struct IntegrationArgs {
 
 /// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed {
+struct IntegrationTraining {
     format: &'static str,
     conversations: usize,
     n: usize,
@@ -153,7 +153,7 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
     let by_identity = weighed_by(&recalled, &identity, identity.attention.clone());
     let by_identity = evidence::ask(&by_identity, &conversations, &|| ());
     let as_recalled = evidence::ask(&recalled, &conversations, &|| ());
-    let printed = Printed {
+    let printed = IntegrationTraining {
         format: args.format.name(),
         conversations: conversations.len(),
         n: as_recalled.questions.len(),
@@ -224,11 +224,17 @@ fn card(args: &IntegrationArgs, encoder: &dyn Encoder, trained: &Trained) -> Car
     }
 }
 
-fn say(printed: &Printed, args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn say(
+    printed: &IntegrationTraining,
+    args: &IntegrationArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     if args.json {
         return Ok(print_json(out, printed)?);
     }
-    let Printed { conversations, n, questions_trained_on, loss: [before, after], .. } = printed;
+    let IntegrationTraining {
+        conversations, n, questions_trained_on, loss: [before, after], ..
+    } = printed;
     writeln!(out, "{n} questions of {conversations} conversations, each by weights of the others")?;
     writeln!(
         out,

@@ -10,7 +10,7 @@ use super::figures::{Figures, Scored, figures_of};
 use crate::eval::bootstrap::{Conversations, percentiles};
 
 /// A turn in sorted order.
-struct Row {
+struct ScoredTurn {
     conversation: usize,
     positive: bool,
     predicted: bool,
@@ -19,13 +19,13 @@ struct Row {
 }
 
 /// Turns by falling score.
-struct Sorted(Vec<Row>);
+struct Sorted(Vec<ScoredTurn>);
 
 impl Sorted {
     fn new(scored: &Scored, conversations: &Conversations) -> Self {
         let mut order: Vec<usize> = (0..scored.scores.len()).collect();
         order.sort_by(|one, other| scored.scores[*other].total_cmp(&scored.scores[*one]));
-        let rows = order.iter().enumerate().map(|(place, at)| Row {
+        let rows = order.iter().enumerate().map(|(place, at)| ScoredTurn {
             conversation: conversations.of()[*at],
             positive: scored.positive[*at],
             predicted: scored.predicted[*at],
@@ -98,9 +98,9 @@ pub fn differences(
         .collect()
 }
 
-type Named = [(&'static str, Option<f64>); 5];
+type NamedFigures = [(&'static str, Option<f64>); 5];
 
-fn minus(one: &Figures, other: &Figures) -> Named {
+fn minus(one: &Figures, other: &Figures) -> NamedFigures {
     let (mut one, other) = (one.named(), other.named());
     for ((_, one), (_, other)) in one.iter_mut().zip(other) {
         *one = one.zip(other).map(|(one, other)| one - other);
@@ -108,7 +108,7 @@ fn minus(one: &Figures, other: &Figures) -> Named {
     one
 }
 
-fn by_name(resamples: &[Named]) -> Intervals {
+fn by_name(resamples: &[NamedFigures]) -> Intervals {
     let names = resamples.first().into_iter().flatten().map(|(name, _)| *name);
     let interval = |(at, name): (usize, &'static str)| {
         let values: Vec<f64> = resamples.iter().filter_map(|figures| figures[at].1).collect();

@@ -54,6 +54,7 @@ pub struct Section {
     pub format: &'static str,
     /// The split's file, without its folder.
     pub split: String,
+    /// The class.
     pub positive: &'static str,
     /// One row per gate.
     pub rows: Vec<Row>,

@@ -25,7 +25,7 @@ pub const STRENGTHS: [f64; 6] = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 const PARTS: usize = 3;
 
 /// The trained model.
-struct Learned {
+struct FittedModel {
     vectoriser: Vectoriser,
     model: Logistic,
 }
@@ -33,13 +33,13 @@ struct Learned {
 /// The baseline with the threshold of one class.
 #[derive(Clone)]
 pub struct TfIdf {
-    learned: Arc<Learned>,
+    learned: Arc<FittedModel>,
     threshold: f64,
 }
 
 /// A training, which can give a threshold for each class.
 pub struct Trained {
-    learned: Arc<Learned>,
+    learned: Arc<FittedModel>,
     /// The chosen inverse strength of the penalty.
     pub strength: f64,
     /// By class: the threshold of the best F1 on the held-out parts.
@@ -78,7 +78,7 @@ pub fn train(
         .iter()
         .filter_map(|class| Some((*class, best_threshold(turns, &held_out, *class)?)))
         .collect();
-    Ok(Trained { learned: Arc::new(Learned { vectoriser, model }), strength, thresholds })
+    Ok(Trained { learned: Arc::new(FittedModel { vectoriser, model }), strength, thresholds })
 }
 
 /// Chooses the strength with the best AUC on the held-out parts, and returns their scores.

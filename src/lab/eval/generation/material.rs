@@ -81,7 +81,9 @@ pub fn answers(path: &Path) -> Result<Vec<Answer>, GenerationError> {
 pub struct Said {
     /// The turn's own id, or the one that a replay gives it.
     pub turn_id: TurnId,
+    /// The speaker.
     pub speaker: Speaker,
+    /// The text.
     pub text: String,
     /// The lexicon of its language.
     pub lexicon: &'static Lexicon,

@@ -203,16 +203,16 @@ impl<'k> Held<'k> {
     pub fn ask(&self) -> Ranked<'_> {
         let entries: Vec<&HistoryEntry> = self.entries().collect();
         let ranker = match self.keeping.method {
-            Method::Recency => Ranker::Recency,
+            Method::Recency => HeldRanker::Recency,
             Method::Bm25 => {
                 let bag = |entry: &&HistoryEntry| words(entry).flat_map(terms).collect();
                 let bags: Vec<Bag<String>> = entries.iter().map(bag).collect();
-                Ranker::Bm25(Statistics::of(&bags), bags)
+                HeldRanker::Bm25(Statistics::of(&bags), bags)
             }
             _ if self.keeping.eviction == Eviction::Random => {
-                Ranker::Rebuilt(Box::new(self.rebuilt(&entries)))
+                HeldRanker::Rebuilt(Box::new(self.rebuilt(&entries)))
             }
-            _ => Ranker::Held(&self.database),
+            _ => HeldRanker::Held(&self.database),
         };
         Ranked { entries, ranker, keeping: self.keeping, config: &self.config }
     }
@@ -233,12 +233,12 @@ impl<'k> Held<'k> {
 /// The held entries, and how they are ranked.
 pub struct Ranked<'h> {
     entries: Vec<&'h HistoryEntry>,
-    ranker: Ranker<'h>,
+    ranker: HeldRanker<'h>,
     keeping: &'h Keeping,
     config: &'h HistoryConfig,
 }
 
-enum Ranker<'h> {
+enum HeldRanker<'h> {
     Recency,
     Bm25(Statistics<String>, Vec<Bag<String>>),
     Held(&'h Database),
@@ -263,14 +263,14 @@ impl Ranked<'_> {
 
     fn found(&self, question: &str) -> Vec<usize> {
         match &self.ranker {
-            Ranker::Recency => (0..self.entries.len()).rev().collect(),
-            Ranker::Bm25(statistics, bags) => {
+            HeldRanker::Recency => (0..self.entries.len()).rev().collect(),
+            HeldRanker::Bm25(statistics, bags) => {
                 let asked: Bag<String> = terms(question).into_iter().collect();
                 let scores = bags.iter().map(|bag| statistics.bm25(&asked, bag));
                 by_score(&scores.collect::<Vec<f64>>())
             }
-            Ranker::Held(database) => self.places(database, question),
-            Ranker::Rebuilt(database) => self.places(database, question),
+            HeldRanker::Held(database) => self.places(database, question),
+            HeldRanker::Rebuilt(database) => self.places(database, question),
         }
     }
 

@@ -28,6 +28,7 @@ const UNASKED: usize = 3;
 pub struct Conversation {
     /// The conversation's id.
     pub id: String,
+    /// The utterances and questions, in order.
     pub steps: Vec<Step>,
 }
 
@@ -45,7 +46,9 @@ pub enum Step {
 pub struct Utterance {
     /// The id, unique in its conversation.
     pub id: TurnId,
+    /// The speaker.
     pub speaker: Speaker,
+    /// The text.
     pub text: String,
     /// The event time.
     pub time: EventTime,

@@ -28,7 +28,7 @@ const DEPTH: u32 = 100;
 const CHUNK_CHARACTERS: usize = 10_000;
 
 /// Domain → entity → its snippets.
-type Knowledge = BTreeMap<String, BTreeMap<String, Entity>>;
+type SnippetsByDomain = BTreeMap<String, BTreeMap<String, Entity>>;
 
 #[derive(Deserialize)]
 struct Entity {
@@ -96,7 +96,7 @@ impl Snippet {
 }
 
 /// Converts the snippets to documents.
-fn documents(knowledge: Knowledge) -> Vec<Document> {
+fn documents(knowledge: SnippetsByDomain) -> Vec<Document> {
     let mut documents = Vec::new();
     for (domain, entities) in knowledge {
         for (id, entity) in entities {
@@ -123,7 +123,7 @@ fn documents(knowledge: Knowledge) -> Vec<Document> {
 /// # Errors
 /// The file cannot be read.
 pub(in crate::eval) fn snippets(knowledge: &Path) -> Result<Vec<Document>, EvalError> {
-    Ok(documents(record::<Knowledge>(knowledge)?))
+    Ok(documents(record::<SnippetsByDomain>(knowledge)?))
 }
 
 /// Ranks the snippets of `knowledge` for every instance of `data` that needs knowledge.

@@ -27,8 +27,8 @@ use super::{EvalError, records};
 mod fusion;
 mod stage;
 
-use fusion::{Case, cases};
 pub use fusion::{Fusion, Lexicon, Order};
+use fusion::{ReplyCandidates, cases};
 
 /// A dialogue.
 #[derive(Deserialize)]
@@ -97,7 +97,7 @@ pub struct Stage<'a> {
 /// The first persona and the first document of two rankings.
 type First = (Option<usize>, Option<usize>);
 /// Whether the first items of rankings are right.
-type IsRight<'r> = &'r dyn Fn(&Case, First) -> bool;
+type IsRight<'r> = &'r dyn Fn(&ReplyCandidates, First) -> bool;
 
 /// Ranks the candidates before every reply of `data` that used any evidence.
 ///
@@ -113,7 +113,7 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
             let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
             firsts.into_iter().flatten().map(|first| (first, None)).collect()
         }
-        Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
+        Retriever::Bm25 => cases.iter().map(ReplyCandidates::by_bm25).collect(),
         Retriever::Fusion { train } => {
             let fusion = Fusion::train(train, &mut lexicon)?;
             cases.iter().map(|case| fusion.order(case).first()).collect()
@@ -127,13 +127,17 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
 }
 
 /// The replies of a file's records that used any evidence.
-fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
+fn read(
+    path: &Path,
+    records: &[Record],
+    lexicon: &mut Lexicon,
+) -> Result<Vec<ReplyCandidates>, EvalError> {
     let cases = records.iter().flat_map(|record| cases(record, lexicon));
-    let cases: Vec<Case> = cases.filter(|case| case.is_grounded).collect();
+    let cases: Vec<ReplyCandidates> = cases.filter(|case| case.is_grounded).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn figures(cases: &[Case], rankings: &[First]) -> Figures {
+fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> Figures {
     let share = |both: bool, right: IsRight<'_>| {
         let of: Vec<bool> = cases
             .iter()
@@ -143,10 +147,10 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
             .collect();
         of.iter().filter(|right| **right).count() as f64 / of.len().max(1) as f64
     };
-    let persona = |case: &Case, first: First| {
+    let persona = |case: &ReplyCandidates, first: First| {
         first.0.is_some_and(|first| case.gold_personas.contains(&first))
     };
-    let documents = |case: &Case, first: First| {
+    let documents = |case: &ReplyCandidates, first: First| {
         first.1.is_some_and(|first| case.gold_documents.contains(&first))
     };
     Figures {

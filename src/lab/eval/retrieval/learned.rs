@@ -17,13 +17,13 @@ const DECAY: f64 = 1e-4;
 const SEED: u64 = 1;
 
 /// Candidates with one row of features each, and the gold ones.
-pub(super) struct Group<'a> {
+pub(super) struct CandidateGroup<'a> {
     pub(super) rows: &'a [Vec<f64>],
     pub(super) gold: &'a BTreeSet<usize>,
 }
 
 /// Scores candidates.
-pub(super) struct Ranker {
+pub(super) struct NeuralRanker {
     /// The mean by column.
     mean: Vec<f64>,
     /// The standard deviation by column; 1 for a constant column.
@@ -31,10 +31,10 @@ pub(super) struct Ranker {
     net: Net,
 }
 
-impl Ranker {
+impl NeuralRanker {
     /// Trains on groups; groups whose candidates are all gold or all not gold have no effect.
-    pub(super) fn train<'a>(groups: impl Iterator<Item = Group<'a>>) -> Self {
-        let groups: Vec<Group<'a>> = groups.collect();
+    pub(super) fn train<'a>(groups: impl Iterator<Item = CandidateGroup<'a>>) -> Self {
+        let groups: Vec<CandidateGroup<'a>> = groups.collect();
         let rows = || groups.iter().flat_map(|group| group.rows);
         let width = rows().next().map_or(0, Vec::len);
         let count = rows().count().max(1) as f64;
@@ -220,7 +220,8 @@ mod tests {
             groups.push((rows, BTreeSet::from([gold])));
         }
         let (train, test) = groups.split_at(1_000);
-        let ranker = Ranker::train(train.iter().map(|(rows, gold)| Group { rows, gold }));
+        let ranker =
+            NeuralRanker::train(train.iter().map(|(rows, gold)| CandidateGroup { rows, gold }));
         let right = test.iter().filter(|(rows, gold)| {
             ranker.order(rows).first().is_some_and(|first| gold.contains(first))
         });

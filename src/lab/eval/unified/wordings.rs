@@ -60,7 +60,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
 
 /// The figures of one response.
 #[derive(Clone, Copy, Default)]
-struct Beside {
+struct WordingFigures {
     counts: Counts,
     rouge_l: f64,
     /// The numbers of required values and of those said.
@@ -71,7 +71,7 @@ struct Beside {
 /// All responses of one producer.
 #[derive(Default)]
 struct Making {
-    beside: Vec<Beside>,
+    beside: Vec<WordingFigures>,
     by: BTreeMap<&'static str, usize>,
     refused: BTreeMap<&'static str, usize>,
 }
@@ -171,7 +171,7 @@ impl Wordings {
             });
             (all, there)
         });
-        let beside = Beside {
+        let beside = WordingFigures {
             counts: Counts::of(&tokens(said), &tokens(&reply.text)),
             rouge_l: rouge_l(&overlap(said), &overlap(&reply.text)),
             values: values.filter(|(all, _)| *all > 0),
@@ -191,7 +191,7 @@ impl Wordings {
             let bleu = move |counts: &Counts| Some(counts.bleu(order));
             conversations.figure(&counts, bleu).into()
         };
-        let mean = |of: &dyn Fn(&Beside) -> Option<Mean>| -> Figure {
+        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> Figure {
             let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
             conversations.figure(&parts, Mean::value).into()
         };

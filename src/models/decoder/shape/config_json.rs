@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Family, LayerShape, Shape};
+use super::{DecoderShape, Family, LayerShape};
 use crate::decoder::rope::{Pairs, Rope, Scaling};
 
 /// The fields of the file that matter here.
@@ -49,7 +49,7 @@ impl ConfigJson {
     ///
     /// # Errors
     /// An unsupported value; the message names its key.
-    pub(in crate::decoder) fn shape(&self) -> Result<Shape, String> {
+    pub(in crate::decoder) fn shape(&self) -> Result<DecoderShape, String> {
         let family = Family::of_config(&self.model_type)?;
         self.check_activation(family)?;
         if self.mlp_bias {
@@ -59,7 +59,7 @@ impl ConfigJson {
         let head = self.head_dim.unwrap_or(self.hidden_size / heads);
         let scalar = self.query_pre_attn_scalar.filter(|_| family.norms_after());
         let capped = family == Family::Gemma2;
-        let shape = Shape {
+        let shape = DecoderShape {
             family,
             width: self.hidden_size,
             heads,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::quantized::gguf_file::Value;
 
-use super::{Family, LayerShape, Shape};
+use super::{DecoderShape, Family, LayerShape};
 use crate::decoder::rope::{Pairs, Rope, Scaling};
 
 /// The metadata of a file; keys of its architecture have short names.
@@ -65,7 +65,10 @@ impl<'a> Metadata<'a> {
     ///
     /// # Errors
     /// A missing or unsupported value; the message names its key.
-    pub(in crate::decoder) fn shape(&self, factors: Option<&[f32]>) -> Result<Shape, String> {
+    pub(in crate::decoder) fn shape(
+        &self,
+        factors: Option<&[f32]>,
+    ) -> Result<DecoderShape, String> {
         let family = Family::of_gguf(self.architecture)?;
         if self.whole("expert_count")?.unwrap_or(0) > 0 {
             return Err("it is a mixture of experts, which is not known".to_owned());
@@ -75,7 +78,7 @@ impl<'a> Metadata<'a> {
         let head = self.whole("attention.key_length")?.unwrap_or(width / heads);
         let count = self.size("block_count")?;
         let epsilon = "attention.layer_norm_rms_epsilon";
-        let shape = Shape {
+        let shape = DecoderShape {
             family,
             width,
             heads,

@@ -24,7 +24,7 @@ pub(crate) const ALL: [&str; 11] = [
 
 /// The outputs of transformers for all tiny decoders.
 #[derive(Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct DecoderReference {
     pub(crate) tokens: Vec<u32>,
     /// Numbers of tokens after which logits were taken.
     pub(crate) lengths: Vec<usize>,
@@ -42,7 +42,7 @@ pub(crate) struct Figure {
     pub(crate) logits: Vec<Vec<f32>>,
 }
 
-impl Figures {
+impl DecoderReference {
     pub(crate) fn read() -> Self {
         serde_json::from_str(include_str!("../fixtures/figures.json")).unwrap()
     }
@@ -83,7 +83,7 @@ pub(crate) fn weights(name: &str, shape: &[usize], is_gemma: bool) -> Tensor {
 
 fn tensors(name: &str) -> HashMap<String, Tensor> {
     let is_gemma = name.starts_with("gemma");
-    let figures = Figures::read();
+    let figures = DecoderReference::read();
     let shapes = figures.of[name].tensors.iter();
     shapes.map(|(name, shape)| (name.clone(), weights(name, shape, is_gemma))).collect()
 }

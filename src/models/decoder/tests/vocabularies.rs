@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::decoder::ggml_tokenizer::build;
 
 #[derive(Deserialize)]
-struct Fixture {
+struct TokenizerFixture {
     texts: Vec<String>,
-    vocabularies: Vec<Vocabulary>,
+    vocabularies: Vec<TokenizerCase>,
 }
 
 #[derive(Deserialize)]
-struct Vocabulary {
+struct TokenizerCase {
     name: String,
     model: String,
     pre: Option<String>,
@@ -26,11 +26,11 @@ struct Vocabulary {
     found: Vec<Vec<u32>>,
 }
 
-fn fixture() -> Fixture {
+fn fixture() -> TokenizerFixture {
     serde_json::from_str(include_str!("../fixtures/vocabularies.json")).expect("a fixture")
 }
 
-impl Vocabulary {
+impl TokenizerCase {
     fn metadata(&self) -> HashMap<String, Entry> {
         let texts = |all: &[String]| all.iter().cloned().map(Entry::String).collect();
         let mut metadata = HashMap::new();

@@ -167,12 +167,12 @@ impl Faulty {
 }
 
 /// An answer under way; dropping it unfinished counts as cancelled.
-struct UnderWay {
+struct AnswerInFlight {
     seen: Arc<Seen>,
     ended: bool,
 }
 
-impl UnderWay {
+impl AnswerInFlight {
     fn begin(seen: &Arc<Seen>) -> Self {
         let now = seen.under_way.fetch_add(1, SeqCst) + 1;
         seen.most_under_way.fetch_max(now, SeqCst);
@@ -184,7 +184,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AnswerInFlight {
     fn drop(&mut self) {
         self.seen.under_way.fetch_sub(1, SeqCst);
         if !self.ended {
@@ -205,7 +205,7 @@ async fn handle(
         requests.push((headers, uri.path().to_owned(), body.clone()));
         requests.len() - 1
     };
-    let under_way = UnderWay::begin(&seen);
+    let under_way = AnswerInFlight::begin(&seen);
     match script(number, &body) {
         Act::Say(status, headers, body) => {
             under_way.end();
@@ -226,7 +226,7 @@ async fn handle(
     }
 }
 
-fn stream(events: &[String], then: Then, under_way: UnderWay) -> Response {
+fn stream(events: &[String], then: Then, under_way: AnswerInFlight) -> Response {
     let event = |data: &String| Ok(Bytes::from(format!("data: {data}\n\n")));
     let last: Result<Bytes, &str> = events.last().map_or(Ok(Bytes::new()), event);
     let said: Vec<Result<Bytes, &str>> = events.iter().map(event).collect();

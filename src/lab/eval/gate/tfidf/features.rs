@@ -63,7 +63,8 @@ pub struct Vectoriser {
 impl Vectoriser {
     /// Learns n-grams and their idf from texts, without labels.
     pub fn fit<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
-        let (mut words, mut characters) = (Counts::default(), Counts::default());
+        let (mut words, mut characters) =
+            (DocumentFrequencies::default(), DocumentFrequencies::default());
         for text in texts {
             let text = text.to_lowercase();
             word_ngrams(&text, |term| words.see(term));
@@ -93,13 +94,13 @@ impl Vectoriser {
 
 /// The number of texts with each n-gram.
 #[derive(Default)]
-struct Counts {
+struct DocumentFrequencies {
     /// For each n-gram, the number of texts and the last of them.
     texts: FxHashMap<Box<str>, (u32, u32)>,
     read: u32,
 }
 
-impl Counts {
+impl DocumentFrequencies {
     fn see(&mut self, term: &str) {
         match self.texts.get_mut(term) {
             Some((_, last)) if *last == self.read => {}

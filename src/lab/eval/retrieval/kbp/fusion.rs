@@ -10,7 +10,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
 
 use super::{EvalError, First, Record, best, read, records};
-use crate::eval::retrieval::learned::{Group, Ranker};
+use crate::eval::retrieval::learned::{CandidateGroup, NeuralRanker};
 
 /// Parts of the dialogue with separate features: the last user utterance, the reply before it, the
 /// user utterance before that, and everything earlier.
@@ -25,8 +25,8 @@ const MATCH: usize = PARTS * GRAMS * MEASURES;
 /// Ranks personas and the knowledge behind them by trained weights.
 pub struct Fusion {
     weights: Weights,
-    personas: Ranker,
-    documents: Ranker,
+    personas: NeuralRanker,
+    documents: NeuralRanker,
 }
 
 /// Candidates by their positions in the record, best first.
@@ -53,9 +53,12 @@ impl Fusion {
         let learning = read(train, &records::<Record>(train)?, lexicon)?;
         let weights = Weights::of(&learning);
         let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
-        let groups = |rows: fn(&Features) -> &[Vec<f64>], gold: fn(&Case) -> &BTreeSet<usize>| {
+        let groups = |rows: fn(&Features) -> &[Vec<f64>],
+                      gold: fn(&ReplyCandidates) -> &BTreeSet<usize>| {
             let groups = seen.iter().zip(&learning);
-            Ranker::train(groups.map(|(seen, case)| Group { rows: rows(seen), gold: gold(case) }))
+            NeuralRanker::train(
+                groups.map(|(seen, case)| CandidateGroup { rows: rows(seen), gold: gold(case) }),
+            )
         };
         let personas = groups(|seen| &seen.personas, |case| &case.gold_personas);
         let documents = groups(|seen| &seen.documents, |case| &case.gold_documents);
@@ -67,7 +70,7 @@ impl Fusion {
         cases(record, lexicon).iter().map(|case| self.order(case)).collect()
     }
 
-    pub(super) fn order(&self, case: &Case) -> Order {
+    pub(super) fn order(&self, case: &ReplyCandidates) -> Order {
         let seen = case.features(&self.weights);
         Order {
             personas: self.personas.order(&seen.personas),
@@ -106,9 +109,10 @@ struct Text([Bag<u32>; GRAMS]);
 struct Weights([Statistics<u32>; GRAMS]);
 
 impl Weights {
-    fn of(cases: &[Case]) -> Self {
+    fn of(cases: &[ReplyCandidates]) -> Self {
         let bags = |kind: usize| {
-            let texts = cases.iter().filter(|case| case.first).flat_map(Case::candidates);
+            let texts =
+                cases.iter().filter(|case| case.first).flat_map(ReplyCandidates::candidates);
             Statistics::of(texts.map(move |text| &text.0[kind]))
         };
         Self([bags(0), bags(1)])
@@ -136,7 +140,7 @@ struct Features {
 }
 
 /// The state before a reply.
-pub(super) struct Case {
+pub(super) struct ReplyCandidates {
     /// Whether the reply used any evidence.
     pub(super) is_grounded: bool,
     /// Whether it is the first such reply of its dialogue.
@@ -150,7 +154,7 @@ pub(super) struct Case {
 }
 
 /// A dialogue's cases, one per reply.
-pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
+pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<ReplyCandidates> {
     let ids: Vec<&String> = record.persona.keys().collect();
     let personas: Vec<Text> = record.persona.values().map(|text| lexicon.read(text)).collect();
     let (mut places, mut documents) = (FxHashMap::default(), Vec::new());
@@ -173,7 +177,7 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
         let parts = [exchange.user.as_str(), back(1), back(2), &earlier];
         let is_grounded = !used.is_empty();
         let first = is_grounded && std::mem::take(&mut is_first);
-        cases.push(Case {
+        cases.push(ReplyCandidates {
             is_grounded,
             first,
             parts: parts.map(|part| lexicon.read(part)),
@@ -187,7 +191,7 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
     cases
 }
 
-impl Case {
+impl ReplyCandidates {
     fn candidates(&self) -> impl Iterator<Item = &Text> {
         self.personas.iter().chain(self.documents.iter().map(|(_, text)| text))
     }

@@ -45,9 +45,9 @@ impl Default for Training {
 /// The result of a training.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// The share of lexical similarity beside vectors.
+    /// The weight of lexical similarity beside vectors.
     pub words: f64,
-    /// The share of lexical similarity without vectors.
+    /// The weight of lexical similarity without vectors.
     pub words_alone: f64,
     /// The trained W.
     pub matrix: Matrix,

@@ -24,7 +24,7 @@ use crate::piece_vectors::{PieceVectors, dot};
 use turnstream_models::static_table::StaticTable;
 use turnstream_ports::model::encoder::Encoder;
 
-/// One of so many conversations is held out.
+/// One in this many conversations is held out.
 const HOLD_OUT_EVERY: usize = 10;
 /// The piece for unknown text.
 const UNKNOWN: &str = "[UNK]";

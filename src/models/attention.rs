@@ -28,9 +28,9 @@ pub struct Card {
     pub encoder: String,
     /// The encoder's fingerprint, in hexadecimal.
     pub fingerprint: String,
-    /// The share of lexical similarity beside vectors.
+    /// The weight of lexical similarity beside vectors.
     pub words: f64,
-    /// The share of lexical similarity for a query without a vector.
+    /// The weight of lexical similarity for a query without a vector.
     pub words_alone: f64,
     /// Names of the training files.
     pub trained_on: Vec<String>,

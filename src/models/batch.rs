@@ -32,7 +32,7 @@ use gathering::{Bounds, Gathering, Next, Size};
 
 /// A model that computes batches on the calling thread.
 pub trait Backend: Send + Sync + 'static {
-    /// One of the items of a request: a text, or a pair of texts.
+    /// An item of a request, such as a text or a pair of texts.
     type Item: Clone + Eq + Hash + Send + Sync + 'static;
     /// The result for an item. Cheap to clone.
     type Output: Clone + Send + Sync + 'static;
@@ -58,7 +58,7 @@ pub struct Limits {
     pub queue: usize,
     /// Bounds of a batch.
     pub batch: Bounds,
-    /// Items whose outputs are remembered; the least recently used are dropped. 0 remembers none.
+    /// Items whose outputs are remembered; the least used are dropped. 0 remembers none.
     pub remembered: usize,
 }
 

@@ -1,5 +1,6 @@
-//! Probes language models with one short question each, through the port that stages use. The
-//! engine probes them before the first turn, and `turnstream models check` on demand.
+//! Probes language models with one short question each, through the port that stages use. `run`,
+//! `chat` and `replay` probe them before the first turn, and `models check` and `validate` on
+//! demand.
 //!
 //! A failed probe does not stop the caller: a server may come up later.
 
@@ -12,8 +13,8 @@ use turnstream_schemas::text::bounded_line;
 
 use super::language::AnswerFiles;
 
-/// How long `turnstream models check` waits: longer than a server's own time-outs, so that the
-/// server's error message is shown.
+/// How long a check on demand waits: longer than a server's own time-outs, so that the server's
+/// error message is shown.
 pub const OF_A_CHECK: Duration = Duration::from_secs(120);
 /// How long a start waits for all models together.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Documents as a source beside the graph. A store is a folder with chunks, a full-text index, and
+//! Documents as a source beside the graph. A store is a folder with chunks, an index of words, and
 //! vectors if an encoder made some.
 //!
 //! [`import`] fills a store from files in one transaction. [`Documents`] searches a store in the
@@ -31,7 +31,7 @@ use words::Words;
 
 /// The name of the source in plans and evidence.
 pub const SOURCE: &str = "documents";
-/// The folder of the full-text index within the store.
+/// The folder of the index of words within the store.
 const WORDS_FOLDER: &str = "words";
 
 /// Where documents lie, and how they are searched.
@@ -98,7 +98,7 @@ pub enum DocumentsError {
         /// How to repair it.
         remedy: &'static str,
     },
-    /// The full-text index failed.
+    /// The index of words failed.
     #[error("the index of words in {folder}: {source}; run `turnstream documents reindex`", folder = folder.display())]
     Words {
         /// The folder of the store.
@@ -112,7 +112,7 @@ pub enum DocumentsError {
         /// The folder of the store.
         folder: PathBuf,
     },
-    /// The full-text index belongs to another generation of the chunks.
+    /// The index of words belongs to another generation of the chunks.
     #[error(
         "the index of words in {folder} is not that of the chunks there: an import was broken \
          off, or this program cuts texts into other terms; run `turnstream documents reindex`",
@@ -205,7 +205,7 @@ impl Documents {
     /// Opens the store of a folder.
     ///
     /// # Errors
-    /// The store is missing or cannot be read, or its full-text index is outdated.
+    /// The store is missing or cannot be read, or its index of words is outdated.
     pub fn open(folder: &Path, config: &DocumentsConfig) -> Result<Self, DocumentsError> {
         let store = Store::open(folder, config.map_size_mib, false)?;
         let state = store.read(|txn, tables| tables.state(txn))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::LabelledTurn;
 
-/// One misheard word in so many is lost; the others are replaced.
+/// One in this many misheard words is lost; the others are replaced.
 const LOST: usize = 4;
 
 /// Replaces the utterances of the turns, of both sides, by transcripts: lower case, no punctuation

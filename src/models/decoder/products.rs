@@ -202,7 +202,7 @@ pub(super) fn held(tensor: QTensor) -> Result<QTensor> {
     }
 }
 
-/// Below so many operations, threads cost more than they save.
+/// Below this many operations, threads cost more than they save.
 const WORTH_THREADS: usize = 200_000;
 
 /// Calls `body` with each chunk of `out` and its number, on the product threads if `operations` (an

@@ -38,7 +38,7 @@ pub(super) struct Queue<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
-    /// Starts the thread, and creates the worker on it.
+    /// Starts the thread, and calls `begin` on it to make the [`Work`].
     ///
     /// # Errors
     /// The system cannot start the thread.

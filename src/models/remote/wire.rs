@@ -110,7 +110,7 @@ impl Asked<'_> {
                     "json_schema": { "name": name, "strict": true, "schema": schema },
                 });
                 if config.api == Api::Completions {
-                    // llama.cpp reads the schema here and ignores it in `response_format`.
+                    // For completions, llama.cpp reads the schema here, not in `response_format`.
                     body["json_schema"] = schema.clone();
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! An unchanged chunk keeps its number and its vector. A changed chunk is a new one and its
 //! predecessor is deleted; numbers are never reused. The chunks are committed first, then the
-//! full-text index with the chunks' generation. After a crash between the two commits, the next
+//! index of words with the chunks' generation. After a crash between the two commits, the next
 //! import or `reindex` rebuilds the index.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub struct Report {
 }
 
 /// Changes a store. Only one importer at a time: another one waits, or is refused by the lock of
-/// the full-text index.
+/// the index of words.
 pub struct Importer<'e> {
     folder: PathBuf,
     store: Store,
@@ -127,7 +127,7 @@ impl<'e> Importer<'e> {
     }
 
     /// Applies all changes that `changes` passes to its argument, or none. Even without changes, it
-    /// rebuilds an outdated full-text index and encodes chunks if the store has no vectors yet.
+    /// rebuilds an outdated index of words and encodes chunks if the store has no vectors yet.
     ///
     /// # Errors
     /// The store cannot be written, the encoder failed, the store has vectors but no encoder is
@@ -171,7 +171,7 @@ impl Run<'_, '_, '_> {
         self.importer.store.failed(source)
     }
 
-    /// Completes existing chunks before others are added: rebuilds an outdated full-text index, and
+    /// Completes existing chunks before others are added: rebuilds an outdated index of words, and
     /// encodes chunks if the store has no vectors yet.
     fn begin(&mut self) -> Result<(), DocumentsError> {
         let encode_all = self.importer.encoder.is_some() && self.state.encoder.is_none();

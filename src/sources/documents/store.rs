@@ -1,4 +1,4 @@
-//! The LMDB environment in the folder of a store: the source of truth for the full-text index.
+//! The LMDB environment in the folder of a store: the source of truth for the index of words.
 //! Vectors are in the same environment and transactions.
 //!
 //! The number of a chunk is never reused, so a search result either still has the content that was

@@ -1,4 +1,4 @@
-//! The full-text index: BM25 over the terms of title and text, on tantivy.
+//! The index of words, for full-text search: BM25 over the terms of title and text, on tantivy.
 //!
 //! The index holds numbers and terms; the chunks themselves are in the [store](super::store), the
 //! source of truth. A commit records the store's generation. An index that is outdated after a

@@ -37,7 +37,7 @@ The state after each pass lies beside the gate as OUT.training; --resume goes on
 /// The interval of progress messages without a terminal.
 const TELL: Duration = Duration::from_secs(10);
 
-/// One of so many conversations is held out.
+/// One in this many conversations is held out.
 const HELD_OUT: usize = 10;
 
 /// A shape of the encoder.

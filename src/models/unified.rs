@@ -3,10 +3,10 @@
 //!
 //! `stream` lays out a question in the tokens of the training (`deploy/training`). A dialogue goes
 //! through the network once for all questions about it, and a piece of evidence once for its
-//! relevance and the response. The keys and values of evidence depend on the dialogue alone, so
-//! that no piece of evidence sees another (the evidence attention mask); they are concatenated to
-//! word a response. All evidence begins at the same position, and the response begins after the
-//! longest piece.
+//! relevance and the response. A piece of evidence attends to the dialogue and to itself alone, so
+//! that no piece sees another (the evidence attention mask); the keys and values of all pieces are
+//! concatenated to word a response. All evidence begins at the same position, and the response
+//! begins after the longest piece.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

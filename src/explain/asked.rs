@@ -1,5 +1,5 @@
-//! What the language models were asked for a response, and whether it fits the response: the
-//! response names each stage's model and the hash of its prompt.
+//! The questions to language models behind a response, and whether they match it: the response
+//! names each stage's model and the hash of its prompt.
 
 use serde::Serialize;
 use turnstream_operators::generation::is_prose;
@@ -9,56 +9,58 @@ use turnstream_schemas::{ModelUsed, Response, Stage};
 use super::page::{Ink, Text};
 use super::tree::Tree;
 
-/// One question to a language model, as it was asked.
+/// One question to a language model, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// The stage that asked.
     pub stage: Stage,
-    /// Which of the stage's questions it is.
+    /// The step of the stage.
     pub step: Step,
-    /// How often the response had been made anew when it was asked.
+    /// How often self-refinement had made the response anew before the question.
     pub round: u32,
-    /// Whether a response was drafted for the gate to read.
+    /// Whether the question was for the draft that the gate reads.
     pub for_gate: bool,
     /// The model's name in the configuration.
     pub model: String,
-    /// The hash of the prompt's template, as responses bear it.
+    /// The hash of the prompt's template, as in responses.
     pub prompt_hash: String,
-    /// What the model was told about its task.
+    /// The instructions: what the model is told about its task.
     pub system: String,
-    /// What it was asked, the dialogue included.
+    /// The question, with the dialogue.
     pub prompt: String,
-    /// What it answered; `null` where it did not.
+    /// The answer; `null` if there was none.
     pub answer: Option<String>,
-    /// Why it did not, where that is known.
+    /// Why there was no answer, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// Whether a question is one that a response came from.
+/// Whether a question led to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fits {
-    /// The response names this prompt for the stage; and where the stage is generation, the answer
-    /// is the response's text.
+    /// The response names this prompt for the stage and, if the stage is generation, has this
+    /// answer as its text.
     Used,
     /// The response names no prompt for the stage: the answer could not be used.
     NotUsed,
-    /// The response names another prompt: the question is of another configuration.
+    /// The response names another prompt: the question belongs to another configuration.
     OtherPrompt,
-    /// The response names this prompt and says something else: the answer is of another run.
+    /// The response names this prompt but has another text: the answer belongs to another run.
     OtherAnswer,
-    /// The gate read it, self-refinement put it aside, or it is no prose: the response was made anew.
+    /// Another answer replaced this one: the gate read it as a draft, self-refinement discarded it,
+    /// or it was not prose.
     PutAside,
 }
 
 impl Asked {
-    /// Its place among the questions of a response: for the gate, then by stage, round and step.
+    /// The sort key among the questions of a response: those for the gate first, then by stage,
+    /// round and step.
     pub fn place(&self) -> (bool, Stage, u32, Step) {
         (!self.for_gate, self.stage, self.round, self.step)
     }
 
-    /// Whether the response came from it.
+    /// Whether this question led to the response.
     pub fn fits(&self, response: &Response) -> Fits {
         let used = match self.stage {
             Stage::Generation => Some(&response.model),
@@ -71,9 +73,9 @@ impl Asked {
             return Fits::OtherPrompt;
         }
         let said = self.answer.as_deref().unwrap_or_default().trim();
-        // Of the draft that the gate reads, and of those of earlier rounds, another one came.
+        // Drafts for the gate and of earlier rounds were replaced.
         let is_last = !self.for_gate && self.round as usize >= response.refinement.len();
-        // In the place of what nobody may read another answer came as well.
+        // Answers that are not prose were replaced as well.
         let is_last = is_last && is_prose(said);
         match self.stage {
             Stage::Generation if said == response.text => Fits::Used,
@@ -83,7 +85,7 @@ impl Asked {
         }
     }
 
-    /// As a branch of a response's tree.
+    /// Makes a branch of the response's tree.
     pub(super) fn tree(&self, response: &Response) -> Tree {
         let step = match self.step {
             Step::Think => ", to think first",
@@ -121,7 +123,7 @@ impl Asked {
     }
 }
 
-/// A text line by line, as it is written.
+/// A text, line by line as written.
 fn lines(label: &str, text: &str) -> Tree {
     text.lines().filter(|line| !line.trim().is_empty()).fold(
         Tree::leaf(Text::new(Ink::Label, label)),

@@ -1,8 +1,9 @@
-//! One response and everything that led to it, as a tree for a person to read. Knows records only,
-//! not where they come from: [`tree`] makes the tree of a [`Response`](turnstream_schemas::Response),
-//! and [`Tree::render`] writes it, for a width and with or without colours.
+//! Shows one response and everything that led to it, as a tree for a person to read. The crate
+//! depends on records, not on their origin: [`tree`] makes the tree of a
+//! [`Response`](turnstream_schemas::Response), and [`Tree::render`] writes it for a given width,
+//! with or without colours.
 //!
-//! [`Page`] and [`Text`] are how words are put on a page; the demo uses them as well.
+//! [`Page`] and [`Text`] lay out words on a page; the demo uses them too.
 
 mod asked;
 mod page;

@@ -1,44 +1,43 @@
-//! Text on a page: columns, wrapping and colours, for terminals and for files.
+//! Lays out text on a page, with columns, wrapping and colours, for terminals and files.
 
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The widest page, in columns; wider lines are hard to read.
+/// The widest page in columns; wider lines are hard to read.
 const MAX_WIDTH: usize = 100;
 
-/// The narrowest: below it lines run over.
+/// The narrowest page; on a narrower terminal, lines run over.
 const MIN_WIDTH: usize = 60;
 
-/// The least room that is left for words beside what stands before them; where there is less,
-/// lines run over.
+/// The least room for words beside a row's labels or guides. If there is less, lines run over.
 const MIN_ROOM: usize = 16;
 
-/// Wide characters that no line begins with.
+/// Wide punctuation that cannot begin a line.
 const CLOSING: &str = "，。！？：；、）」』》】〉”’…";
 
-/// Column of the second label of a row.
+/// Column of a row's second label.
 const SECOND: usize = 12;
 
 /// Column of a row's text.
 const TEXT: usize = 23;
 
-/// How words look.
+/// The style of words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ink {
-    /// As everything else.
+    /// The default style.
     #[default]
     Plain,
-    /// What matters most.
+    /// The most important words.
     Strong,
-    /// What may be passed over.
+    /// Words of lesser importance.
     Quiet,
-    /// Names of rows.
+    /// Labels of rows.
     Label,
-    /// A yes, a gain.
+    /// A positive result.
     Good,
-    /// A no, a loss.
+    /// A negative result.
     Careful,
 }
 
@@ -55,29 +54,29 @@ impl Ink {
     }
 }
 
-/// Words with their looks. A no-break space keeps two words on one line.
+/// Styled words. A no-break space keeps two words on one line.
 #[derive(Clone, Debug, Default)]
 pub struct Text(Vec<(Ink, String)>);
 
 impl Text {
-    /// Words that look like this.
+    /// Makes a text of words in one style.
     pub fn new(ink: Ink, words: impl Into<String>) -> Self {
         Self(vec![(ink, words.into())])
     }
 
-    /// And then these.
+    /// Appends words in a style.
     pub fn and(mut self, ink: Ink, words: impl Into<String>) -> Self {
         self.0.push((ink, words.into()));
         self
     }
 
-    /// And then that text.
+    /// Appends a text.
     pub fn then(mut self, text: Self) -> Self {
         self.0.extend(text.0);
         self
     }
 
-    /// Texts with this between them.
+    /// Joins texts with a separator.
     pub fn joined(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
         let mut joined = Self::default();
         for text in texts {
@@ -89,13 +88,13 @@ impl Text {
         joined
     }
 
-    /// Whether it has no words.
+    /// Whether the text has no words.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, words)| words.is_empty())
     }
 
-    /// The words, each with its looks in pieces: a change of ink does not part a word. Wide
-    /// characters, which are written without spaces, are words of their own.
+    /// Splits the text into words, each with its styled pieces: a change of style does not end a
+    /// word. Wide characters, which are written without spaces, are words of their own.
     fn words(&self) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
         let (mut spaced, mut wide) = (true, false);
@@ -107,7 +106,7 @@ impl Text {
                 }
                 let shown = match character {
                     '\u{a0}' => ' ',
-                    // What a stranger typed must not steer the terminal.
+                    // Text from outside must not control the terminal.
                     control if control.is_control() => '\u{fffd}',
                     other => other,
                 };
@@ -128,15 +127,15 @@ impl Text {
     }
 }
 
-/// What stands on one line.
+/// A word, which stays on one line.
 struct Word {
-    /// Whether a space stands before it, where it does not begin a line.
+    /// Whether a space precedes the word, unless it begins a line.
     spaced: bool,
     pieces: Vec<(Ink, String)>,
 }
 
 impl Word {
-    /// In columns.
+    /// The width in columns.
     fn width(&self) -> usize {
         self.pieces.iter().map(|(_, piece)| piece.width()).sum()
     }
@@ -154,7 +153,7 @@ impl From<String> for Text {
     }
 }
 
-/// Columns of the terminal at standard output, 100 at most; 100 where there is none.
+/// The columns of the terminal at standard output, at most 100; 100 without a terminal.
 pub fn terminal_width() -> usize {
     let stdout = io::stdout();
     let terminal =
@@ -162,21 +161,21 @@ pub fn terminal_width() -> usize {
     terminal.map_or(MAX_WIDTH, |(width, _)| usize::from(width.0)).min(MAX_WIDTH)
 }
 
-/// A text that breaks at words, for so many columns; each of its lines keeps its indentation. What is
-/// put behind a text changes nothing before its [last word](before_last_word).
+/// Wraps a text at words to `width` columns; each of its lines keeps its indentation. Appending to
+/// a text changes nothing before its [last word](before_last_word).
 pub fn wrapped(text: &str, width: usize) -> String {
     let mut out = Vec::new();
     for line in text.split('\n') {
         let words = line.trim_start();
         let (indent, _) = line.split_at(line.len() - words.len());
-        // Writing to memory cannot fail, and what was written is text.
+        // Writing to memory cannot fail, and the output is valid UTF-8.
         let _ = Page::of_width(&mut out, width, false).branch(indent, indent, &words.into());
     }
     out.pop();
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What stands before the last word of a wrapped text, which may grow yet and move to another line.
+/// The part of a wrapped text before its last word, which may still grow and move to another line.
 pub fn before_last_word(wrapped: &str) -> &str {
     let text = wrapped.trim_end_matches(|character| CLOSING.contains(character));
     let is_wide = |character: char| character.width() == Some(2);
@@ -188,7 +187,7 @@ pub fn before_last_word(wrapped: &str) -> &str {
     text[..begins].trim_end()
 }
 
-/// Where rows are written.
+/// Writes rows.
 pub struct Page<'out> {
     out: &'out mut dyn Write,
     width: usize,
@@ -196,32 +195,32 @@ pub struct Page<'out> {
 }
 
 impl<'out> Page<'out> {
-    /// A page as wide as the terminal, within reason; 100 columns where there is none.
+    /// A page as wide as the terminal, within bounds; 100 columns without a terminal.
     pub fn new(out: &'out mut dyn Write, colour: bool) -> Self {
         Self::of_width(out, terminal_width().max(MIN_WIDTH), colour)
     }
 
-    /// A page of so many columns.
+    /// A page of `width` columns.
     pub fn of_width(out: &'out mut dyn Write, width: usize, colour: bool) -> Self {
         Self { out, width, colour }
     }
 
-    /// What the page is written to.
+    /// The writer below the page.
     pub fn out(&mut self) -> &mut dyn Write {
         self.out
     }
 
-    /// Has everything seen that was written.
+    /// Flushes the writer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// An empty line.
+    /// Writes an empty line.
     pub fn blank(&mut self) -> io::Result<()> {
         writeln!(self.out)
     }
 
-    /// A line across the page with a title in it.
+    /// Writes a rule across the page with a title in it.
     pub fn rule(&mut self, title: &str) -> io::Result<()> {
         let rest = self.width.saturating_sub(title.width() + 4);
         self.ink(Ink::Quiet, "── ")?;
@@ -230,13 +229,13 @@ impl<'out> Page<'out> {
         writeln!(self.out)
     }
 
-    /// A paragraph from the left edge.
+    /// Writes a paragraph at the left edge.
     pub fn paragraph(&mut self, text: &Text) -> io::Result<()> {
         self.wrapped(0, "", text)
     }
 
-    /// A row with a label, a second one, and a text beside them, which wraps in its column. A
-    /// row without text is not written.
+    /// Writes a row: a label, a second label and a text, which wraps in its column. Skips a row
+    /// without text.
     pub fn row(&mut self, label: &str, second: &str, text: &Text) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -249,7 +248,7 @@ impl<'out> Page<'out> {
         self.wrapped(column, &" ".repeat(TEXT), text)
     }
 
-    /// A row with a label and a text beside it.
+    /// Writes a row of a label and a text.
     pub fn item(&mut self, label: &str, text: &Text) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -260,7 +259,7 @@ impl<'out> Page<'out> {
         self.wrapped(column, &" ".repeat(SECOND), text)
     }
 
-    /// A row whose text begins right after one label of its own looks.
+    /// Writes a row whose text follows directly after a styled label.
     pub fn headed(&mut self, head: &Text, text: &Text) -> io::Result<()> {
         let head = head.clone().and(Ink::Plain, "  ");
         let column: usize = head.0.iter().map(|(_, words)| words.width()).sum();
@@ -270,20 +269,20 @@ impl<'out> Page<'out> {
         self.wrapped(column, &" ".repeat(column), text)
     }
 
-    /// Spaces from one column to another, at least one.
+    /// Writes spaces from one column to another, at least one.
     fn pad(&mut self, from: usize, to: usize) -> io::Result<usize> {
         let spaces = to.saturating_sub(from).max(1);
         write!(self.out, "{:spaces$}", "")?;
         Ok(from + spaces)
     }
 
-    /// A text behind what its first line begins with, and what all further ones do.
+    /// Writes a text; `first` begins its first line and `further` all others.
     pub fn branch(&mut self, first: &str, further: &str, text: &Text) -> io::Result<()> {
         self.guide(first)?;
         self.wrapped(first.width(), further, text)
     }
 
-    /// Words from a column on; further lines begin with `further`.
+    /// Wraps words from a column on; further lines begin with `further`.
     fn wrapped(&mut self, column: usize, further: &str, text: &Text) -> io::Result<()> {
         let room = self.width.saturating_sub(further.width()).max(MIN_ROOM);
         let width = self.width.max(further.width() + MIN_ROOM);
@@ -313,7 +312,7 @@ impl<'out> Page<'out> {
         writeln!(self.out)
     }
 
-    /// A word that is longer than a line.
+    /// Breaks a word that is longer than a line.
     fn broken(
         &mut self,
         column: usize,
@@ -336,7 +335,7 @@ impl<'out> Page<'out> {
         Ok(column)
     }
 
-    /// What a line begins with.
+    /// Writes the guide at the beginning of a line.
     fn guide(&mut self, guide: &str) -> io::Result<()> {
         self.ink(if guide.trim().is_empty() { Ink::Plain } else { Ink::Quiet }, guide)
     }

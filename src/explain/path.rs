@@ -1,4 +1,4 @@
-//! The path of a response as a tree: a branch for each stage, in the order of the flow.
+//! Shows the path of a response as a tree, with a branch for each stage in the order of the flow.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,20 @@ use super::wording::confidence_kind;
 mod demand;
 mod evidence;
 
-/// What is shown of a response, beside the record itself.
+/// Context for showing a response, beyond the record itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown<'a> {
-    /// What was said in the conversation, as far as that is known: records name turns by their ids.
+    /// Utterances of the conversation, as far as known: records refer to turns by id.
     pub spoken: Option<&'a Spoken>,
-    /// The gate's threshold. No record bears it.
+    /// The gate's configured threshold, which no record contains.
     pub threshold: Option<f64>,
-    /// How many pieces of evidence that were not selected are shown; the rest is counted. All where
-    /// it is not set.
+    /// The most pieces of unselected evidence to show; the rest are counted. `None` shows all.
     pub not_selected: Option<usize>,
-    /// What the models were asked, where that is to be shown.
+    /// The questions to models to show.
     pub asked: &'a [Asked],
 }
 
-/// A response's whole path.
+/// Makes the tree of a response's whole path.
 pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
     let nothing = Spoken::default();
     let spoken = shown.spoken.unwrap_or(&nothing);
@@ -58,7 +57,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
     Tree::leaf(head).and(Text::new(Ink::Good, &*response.text)).with(branches.into_iter().flatten())
 }
 
-/// Which turn of which conversation it answers.
+/// The turn and conversation that the response answers.
 fn whose(response: &Response) -> String {
     let conversation = &response.conversation_id;
     let tenant = response.tenant_id.as_ref().map(|tenant| format!(" of tenant {tenant}"));
@@ -109,7 +108,7 @@ fn gate(response: &Response, threshold: Option<f64>) -> Tree {
     };
     let threshold = match (gate.threshold, threshold) {
         (Some(least), _) => Some(format!(", threshold {:.2}", least.get())),
-        // Records of earlier versions do not say it.
+        // Older records do not contain it.
         (None, least) => least.map(|least| format!(", threshold {least:.2} as configured")),
     };
     let failed = response.is_without(Stage::Gate);
@@ -140,7 +139,7 @@ fn plan(response: &Response) -> Tree {
     Tree::leaf(Text::new(Ink::Label, "plan ").then(text))
 }
 
-/// The drafts that were put aside, each with the scores of its evidence.
+/// The discarded drafts, each with the scores of its evidence.
 fn refinement(rounds: &[RefinementRound]) -> Option<Tree> {
     let below = rounds.iter().map(|round| {
         let ids = |ids: &[EvidenceId]| {
@@ -251,23 +250,23 @@ fn extra(response: &Response) -> Option<Tree> {
     (!tree.is_leaf()).then_some(tree)
 }
 
-/// What decided in a stage: a model, and by which prompt.
+/// The model of a stage, with its prompt.
 fn by_model(model: &ModelUsed) -> String {
     let prompt = model.prompt_hash.as_ref().map(|hash| format!(", prompt {hash}"));
     format!("by model {}{}", model.name, prompt.unwrap_or_default())
 }
 
-/// What decided in a stage, behind its name, where it was a model.
+/// The model of a stage as a suffix to the stage's name, if a model decided.
 fn decided(models: &BTreeMap<Stage, ModelUsed>, stage: Stage) -> String {
     models.get(&stage).map_or(String::new(), |model| format!(" decided {}", by_model(model)))
 }
 
-/// Words that stay on one line.
+/// Joins words so that they stay on one line.
 fn glued(words: &str) -> String {
     words.replace(' ', "\u{a0}")
 }
 
-/// What was said, in quotation marks; nothing where it is not known.
+/// Quotes an utterance; empty if it is unknown.
 fn quoted(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(" \"{words}\"") }
 }

@@ -1,5 +1,5 @@
-//! What was said in a conversation so far, by the turn that said it: records name turns by id,
-//! and a person wants to see the words.
+//! The utterances of a conversation so far, by turn: records refer to turns by id, while a person
+//! wants to see the words.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ struct Utterance {
 }
 
 impl Spoken {
-    /// Notes what was answered.
+    /// Adds a response.
     pub fn note_response(&mut self, response: &Response) {
         let label = format!("re:{}", response.turn_id);
         let said = Utterance { label, words: response.text.clone() };
         self.by_id.insert(response.response_id.to_string(), said);
     }
 
-    /// Notes what a turn said.
+    /// Adds a turn.
     pub fn note_turn(&mut self, turn: &Turn) {
         if let Some(id) = &turn.turn_id {
             let said = Utterance { label: id.to_string(), words: turn.text.clone() };
@@ -33,17 +33,18 @@ impl Spoken {
         }
     }
 
-    /// What a turn is called: its id, and `re:` with the turn it answers for an answer of ours.
+    /// The label of a turn: its id or, for one of our own responses, `re:` with the id of the turn
+    /// that it answers.
     pub fn label<'a>(&'a self, turn: &'a TurnId) -> &'a str {
         self.by_id.get(turn.as_str()).map_or(turn.as_str(), |said| &said.label)
     }
 
-    /// What a turn said; empty where that is not known.
+    /// The utterance of a turn; empty if it is unknown.
     pub fn words(&self, turn: &TurnId) -> &str {
         self.by_id.get(turn.as_str()).map_or("", |said| &said.words)
     }
 
-    /// The words of a turn that a span covers; empty where they are not known.
+    /// The part of an utterance that a span covers; empty if it is unknown.
     pub fn span(&self, turn: &TurnId, span: Span) -> &str {
         span.of(self.words(turn)).unwrap_or_default()
     }

@@ -1,22 +1,22 @@
-//! A tree of texts, and how it is written: a branch a line, wrapped beside its guides.
+//! A tree of texts, written one branch a line and wrapped beside its guides.
 
 use super::page::{Page, Text};
 
-/// A text, and what belongs below it.
+/// A text with branches below it.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// Paragraphs; the first one is what the branch leads to.
+    /// Paragraphs; the first is the branch's own line.
     said: Vec<Text>,
     below: Vec<Tree>,
 }
 
 impl Tree {
-    /// A text with nothing below it.
+    /// A text without branches.
     pub fn leaf(text: impl Into<Text>) -> Self {
         Self { said: vec![text.into()], below: Vec::new() }
     }
 
-    /// The same with one more paragraph, unless that is empty.
+    /// Adds a paragraph, unless it is empty.
     #[must_use]
     pub fn and(mut self, text: impl Into<Text>) -> Self {
         let text = text.into();
@@ -26,29 +26,29 @@ impl Tree {
         self
     }
 
-    /// The same with these below it, behind what is there already.
+    /// Appends branches.
     #[must_use]
     pub fn with(mut self, below: impl IntoIterator<Item = Self>) -> Self {
         self.below.extend(below);
         self
     }
 
-    /// Whether nothing is below it.
+    /// Whether there are no branches below.
     pub fn is_leaf(&self) -> bool {
         self.below.is_empty()
     }
 
-    /// The tree in lines of `width` columns, with colours or without. Words that are not to be
-    /// parted run over where the guides leave too little room.
+    /// Renders the tree in lines of `width` columns, with or without colours. Words that cannot be
+    /// broken run over if the guides leave too little room.
     pub fn render(&self, width: usize, colour: bool) -> String {
         let mut out = Vec::new();
         let mut page = Page::of_width(&mut out, width, colour);
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = self.write(&mut page, "", "");
         String::from_utf8(out).unwrap_or_else(|_| unreachable!("only text was written"))
     }
 
-    /// Writes it behind what stands before its first line, and before all others.
+    /// Writes the tree; `first` begins its first line and `others` all further lines.
     fn write(&self, page: &mut Page<'_>, first: &str, others: &str) -> std::io::Result<()> {
         let further = format!("{others}{}", if self.below.is_empty() { "   " } else { "│  " });
         for (at, text) in self.said.iter().enumerate() {

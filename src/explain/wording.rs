@@ -1,4 +1,4 @@
-//! What is said in words of what stands in records by its name, here and in the demo.
+//! Words for values that records name, shared with the demo.
 
 use turnstream_schemas::{ConfidenceKind, RecordedReason, RevisionKind};
 
@@ -24,7 +24,7 @@ pub fn revision_kind(kind: RevisionKind) -> (Ink, &'static str) {
     }
 }
 
-/// Why a turn was recorded and not answered.
+/// Why a turn was recorded without a response.
 pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
     match reason {
         RecordedReason::System => {

@@ -1,38 +1,38 @@
-//! Training of W (DH-RAG eq 6): for each question, what holds its gold evidence is to have the
-//! attention among everything that was recalled for it.
+//! Trains W (DH-RAG eq 6): for each question, the texts with its gold evidence should receive the
+//! attention among all recalled texts.
 //!
-//! The loss of a question is −Σ log w_i / n over its n gold texts. W begins as the identity, scaled,
-//! and decays towards it: there are far fewer questions than numbers in W. All questions at
-//! once are one step; nothing is drawn, so that the same questions give the same weights.
+//! The loss of a question is −Σ log w_i / n over its n gold texts. W starts as a scaled identity
+//! and decays towards it, because there are far fewer questions than numbers in W. A step uses all
+//! questions at once and draws nothing, so the same questions give the same weights.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use turnstream_operators::integration::{Attention, Compared};
 use turnstream_ports::model::matrix::Matrix;
 
-/// A question with what was recalled for it.
+/// A question with the texts recalled for it.
 #[derive(Clone, Debug)]
 pub struct Example {
     /// The question.
     pub query: Compared,
-    /// What was recalled, as it was ranked.
+    /// The recalled texts in their ranked order.
     pub texts: Vec<Compared>,
-    /// Which of the texts hold its evidence.
+    /// Whether each text holds gold evidence.
     pub gold: Vec<bool>,
 }
 
-/// How W is trained.
+/// The hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Training {
-    /// What W begins with, as the configuration of `integration` has it.
+    /// The temperature of the initial W, as in the configuration of `integration`.
     pub temperature: f64,
-    /// The share of vectors in it, 0..=1.
+    /// The share of vectors in the initial W, 0..=1.
     pub meaning_share: f64,
-    /// Steps.
+    /// The number of steps.
     pub steps: usize,
-    /// The rate of AdamW.
+    /// AdamW's learning rate.
     pub rate: f64,
-    /// How strongly W decays towards what it began with, 0 and above.
+    /// The strength of the decay towards the initial W, 0 and above.
     pub decay: f64,
 }
 
@@ -42,32 +42,32 @@ impl Default for Training {
     }
 }
 
-/// What came of a training.
+/// The result of a training.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// What the likeness of words counts beside vectors.
+    /// The weight of lexical similarity beside vectors.
     pub words: f64,
-    /// What it counts without them.
+    /// The weight of lexical similarity without vectors.
     pub words_alone: f64,
-    /// The matrix.
+    /// The trained W.
     pub matrix: Matrix,
     /// The mean loss before the first step and after the last.
     pub loss: [f64; 2],
-    /// Questions that had both gold evidence and other texts among what was recalled.
+    /// Questions whose recalled texts included both gold and other texts.
     pub questions: usize,
 }
 
 impl Trained {
-    /// As `integration` uses it.
+    /// The attention, in the form that `integration` uses.
     pub fn attention(&self) -> Attention {
         Attention::trained(self.words, self.words_alone, self.matrix.clone())
     }
 }
 
-/// Trains W on questions whose vectors have so many numbers. `progress` is called once a step.
+/// Trains W on questions whose vectors have `dimensions` numbers. Calls `progress` once a step.
 ///
 /// # Errors
-/// The arithmetic fails: a vector has another length.
+/// The arithmetic fails because a vector has another length.
 pub fn train(
     examples: &[Example],
     dimensions: usize,
@@ -120,9 +120,9 @@ struct Batch {
     queries: Tensor,
     /// (questions, dimensions, texts).
     texts: Tensor,
-    /// (questions, texts): the likeness of words.
+    /// (questions, texts): lexical similarity.
     words: Tensor,
-    /// (questions, texts): 0 for a text, and far below where there is none.
+    /// (questions, texts): 0 for a text, a large negative number for padding.
     padding: Tensor,
     /// (questions, texts): 1 ÷ n for each of n gold texts.
     gold: Tensor,
@@ -170,7 +170,7 @@ impl Batch {
         })
     }
 
-    /// The mean loss over questions.
+    /// The mean loss over the questions.
     fn loss(&self, matrix: &Tensor, words: &Tensor) -> Result<Tensor> {
         let asked = self.queries.matmul(matrix)?.unsqueeze(1)?;
         let meaning = asked.matmul(&self.texts)?.squeeze(1)?;
@@ -181,7 +181,7 @@ impl Batch {
     }
 }
 
-/// A text's vector; zeros where nothing is known in it.
+/// A text's vector; zeros if the encoder knows no word of it.
 fn vector(text: &Compared, dimensions: usize) -> Vec<f32> {
     match text.vector() {
         [] => vec![0.0; dimensions],

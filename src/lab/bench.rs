@@ -1,5 +1,5 @@
-//! How fast an encoder is, on fixed texts of our own: facts of about 8 tokens and utterances of
-//! about 20, as the flow embeds them.
+//! Measures the speed of an encoder on fixed texts of our own: facts of about 8 tokens and
+//! utterances of about 20, like those that the flow embeds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 
-/// Facts in words, one a line.
+/// Worded facts, one a line.
 pub const FACTS: &str = include_str!("bench/facts.txt");
 /// Utterances, one a line.
 pub const UTTERANCES: &str = include_str!("bench/utterances.txt");
@@ -16,32 +16,32 @@ pub const UTTERANCES: &str = include_str!("bench/utterances.txt");
 /// How the encoder is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Threads that call it side by side, from 1.
+    /// Threads that call the encoder in parallel, from 1.
     pub threads: usize,
-    /// Texts in a call, from 1.
+    /// Texts per call, from 1.
     pub batch: usize,
-    /// How long it is called.
+    /// The duration of the measurement.
     pub duration: Duration,
 }
 
-/// What came of it. The names are those that `turnstream models bench --json` prints.
+/// The result. The names are those that `turnstream models bench --json` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// Texts embedded in a second, by all threads together.
+    /// Embedded texts per second, over all threads.
     pub sentences_per_second: f64,
-    /// Tokens of a text, on average.
+    /// Mean tokens per text.
     pub tokens_per_sentence: f64,
-    /// Texts embedded.
+    /// Embedded texts.
     pub sentences: u64,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Embeds the texts again and again for a while, tokenising included. Each thread works at least
-/// one batch, and ends with a whole one.
+/// Embeds the texts repeatedly for a while, including tokenising. Each thread embeds at least one
+/// batch, and finishes its last one.
 ///
 /// # Errors
-/// The first that the encoder gave.
+/// The encoder's first error.
 pub fn measure(encoder: &dyn Encoder, texts: &[&str], load: Load) -> Result<Speed, EncodeError> {
     let started = Instant::now();
     let next = AtomicUsize::new(0);

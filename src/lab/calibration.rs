@@ -1,12 +1,12 @@
-//! A calibration for the judge of consistency, by logistic regression over cosines.
+//! Calibrates the consistency judge by logistic regression over cosines.
 
 use turnstream_ports::model::calibration::Calibration;
 
-/// Steps of Newton's method, which needs few for two numbers.
+/// Newton steps; two parameters need few.
 const CALIBRATION_STEPS: usize = 25;
 
-/// What makes of a cosine the probability that a pair is right, right and wrong ones having the same weight in
-/// all (logistic regression); `None` where there are none of either.
+/// Fits the probability that a pair is right to its cosine (logistic regression). Right pairs and
+/// wrong pairs have the same total weight. `None` if there are no right or no wrong pairs.
 pub fn calibrated(pairs: &[(f64, bool)]) -> Option<Calibration> {
     let rights = pairs.iter().filter(|(_, right)| *right).count();
     let wrongs = pairs.len() - rights;
@@ -16,7 +16,8 @@ pub fn calibrated(pairs: &[(f64, bool)]) -> Option<Calibration> {
     let weight = |right: bool| 0.5 / if right { rights } else { wrongs } as f64;
     let mut found = Calibration { slope: 1.0, offset: 0.0 };
     for _ in 0..CALIBRATION_STEPS {
-        // The gradient and the upper half of the curvature; a little is added where cosines are all alike.
+        // The gradient and the upper half of the Hessian; a small term keeps it invertible if all
+        // cosines are equal.
         let (mut by_slope, mut by_offset) = (1e-4 * found.slope, 0.0);
         let (mut square, mut cross, mut plain) = (1e-4, 0.0, 1e-9);
         for (cosine, right) in pairs {
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_calibrated_score_is_one_half_where_both_are_as_likely() {
-        // Right ones around 0.7, wrong ones around 0.3, three times as many of these.
+        // Right pairs around 0.7, and three times as many wrong pairs around 0.3.
         let right = (0..30).map(|at| (0.7 + 0.02 * f64::from(at - 15), true));
         let wrong = (0..90).map(|at| (0.3 + 0.02 * f64::from(at / 3 - 15), false));
         let pairs: Vec<(f64, bool)> = right.chain(wrong).collect();
@@ -51,7 +52,7 @@ mod tests {
         assert!((found.score(0.49) - 0.5).abs() < 0.05, "{found:?}");
         assert!(found.score(0.7) > 0.8 && found.score(0.3) < 0.2, "{found:?}");
         assert_eq!(calibrated(&pairs[..30]), None);
-        // One that cannot be told stays finite.
+        // Indistinguishable pairs give a finite result.
         let same = calibrated(&[(0.5, true), (0.5, false)]).expect("both are there");
         assert!((same.score(0.5) - 0.5).abs() < 1e-3, "{same:?}");
         let apart = calibrated(&[(0.9, true), (0.1, false)]).expect("both are there");

@@ -1,5 +1,5 @@
-//! The commands of `turnstream-lab`, each with its `Args` and an `execute`. They are commands of
-//! `turnstream` to whoever types them, and say so in their help.
+//! The commands of `turnstream-lab`, each with its `Args` and an `execute`. Users run them through
+//! `turnstream`, so their help shows that name.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -63,7 +63,7 @@ impl Program for Cli {
     }
 }
 
-/// Parses the command line, runs the command and reports what went wrong.
+/// Parses the command line, runs the command and reports errors.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     turnstream_console::main::<Cli>(args)
 }

@@ -1,14 +1,14 @@
-//! Distilling a static table from a sentence encoder: the vector of each word piece is chosen so
-//! that the sum over a text points where the encoder's vector of the whole text points.
+//! Distils a static table from a sentence encoder: chooses a vector for each word piece, so that
+//! the sum over a text has the direction of the encoder's vector of the whole text.
 //!
-//! In this order: the encoder's vector of every piece alone; weighted down the more common the
-//! piece is in the corpus (smooth inverse frequency); turned by a ridge regression from sums of
-//! pieces to the encoder's vectors of whole texts; and then fitted piece by piece, by gradient
-//! descent on the cosine. Vectors of texts are first projected on their principal axes, so that
-//! fewer dimensions do.
+//! The steps: encode every piece alone; weight a piece down the more common it is in the corpus
+//! (smooth inverse frequency); transform the vectors by a ridge regression from sums of pieces to
+//! the encoder's vectors of whole texts; then fit each piece by gradient descent on the cosine. The
+//! encoder's vectors of texts are first projected on their principal axes, so that fewer dimensions
+//! suffice.
 //!
-//! Nothing is random but the order of the texts, and that comes from a seed: the same texts, the
-//! same encoder and the same options give the same table.
+//! Only the order of the texts is random, and a seed determines it: the same texts, encoder and
+//! options give the same table.
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use tokenizers::Tokenizer;
@@ -23,22 +23,22 @@ mod tests;
 use fit::{Corpus, Fit};
 pub use pieces::{PieceError, keep_latin_pieces};
 
-/// How a table is distilled.
+/// The hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DistilOptions {
-    /// Numbers per vector; at most as many as the encoder has.
+    /// Numbers per vector, at most those of the encoder.
     pub dimensions: usize,
-    /// How often all texts are gone through.
+    /// Passes over the texts.
     pub epochs: u32,
-    /// The step at the beginning; it falls to 0 along half a cosine.
+    /// The initial learning rate, which falls to 0 along half a cosine.
     pub learning_rate: f32,
-    /// a in a / (a + p), the weight of a piece whose share of the corpus is p.
+    /// a in a / (a + p), the weight of a piece with the share p of the corpus.
     pub smoothing: f64,
-    /// Every so many-eth text is held out.
+    /// Every n-th text is held out.
     pub hold_out_every: usize,
-    /// Orders the texts.
+    /// Seeds the order of the texts.
     pub seed: u64,
-    /// Threads that the encoder is called on.
+    /// Threads that call the encoder.
     pub threads: usize,
 }
 
@@ -56,37 +56,37 @@ impl Default for DistilOptions {
     }
 }
 
-/// A table that was distilled, and how near it is to its encoder on texts that were held out: the
-/// mean cosine to the encoder's vectors, both in the table's dimensions.
+/// A distilled table with its mean cosine to the encoder's vectors on held-out texts, in the
+/// table's dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distilled {
     /// One vector per piece, by the piece's number.
     pub vectors: Vec<f32>,
-    /// The share of the encoder's variance that the dimensions keep.
+    /// The share of the encoder's variance in the kept dimensions.
     pub kept_variance: f64,
-    /// Texts that the table was fitted to.
+    /// Texts for fitting.
     pub texts: usize,
-    /// Texts that were held out.
+    /// Held-out texts.
     pub held_out: usize,
     /// The cosine after the regression.
     pub cosine_of_regression: f64,
-    /// The cosine in the end.
+    /// The final cosine.
     pub cosine: f64,
 }
 
-/// Why nothing was distilled.
+/// Why distilling failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DistilError {
     /// The encoder failed.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The tokenizer does not do.
+    /// The tokenizer is unsuitable.
     #[error(transparent)]
     Piece(#[from] PieceError),
-    /// There is nothing to fit.
+    /// There are too few texts.
     #[error("{texts} texts do not do for {dimensions} dimensions; give more texts")]
     TooFewTexts {
-        /// How many there are.
+        /// The number of texts.
         texts: usize,
         /// Dimensions of the table.
         dimensions: usize,
@@ -101,11 +101,11 @@ pub enum DistilError {
     },
 }
 
-/// Is told what happens, how much of it is done, and of how much.
+/// Receives progress: the step, the items done, and their total.
 pub type Told<'t> = dyn Fn(&str, usize, usize) + Sync + 't;
 
-/// Distils a table for the pieces of `tokenizer` from an encoder. `progress` is told what happens,
-/// and of how many things how many are done.
+/// Distils a table for the pieces of `tokenizer` from an encoder, and reports progress to
+/// `progress`.
 ///
 /// # Errors
 /// The encoder fails, or there are too few texts.
@@ -155,14 +155,14 @@ pub fn distil(
     })
 }
 
-/// Encodes texts and tells how far it is.
+/// Encodes texts and reports progress.
 fn told(
     name: &str,
     teacher: &dyn Encoder,
     texts: &[String],
     (threads, progress): (usize, &Told<'_>),
 ) -> Result<Vec<f32>, EncodeError> {
-    // Texts of like length together, since an encoder works on them side by side.
+    // Group texts of similar length, since an encoder batches them.
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|at| texts[*at].len());
     let sorted: Vec<&str> = order.iter().map(|at| texts[*at].as_str()).collect();
@@ -179,8 +179,8 @@ fn told(
     Ok(vectors)
 }
 
-/// The directions in which vectors of `from` numbers vary most, `to` of them, one a column, and
-/// the share of the variance (about zero) that they keep.
+/// The `to` directions in which vectors of `from` numbers vary most, one a column, and the share of
+/// the variance (about zero) that they keep.
 fn principal_axes(vectors: &[f32], from: usize, to: usize) -> (DMatrix<f32>, f64) {
     let matrix = DMatrix::from_column_slice(from, vectors.len() / from, vectors);
     let covariance = (&matrix * matrix.transpose()).map(f64::from);
@@ -193,7 +193,7 @@ fn principal_axes(vectors: &[f32], from: usize, to: usize) -> (DMatrix<f32>, f64
     (axes, kept / eigen.eigenvalues.sum())
 }
 
-/// Vectors in the coordinates of the axes.
+/// Projects vectors on the axes.
 fn project(vectors: &[f32], axes: &DMatrix<f32>) -> Vec<f32> {
     let matrix = DMatrix::from_column_slice(axes.nrows(), vectors.len() / axes.nrows(), vectors);
     (axes.transpose() * matrix).as_slice().to_vec()

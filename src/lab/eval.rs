@@ -1,5 +1,5 @@
-//! Measuring the engine's parts on public data sets, as methods' papers do. Each measure says how
-//! it is defined; `docs/` has the figures.
+//! Measures the engine's parts on public data sets, with the measures of the methods' papers. Each
+//! measure documents its definition; `docs/` has the figures.
 
 pub mod bootstrap;
 pub mod consistency;

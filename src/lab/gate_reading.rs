@@ -1,4 +1,4 @@
-//! Labelled turns as a gate reads them: in training, and where gates are measured.
+//! Converts labelled turns to a gate's input, for training and for evaluation.
 
 use turnstream_models::gate::Gate;
 use turnstream_models::gate::network::Variant;
@@ -7,7 +7,7 @@ use turnstream_ports::model::gate::GateFailure;
 
 use crate::labelled::LabelledTurn;
 
-/// A labelled turn as a gate's tokens. A variant that reads a response is given the turn's reply.
+/// Tokenises a labelled turn for a gate. A variant that reads a response receives the turn's reply.
 ///
 /// # Errors
 /// The tokenizer fails.
@@ -17,7 +17,7 @@ pub fn tokens_of(gate: &Gate, turn: &LabelledTurn) -> Result<TurnTokens, GateFai
     Ok(assemble(&cut, shape, None))
 }
 
-/// A labelled turn, cut into the tokens that a variant reads.
+/// Tokenises the parts of a labelled turn that a variant reads.
 ///
 /// # Errors
 /// The tokenizer fails.

@@ -1,9 +1,9 @@
-//! Training of a gate: batches of turns of like length, gradients on several threads, AdamW, and
-//! the weights of the pass that tells the development split best.
+//! Trains a gate: batches of turns of similar length, gradients on several threads, AdamW, and the
+//! weights of the pass with the best result on the development split.
 //!
-//! Everything that is drawn comes from the seed, so that the same data, options and number of
-//! threads give the same weights; a training that was stopped goes on from its last whole pass and
-//! ends as if it had not been.
+//! All random draws come from the seed: the same data, options and number of threads give the same
+//! weights. A stopped training resumes after its last complete pass, and ends with the same result
+//! as an uninterrupted one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,30 +32,30 @@ pub use figures::{best_threshold, figures};
 use optimiser::{AdamW, Gradients};
 pub use state::{State, StateError};
 
-/// How a gate is trained. [`TrainOptions::default`] is how the shipped one was.
+/// The hyperparameters; [`TrainOptions::default`] made the shipped gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainOptions {
-    /// Passes over the training split at most.
+    /// The most passes over the training split.
     pub epochs: u32,
-    /// Passes without a better one after which it ends.
+    /// Passes without improvement after which training stops.
     pub patience: u32,
-    /// Turns of a step.
+    /// Turns per step.
     pub batch: usize,
-    /// Turns of each data set in a pass at most, others drawn each time; 0 for all.
+    /// The most turns of each data set per pass, drawn anew for each pass; 0 for all.
     pub turns_per_epoch: usize,
-    /// The highest learning rate; it rises over the first twentieth of the steps and falls to 0.
+    /// The peak learning rate, which rises over the first twentieth of the steps and falls to 0.
     pub rate: f64,
-    /// Decay of weights (AdamW's).
+    /// AdamW's weight decay.
     pub decay: f64,
-    /// The share of numbers dropped in a step, 0..1.
+    /// The dropout rate, 0..1.
     pub dropout: f32,
-    /// The chance of a turn to lose its punctuation, 0..=1.
+    /// The probability that a turn loses its punctuation, 0..=1.
     pub bare: f32,
-    /// The chance of a token to be lost, 0..=1.
+    /// The probability that a token is lost, 0..=1.
     pub lost: f32,
-    /// The chance of a token to be misheard, 0..=1.
+    /// The probability that a token is misheard, 0..=1.
     pub misheard: f32,
-    /// Seeds everything that is drawn.
+    /// Seeds all random draws.
     pub seed: u64,
     /// Threads.
     pub threads: usize,
@@ -80,31 +80,31 @@ impl Default for TrainOptions {
     }
 }
 
-/// One data set to learn from.
+/// A training data set.
 pub struct Lesson {
-    /// Its turns to learn from.
+    /// Turns for training.
     pub train: Vec<LabelledTurn>,
-    /// Its turns to stop by.
+    /// Turns for early stopping.
     pub development: Vec<LabelledTurn>,
 }
 
-/// How far a training is.
+/// The progress of a training.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The pass, from 1.
     pub epoch: u32,
-    /// Steps of this pass that are done.
+    /// Completed steps of this pass.
     pub step: usize,
-    /// Steps of a pass.
+    /// Steps per pass.
     pub steps: usize,
-    /// Mean loss of the pass so far.
+    /// The mean loss of the pass so far.
     pub loss: f64,
-    /// Mean area under the ROC curve on the development splits, at the end of a pass.
+    /// The mean area under the ROC curve on the development splits, at the end of a pass.
     pub development: Option<f64>,
 }
 
-/// The tokens of a training split that have a row of their own: those that it has `least` times,
-/// the `most` most frequent ones.
+/// Selects the tokens of a training split that get a row of their own: those that occur at least
+/// `least` times, and of these at most the `most` most frequent.
 ///
 /// # Errors
 /// The tokenizer fails on a text.
@@ -126,47 +126,46 @@ pub fn vocabulary(
     }
     let mut counted: Vec<(String, u32)> =
         counts.into_iter().filter(|(_, count)| *count >= least).collect();
-    // Ties as they are spelt: the counts come in that order.
+    // The sort is stable, so ties keep the order of their spelling.
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counted.truncate(most);
     let tokens = counted.into_iter().map(|(token, _)| token).collect();
     Ok(turnstream_models::gate::reading::Vocabulary { kind, tokens })
 }
 
-/// A training that goes on pass by pass.
+/// A training that runs pass by pass.
 pub struct Trainer {
     card: Card,
     options: TrainOptions,
     table: Option<Arc<StaticTable>>,
-    lessons: Vec<Cut>,
+    lessons: Vec<TokenisedSet>,
     state: State,
 }
 
-/// A data set as tokens.
-struct Cut {
-    train: Vec<Example>,
-    development: Vec<Example>,
+/// A tokenised data set.
+struct TokenisedSet {
+    train: Vec<ClassExample>,
+    development: Vec<ClassExample>,
 }
 
-/// A turn and which class it is of, among all columns of the output.
-struct Example {
+/// A turn with its class among all columns of the output.
+struct ClassExample {
     turn: CutTurn,
     definition: usize,
     class: usize,
 }
 
 impl Trainer {
-    /// A training from its beginning; the card says what of. One lesson a definition, in the
-    /// card's order.
+    /// Starts a training from a card, with one lesson per definition in the card's order.
     ///
     /// # Errors
-    /// A text cannot be cut into tokens, or a turn is of a class that its definition lacks.
+    /// A text cannot be tokenised, or a turn has a class that its definition lacks.
     pub fn new(card: Card, options: TrainOptions, lessons: &[Lesson]) -> Result<Self, GateError> {
         let table = table_of(card.vocabulary.kind)?;
         let reader = Reader::new(&card.vocabulary, table.clone());
         let mut cuts = Vec::new();
         for (at, lesson) in lessons.iter().enumerate() {
-            cuts.push(Cut {
+            cuts.push(TokenisedSet {
                 train: examples(&card, &reader, at, &lesson.train)?,
                 development: examples(&card, &reader, at, &lesson.development)?,
             });
@@ -181,7 +180,7 @@ impl Trainer {
                 }
             };
             if name == "words" && matches!(initial, Initial::Constant(_)) {
-                // The marks are in no table.
+                // The marks have no vector in the table.
                 let width = card.shape.width;
                 let bound = (3.0 / width as f32).sqrt();
                 let marks = &mut numbers[..MARKS * width];
@@ -193,28 +192,28 @@ impl Trainer {
         Ok(Self { card, options, table, lessons: cuts, state })
     }
 
-    /// Goes on from where another training of the same card and options was.
+    /// Continues from the state of a training with the same card and options.
     ///
     /// # Errors
-    /// The state is of another training.
+    /// The state belongs to another training.
     pub fn resume(&mut self, state: State) -> Result<(), StateError> {
         self.state.fits(&state)?;
         self.state = state;
         Ok(())
     }
 
-    /// Where the training is, to be kept between passes.
+    /// The state, for saving between passes.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Whether another pass would be one too many.
+    /// Whether training is complete.
     pub fn is_done(&self) -> bool {
         let State { epoch, best_epoch, .. } = self.state;
         epoch >= self.options.epochs || epoch >= best_epoch + self.options.patience
     }
 
-    /// One pass over the training splits, and a look at the development splits.
+    /// Runs one pass over the training splits, and evaluates the development splits.
     ///
     /// # Errors
     /// The arithmetic fails.
@@ -246,7 +245,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The steps of a pass: examples by number of lesson and place in it.
+    /// The steps of a pass, as (lesson, index) of examples.
     fn batches(&self, epoch: u32) -> Batches {
         let mut random = fastrand::Rng::with_seed(self.options.seed ^ (u64::from(epoch) << 32));
         let mut drawn = Vec::new();
@@ -265,7 +264,7 @@ impl Trainer {
         Batches::draw(drawn, self.options.batch, length, &mut random)
     }
 
-    /// Gradients of one step, and its mean loss. The turns are dealt to the threads.
+    /// The gradients and the mean loss of one step. The turns are divided among the threads.
     fn gradients(
         &self,
         batch: &[(usize, usize)],
@@ -276,7 +275,7 @@ impl Trainer {
             let seed = self.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut random = fastrand::Rng::with_seed(seed ^ (place << 8) ^ (thread as u64 + 1));
             let examples = batch.iter().skip(thread).step_by(threads);
-            let examples: Vec<&Example> =
+            let examples: Vec<&ClassExample> =
                 examples.map(|&(lesson, place)| &self.lessons[lesson].train[place]).collect();
             self.backward(&examples, batch.len(), &mut random)
         };
@@ -300,10 +299,10 @@ impl Trainer {
         Ok((gradients, loss))
     }
 
-    /// Gradients of some examples of a batch of `of`, and their part of its mean loss.
+    /// The gradients of some examples from a batch of `of`, and their part of its mean loss.
     fn backward(
         &self,
-        examples: &[&Example],
+        examples: &[&ClassExample],
         of: usize,
         random: &mut fastrand::Rng,
     ) -> candle_core::Result<(Gradients, f64)> {
@@ -329,11 +328,11 @@ impl Trainer {
         Ok((gradients, f64::from(loss.to_scalar::<f32>()?)))
     }
 
-    /// Cross entropy among the classes of each example's own definition, summed, divided by `of`.
+    /// Sums the cross entropy among the classes of each example's definition, divided by `of`.
     fn loss(
         &self,
         logits: &Tensor,
-        examples: &[&Example],
+        examples: &[&ClassExample],
         of: usize,
     ) -> candle_core::Result<Tensor> {
         let (rows, columns) = logits.dims2()?;
@@ -350,14 +349,14 @@ impl Trainer {
         (likelihood * wanted)?.sum_all()? * (-1.0 / of as f64)
     }
 
-    /// The columns of a definition.
+    /// The output columns of a definition.
     fn columns(&self, definition: usize) -> std::ops::Range<usize> {
         let before = self.card.definitions[..definition].iter();
         let from: usize = before.map(|definition| definition.classes.len()).sum();
         from..from + self.card.definitions[definition].classes.len()
     }
 
-    /// The network with these parameters, and them as variables.
+    /// The network with these parameters, and the parameters as variables.
     fn network(
         &self,
         values: &state::Values,
@@ -372,17 +371,18 @@ impl Trainer {
         Ok((Network::new(self.card.shape.clone(), tensors, self.table.clone()), variables))
     }
 
-    /// Mean area under the ROC curve of the definitions' development splits.
+    /// The mean area under the ROC curve on the definitions' development splits.
     fn develop(&self) -> candle_core::Result<f64> {
         let told = self.scores(self.state.values())?;
         let areas: Vec<f64> = told.iter().map(|told| figures(told, 0.5).auc).collect();
         Ok(areas.iter().sum::<f64>() / areas.len().max(1) as f64)
     }
 
-    /// For each definition, its development turns: the score, and whether knowledge is needed.
+    /// For each definition, the score of each development turn and whether the turn needs
+    /// knowledge.
     fn scores(&self, values: &state::Values) -> candle_core::Result<Vec<Vec<(f64, bool)>>> {
         let (network, _) = self.network(values)?;
-        let gate = |examples: &[&Example]| -> candle_core::Result<Vec<(f64, bool)>> {
+        let gate = |examples: &[&ClassExample]| -> candle_core::Result<Vec<(f64, bool)>> {
             let tokens: Vec<TurnTokens> =
                 examples.iter().map(|it| assemble(&it.turn, &self.card.shape, None)).collect();
             let logits = network.forward(&tokens.iter().collect::<Vec<_>>(), None)?;
@@ -394,9 +394,9 @@ impl Trainer {
             });
             Ok(scored.collect())
         };
-        let of_lesson = |cut: &Cut| {
-            let examples: Vec<&Example> = cut.development.iter().collect();
-            let chunks: Vec<&[&Example]> = examples.chunks(32).collect();
+        let of_lesson = |cut: &TokenisedSet| {
+            let examples: Vec<&ClassExample> = cut.development.iter().collect();
+            let chunks: Vec<&[&ClassExample]> = examples.chunks(32).collect();
             let half = chunks.len().div_ceil(self.options.threads.max(1)).max(1);
             std::thread::scope(|scope| {
                 let gate = &gate;
@@ -419,7 +419,7 @@ impl Trainer {
         self.lessons.iter().map(of_lesson).collect()
     }
 
-    /// The gate of the best pass: its card, with thresholds and figures, and its parameters.
+    /// Returns the gate of the best pass: its card with thresholds and figures, and its parameters.
     ///
     /// # Errors
     /// The arithmetic fails.
@@ -445,7 +445,7 @@ impl Trainer {
     }
 }
 
-/// How high the learning rate is at a step: up over the first twentieth, then down to 0.
+/// The factor of the learning rate at a step: up over the first twentieth, then down to 0.
 fn schedule(step: usize, steps: usize) -> f64 {
     let rise = (steps / 20).max(1);
     if step < rise {
@@ -455,8 +455,8 @@ fn schedule(step: usize, steps: usize) -> f64 {
     }
 }
 
-impl Example {
-    /// Tokens of the dialogue.
+impl ClassExample {
+    /// The number of the dialogue's tokens.
     fn tokens(&self) -> usize {
         self.turn.utterances.iter().map(|(_, tokens)| tokens.len() + 1).sum()
     }
@@ -467,14 +467,14 @@ fn examples(
     reader: &Reader,
     definition: usize,
     turns: &[LabelledTurn],
-) -> Result<Vec<Example>, GateError> {
+) -> Result<Vec<ClassExample>, GateError> {
     let Definition { name, classes, .. } = &card.definitions[definition];
     let example = |turn: &LabelledTurn| {
         let failed = |what: String| GateError::Write(what);
         let class = classes.iter().position(|need| *need == turn.need);
         let class =
             class.ok_or_else(|| failed(format!("`{name}` has no class {:?}", turn.need)))?;
-        // What is further back than the encoder reads need not be cut.
+        // The encoder does not read earlier utterances, so they need no tokens.
         let mut near = turn.clone();
         let mut room = card.shape.max_tokens;
         let mut first = near.utterances.len();
@@ -487,7 +487,7 @@ fn examples(
         let mut turn =
             cut(reader, &near, card.shape.variant).map_err(|error| failed(error.to_string()))?;
         turn.depth = depth;
-        Ok(Example { turn, definition, class })
+        Ok(ClassExample { turn, definition, class })
     };
     turns.iter().map(example).collect()
 }

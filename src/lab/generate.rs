@@ -1,9 +1,9 @@
-//! A graph as large as the public ConceptNet, for tests of scale: a file in the format of its
-//! assertions, whose words mean nothing.
+//! Generates a graph as large as the public ConceptNet, for tests of scale: a file in the format of
+//! ConceptNet's assertions, with meaningless words.
 //!
 //! The degrees of the concepts are drawn from those counted on a real file, heads and tails are
-//! paired at random (the configuration model of random graphs, Molloy and Reed 1995), and
-//! relations are as frequent as in ConceptNet 5.7. The same options give the same bytes.
+//! paired at random (the configuration model of random graphs, Molloy and Reed 1995), and relations
+//! are as frequent as in ConceptNet 5.7. The same options give the same bytes.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,18 +16,18 @@ mod shape;
 use shape::{CONCEPTS_BY_DEGREES, LARGER_OF_16, RELATIONS, WEIGHTS, dataset};
 use turnstream_sources::knowledge::Progress;
 
-/// Concepts and facts between English concepts that ConceptNet 5.7 has, in round numbers.
+/// The English concepts, and the facts between them, of ConceptNet 5.7 in round numbers.
 const PUBLISHED_CONCEPTS: u32 = 1_170_000;
 const PUBLISHED_FACTS: u32 = 3_280_000;
 
-/// How large the graph is.
+/// The size of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerateOptions {
-    /// Concepts, all in at least one fact: 10 to 500,000,000.
+    /// Concepts, each in at least one fact: 10 to 500,000,000.
     pub concepts: u32,
-    /// Facts: at least as many as concepts, and 47; at most 10 for each concept.
+    /// Facts: at least 47 and at least as many as concepts; at most 10 for each concept.
     pub facts: u32,
-    /// Another seed is another graph of the same shape.
+    /// Another seed gives another graph of the same shape.
     pub seed: u64,
 }
 
@@ -40,15 +40,15 @@ impl Default for GenerateOptions {
 /// Why a file cannot be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// No graph has this shape.
+    /// No graph has this size.
     #[error(
         "{facts} facts of {concepts} concepts cannot be made: take 10 to 500,000,000 concepts, at \
          least 47 facts, and between 1 and 10 facts for each concept"
     )]
     Shape {
-        /// The concepts asked for.
+        /// The requested concepts.
         concepts: u32,
-        /// The facts asked for.
+        /// The requested facts.
         facts: u32,
     },
     /// The file cannot be written.
@@ -56,7 +56,7 @@ pub enum GenerateError {
     Write(#[from] io::Error),
 }
 
-/// Numbers that look like chance (SplitMix64; Steele, Lea and Flood 2014).
+/// Pseudo-random numbers (SplitMix64; Steele, Lea and Flood 2014).
 struct Chance(u64);
 
 impl Chance {
@@ -67,12 +67,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is above 0.
+    /// A number below `limit`, which must be above 0.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// The place of one of the counts, as often as its count says.
+    /// Draws the index of a count, in proportion to the counts.
     fn among(&mut self, counts: impl Iterator<Item = u32> + Clone) -> usize {
         let mut left = self.below(counts.clone().map(u64::from).sum());
         let found = counts.map(u64::from).position(|count| {
@@ -84,7 +84,7 @@ impl Chance {
     }
 }
 
-/// A degree of a class; of the largest one perhaps a larger.
+/// Draws a degree of a class; the largest class may give a larger degree.
 fn degree(mut class: usize, largest: usize, chance: &mut Chance) -> u32 {
     while class >= largest && class < 18 && chance.below(16) < LARGER_OF_16 {
         class += 1;
@@ -93,7 +93,7 @@ fn degree(mut class: usize, largest: usize, chance: &mut Chance) -> u32 {
         return class as u32;
     }
     let above = 1u64 << (class - 2);
-    // Degrees as they are logarithmically even: a degree d as often as 1 / d.
+    // Logarithmically uniform: the probability of a degree d is proportional to 1 / d.
     loop {
         let drawn = above + 1 + chance.below(above);
         if chance.below(drawn) <= above {
@@ -102,7 +102,7 @@ fn degree(mut class: usize, largest: usize, chance: &mut Chance) -> u32 {
     }
 }
 
-/// Each concept as often as it is a head, and as often as it is a tail.
+/// The ends of facts: each concept once for every fact with it as head, and as tail.
 fn ends(options: &GenerateOptions, chance: &mut Chance) -> [Vec<u32>; 2] {
     let classes = CONCEPTS_BY_DEGREES[0].len();
     let cells: Vec<u64> = CONCEPTS_BY_DEGREES
@@ -115,7 +115,7 @@ fn ends(options: &GenerateOptions, chance: &mut Chance) -> [Vec<u32>; 2] {
         .collect();
     let total = cells[cells.len() - 1];
     let (mut heads, mut tails) = (Vec::new(), Vec::new());
-    // The first end of a concept stays, so that every concept is in a fact.
+    // Keep one end of each concept, so that every concept is in a fact.
     let (mut kept_heads, mut kept_tails) = (FxHashSet::default(), FxHashSet::default());
     for concept in 0..options.concepts {
         let drawn = chance.below(total);
@@ -134,7 +134,7 @@ fn ends(options: &GenerateOptions, chance: &mut Chance) -> [Vec<u32>; 2] {
     [fit(heads, &kept_heads, facts, chance), fit(tails, &kept_tails, facts, chance)]
 }
 
-/// Takes ends away, or doubles some, until there are `facts`: every end is as likely as another.
+/// Removes or duplicates ends until there are `facts`; each end is equally likely.
 fn fit(mut ends: Vec<u32>, kept: &FxHashSet<usize>, facts: usize, chance: &mut Chance) -> Vec<u32> {
     if ends.len() > facts {
         // Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S).
@@ -163,7 +163,7 @@ fn fit(mut ends: Vec<u32>, kept: &FxHashSet<usize>, facts: usize, chance: &mut C
 /// Writes the file, gzip-compressed.
 ///
 /// # Errors
-/// There is no graph of this shape, or the file cannot be written.
+/// No graph has this size, or the file cannot be written.
 pub fn generate(
     path: &Path,
     options: &GenerateOptions,
@@ -185,7 +185,7 @@ pub fn generate(
     let (mut said, mut line) = (FxHashSet::default(), String::new());
     for (place, &head) in heads.iter().enumerate() {
         if place > 0 && heads[place - 1] != head {
-            // Clearing a set costs what it once held, and hubs are rare.
+            // Clearing a set costs its largest size so far, and hubs are rare.
             if said.capacity() > 1_024 { said = FxHashSet::default() } else { said.clear() }
         }
         let relation = pair(place, head, &mut tails, &mut said, (concepts, &mut chance));
@@ -198,12 +198,12 @@ pub fn generate(
     Ok(())
 }
 
-/// How often a head is given another tail before one is made up for it: two hubs may meet more
+/// How often a head is given another tail before a new one is invented: two hubs may be paired more
 /// often than there are relations.
 const MOST_EXCHANGES: usize = 100;
 
-/// Gives a head's next tail a relation that the head has not said of it. Where that cannot be, or
-/// the tail is the head itself, a later tail comes first.
+/// Gives a head's next tail a relation that the head does not have to it yet. If that is
+/// impossible, or if the tail is the head itself, a later tail comes first.
 fn pair(
     place: usize,
     head: u32,
@@ -213,7 +213,7 @@ fn pair(
 ) -> usize {
     let later = (tails.len() - place) as u64;
     for exchange in 1.. {
-        // Every relation is there, however small the graph.
+        // Every relation occurs, however small the graph.
         let relation = match place {
             0..47 => place,
             _ => chance.among(RELATIONS.iter().map(|relation| relation.1)),
@@ -233,7 +233,7 @@ fn pair(
 fn write_line(line: &mut String, ends: [u32; 2], relation: usize, chance: &mut Chance) {
     let relation = RELATIONS[relation].0;
     let [head, tail] = ends.map(|concept| {
-        // Some are named with their part of speech, which is no part of the concept.
+        // Some concepts carry a part of speech in their name, which is not part of the concept.
         let suffix = ["", "", "", "", "", "", "/n", "/v"][chance.below(8) as usize];
         format!("/c/en/{}{suffix}", text(concept))
     });
@@ -247,17 +247,17 @@ fn write_line(line: &mut String, ends: [u32; 2], relation: usize, chance: &mut C
     );
 }
 
-/// Words that stand in concepts of two words.
+/// Words that occur in concepts of two words.
 const COMMON_WORDS: u64 = 40_000;
 
-/// The text of a concept, another for each: one to three words of syllables. Every twentieth is
-/// the plural of its neighbour.
+/// A unique text for each concept: one to three words of syllables. Every twentieth is the plural
+/// of its neighbour.
 fn text(concept: u32) -> String {
     let number = u64::from(concept);
     if number % 20 == 19 {
         return format!("{}s", text(concept - 1));
     }
-    // Each part stands for a digit of the number, so that no two numbers give the same words.
+    // Each part encodes a digit of the number, so different numbers give different words.
     let (rest, kind) = (number / 8, number % 8);
     match kind {
         0..2 => word(rest * 2 + kind),
@@ -272,19 +272,19 @@ fn text(concept: u32) -> String {
     }
 }
 
-/// Two words for each number: the first is a digit of it, and says where the second counts from.
+/// Two words for each number: the first is a digit of it, and gives the offset of the second.
 fn two_words(number: u64) -> (String, String) {
     let (first, rest) = (number % COMMON_WORDS, number / COMMON_WORDS);
     (word(first), word((first * 7 + rest) % COMMON_WORDS))
 }
 
-/// A word for each number below 2^32: the number is mixed, so that neighbours do not look alike,
-/// and its digits are syllables.
+/// A word for each number below 2^32. The number is mixed, so that neighbours look different, and
+/// its digits become syllables.
 fn word(number: u64) -> String {
     const CONSONANTS: &[u8; 16] = b"bdfghjklmnprtvwz";
     const VOWELS: &[u8; 4] = b"aeiu";
-    // Small numbers stay small, so that common words are short; multiplying by an odd number is
-    // one to one below a power of two.
+    // Small numbers stay small, so that common words are short; multiplication by an odd number is
+    // a bijection modulo a power of two.
     let bits = if number < 1 << 18 { 18 } else { 36 };
     let mut left = number.wrapping_mul(0x2_7d4e_b2f1) & ((1 << bits) - 1);
     let mut word = String::new();

@@ -1,14 +1,15 @@
-//! Turns whose need for knowledge a data set tells: what a gate is trained and scored on.
+//! Turns with labels of their need for knowledge, on which gates are trained and scored.
 //!
-//! Stands between [`turnstream_formats`], which reads conversations and labels, and whatever
-//! learns from them or is measured by them. What holds for every data set:
+//! The module connects [`turnstream_formats`], which reads conversations and labels, with training
+//! and evaluation. For every data set:
 //!
-//! - A turn counts where the data set says what its reply took: DSTC's last user turn, every user
-//!   turn of SGD, KETOD and KBP that is answered, every turn of Topical-Chat and KdConv that is
-//!   answered, whoever speaks.
-//! - Everything but [`LabelledTurn::reply`] and [`LabelledTurn::need`] was there before the reply.
-//! - What *need* means is each data set's own definition. Turns of two data sets are never pooled
-//!   as if they were labelled alike; [`Positive`] names the class that is asked of one of them.
+//! - A turn counts if the data set says what its reply used: DSTC's last user turn; every answered
+//!   user turn of SGD, KETOD and KBP; every answered turn of Topical-Chat and KdConv, of either
+//!   speaker.
+//! - Everything except [`LabelledTurn::reply`] and [`LabelledTurn::need`] was known before the
+//!   reply.
+//! - Each data set defines *need* itself. Turns of two data sets are never pooled as if they had
+//!   the same labels; [`Positive`] names a class within one data set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,36 +25,36 @@ mod transcript;
 use closest::Closest;
 pub use transcript::transcribe;
 
-/// One turn whose need for knowledge a data set tells.
+/// A turn with the label of its need for knowledge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledTurn {
-    /// The conversation, by the data set's id or ours. Instances of DSTC that begin with the same
-    /// words were cut from one conversation, and carry the id of the first of them, so that
-    /// splitting or drawing by conversation keeps them together.
+    /// The conversation, by the data set's id or our own. Instances of DSTC with the same first
+    /// words come from one conversation and share the id of the first of them, so that splitting or
+    /// resampling by conversation keeps them together.
     pub conversation: String,
-    /// Which turn of its conversation is answered, from 1; both sides' turns are counted.
+    /// The position of the answered turn in its conversation, from 1, counting both sides' turns.
     pub position: u32,
-    /// The domain, where the data set says: SGD's service without its number; the domain of
-    /// DSTC's gold snippet, so that only positive instances have one.
+    /// The domain, if the data set has one: SGD's service without its number; the domain of DSTC's
+    /// gold snippet, which only positive instances have.
     pub domain: Option<String>,
-    /// What was said, oldest first; the last is the turn that is answered. Strictly causal.
+    /// The dialogue, oldest first; the last utterance is the answered turn. Strictly causal.
     pub utterances: Vec<Said>,
-    /// What could be retrieved for it without looking at the reply, best first, at most
-    /// [`MAX_KNOWLEDGE`]: KBP's persona and the knowledge behind it, sentences of Topical-Chat's
-    /// reading set, ranked by words. Empty for other data sets.
+    /// Retrieval candidates found without the reply, best first, at most [`MAX_KNOWLEDGE`]: KBP's
+    /// persona and the knowledge behind it, or sentences of Topical-Chat's reading set, ranked by
+    /// words. Empty for other data sets.
     pub knowledge: Vec<String>,
-    /// The gold reply, which is the future: a score that reads it is not causal.
+    /// The gold reply, which is in the future: a score that reads it is not causal.
     pub reply: Option<String>,
-    /// What the reply took.
+    /// What the reply used.
     pub need: Need,
 }
 
 /// One utterance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Whose.
+    /// The speaker.
     pub speaker: Speaker,
-    /// Its words, as the data set has them.
+    /// The text, as in the data set.
     pub text: String,
 }
 
@@ -61,13 +62,13 @@ pub struct Said {
 pub const MAX_KNOWLEDGE: usize = 5;
 
 impl LabelledTurn {
-    /// The words of the turn that is answered.
+    /// The text of the answered turn.
     pub fn last(&self) -> &str {
         self.utterances.last().map_or("", |said| &said.text)
     }
 }
 
-/// The data sets that tell what their replies took.
+/// The data sets with labels of what replies used.
 pub const LABELLED: [Format; 7] = [
     Format::Dstc11,
     Format::Dstc10,
@@ -92,8 +93,7 @@ pub enum Positive {
 }
 
 impl Positive {
-    /// The classes that can be asked of a data set, the usual one first; none where it has no
-    /// labels.
+    /// The measurable classes of a data set, the usual one first; empty without labels.
     pub fn of(format: Format) -> &'static [Self] {
         match format {
             Format::Dstc11 | Format::Dstc10 | Format::Ketod | Format::TopicalChat => {
@@ -105,7 +105,7 @@ impl Positive {
         }
     }
 
-    /// Whether a turn is of the class.
+    /// Whether a turn has the class.
     pub fn is_positive(self, need: Need) -> bool {
         match self {
             Self::Unstructured => need == Need::Unstructured,
@@ -132,10 +132,10 @@ impl fmt::Display for Positive {
     }
 }
 
-/// Why there are no labelled turns.
+/// Why labelled turns cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelledError {
-    /// The data set does not say what its replies took.
+    /// The data set has no labels of what its replies used.
     #[error(
         "{format} does not say which turns need knowledge; these do: {}",
         LABELLED.map(Format::name).join(", ")
@@ -144,10 +144,10 @@ pub enum LabelledError {
         /// The data set.
         format: Format,
     },
-    /// The file cannot be read, or a dialogue in it cannot.
+    /// The file, or a dialogue in it, cannot be read.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The file holds no labelled turn: upstream keeps the labels of a test split apart.
+    /// The file has no labelled turn: upstream publishes the labels of a test split separately.
     #[error(
         "{path} has no labelled turn of {format}; give a split with labels",
         path = path.display()
@@ -155,20 +155,20 @@ pub enum LabelledError {
     Nothing {
         /// The file.
         path: PathBuf,
-        /// What it was read as.
+        /// The format that it was read as.
         format: Format,
     },
 }
 
-/// The labelled turns of a file, plain or gzip, in its order.
+/// Reads the labelled turns of a file, plain or gzip, in order.
 ///
 /// # Errors
-/// Where the data set has no labels, and at the first dialogue that cannot be read, by its line.
+/// The data set has no labels, or a dialogue cannot be read; the error names the line of the first.
 pub fn read(format: Format, path: &Path) -> Result<Vec<LabelledTurn>, LabelledError> {
     if !LABELLED.contains(&format) {
         return Err(LabelledError::Unlabelled { format });
     }
-    let mut conversations = Conversations::new(format);
+    let mut conversations = ConversationIds::new(format);
     let mut dialogue = Vec::new();
     let mut labelled = Vec::new();
     for item in turnstream_formats::open(format, path)? {
@@ -186,13 +186,13 @@ pub fn read(format: Format, path: &Path) -> Result<Vec<LabelledTurn>, LabelledEr
     Ok(labelled)
 }
 
-/// Which dialogues of a file are one conversation.
-struct Conversations {
-    /// By their first words, where a conversation is in the file in several prefixes.
+/// Assigns the dialogues of a file to conversations.
+struct ConversationIds {
+    /// By first words, for files with several prefixes of one conversation.
     by_first_words: Option<BTreeMap<String, String>>,
 }
 
-impl Conversations {
+impl ConversationIds {
     fn new(format: Format) -> Self {
         let prefixes = matches!(format, Format::Dstc11 | Format::Dstc10);
         Self { by_first_words: prefixes.then(BTreeMap::new) }

@@ -1,4 +1,4 @@
-//! The program: everything is in [`turnstream_lab`].
+//! The program `turnstream-lab`; see [`turnstream_lab`].
 
 use std::process::ExitCode;
 

@@ -1,11 +1,12 @@
-//! A static table that is learned from pairs: questions and the answers that they belong to, as PK-ICR
-//! fine-tunes its encoder on {P_i + D, K_j} (METHODS section 5). `turnstream train persona` makes the pairs.
+//! Trains a static table on pairs of questions and their right answers, as PK-ICR fine-tunes its
+//! encoder on {P_i + D, K_j} (METHODS section 5). `turnstream train persona` makes the pairs.
 //!
-//! For each case every question is put to every answer; the loss is −log of each right pair's share of the
-//! softmax over all of them, of cosines over a temperature. Vectors begin as those of another table, or at
-//! random for pieces that are learned from the texts, so that any language can have one. Every tenth
-//! conversation is held out, and the epoch is kept after which most of its cases have a right best pair. The
-//! judge of consistency is learned in the same way: a response is the question, its evidence the right answers.
+//! Each case scores every question against every answer; the loss is −log of each right pair's
+//! share of the softmax over all pairs, of cosines over a temperature. Vectors start as those of
+//! another table, or at random for pieces that are learned from the texts, in any language. Every
+//! tenth conversation is held out, and the epoch is kept in which most held-out cases have a right
+//! best pair. The consistency judge is trained in the same way: a response is the question, and its
+//! evidence is the right answer.
 
 use std::collections::BTreeSet;
 
@@ -23,42 +24,42 @@ use turnstream_ports::model::encoder::Encoder;
 
 use crate::piece_vectors::{PieceVectors, dot};
 
-/// Conversations of which one is held out.
+/// One in this many conversations is held out.
 const HOLD_OUT_EVERY: usize = 10;
-/// Stands for what no piece does.
+/// The piece for unknown text.
 const UNKNOWN: &str = "[UNK]";
-/// The spread of random vectors.
+/// The spread of random initial vectors.
 const SPREAD: f32 = 0.1;
 
-/// A case: questions, answers, and which pairs of both are right.
+/// A case: questions, answers, and the right pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lesson {
-    /// The conversation that it is from.
+    /// The number of its conversation.
     pub conversation: usize,
     /// The questions.
     pub questions: Vec<String>,
     /// The answers.
     pub answers: Vec<String>,
-    /// Pairs by their places among both; pairs that are not there count for nothing.
+    /// The right pairs, as (question, answer) indexes; pairs out of range are ignored.
     pub right: BTreeSet<(usize, usize)>,
 }
 
-/// How it is learned.
+/// The hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairTraining {
-    /// Pieces that are learned from the texts, where the table begins with none; 256 or more.
+    /// Pieces to learn from the texts, if no table is given; 256 or more.
     pub pieces: usize,
-    /// Numbers of a vector, likewise; 1 or more.
+    /// Numbers per vector, if no table is given; 1 or more.
     pub dimensions: usize,
-    /// Times through all cases, 1 or more.
+    /// Passes over all cases, 1 or more.
     pub epochs: u32,
-    /// The learning rate, over 0.
+    /// The learning rate, above 0.
     pub rate: f32,
-    /// What cosines are divided by, over 0.
+    /// The divisor of cosines, above 0.
     pub temperature: f32,
-    /// Cases of a step, 1 or more.
+    /// Cases per step, 1 or more.
     pub batch: usize,
-    /// What draws vectors and the order of cases.
+    /// Seeds the vectors and the order of the cases.
     pub seed: u64,
 }
 
@@ -69,46 +70,46 @@ impl Default for PairTraining {
     }
 }
 
-/// Why nothing can be learned.
+/// Why training failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PairTrainingError {
-    /// No case has a right pair and a wrong one.
+    /// No case has both a right and a wrong pair.
     #[error("no case of these conversations has a right pair beside a wrong one")]
     Nothing,
-    /// The texts cannot be cut into pieces.
+    /// The texts cannot be tokenised.
     #[error("the texts cannot be cut into pieces: {0}")]
     Pieces(String),
 }
 
-/// What an epoch came to.
+/// The result of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Epoch {
-    /// The mean loss of the cases that were learned from, while they were.
+    /// The mean loss of the training cases during the epoch.
     pub loss: f64,
-    /// The share of held-out cases whose best pair is right; `None` where none is held out.
+    /// The share of held-out cases whose best pair is right; `None` without held-out cases.
     pub held_out_right: Option<f64>,
 }
 
-/// A learned table, in parts.
+/// The parts of a trained table.
 pub struct Tuned {
-    /// Cuts texts into pieces.
+    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// The vectors of the kept epoch, by piece.
     pub vectors: Vec<f32>,
-    /// Numbers of a vector.
+    /// Numbers per vector.
     pub dimensions: usize,
-    /// Before any, then each.
+    /// The state before training, then each epoch.
     pub epochs: Vec<Epoch>,
-    /// The place of the kept one among them.
+    /// The index of the kept epoch.
     pub kept: usize,
-    /// Of the held-out cases each pair's cosine by the kept vectors, and whether it is right.
+    /// The cosine of each held-out pair by the kept vectors, and whether the pair is right.
     pub held_out: Vec<(f64, bool)>,
 }
 
-/// Learns from cases, beginning with a table or with none; `done` is told after each epoch.
+/// Trains on cases, from a given table or from none; calls `done` after each epoch.
 ///
 /// # Errors
-/// There is nothing to learn, or a text cannot be cut into pieces.
+/// No case can be trained on, or a text cannot be tokenised.
 pub fn tune(
     lessons: &[Lesson],
     from: Option<&StaticTable>,
@@ -136,8 +137,8 @@ pub fn tune(
             (tokenizer, vectors, training.dimensions)
         }
     };
-    let cut = |lessons: &[&Lesson]| -> Result<Vec<Cut>, PairTrainingError> {
-        lessons.iter().map(|lesson| Cut::of(lesson, &tokenizer)).collect()
+    let cut = |lessons: &[&Lesson]| -> Result<Vec<TokenisedLesson>, PairTrainingError> {
+        lessons.iter().map(|lesson| TokenisedLesson::of(lesson, &tokenizer)).collect()
     };
     let (learned, held_out) = (cut(&learned)?, cut(&held_out)?);
 
@@ -165,7 +166,7 @@ pub fn tune(
         }
         let held_out_right = right(&learner);
         epochs.push(Epoch { loss: loss / learned.len() as f64, held_out_right });
-        // Where nothing is held out, the last one is kept.
+        // Without held-out cases, the last epoch is kept.
         if held_out_right >= epochs[kept].held_out_right {
             (kept, best) = (epochs.len() - 1, learner.vectors.vectors().to_vec());
         }
@@ -187,7 +188,7 @@ pub fn tune(
     })
 }
 
-/// Pieces that are frequent in the texts: pairs of neighbours are joined, within words and punctuation.
+/// Learns frequent pieces from the texts: joins neighbouring pairs within words and punctuation.
 fn pieces_of(lessons: &[&Lesson], pieces: usize) -> Result<Tokenizer, PairTrainingError> {
     let failed = |error: tokenizers::Error| PairTrainingError::Pieces(error.to_string());
     let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed)?;
@@ -218,15 +219,15 @@ fn pieces_of(lessons: &[&Lesson], pieces: usize) -> Result<Tokenizer, PairTraini
     Ok(tokenizer.into())
 }
 
-/// A case as pieces.
-struct Cut {
+/// A tokenised case.
+struct TokenisedLesson {
     questions: Vec<Vec<u32>>,
     answers: Vec<Vec<u32>>,
-    /// Of each pair, question by question.
+    /// Whether each pair is right, question by question.
     right: Vec<bool>,
 }
 
-impl Cut {
+impl TokenisedLesson {
     fn of(lesson: &Lesson, tokenizer: &Tokenizer) -> Result<Self, PairTrainingError> {
         let cut = |texts: &[String]| -> Result<Vec<Vec<u32>>, PairTrainingError> {
             let cut = |text: &String| {
@@ -242,26 +243,26 @@ impl Cut {
         Ok(Self { questions: cut(&lesson.questions)?, answers: cut(&lesson.answers)?, right })
     }
 
-    /// How many pairs are right; of those that teach never none.
+    /// The number of right pairs; never 0 for a training case.
     fn rights(&self) -> u16 {
         let rights = self.right.iter().filter(|right| **right).count();
         u16::try_from(rights.max(1)).unwrap_or(u16::MAX)
     }
 }
 
-/// A vector of length 1, and its length before.
+/// A vector normalised to length 1, and its original length.
 type Directed = (Vec<f32>, f32);
 
 /// The vectors of a case's texts, and the scores of its pairs.
-struct Scored {
+struct ScoredPairs {
     questions: Vec<Directed>,
     answers: Vec<Directed>,
-    /// Cosines over the temperature.
+    /// Cosines divided by the temperature.
     scores: Vec<f32>,
 }
 
-impl Scored {
-    /// The shares of the pairs in the softmax over all of them.
+impl ScoredPairs {
+    /// Each pair's share of the softmax over all pairs.
     fn shares(&self) -> Vec<f32> {
         let most = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let shares: Vec<f32> = self.scores.iter().map(|score| (score - most).exp()).collect();
@@ -269,22 +270,22 @@ impl Scored {
         shares.into_iter().map(|share| share / all).collect()
     }
 
-    /// −log of a right pair's share, on the mean.
-    fn loss(&self, case: &Cut) -> f64 {
+    /// The mean of −log of the right pairs' shares.
+    fn loss(&self, case: &TokenisedLesson) -> f64 {
         let right = self.shares().into_iter().zip(&case.right).filter(|(_, right)| **right);
         let losses = right.map(|(share, _)| -f64::from(share.max(f32::MIN_POSITIVE)).ln());
         losses.sum::<f64>() / f64::from(case.rights())
     }
 }
 
-/// Vectors that learn.
+/// The vectors in training.
 struct Learner {
     vectors: PieceVectors,
     dimensions: usize,
 }
 
 impl Learner {
-    fn scored(&self, case: &Cut, temperature: f32) -> Scored {
+    fn scored(&self, case: &TokenisedLesson, temperature: f32) -> ScoredPairs {
         let direction = |pieces: &Vec<u32>| {
             let mut sum = vec![0.0; self.dimensions];
             let length = self.vectors.sum(pieces, &mut sum).max(f32::MIN_POSITIVE);
@@ -297,18 +298,18 @@ impl Learner {
             |(question, answer): (&Directed, &Directed)| dot(&question.0, &answer.0) / temperature;
         let pairs = questions.iter().flat_map(|one| answers.iter().map(move |other| (one, other)));
         let scores = pairs.map(score).collect();
-        Scored { questions, answers, scores }
+        ScoredPairs { questions, answers, scores }
     }
 
-    fn is_right(&self, case: &Cut) -> bool {
+    fn is_right(&self, case: &TokenisedLesson) -> bool {
         let scores = self.scored(case, 1.0).scores;
         let best =
             (0..scores.len()).reduce(|best, at| if scores[at] > scores[best] { at } else { best });
         best.is_some_and(|best| case.right[best])
     }
 
-    /// Adds the gradient of the loss, divided by `scale`, to the pieces' own.
-    fn pull(&mut self, case: &Cut, scored: &Scored, scale: f32) {
+    /// Adds the gradient of the loss, divided by `scale`, to the pieces' gradients.
+    fn pull(&mut self, case: &TokenisedLesson, scored: &ScoredPairs, scale: f32) {
         let (shares, rights) = (scored.shares(), case.rights() as f32);
         let width = scored.answers.len();
         let slope = |i: usize, j: usize| {
@@ -328,8 +329,8 @@ impl Learner {
     }
 }
 
-/// The gradient for the sum behind a direction n of length s, where the direction's is g = Σ slope · other:
-/// (g − (g·n) n) / s.
+/// The gradient for the sum behind a direction n of length s, from the direction's gradient g = Σ
+/// slope · other: (g − (g·n) n) / s.
 fn turned<'v>(
     (direction, length): &Directed,
     others: impl Iterator<Item = (f32, &'v Vec<f32>)>,
@@ -360,7 +361,7 @@ mod tests {
         Lesson { conversation, questions: texts(questions), answers: texts(answers), right }
     }
 
-    /// Nothing that belongs together shares a word.
+    /// Questions and answers that share no word.
     fn lessons() -> Vec<Lesson> {
         let pairs = [("sail", "ocean"), ("bake", "oven"), ("ski", "snow"), ("paint", "brush")];
         (0..40)
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(kept.held_out_right, Some(1.0));
         assert!(tuned.epochs[8].loss < 0.5 * tuned.epochs[0].loss, "{:?}", tuned.epochs);
 
-        // The table says the same, and can be learned further.
+        // A saved table gives the same vectors, and can be trained further.
         let bytes = StaticTable::to_bytes(
             "pairs",
             &tuned.tokenizer,
@@ -409,7 +410,7 @@ mod tests {
     fn the_gradient_is_the_slope() {
         let lesson = lesson(0, &["a b", "c"], &["d a", "e", "f"], (0, 1));
         let tokenizer = pieces_of(&[&lesson], 300).expect("pieces");
-        let case = Cut::of(&lesson, &tokenizer).expect("cut");
+        let case = TokenisedLesson::of(&lesson, &tokenizer).expect("cut");
         let mut random = fastrand::Rng::with_seed(4);
         let count = tokenizer.get_vocab_size(true) * 3;
         let vectors: Vec<f32> = (0..count).map(|_| random.f32() - 0.5).collect();

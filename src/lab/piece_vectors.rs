@@ -1,21 +1,22 @@
-//! Vectors of word pieces while they are learned: a text's is the sum of its pieces'. Each step of gradient
-//! descent touches only the pieces of its texts, so that an epoch costs a few operations per piece and
-//! dimension. A static table is made of them by [`turnstream_lab::distil`] and [`turnstream_lab::pair_training`].
+//! The vectors of word pieces during training: the vector of a text is the sum of its pieces'
+//! vectors. A step of gradient descent touches only the pieces of its texts, so an epoch costs a
+//! few operations per piece and dimension. [`distil`](crate::distil) and
+//! [`pair_training`](crate::pair_training) make static tables of them.
 
-/// How fast the mean and the spread of the gradients are forgotten (Adam's two betas).
+/// Adam's decay rates of the two moments.
 const FORGET: [f32; 2] = [0.9, 0.999];
-/// Keeps a step finite where there is no spread.
+/// Avoids a division by zero.
 const EPSILON: f32 = 1e-8;
 
-/// The vectors, and what the next step is to change.
+/// The vectors, and the pending gradients.
 pub(crate) struct PieceVectors {
     vectors: Vec<f32>,
     dimensions: usize,
-    /// Per number of a vector: the mean of its gradients, and of their squares.
+    /// For each number of a vector, the mean of its gradients and of their squares.
     moments: Vec<[f32; 2]>,
-    /// Per piece: steps that touched it.
+    /// For each piece, the steps that touched it.
     steps: Vec<u32>,
-    /// Per piece, while a step is prepared: where its gradient is, from 1; 0 where it has none.
+    /// For each piece in the pending step, the position of its gradient from 1; 0 if it has none.
     places: Vec<u32>,
     touched: Vec<u32>,
     gradients: Vec<f32>,
@@ -35,12 +36,12 @@ impl PieceVectors {
         }
     }
 
-    /// The vectors, one behind the other.
+    /// The vectors, concatenated.
     pub(crate) fn vectors(&self) -> &[f32] {
         &self.vectors
     }
 
-    /// Puts others in their place.
+    /// Replaces the vectors.
     pub(crate) fn replace(&mut self, vectors: Vec<f32>) {
         self.vectors = vectors;
     }
@@ -49,7 +50,7 @@ impl PieceVectors {
         self.vectors
     }
 
-    /// The sum over a text's pieces; gives its length.
+    /// Writes the sum of a text's pieces to `sum`, and returns its length.
     pub(crate) fn sum(&self, pieces: &[u32], sum: &mut [f32]) -> f32 {
         sum.fill(0.0);
         for &piece in pieces {
@@ -59,7 +60,7 @@ impl PieceVectors {
         dot(sum, sum).sqrt()
     }
 
-    /// Adds a text's gradient to that of each of its pieces.
+    /// Adds a text's gradient to each of its pieces.
     pub(crate) fn pull(&mut self, pieces: &[u32], gradient: &[f32]) {
         for &piece in pieces {
             let place = &mut self.places[piece as usize];
@@ -73,7 +74,7 @@ impl PieceVectors {
         }
     }
 
-    /// The gradient of a piece as far as it was pulled.
+    /// The pending gradient of a piece.
     #[cfg(test)]
     pub(crate) fn gradient(&self, piece: u32) -> &[f32] {
         match self.places[piece as usize] {
@@ -82,7 +83,7 @@ impl PieceVectors {
         }
     }
 
-    /// One step of Adam by what was pulled, which is done with then.
+    /// Makes one Adam step with the pending gradients, and clears them.
     pub(crate) fn step(&mut self, rate: f32) {
         let (touched, gradients) =
             (std::mem::take(&mut self.touched), std::mem::take(&mut self.gradients));

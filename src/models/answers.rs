@@ -1,10 +1,11 @@
-//! Recorded answers of language models: written while a model answers, and read in its place later,
-//! so that a replay needs no model and two configurations can be compared exactly.
+//! Recorded answers of language models. `--record-answers` writes a file of them; a later run reads
+//! the file instead of asking the models. A replay then needs no model, and two configurations can
+//! be compared exactly.
 //!
-//! An answer is known by the input whose turn it is about, the stage and its question, the prompt
-//! and the model's name in the configuration. A file holds one a line; where it has two of the
-//! same, the later one counts. What went wrong in an answer's place is recorded as well, and goes
-//! wrong again in a replay: a response says why it went without a stage.
+//! The key of an answer is its input, the stage, the step, the prompt's hash and the model's name
+//! in the configuration. A file holds one answer a line; of two lines with the same key, the later
+//! one counts. Failures are recorded too, and a replay repeats them, because a degraded response
+//! names the stage that failed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,27 +19,27 @@ use turnstream_ports::model::{
 };
 use turnstream_schemas::{Confidence, ModelUsed, Stage};
 
-/// An answer, as a line of the file.
+/// An answer: a line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The model's name in the configuration.
     pub asked: String,
-    /// Who asked.
+    /// The stage that asked.
     pub stage: Stage,
-    /// What was asked for.
+    /// Identifies the question.
     #[serde(flatten)]
     pub origin: Origin,
-    /// What was answered; empty where nothing was.
+    /// The answer; empty after a failure.
     pub text: String,
-    /// What went wrong, where there was no answer.
+    /// The failure, if the model gave no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<CallError>,
-    /// How sure the model was, where it said.
+    /// How sure the model was, if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
-    /// What answered.
+    /// The model that answered.
     pub model: ModelUsed,
-    /// What was asked, where that was to be recorded. Replays do not read it.
+    /// The question, if questions are recorded. Replays do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Words>,
 }
@@ -46,14 +47,14 @@ pub struct Line {
 /// The words of a question to a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Words {
-    /// What the model was told about its task.
+    /// The instructions: what the model is told about its task.
     pub system: String,
-    /// What it was asked, the dialogue included.
+    /// The question, with the dialogue.
     pub prompt: String,
 }
 
-/// What an answer is known by.
-type Key = (String, Stage, Origin);
+/// Identifies an answer.
+type AnswerKey = (String, Stage, Origin);
 
 /// Why answers cannot be recorded or read.
 #[derive(Debug, thiserror::Error)]
@@ -63,22 +64,22 @@ pub enum AnswersError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line is no answer.
+    /// A line is not an answer.
     #[error("{path}, line {line}: {source}; `--record-answers` writes such files", path = path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
-/// A file that answers are written to. Cheap to clone.
+/// Writes answers to a file. Cheap to clone.
 #[derive(Clone)]
 pub struct Recording {
     path: PathBuf,
@@ -87,7 +88,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins a file; one that is there is replaced.
+    /// Creates a file, or replaces the one at `path`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -96,11 +97,11 @@ impl Recording {
         Ok(Self::to(path, BufWriter::new(File::create(path).map_err(failed)?)))
     }
 
-    /// Goes on with a file: its answers about inputs below this offset stay, and those about later
-    /// ones, which are asked again, leave it, as does a last line that was cut short.
+    /// Continues a file. Answers about inputs below the offset `below` stay. Later answers are
+    /// removed, since their questions are asked again, and so is a last line that was cut short.
     ///
     /// # Errors
-    /// The file cannot be read or written, or a line of it is no answer; then it is as it was.
+    /// The file cannot be read or written, or a line is not an answer; the file is then unchanged.
     pub fn resume(path: &Path, below: i64) -> Result<Self, AnswersError> {
         let failed = |source| AnswersError::File { path: path.to_owned(), source };
         let mut before = BufReader::new(File::open(path).map_err(failed)?);
@@ -128,18 +129,18 @@ impl Recording {
         Self { path: path.to_owned(), out: Arc::new(Mutex::new(out)), prompts: false }
     }
 
-    /// The same, which holds the questions as well, if so.
+    /// Sets whether the file holds the questions as well.
     #[must_use]
     pub fn with_prompts(self, prompts: bool) -> Self {
         Self { prompts, ..self }
     }
 
-    /// A model whose answers are recorded, under its name in the configuration.
+    /// Wraps a model so that its answers are recorded under `name`.
     pub fn of(&self, name: &str, model: Arc<Generate>) -> Arc<Generate> {
         Arc::new(Recorded { name: name.to_owned(), model, recording: self.clone() })
     }
 
-    /// Writes everything out.
+    /// Flushes the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -152,12 +153,13 @@ impl Recording {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // At once: what was committed must not rest on an answer that a kill takes away.
+        // Flush at once: a committed response must not rest on an answer that is lost if the
+        // process is killed.
         out.write_all(&bytes).and_then(|()| out.flush())
     }
 }
 
-/// A model, and the file that its answers go to.
+/// A model whose answers go to a file.
 struct Recorded {
     name: String,
     model: Arc<Generate>,
@@ -195,10 +197,10 @@ impl Model<GenerateRequest, Generated> for Recorded {
     }
 }
 
-/// The lines of a file of answers.
+/// Reads the lines of a file of answers.
 ///
 /// # Errors
-/// The file cannot be read, or a line of it is no answer.
+/// The file cannot be read, or a line is not an answer.
 pub fn lines(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Line, AnswersError>> + use<>, AnswersError> {
@@ -215,17 +217,17 @@ pub fn lines(
     }))
 }
 
-/// Recorded answers, which stand in for the models that gave them.
+/// Recorded answers, which replace the models that gave them.
 pub struct Answers {
     path: PathBuf,
-    by_key: HashMap<Key, Result<Generated, CallError>>,
+    by_key: HashMap<AnswerKey, Result<Generated, CallError>>,
 }
 
 impl Answers {
     /// Reads a file of answers.
     ///
     /// # Errors
-    /// The file cannot be read, or a line of it is no answer.
+    /// The file cannot be read, or a line is not an answer.
     pub fn read(path: &Path) -> Result<Arc<Self>, AnswersError> {
         let mut by_key = HashMap::new();
         for line in lines(path)? {
@@ -236,13 +238,13 @@ impl Answers {
         Ok(Arc::new(Self { path: path.to_owned(), by_key }))
     }
 
-    /// The model with a name in the configuration, as far as its answers are recorded.
+    /// Returns a model that answers with what was recorded for `name`.
     pub fn of(self: &Arc<Self>, name: &str) -> Arc<Generate> {
         Arc::new(Answering { name: name.to_owned(), answers: Arc::clone(self) })
     }
 }
 
-/// One model's recorded answers.
+/// Replays the recorded answers of one model.
 struct Answering {
     name: String,
     answers: Arc<Answers>,
@@ -281,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// Says which question it is; fails at the third.
+    /// Answers with the number of the question; fails at the third.
     struct Echo;
 
     impl Model<GenerateRequest, Generated> for Echo {
@@ -341,7 +343,7 @@ mod tests {
         let second = ask(&*model, request("second", 0, Step::Again)).unwrap();
         let third = ask(&*model, request("third", 1, Step::Answer));
         assert_eq!(third, Err(CallError::Model("told to".to_owned())));
-        // Nobody waits for it: whoever asked has gone on without it, and so will a replay.
+        // The stage gave up waiting, so the recorded failure must repeat in a replay.
         let (reply, asked) = reply();
         drop(asked);
         assert!(model.ask(request("late", 2, Step::Answer), reply).is_ok());
@@ -359,7 +361,7 @@ mod tests {
 
         let answers = Answers::read(&path).unwrap();
         let model = answers.of("default");
-        // The question decides, whatever it says.
+        // The key decides, not the prompt's text.
         assert_eq!(ask(&*model, request("", 0, Step::Answer)), Ok(first));
         assert_eq!(ask(&*model, request("", 0, Step::Again)), Ok(second));
         assert_eq!(ask(&*model, request("", 1, Step::Answer)), third, "and what failed fails");

@@ -1,8 +1,8 @@
-//! Trained weights of attention: W of `integration` (DH-RAG eq 6), made by `turnstream train
-//! integration` and read where `integration.form` is `learned`.
+//! Trained weights of attention: W of `integration` (DH-RAG eq 6). `turnstream train integration`
+//! writes them, and `integration.form: learned` reads them.
 //!
-//! A file is a matrix and a [`Card`]. None ships: the data with gold labels that there is may be
-//! measured on and not given away.
+//! A file is a matrix and a [`Card`]. The program ships without one, because the available data
+//! with gold labels may be used to measure but not be redistributed.
 
 use std::path::{Path, PathBuf};
 
@@ -14,29 +14,29 @@ use turnstream_ports::model::matrix::Matrix;
 /// Version of the layout.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Under which key the card stands in the metadata.
+/// The card's key in the file's metadata.
 const CARD: &str = "turnstream";
 /// The name of the matrix.
 const MATRIX: &str = "matrix";
 
-/// What a file of weights says of itself.
+/// Describes a file of weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     /// Version of the layout.
     pub format_version: u32,
-    /// Name of the encoder whose vectors the matrix is for.
+    /// The encoder that the matrix was trained for.
     pub encoder: String,
-    /// Its fingerprint, in hexadecimal.
+    /// The encoder's fingerprint, in hexadecimal.
     pub fingerprint: String,
-    /// What the likeness of words counts beside vectors.
+    /// The weight of lexical similarity beside vectors.
     pub words: f64,
-    /// What it counts where the query has no vector.
+    /// The weight of lexical similarity for a query without a vector.
     pub words_alone: f64,
-    /// The files that it was trained on, by their names.
+    /// Names of the training files.
     pub trained_on: Vec<String>,
-    /// Questions that it was trained on.
+    /// The number of training questions.
     pub questions: usize,
-    /// Licences of the data, where they were given.
+    /// Licences of the data, if they were given.
     #[serde(default)]
     pub licences: Vec<String>,
 }
@@ -49,10 +49,10 @@ pub enum AttentionError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is something else, or damaged.
+    /// The file is damaged, or is not a file of weights.
     #[error(
         "integration.weights: {path} has no weights of attention ({what}); make some with \
          `turnstream train integration`", path = path.display()
@@ -60,10 +60,10 @@ pub enum AttentionError {
     NotWeights {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         what: String,
     },
-    /// The vectors are another encoder's.
+    /// The weights belong to another encoder.
     #[error(
         "integration.weights: {path} is for the vectors of {wanted}, and the configured encoder is \
          {configured}; train for this one, or set models.embedder", path = path.display()
@@ -71,18 +71,18 @@ pub enum AttentionError {
     Encoder {
         /// The file.
         path: PathBuf,
-        /// Whose vectors it is for.
+        /// The encoder of the weights.
         wanted: String,
-        /// Whose there are.
+        /// The configured encoder.
         configured: String,
     },
 }
 
 impl Card {
-    /// Refuses vectors of another encoder than the weights are for.
+    /// Checks that the weights were trained for the configured encoder.
     ///
     /// # Errors
-    /// [`AttentionError::Encoder`], naming both.
+    /// [`AttentionError::Encoder`], which names both encoders.
     pub fn check(
         &self,
         path: &Path,
@@ -103,7 +103,7 @@ impl Card {
 /// Reads a file of weights.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// The file cannot be read, or is not a file of weights.
 pub fn read(path: &Path) -> Result<(Card, Matrix), AttentionError> {
     let bytes = std::fs::read(path)
         .map_err(|source| AttentionError::Read { path: path.to_owned(), source })?;
@@ -137,10 +137,10 @@ fn parse(bytes: &[u8]) -> Result<(Card, Matrix), String> {
     Ok((card, matrix))
 }
 
-/// Weights as a file. The same weights give the same bytes.
+/// Serialises weights. The same weights give the same bytes.
 ///
 /// # Errors
-/// They cannot be laid out: a fault of ours.
+/// safetensors cannot lay the weights out: a bug in this program.
 pub fn to_bytes(card: &Card, matrix: &Matrix) -> Result<Vec<u8>, safetensors::SafeTensorError> {
     let bytes: Vec<u8> = matrix.numbers().iter().flat_map(|it| it.to_le_bytes()).collect();
     let shape = vec![matrix.dimensions(); 2];

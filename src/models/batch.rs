@@ -1,13 +1,14 @@
-//! The runtime of models in this process: requests of all stages and workers wait in a bounded
-//! queue, and inference threads work on them in batches.
+//! Runs models in this process. Requests of all stages and workers wait in a bounded queue, and
+//! inference threads answer them in batches.
 //!
-//! A worker never waits here: [`Batched`] takes a request or hands it back at once, and then
-//! `call` holds the turn, whose input stays in flight; at `turns.max_in_flight` the log is not
-//! read any further. So a slow model slows the source down, and memory stays flat.
+//! A worker never waits here: [`Batched`] takes a request or hands it back at once. If it hands the
+//! request back, `call` holds the turn and its input stays in flight; at `turns.max_in_flight` the
+//! engine stops reading the log. A slow model therefore slows the source down, and memory stays
+//! flat.
 //!
-//! One idle thread at a time gathers a batch ([`gathering`] decides when it closes); the others
-//! work. While all work, requests gather by themselves. A text that was embedded lately is
-//! answered without the model.
+//! One idle thread at a time gathers a batch ([`gathering`] decides when it closes) while the other
+//! threads compute. When all threads are busy, requests accumulate in the queue. A small memory of
+//! recent outputs answers repeated texts without the model.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,23 +30,24 @@ mod tests;
 
 use gathering::{Bounds, Gathering, Next, Size};
 
-/// What works on batches while its thread waits.
+/// A model that computes batches on the calling thread.
 pub trait Backend: Send + Sync + 'static {
-    /// What a request has several of.
+    /// An item of a request, such as a text or a pair of texts.
     type Item: Clone + Eq + Hash + Send + Sync + 'static;
-    /// What an item becomes. Cheap to clone.
+    /// The result for an item. Cheap to clone.
     type Output: Clone + Send + Sync + 'static;
 
     /// The model's name.
     fn name(&self) -> &str;
 
-    /// About how many tokens an item has, without a tokenizer.
+    /// Estimates the tokens of an item, without a tokenizer.
     fn tokens(&self, item: &Self::Item) -> usize;
 
-    /// The output of each item, in order. Items come sorted by [`Self::tokens`], none twice.
+    /// Computes the output of each item, in order. Items come sorted by [`Self::tokens`], without
+    /// duplicates.
     ///
     /// # Errors
-    /// What the model says; every request of the batch is answered with it.
+    /// The model's error; every request of the batch is answered with it.
     fn run(&self, items: &[Self::Item]) -> Result<(Vec<Self::Output>, Encoded), String>;
 }
 
@@ -54,14 +56,14 @@ pub trait Backend: Send + Sync + 'static {
 pub struct Limits {
     /// Requests that may wait, from 1.
     pub queue: usize,
-    /// Of a batch.
+    /// Bounds of a batch.
     pub batch: Bounds,
-    /// Items whose outputs are remembered; the least used ones go. 0 for none.
+    /// Items whose outputs are remembered; the least used are dropped. 0 remembers none.
     pub remembered: usize,
 }
 
-/// Inference threads that may work at the same time, over all models of the process. Clones share
-/// them.
+/// The inference threads that may compute at the same time, over all models of the process. Clones
+/// share the limit.
 #[derive(Clone)]
 pub struct Threads {
     count: usize,
@@ -70,26 +72,26 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// So many, from 1.
+    /// Allows `count` threads, at least 1.
     pub fn new(count: usize) -> Self {
         let count = count.max(1);
         let (give_back, idle) = crossbeam_channel::bounded(count);
         for _ in 0..count {
-            // There is room for as many.
+            // The channel has room for `count`, so this does not fail.
             let _ = give_back.try_send(());
         }
         Self { count, idle, give_back }
     }
 
-    /// Waits until one is idle.
+    /// Waits for an idle thread.
     fn take(&self) -> Taken<'_> {
-        // The sender is in `self`, so that this does not fail.
+        // `self` holds the sender, so this does not fail.
         let _ = self.idle.recv();
         Taken(self)
     }
 }
 
-/// A thread that works; idle again when this is dropped.
+/// Permission to compute; dropping it returns the thread.
 struct Taken<'a>(&'a Threads);
 
 impl Drop for Taken<'_> {
@@ -98,7 +100,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A request that waits.
+/// A queued request.
 struct Waiting<B: Backend> {
     items: Vec<B::Item>,
     reply: Reply<Vec<B::Output>>,
@@ -106,7 +108,7 @@ struct Waiting<B: Backend> {
     came: Duration,
 }
 
-/// A model behind its queue. Its threads end when it is dropped and the queue is empty.
+/// A model behind its queue. After a drop, its threads finish the queue and end.
 pub struct Batched<B: Backend> {
     shared: Arc<Shared<B>>,
     queue: Sender<Waiting<B>>,
@@ -119,22 +121,22 @@ struct Shared<B: Backend> {
     metrics: ModelMetrics,
     started: Instant,
     remembered: Option<Cache<B::Item, B::Output>>,
-    /// Held by the thread that gathers.
+    /// Held by the gathering thread.
     gathering: Mutex<Gatherer<B>>,
 }
 
-/// The queue's far end.
+/// The receiving end of the queue.
 struct Gatherer<B: Backend> {
     queue: Receiver<Waiting<B>>,
-    /// A request that did not fit into the batch before.
+    /// A request that did not fit into the previous batch.
     left: Option<Waiting<B>>,
 }
 
 impl<B: Backend> Batched<B> {
-    /// Starts as many threads as may work at once.
+    /// Starts as many threads as may compute at once.
     ///
     /// # Errors
-    /// The system gives no more threads.
+    /// The system cannot start another thread.
     pub fn start(
         backend: B,
         limits: Limits,
@@ -177,7 +179,7 @@ impl<B: Backend> Model<Vec<B::Item>, Vec<B::Output>> for Batched<B> {
         }
         let tokens = items.iter().map(|item| backend.tokens(item)).sum();
         let size = Size { tokens, texts: items.len() };
-        // Counted first: a thread may take it before this one goes on.
+        // Increment before sending: a thread may take the request at once.
         metrics.queued.inc();
         let waiting = Waiting { items, reply, size, came: started.elapsed() };
         self.queue.try_send(waiting).map_err(|error| {
@@ -190,7 +192,7 @@ impl<B: Backend> Model<Vec<B::Item>, Vec<B::Output>> for Batched<B> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// The outputs of all items, where all are remembered.
+    /// Returns the outputs of all items if all are remembered.
     fn recall(&self, items: &[B::Item]) -> Option<Vec<B::Output>> {
         let remembered = self.remembered.as_ref()?;
         let outputs: Vec<_> = items.iter().map_while(|item| remembered.get(item)).collect();
@@ -201,7 +203,7 @@ impl<B: Backend> Shared<B> {
         })
     }
 
-    /// A thread's life: gathers a batch, lets the next thread gather, works.
+    /// The main loop of a thread: gather a batch, let the next thread gather, compute.
     fn work(&self) {
         loop {
             let gathered = {
@@ -215,8 +217,8 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// The next batch, and the thread to work on it; `None` once there will be none. It may be
-    /// empty where nobody waits any more.
+    /// Returns the next batch and permission to compute it, or `None` when the queue is closed and
+    /// empty. The batch is empty if every request in it was abandoned.
     fn gather(&self, gatherer: &mut Gatherer<B>) -> Option<(Vec<Waiting<B>>, Taken<'_>)> {
         let first = match gatherer.left.take() {
             Some(left) => left,
@@ -240,7 +242,7 @@ impl<B: Backend> Shared<B> {
             }
             match gatherer.queue.try_recv() {
                 Ok(waiting) => request = Some(waiting),
-                // What was gathered is worked on; the next time there is nothing.
+                // Compute what was gathered; the next call finds the queue empty and closed.
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     match gathering.next(self.started.elapsed(), &self.limits.batch) {
@@ -256,7 +258,7 @@ impl<B: Backend> Shared<B> {
         Some((batch, taken))
     }
 
-    /// Works on a batch and answers each request of it, whatever happens.
+    /// Computes a batch and answers every request in it, also after an error or a panic.
     fn answer(&self, batch: Vec<Waiting<B>>) {
         let mut outputs: FxHashMap<B::Item, Option<B::Output>> = FxHashMap::default();
         let mut unknown = Vec::new();
@@ -289,14 +291,14 @@ impl<B: Backend> Shared<B> {
             }
         }
         for Waiting { items, reply, .. } in batch {
-            // Each is there: `run` gives as many outputs as there are unknown items.
+            // Every output exists: `run` returns one for each unknown item.
             let answer: Option<Vec<_>> =
                 items.iter().map(|item| outputs.get(item).cloned().flatten()).collect();
             reply.answer(answer.ok_or(CallError::Dropped));
         }
     }
 
-    /// Lets the model work, contains its panics, and counts.
+    /// Runs the model, catches its panics, and updates the metrics.
     fn run(&self, items: &[B::Item]) -> Result<Vec<B::Output>, CallError> {
         if items.is_empty() {
             return Ok(Vec::new());

@@ -1,8 +1,9 @@
-//! Sentence encoders of the BERT family (Sentence-BERT, Reimers and Gurevych 2019): tokens, the
-//! network, pooling, L2 norm. Weights are read by candle, texts by tokenizers.
+//! Sentence encoders of the BERT family (Sentence-BERT, Reimers and Gurevych 2019): tokens,
+//! network, pooling and L2 norm. candle reads the weights, and the crate tokenizers reads the
+//! vocabulary.
 //!
-//! Nothing is padded. A call works on its caller's thread alone: two calls on two cores are faster
-//! than one call on both (measured with MiniLM: 1.7 times).
+//! Sequences are not padded. A call computes on the caller's thread alone: two calls on two cores
+//! are faster than one call on both (1.7 times, measured with MiniLM).
 
 use std::path::Path;
 
@@ -18,10 +19,11 @@ pub(crate) mod network;
 #[cfg(test)]
 mod tests;
 
-use network::{Batch, Network};
+use network::{Batch, BertNetwork};
 
-/// Tokens that go through the network at once, but for a single text with more. With fewer the
-/// products grow slow, and with more their results leave the processor's cache.
+/// The most tokens that go through the network at once, except for a single longer text. With fewer
+/// tokens the matrix products are slower; with more, their results no longer fit the processor's
+/// cache.
 const TOKENS_AT_ONCE: usize = 512;
 
 /// A sentence encoder of the BERT family.
@@ -29,30 +31,30 @@ pub struct Bert {
     name: String,
     fingerprint: u64,
     tokenizer: TextTokenizer,
-    network: Network,
+    network: BertNetwork,
     pooling: Pooling,
 }
 
 impl Bert {
     /// Opens a folder in the layout of sentence-transformers: `config.json`, `tokenizer.json` and
-    /// `model.safetensors`; where they are there, `modules.json` with the pooling's `config.json`
-    /// and `sentence_bert_config.json`. The name is for records and metrics.
+    /// `model.safetensors`, and optionally `modules.json` with the pooling's `config.json`, and
+    /// `sentence_bert_config.json`. Records and metrics use `name`.
     ///
     /// # Errors
-    /// A file is missing or damaged, or says what is not known here.
+    /// A file is missing, damaged or unsupported.
     pub fn open(folder: &Path, name: impl Into<String>) -> Result<Self, ModelError> {
         let mut folder = Folder::new(folder);
         let shape = BertShape::read(&mut folder)?;
         let sentence = SentenceShape::read(&mut folder, shape.max_position_embeddings)?;
         let tokenizer = TextTokenizer::read(&mut folder, sentence.max_tokens)?;
         let weights = folder.read(WEIGHTS)?;
-        let network = Network::read(&weights, &shape);
+        let network = BertNetwork::read(&weights, &shape);
         let network = network.map_err(|reason| folder.refused(WEIGHTS, reason))?;
         let (name, pooling) = (name.into(), sentence.pooling);
         Ok(Self { name, fingerprint: folder.fingerprint(), tokenizer, network, pooling })
     }
 
-    /// Sends the batch through the network and appends a vector for each of its texts.
+    /// Runs the batch through the network and appends a vector for each text.
     fn finish(&self, batch: &mut Batch, vectors: &mut Vec<f32>) -> Result<(), String> {
         let rows = self.network.forward(batch)?;
         let width = self.network.width();
@@ -66,7 +68,8 @@ impl Bert {
                     vector.iter_mut().zip(of(row)).for_each(|(sum, x)| *sum += x);
                 }
             }
-            // A mean and a sum differ in length alone, and lengths become 1.
+            // Mean and sum pooling differ only in length, and every vector is normalised to length
+            // 1.
             let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
             if !norm.is_finite() {
                 return Err("the network gave numbers that are not finite".to_owned());

@@ -1,41 +1,40 @@
-//! Whether an encoder computes what the program of its makers does: fixed sentences against the
-//! vectors that sentence-transformers gives for them.
+//! Checks that an encoder computes the same vectors as sentence-transformers, on fixed sentences.
 //!
-//! The sentences are ours: short and long, in words the model knows and in others, and one beyond
-//! the 256 tokens that MiniLM takes. `check/reference.py` made the vectors.
+//! The sentences are our own: short and long, with known and unknown words, and one beyond the 256
+//! tokens that MiniLM takes. `check/reference.py` made the vectors.
 
 use serde::Serialize;
 
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
 
-/// One a line.
+/// One sentence a line.
 const SENTENCES: &str = include_str!("check/sentences.txt");
-/// What sentence-transformers gives for them with MiniLM: little-endian f32, a row each.
+/// The vectors of sentence-transformers with MiniLM: little-endian f32, a row per sentence.
 const MINILM: &[u8] = include_bytes!("check/minilm.f32");
-/// How far a number of a vector of length 1 may be off.
+/// The largest difference of a number in vectors of length 1.
 pub const MAX_DIFFERENCE: f32 = 1e-5;
-/// How alike two vectors of a sentence must be.
+/// The least cosine between the two vectors of a sentence.
 pub const MIN_COSINE: f32 = 0.999_99;
 
-/// What a check found. The names are those that `turnstream models check --json` prints.
+/// The result of a check, with the names that `turnstream models check --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
     /// The model's name.
     pub model: String,
-    /// Sentences that were compared.
+    /// The number of compared sentences.
     pub sentences: usize,
-    /// The largest difference between two numbers of the vectors.
+    /// The largest difference between corresponding numbers of the vectors.
     pub max_abs_diff: f32,
-    /// The least cosine between two vectors of one sentence.
+    /// The least cosine between the two vectors of a sentence.
     pub min_cosine: f32,
-    /// Whether both are within their bounds, and the texts that are too long were cut.
+    /// Whether both figures are within their bounds and long texts were cut.
     pub passed: bool,
 }
 
-/// Compares MiniLM with sentence-transformers, the sentences as one batch.
+/// Compares MiniLM with sentence-transformers, with the sentences as one batch.
 ///
 /// # Errors
-/// The encoder gave nothing.
+/// The encoder returned an error.
 pub fn check(encoder: &dyn Encoder) -> Result<Checked, EncodeError> {
     let sentences: Vec<&str> = SENTENCES.lines().collect();
     let mut ours = Vec::new();

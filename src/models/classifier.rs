@@ -1,10 +1,10 @@
-//! Cross-encoders and classifiers of pairs: a passage against a query, a hypothesis against a
-//! premise (NLI). Both texts go through one network together, and its answer becomes a number from
+//! Cross-encoders and classifiers of pairs: a passage against a query, or a hypothesis against a
+//! premise (NLI). Both texts go through one network together, and the output becomes a number from
 //! 0 to 1.
 //!
-//! `config.json` says what the answer means. With one label it is relevance: the sigmoid of the
-//! logit. With several the model does NLI: the probability, by softmax, of the label whose name is
-//! entailment.
+//! `config.json` gives the meaning of the output. A model with one label gives relevance: the
+//! sigmoid of the logit. A model with several labels does NLI: the score is the softmax probability
+//! of the label named entailment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,17 +14,18 @@ use turnstream_ports::model::encoder::Encoded;
 
 use super::ModelError;
 use super::folder::{CONFIG, Folder, WEIGHTS};
-use super::tokens::{TextTokenizer, Tokens};
+use super::tokens::{TextTokenizer, TextTokens};
 
 mod bert;
 mod stock;
 #[cfg(test)]
 mod tests;
 
-/// Tokens of a pair at most, where the model would take more: attention grows with their square.
+/// The most tokens of a pair, also for models that take more: the cost of attention grows with
+/// their square.
 const MAX_TOKENS: usize = 512;
 
-/// Gives each pair of texts a number from 0 to 1.
+/// Scores pairs of texts from 0 to 1.
 pub struct Classifier {
     name: String,
     tokenizer: TextTokenizer,
@@ -32,22 +33,22 @@ pub struct Classifier {
     meaning: Meaning,
 }
 
-/// A network with as many outputs as the model has labels.
+/// A network with one output per label.
 trait Logits: Send + Sync {
-    /// The outputs of each sequence, in order.
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String>;
+    /// Returns the outputs of each sequence, in order.
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String>;
 }
 
-/// What the outputs say.
+/// The meaning of the outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// One output: the logit of being relevant.
     Relevance,
-    /// One output for each label: which one is entailment.
+    /// One output per label; the index of entailment.
     Entailment(usize),
 }
 
-/// What every family's `config.json` says.
+/// The fields of `config.json` that all families share.
 #[derive(Deserialize)]
 struct Shape {
     model_type: String,
@@ -61,10 +62,10 @@ struct Shape {
 impl Classifier {
     /// Opens a folder in the layout of transformers: `config.json`, `tokenizer.json` and
     /// `model.safetensors` of a BERT, DeBERTa-v2 or -v3, ModernBERT or XLM-RoBERTa for sequence
-    /// classification. The name is for records and metrics.
+    /// classification. Records and metrics use `name`.
     ///
     /// # Errors
-    /// A file is missing or damaged, or says what is not known here.
+    /// A file is missing, damaged or unsupported.
     pub fn open(folder: &Path, name: impl Into<String>) -> Result<Self, ModelError> {
         let mut folder = Folder::new(folder);
         let shape: Shape = folder.json(CONFIG)?;
@@ -84,25 +85,25 @@ impl Classifier {
             }
         };
         let network = network.map_err(|reason| folder.refused(WEIGHTS, reason))?;
-        // RoBERTa counts positions from the one after the padding's.
+        // RoBERTa's positions begin after the padding token's id.
         let before = if shape.model_type == "xlm-roberta" { shape.pad_token_id + 1 } else { 0 };
         let most = shape.max_position_embeddings.saturating_sub(before).clamp(5, MAX_TOKENS);
         let tokenizer = TextTokenizer::read(&mut folder, most)?;
         Ok(Self { name: name.into(), tokenizer, network, meaning })
     }
 
-    /// The name that configuration and records give it.
+    /// The name in configuration and records.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Appends a score from 0 to 1 for each pair, in order. A pair that is too long loses the ends
-    /// of its longer text. On an error `scores` is as it was.
+    /// of its longer text. After an error, `scores` is unchanged.
     ///
     /// # Errors
-    /// The model failed on the pairs as a whole.
+    /// The model failed on the whole batch.
     pub fn score(&self, pairs: &[(&str, &str)], scores: &mut Vec<f32>) -> Result<Encoded, String> {
-        let sequences: Vec<Tokens> = pairs
+        let sequences: Vec<TextTokens> = pairs
             .iter()
             .map(|(first, second)| self.tokenizer.pair(first, second))
             .collect::<Result<_, _>>()?;

@@ -1,4 +1,5 @@
-//! The judge of consistency that `turnstream train consistency` makes: a static table with a calibration.
+//! Reads the consistency judge that `turnstream train consistency` writes: a static table with a
+//! calibration.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +7,13 @@ use turnstream_ports::model::calibration::Calibration;
 
 use super::static_table::{StaticTable, TableError};
 
-/// Why there is no judge.
+/// Why the judge cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsistencyError {
     /// The table cannot be used.
     #[error("consistency.table: {0}")]
     Table(#[from] TableError),
-    /// It is a table for something else.
+    /// The table was trained for another purpose.
     #[error(
         "consistency.table: {} was not trained to judge; make one with `turnstream train consistency`",
         .0.display()
@@ -20,10 +21,10 @@ pub enum ConsistencyError {
     NoJudge(PathBuf),
 }
 
-/// A table that was trained to judge, and its calibration.
+/// Reads a table that was trained to judge, and its calibration.
 ///
 /// # Errors
-/// The file cannot be read, or is no table that was trained for it.
+/// The file cannot be read, or is not such a table.
 pub fn open(path: &Path) -> Result<(StaticTable, Calibration), ConsistencyError> {
     let table = StaticTable::open(path)?;
     let calibration = table.calibration();

@@ -1,13 +1,13 @@
-//! Language models in this process: decoder-only transformers of the Llama, Qwen2, Qwen3, Gemma
-//! and Phi-3 families, behind the port that every stage asks.
+//! Language models in this process: decoder-only transformers of the Llama, Qwen2, Qwen3, Gemma and
+//! Phi-3 families, behind the port that all stages use.
 //!
-//! A request becomes a prompt by the model's own chat `template`, the prompt tokens by its
-//! `vocabulary`; the `engine` sends the tokens of several requests through one `network`
-//! together, remembers what prompts begin with (`prefixes`), and lets `sampling` choose what
-//! comes next among what a schema's `constraint` allows.
+//! The model's own chat `template` turns a request into a prompt, and its `vocabulary` turns the
+//! prompt into tokens. The `engine` runs the tokens of several requests through one `network`
+//! together and keeps the common beginnings of prompts (`prefixes`). `sampling` chooses the next
+//! token among those that a schema's `constraint` allows.
 //!
-//! The network is ours over candle's kernels for quantised products: candle's own decoders take
-//! neither prompts of different lengths in one batch nor cut what they remember.
+//! The network is our own, on candle's kernels for quantised products: candle's decoders neither
+//! batch prompts of different lengths nor cut their caches.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub use device::ProductsOn;
 pub use sampling::SamplingConfig;
 pub use weights::Quantize;
 
-/// Bytes that no tokenizer's tokens have on average in any prompt; prompts with more are refused
-/// before they are tokenised.
+/// The most bytes that an average token of a prompt can have. Longer prompts are refused before
+/// they are tokenised.
 const CHARS_PER_TOKEN: usize = 64;
 
 /// A language model in this process. The threads that its products share with all other models
@@ -122,13 +122,13 @@ impl Default for LocalConfig {
     }
 }
 
-/// A key of a local model's configuration that cannot be used.
+/// A key of a local model's configuration with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {problem}")]
 pub struct KeyProblem {
-    /// Which key, with a dot where it is one of a table.
+    /// The key; `table.key` within a table.
     pub key: &'static str,
-    /// What is the matter with it, and what would do.
+    /// The problem, and a value that would work.
     pub problem: String,
 }
 
@@ -139,8 +139,10 @@ impl KeyProblem {
 }
 
 impl LocalConfig {
+    /// Checks the configuration.
+    ///
     /// # Errors
-    /// The first key that cannot be used.
+    /// The first invalid key.
     pub fn check(&self) -> Result<(), KeyProblem> {
         let problem = |key, problem| Err(KeyProblem::new(key, problem));
         let Self { context_tokens, max_sequences, step_tokens, .. } = *self;
@@ -166,7 +168,7 @@ impl LocalConfig {
         }
     }
 
-    /// Tokens of a prompt and its answer, of a model that was trained for so many.
+    /// The most tokens of a prompt and its answer, for a model trained with `positions` positions.
     fn context(&self, positions: usize) -> usize {
         self.context_tokens.min(positions)
     }
@@ -192,18 +194,18 @@ impl Surest {
     }
 }
 
-/// Whether there is a model, without its weights being read.
+/// Checks the model's files without reading the weights.
 ///
 /// # Errors
-/// A file is missing, or says what is not known here.
+/// A file is missing or unsupported.
 pub fn check(config: &LocalConfig) -> Result<(), ModelError> {
     files::check(config)
 }
 
-/// Reads a model and starts the thread that works on it. The name is for records and metrics.
+/// Reads a model and starts its thread. Records and metrics use `name`.
 ///
 /// # Errors
-/// A file is missing or damaged, or says what is not known here.
+/// A file is missing, damaged or unsupported.
 pub fn start(
     name: &str,
     config: &LocalConfig,

@@ -1,5 +1,5 @@
-//! A model's folder in the layout of sentence-transformers and transformers: which files there
-//! are, what they must say, and what is refused by name.
+//! Reads a model's folder in the layout of sentence-transformers and transformers, and refuses
+//! unsupported settings by name.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ pub(super) const TOKENIZER: &str = "tokenizer.json";
 /// The network's shape.
 pub(super) const CONFIG: &str = "config.json";
 
-/// A folder that files of a model are read from.
+/// A model's folder.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Everything that was read, for the fingerprint.
+    /// Hashes everything that was read, for the fingerprint.
     read: Sha256,
 }
 
@@ -28,12 +28,12 @@ impl Folder {
         Self { path: path.to_owned(), read: Sha256::new() }
     }
 
-    /// The path of a file in it.
+    /// The path of a file in the folder.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The bytes of a file.
+    /// Reads a file.
     pub(super) fn read(&mut self, name: &str) -> Result<Vec<u8>, ModelError> {
         let path = self.path(name);
         let bytes = std::fs::read(&path)
@@ -43,13 +43,13 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// A JSON file.
+    /// Reads a JSON file.
     pub(super) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ModelError> {
         let bytes = self.read(name)?;
         serde_json::from_slice(&bytes).map_err(|error| self.refused(name, error.to_string()))
     }
 
-    /// A JSON file that need not be there.
+    /// Reads a JSON file that may be missing.
     pub(super) fn json_if_there<T: DeserializeOwned>(
         &mut self,
         name: &str,
@@ -57,19 +57,19 @@ impl Folder {
         if self.path(name).exists() { self.json(name).map(Some) } else { Ok(None) }
     }
 
-    /// A file that says what we do not do, or is damaged.
+    /// Refuses a damaged or unsupported file.
     pub(super) fn refused(&self, name: &str, reason: impl Into<String>) -> ModelError {
         ModelError::Refused { path: self.path(name), reason: reason.into() }
     }
 
-    /// Tells what was read from every other model.
+    /// A hash of everything that was read, which identifies the model.
     pub(super) fn fingerprint(self) -> u64 {
         let digest = self.read.finalize();
         u64::from_be_bytes(std::array::from_fn(|at| digest[at]))
     }
 }
 
-/// The shape of a BERT, from `config.json`; what it does not say is as in transformers.
+/// The shape of a BERT, from `config.json`, with the defaults of transformers.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct BertShape {
     pub(super) model_type: String,
@@ -106,7 +106,7 @@ fn absolute() -> String {
 }
 
 impl BertShape {
-    /// Reads and checks it.
+    /// Reads and checks the shape.
     pub(super) fn read(folder: &mut Folder) -> Result<Self, ModelError> {
         let shape: Self = folder.json(CONFIG)?;
         let Self { model_type, hidden_act, position_embedding_type, .. } = &shape;
@@ -130,19 +130,19 @@ impl BertShape {
     }
 }
 
-/// How the vectors of a text's tokens become one.
+/// How the vectors of a text's tokens become one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pooling {
-    /// Their mean.
+    /// The mean of all vectors.
     Mean,
-    /// The first one.
+    /// The first vector.
     First,
 }
 
-/// What comes after the network, from the files of sentence-transformers.
+/// The steps after the network, from the files of sentence-transformers.
 pub(super) struct SentenceShape {
     pub(super) pooling: Pooling,
-    /// Tokens of a text at most, the special ones included.
+    /// The most tokens of a text, including the special ones.
     pub(super) max_tokens: usize,
 }
 
@@ -157,13 +157,13 @@ struct Module {
 struct PoolingFile {
     /// Newer files name the mode.
     pooling_mode: Option<String>,
-    /// Older ones have a switch for each.
+    /// Older files have a switch for each mode.
     #[serde(flatten)]
     switches: serde_json::Map<String, serde_json::Value>,
 }
 
 impl PoolingFile {
-    /// The modes that are on, by the names of newer files.
+    /// The active modes, by the names of newer files.
     fn modes(&self) -> Vec<&str> {
         let switched = self.switches.iter().filter(|(_, on)| on.as_bool() == Some(true));
         let switched = switched.filter_map(|(key, _)| key.strip_prefix("pooling_mode_"));
@@ -183,8 +183,8 @@ struct SentenceFile {
 }
 
 impl SentenceShape {
-    /// Reads and checks it, for a network that takes so many tokens. A folder without the files of
-    /// sentence-transformers means the mean, as it does there.
+    /// Reads and checks the files, for a network that takes `positions` tokens. Without the files
+    /// of sentence-transformers, pooling is the mean, as in that library.
     pub(super) fn read(folder: &mut Folder, positions: usize) -> Result<Self, ModelError> {
         const MODULES: &str = "modules.json";
         let modules: Vec<Module> = folder.json_if_there(MODULES)?.unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The learned gate: RAGate's attention encoder (METHODS section 1), trained by
-//! `turnstream train gate` and run in the stream behind [`LearnedGate`].
+//! The learned gate: RAGate's attention encoder (METHODS section 1). `turnstream train gate` trains
+//! it, and it runs in the stream behind [`LearnedGate`].
 //!
-//! A gate is one file: weights, vocabulary and [`Card`]. [`network`] is the one definition of the
-//! encoder, on the arithmetic of `ops`; [`reading`] says what of a turn it sees. The one that
-//! ships is inside the program.
+//! A gate is one file with weights, vocabulary and [`Card`]. [`network`] defines the encoder once,
+//! for training and inference, on the arithmetic of `ops`; [`reading`] converts a turn to tokens.
+//! The program contains one gate, for English.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use super::static_table::{StaticTable, TableError};
 /// Version of the layout.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Under which key the card stands in the metadata.
+/// The card's key in the file's metadata.
 const CARD: &str = "turnstream";
 
 /// Why a gate cannot be used.
@@ -39,13 +39,13 @@ pub enum GateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is something else, or damaged.
+    /// The file is damaged, or is not a gate.
     #[error("{place} is not a gate ({what}); make one with `turnstream train gate`")]
     NotAGate {
-        /// The file.
+        /// The file, or the program itself.
         place: String,
         /// What is wrong with it.
         what: String,
@@ -53,7 +53,7 @@ pub enum GateError {
     /// The gate cannot be written.
     #[error("the gate cannot be written: {0}")]
     Write(String),
-    /// The table that the gate rests on.
+    /// The gate's static table cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
 }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-/// The table that a vocabulary's tokens are pieces of.
+/// Returns the static table whose pieces are the tokens of a vocabulary of this kind.
 ///
 /// # Errors
 /// The shipped table is damaged.
@@ -86,17 +86,17 @@ impl Gate {
     /// Reads a gate: a safetensors file, or one compressed with zstd.
     ///
     /// # Errors
-    /// The file cannot be read or is no gate.
+    /// The file cannot be read, or is not a gate.
     pub fn open(path: &Path) -> Result<Self, GateError> {
         let read = |source| GateError::Read { path: path.to_owned(), source };
         let bytes = std::fs::read(path).map_err(read)?;
         Self::from_bytes(&bytes, &path.display().to_string())
     }
 
-    /// The gate inside the program, for English. It is unpacked once, and shared.
+    /// Returns the gate inside the program, for English. It is unpacked once and shared.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The gate is damaged.
     pub fn shipped() -> Result<Arc<Self>, GateError> {
         static UNPACKED: Mutex<Option<Arc<Gate>>> = Mutex::new(None);
         let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,11 +134,10 @@ impl Gate {
         })
     }
 
-    /// A gate of parameters that were trained.
+    /// Makes a gate of trained parameters.
     ///
     /// # Errors
-    /// A parameter is missing or of another shape, or the table is not the one that the gate was
-    /// trained on.
+    /// A parameter is missing or of another shape, or the table is not the one of the training.
     pub fn new(card: Card, parameters: BTreeMap<String, Tensor>) -> Result<Self, GateError> {
         let table = table_of(card.vocabulary.kind)?;
         if table.as_ref().map(|table| table.fingerprint()) != card.table {
@@ -156,7 +155,7 @@ impl Gate {
         Ok(Self { network: Network::new(card.shape.clone(), parameters, table), reader, card })
     }
 
-    /// The gate as a file: safetensors of half precision, compressed with zstd. The same
+    /// Serialises the gate: safetensors of half precision, compressed with zstd. The same
     /// parameters give the same bytes.
     ///
     /// # Errors
@@ -178,13 +177,13 @@ impl Gate {
         zstd::encode_all(&*bytes, 19).map_err(|error| failed(&error))
     }
 
-    /// What it says of itself.
+    /// The description of its shape, data and figures.
     pub fn card(&self) -> &Card {
         &self.card
     }
 
-    /// Probabilities of turns: for each the class probabilities of every definition, in the
-    /// card's order.
+    /// Computes the class probabilities of turns: for each turn and each definition, in the card's
+    /// order.
     ///
     /// # Errors
     /// The arithmetic fails.
@@ -202,18 +201,18 @@ impl Gate {
         Ok(logits.into_iter().map(of_turn).collect())
     }
 
-    /// Its parameters, by name.
+    /// The parameters by name.
     pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
         self.network.parameters()
     }
 
-    /// What cuts texts into its tokens.
+    /// The reader that tokenises texts.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 }
 
-/// Probabilities, together 1, of logits.
+/// Converts logits to probabilities with sum 1.
 pub fn softmax(logits: &[f32]) -> Vec<f32> {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let raised: Vec<f32> = logits.iter().map(|logit| (logit - highest).exp()).collect();

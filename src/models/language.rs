@@ -1,5 +1,5 @@
-//! The language models of a process, by the names that the configuration gives them; and the files
-//! of answers that are written beside them, or read in their place.
+//! The language models of a process, by their names in the configuration, and the files that record
+//! or replay their answers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,26 +26,26 @@ pub enum LanguageModelConfig {
     Local(LocalConfig),
 }
 
-/// All of them, by name.
+/// All language models, by name.
 pub type LanguageModelsConfig = BTreeMap<String, LanguageModelConfig>;
 
 /// Why language models cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LanguageModelError {
-    /// One on a server.
+    /// A model on a server.
     #[error("language_models.{name}: {source}")]
     Remote {
-        /// Its name in the configuration.
+        /// The name in the configuration.
         name: String,
-        /// Why.
+        /// Why it cannot be used.
         source: remote::StartError,
     },
-    /// One in this process.
+    /// A model in this process.
     #[error("language_models.{name}: {source}")]
     Local {
-        /// Its name in the configuration.
+        /// The name in the configuration.
         name: String,
-        /// Why.
+        /// Why it cannot be used.
         source: ModelError,
     },
 }
@@ -71,10 +71,10 @@ pub struct AnswerFiles {
 }
 
 impl AnswerFiles {
-    /// The recording of answers, where one is asked for.
+    /// Opens the file for recorded answers, if one is configured.
     ///
     /// # Errors
-    /// The file cannot be made, or not gone on with.
+    /// The file cannot be created or continued.
     pub fn recording(&self) -> Result<Option<Recording>, AnswersError> {
         let Some(path) = self.record_answers.as_deref() else { return Ok(None) };
         let recording = match self.resumed_from {
@@ -85,8 +85,8 @@ impl AnswerFiles {
     }
 }
 
-/// Starts models one by one, or has their recorded answers in their place; and records what they answer,
-/// where that is asked for.
+/// Starts models one by one, or replays their recorded answers; records their answers if
+/// configured.
 pub struct Starter<'a> {
     recorded: Option<Arc<Answers>>,
     recording: Option<Recording>,
@@ -94,19 +94,19 @@ pub struct Starter<'a> {
 }
 
 impl<'a> Starter<'a> {
-    /// With these files of answers.
+    /// Opens the files of answers.
     ///
     /// # Errors
-    /// One of them cannot be read or made.
+    /// A file cannot be read or created.
     pub fn new(files: &AnswerFiles, metrics: &'a Metrics) -> Result<Self, AnswersError> {
         let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
         Ok(Self { recorded, recording: files.recording()?, metrics })
     }
 
-    /// The model of a name. `None` where it is not configured and its answers are not recorded.
+    /// Starts the model named `name`. `None` if it is neither configured nor recorded.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// The model cannot be used.
     pub fn start(
         &self,
         name: &str,
@@ -121,7 +121,7 @@ impl<'a> Starter<'a> {
         Ok(Some(recording.map_or(Arc::clone(&model), |file| file.of(name, model))))
     }
 
-    /// The recording of the answers, which is to be finished in the end.
+    /// Returns the recording, which the caller must finish.
     pub fn into_recording(self) -> Option<Recording> {
         self.recording
     }

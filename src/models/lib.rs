@@ -1,9 +1,10 @@
-//! Models behind the ports of `turnstream_ports::model`: where they come from and how they
-//! are run. The operators know none of this, nothing here knows them, and nothing here trains.
+//! Implements the ports of `turnstream_ports::model`: obtains models and runs them. Operators and
+//! this crate do not depend on each other, and nothing here trains.
 //!
-//! A command asks for [`encoder()`]; it waits while the encoder works. [`registry`] names the models
-//! that the program knows how to obtain, [`pull`] obtains them and [`check`] says whether they
-//! compute what their makers' programs do.
+//! [`encoder()`] opens the configured encoder, whose callers wait while it computes; [`Runtime`]
+//! runs models behind the stages' asynchronous ports. [`registry`] lists the models that the
+//! program can obtain, [`pull`] obtains them, and [`check`] compares an encoder with the reference
+//! implementation.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -118,7 +119,7 @@ impl Default for ModelsConfig {
 }
 
 impl ModelsConfig {
-    /// Where models lie.
+    /// The folder of models.
     ///
     /// # Errors
     /// The configuration names no folder, and the user has no cache folder.
@@ -137,11 +138,11 @@ impl ModelsConfig {
         Limits { queue: self.queue_requests, batch, remembered: self.cache_entries }
     }
 
-    /// The encoder with a name, or in a folder, whatever `embedder` says; and the folder that it
-    /// is in, where it is in one.
+    /// Opens the encoder with a name, or in a folder, regardless of `embedder`, and returns its
+    /// folder if it has one.
     ///
     /// # Errors
-    /// It is not there, or cannot be used; the error says what to do.
+    /// The encoder is missing or cannot be used; the error says what to do.
     pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
         let embedder = Embedder::from(name.to_owned());
         let folder = match &embedder {
@@ -153,23 +154,23 @@ impl ModelsConfig {
         Ok((folder, named.ok_or_else(|| no_such_model(Path::new(name)))?))
     }
 
-    /// Threads that models work on, at least 1.
+    /// The number of inference threads, at least 1.
     pub fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.threads.map_or_else(cores, |threads| threads.max(1) as usize)
     }
 }
 
-/// What turns texts into vectors.
+/// The encoder that turns texts into vectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Embedder {
-    /// Nothing, written `none`.
+    /// No encoder, written `none`.
     None,
     /// The table inside the program, written `static`.
     #[default]
     Static,
-    /// A model that the registry knows, written by its name.
+    /// A model of the registry, written by its name.
     Known(&'static KnownModel),
     /// A model on a server, written `server`.
     Server,
@@ -178,7 +179,7 @@ pub enum Embedder {
 }
 
 impl Embedder {
-    /// Whether it takes microseconds, and is called where it is needed: a static table.
+    /// Whether the encoder takes microseconds and is called on the spot: a static table.
     pub fn is_in_place(&self) -> bool {
         match self {
             Self::Static => true,
@@ -231,26 +232,26 @@ impl JsonSchema for Embedder {
 /// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// It has not been pulled, or only in part.
+    /// The model was not pulled, or only in part.
     #[error("model `{model}` is not in {folder}; run `turnstream models pull {model}`", folder = folder.display())]
     Missing {
-        /// Its name.
+        /// The model's name.
         model: &'static str,
-        /// Where it should be.
+        /// The expected folder.
         folder: PathBuf,
     },
-    /// There is no such folder.
+    /// The folder does not exist.
     #[error(
         "there is no folder {folder} with a model; the models that have names are {known}",
         folder = folder.display()
     )]
     NoSuchModel {
-        /// What was named.
+        /// The configured folder.
         folder: PathBuf,
-        /// The names that would do.
+        /// The names of the registry.
         known: String,
     },
-    /// Nowhere to look.
+    /// No folder of models is configured or known.
     #[error("no folder for models: set models.directory, or {CACHE_VARIABLE} to a folder")]
     NoFolder,
     /// A file cannot be read.
@@ -258,37 +259,37 @@ pub enum ModelError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The static table.
+    /// The static table cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The server of the encoder.
+    /// The encoder's server cannot be used.
     #[error("models.server: {0}")]
     Server(#[from] remote::StartError),
-    /// The runtime got no threads.
+    /// The system cannot start the inference threads.
     #[error("no thread for models: {0}; lower models.threads, or raise the limit of the system")]
     Threads(std::io::Error),
-    /// A file says what is not known here, or is damaged.
+    /// A file is damaged or unsupported.
     #[error("{path}: {reason}", path = path.display())]
     Refused {
         /// The file.
         path: PathBuf,
-        /// What is the matter.
+        /// What is wrong with it.
         reason: String,
     },
 }
 
-/// The encoder that the configuration names, ready to work; `None` where it names none.
+/// Opens the configured encoder; `None` if the configuration names none.
 ///
 /// # Errors
-/// The model is not there, or cannot be used; the error says what to do.
+/// The model is missing or cannot be used; the error says what to do.
 pub fn encoder(config: &ModelsConfig) -> Result<Option<Arc<dyn Encoder>>, ModelError> {
     encoder_counted(config, RemoteMetrics::unread())
 }
 
-/// The same, with what is counted of it where it is on a server.
+/// As [`encoder()`], with metrics for an encoder on a server.
 ///
 /// # Errors
 /// As for [`encoder()`].
@@ -324,7 +325,7 @@ fn no_such_model(folder: &Path) -> ModelError {
     ModelError::NoSuchModel { folder: folder.to_owned(), known }
 }
 
-/// The threads that models work on, and what starts models on them, behind the ports of the stages.
+/// Starts models on shared inference threads, behind the ports of the stages.
 pub struct Runtime<'a> {
     config: &'a ModelsConfig,
     threads: Threads,
@@ -332,16 +333,16 @@ pub struct Runtime<'a> {
 }
 
 impl<'a> Runtime<'a> {
-    /// As many threads as the configuration says, which are started with the models.
+    /// Plans as many threads as configured; they start with the models.
     pub fn new(config: &'a ModelsConfig, metrics: &'a Metrics) -> Self {
         Self { config, threads: Threads::new(config.threads()), metrics }
     }
 
-    /// What turns texts into vectors, with the encoder that [`encoder()`] opened. A static table needs
-    /// no thread, since it is called in place.
+    /// Puts the encoder that [`encoder()`] opened behind the port `Embed`. A static table is called
+    /// on the caller's thread.
     ///
     /// # Errors
-    /// There are no threads to be had.
+    /// The system cannot start the threads.
     pub fn embed(
         &self,
         encoder: Option<Arc<dyn Encoder>>,
@@ -354,10 +355,10 @@ impl<'a> Runtime<'a> {
         Ok(Some(Arc::new(embed.map_err(ModelError::Threads)?)))
     }
 
-    /// What scores pairs of texts, where that is configured.
+    /// Opens the configured scorer of pairs, if there is one.
     ///
     /// # Errors
-    /// The model is not there, or cannot be used; the error says what to do.
+    /// The model is missing or cannot be used; the error says what to do.
     pub fn score(&self) -> Result<Option<Arc<Score>>, ModelError> {
         let Some(folder) = &self.config.scorer else { return Ok(None) };
         let counted = self.metrics.model(Task::Score).clone();
@@ -366,10 +367,11 @@ impl<'a> Runtime<'a> {
         Ok(Some(Arc::new(score.map_err(ModelError::Threads)?)))
     }
 
-    /// The unified model with these weights: plans sources, judges evidence and words responses.
+    /// Starts the unified model with these weights: it plans sources, judges evidence and words
+    /// responses.
     ///
     /// # Errors
-    /// They are not there, or cannot be used; the error says what to do.
+    /// The weights are missing or cannot be used; the error says what to do.
     pub fn unified(&self, weights: &UnifiedWeights) -> Result<Arc<Unified>, ModelError> {
         let counted = self.metrics.model(Task::Unify).clone();
         let model = UnifiedModel::open(weights)?;
@@ -378,15 +380,15 @@ impl<'a> Runtime<'a> {
     }
 }
 
-/// A folder's own name, for records.
+/// The folder's name, for records.
 fn name_of(folder: &Path) -> String {
     folder.file_name().map_or_else(String::new, |name| name.display().to_string())
 }
 
-/// A model of the registry, from the folder of models.
+/// Opens a model of the registry from the folder of models.
 ///
 /// # Errors
-/// It has not been pulled, or a file of it is damaged.
+/// The model was not pulled, or a file is damaged.
 pub fn known(model: &'static KnownModel, folder: &Path) -> Result<Bert, ModelError> {
     let folder = folder.join(model.name);
     if !model.is_there(&folder) {

@@ -1,5 +1,5 @@
-//! What is counted about models: those that run in this process, by task; those on servers and the
-//! language models of this process, by name. The engine registers them beside its own metrics.
+//! Metrics of models: of those in this process, by task; of those on servers and of language models
+//! in this process, by name. The engine registers them beside its own.
 
 use prometheus_client::registry::Registry;
 
@@ -24,7 +24,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics of models that did nothing yet, in this registry.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let tasks = ModelsMetrics::register(registry);
         let remote = AllRemoteMetrics::register(registry);
@@ -32,23 +32,23 @@ impl Metrics {
         Self { tasks, remote, decoders }
     }
 
-    /// Metrics that nobody reads.
+    /// Metrics without a registry.
     pub fn unread() -> Self {
         Self::register(&mut Registry::default())
     }
 
-    /// What the runtime counts about the model of a task.
+    /// The runtime's metrics for the model of a task.
     pub fn model(&self, task: Task) -> &ModelMetrics {
         self.tasks.of(task)
     }
 
-    /// What is counted about a model on a server, by the name that the configuration gives it.
+    /// The metrics of a model on a server, by its name in the configuration.
     pub fn remote(&self, model: &str) -> RemoteMetrics {
         self.remote.of(model)
     }
 
-    /// What is counted about the language model of this process that has this name. There are no
-    /// samples of a model that was never asked for here.
+    /// The metrics of a language model in this process, by name. A model that never asks for its
+    /// metrics has no samples.
     pub fn decoder(&self, model: &str) -> DecoderMetrics {
         self.decoders.of(model)
     }

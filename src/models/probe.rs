@@ -1,7 +1,8 @@
-//! Whether language models answer: one short question to each, through the port that stages ask.
-//! Asked before the first turn, and by `turnstream models check`.
+//! Probes language models with one short question each, through the port that stages use. `run`,
+//! `chat` and `replay` probe them before the first turn, and `models check` and `validate` on
+//! demand.
 //!
-//! Whoever asks waits, and goes on whatever comes of it: a server may come later.
+//! A failed probe does not stop the caller: a server may come up later.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +13,36 @@ use turnstream_schemas::text::bounded_line;
 
 use super::language::AnswerFiles;
 
-/// How long somebody who asks for nothing else waits. Longer than a server's own time-outs, so that
-/// the message is theirs.
+/// How long a check on demand waits: longer than a server's own time-outs, so that the server's
+/// error message is shown.
 pub const OF_A_CHECK: Duration = Duration::from_secs(120);
 /// How long a start waits for all models together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Characters of a reason at most.
+/// The most characters of a reason.
 const REASON_CHARACTERS: usize = 1_000;
 
-/// What came of asking a model.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Probed {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub model: String,
-    /// Whether it answers.
+    /// Whether the model answers.
     pub answers: bool,
-    /// How long the answer took, or how long it was waited for.
+    /// The time until the answer, or the time waited.
     pub seconds: f64,
-    /// Why it does not.
+    /// Why the model does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Asks all of them at once, and waits so long at most.
+/// Probes all models at once, and waits at most `patience`.
 pub fn probe(models: &LanguageModels, patience: Duration) -> Vec<Probed> {
     let began = Instant::now();
     let asked: Vec<_> = models
         .iter()
         .map(|(name, model)| {
             let (reply, asked) = reply();
-            // One that is handed back is dropped, which answers it.
+            // A full queue hands the request back; dropping it sends a fault.
             let _ = model.ask(question(), reply);
             (name, asked)
         })
@@ -51,7 +52,8 @@ pub fn probe(models: &LanguageModels, patience: Duration) -> Vec<Probed> {
         .map(|(name, asked)| {
             let answer = asked.wait_for(patience.saturating_sub(began.elapsed()));
             let reason = match answer {
-                // It need not say anything: a model that thinks first may not have come so far.
+                // An empty answer counts: a model that thinks first may spend all tokens on
+                // thoughts.
                 Ok(_) | Err(CallError::Empty(_)) => None,
                 Err(CallError::Timeout { .. }) => {
                     Some(format!("no answer within {} s", patience.as_secs()))
@@ -64,8 +66,8 @@ pub fn probe(models: &LanguageModels, patience: Duration) -> Vec<Probed> {
         .collect()
 }
 
-/// Asks the models of a start, and says in the log which of them answer. Nobody is asked where
-/// their answers are read from a file.
+/// Probes the models at a start and logs which of them answer. Does nothing if answers are replayed
+/// from a file.
 pub fn tell(models: &LanguageModels, files: &AnswerFiles) {
     if files.answers.is_some() {
         return;

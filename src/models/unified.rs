@@ -1,11 +1,12 @@
-//! The unified model (UniMS-RAG) behind its port: one small decoder that plans sources, scores evidence and
-//! words responses, on the network that language models in this process have.
+//! The unified model (UniMS-RAG) behind its port: one small decoder that plans sources, scores
+//! evidence and words responses, on the same network as the language models in this process.
 //!
-//! `stream` lays a question out in the tokens that the model was trained on (`deploy/training`). A dialogue
-//! goes through the network once for all that is asked about it, and a piece of evidence once for its
-//! relevance and the response: its keys and values are computed behind the dialogue alone, so that no
-//! evidence sees another (the evidence attention mask), and are put one behind the other where a response is
-//! worded. All evidence begins at the same position; the response begins behind the longest.
+//! `stream` lays out a question in the tokens of the training (`deploy/training`). A dialogue goes
+//! through the network once for all questions about it, and a piece of evidence once for its
+//! relevance and the response. A piece of evidence attends to the dialogue and to itself alone, so
+//! that no piece sees another (the evidence attention mask); the keys and values of all pieces are
+//! concatenated to word a response. All evidence begins at the same position, and the response
+//! begins after the longest piece.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,9 +21,9 @@ use turnstream_schemas::SourceKind;
 use super::ModelError;
 use super::batch::Backend;
 use super::decoder::cache::KeyValues;
-use super::decoder::network::{Network, Piece};
+use super::decoder::network::{DecoderNetwork, Piece};
 use super::decoder::prefixes::Prefixes;
-use super::decoder::vocabulary::Vocabulary;
+use super::decoder::vocabulary::DecoderVocabulary;
 use super::decoder::{LocalConfig, files};
 
 mod stream;
@@ -33,40 +34,42 @@ mod weights;
 use stream::{Control, References, open_name};
 pub use weights::UnifiedWeights;
 
-/// Bytes of keys and values of dialogues that are kept: what was planned is scored and worded next.
+/// The most bytes of dialogues' key-value caches kept: a dialogue that was planned is scored and
+/// worded next.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// How often the same two tokens may follow each other in a response: more is a loop.
+/// How often the same two tokens may follow each other in a response; more is a loop.
 const MOST_REPEATS: usize = 3;
 
-/// How daring the drafts of a response are behind the first: what logits are divided by.
+/// Sampling temperature of all drafts after the first.
 const TEMPERATURE: f32 = 0.7;
-/// They are drawn from the most probable tokens that together have this share.
+/// Drafts are drawn from the most probable tokens that together have this share (top-p).
 const TOP_SHARE: f32 = 0.9;
 
-/// The model.
+/// The unified model.
 pub struct UnifiedModel {
     name: String,
-    network: Network,
-    vocabulary: Arc<Vocabulary>,
+    network: DecoderNetwork,
+    vocabulary: Arc<DecoderVocabulary>,
     control: Control,
     kept: Mutex<Prefixes>,
 }
 
-/// Tokens that went through the network, and where the next one stands.
+/// A cache of tokens that went through the network, and the position of the next token.
 #[derive(Clone)]
 struct Reading {
     cache: KeyValues,
     position: usize,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+type UnifiedResult<T> = std::result::Result<T, Error>;
 
 impl UnifiedModel {
-    /// The model with the weights that ship, or with those that `deploy/training/train export` wrote.
+    /// Opens the model with the shipped weights, or with weights that `deploy/training/train
+    /// export` wrote.
     ///
     /// # Errors
-    /// They cannot be read, or are of no such model.
+    /// The weights cannot be read, or are not a unified model's.
     pub fn open(weights: &UnifiedWeights) -> std::result::Result<Self, ModelError> {
         let (name, parts) = match weights {
             UnifiedWeights::Shipped => {
@@ -86,9 +89,9 @@ impl UnifiedModel {
         Ok(Self { name, network, vocabulary, control, kept })
     }
 
-    /// Sends tokens through the network behind what was read of each; the logits behind the last token of
-    /// each.
-    fn read(&self, pieces: &mut [(&[u32], &mut Reading)]) -> Result<Vec<Vec<f32>>> {
+    /// Runs tokens through the network, each piece after its reading, and returns the logits after
+    /// each piece.
+    fn read(&self, pieces: &mut [(&[u32], &mut Reading)]) -> UnifiedResult<Vec<Vec<f32>>> {
         let mut parts: Vec<Piece<'_>> = pieces
             .iter_mut()
             .map(|(tokens, reading)| Piece {
@@ -105,8 +108,8 @@ impl UnifiedModel {
         Ok(logits)
     }
 
-    /// What was said, read; each beginning of a dialogue once.
-    fn dialogues(&self, requests: &[UnifiedRequest]) -> Result<Vec<Reading>> {
+    /// Reads the dialogues of requests; common beginnings are read once.
+    fn dialogues(&self, requests: &[UnifiedRequest]) -> UnifiedResult<Vec<Reading>> {
         let tokens: Vec<Vec<u32>> = requests
             .iter()
             .map(|request| stream::dialogue(&request.dialogue, &self.vocabulary, &self.control))
@@ -122,7 +125,7 @@ impl UnifiedModel {
             known.insert(tokens, Reading { position: cache.tokens(), cache });
         }
         drop(kept);
-        // What is known of a dialogue lacks its last token at least.
+        // Known beginnings exclude at least the last token.
         let mut pieces: Vec<(&[u32], &mut Reading)> = known
             .iter_mut()
             .map(|(tokens, reading)| (&tokens[reading.position..], reading))
@@ -133,12 +136,12 @@ impl UnifiedModel {
             kept.keep(tokens.to_vec(), reading.cache.clone());
         }
         drop(kept);
-        // Each is there: it was read above.
+        // Every dialogue was read above.
         Ok(tokens.iter().filter_map(|tokens| known.get(tokens.as_slice()).cloned()).collect())
     }
 
-    /// The plan that the model holds for the most probable, token by token.
-    fn plan(&self, mut reading: Reading, kinds: &[SourceKind]) -> Result<UnifiedAnswer> {
+    /// Chooses the most probable plan, token by token.
+    fn plan(&self, mut reading: Reading, kinds: &[SourceKind]) -> UnifiedResult<UnifiedAnswer> {
         let control = &self.control;
         let mut logits = self.read(&mut [(&[control.plan], &mut reading)])?.remove(0);
         let (mut planned, mut probability) = (Vec::new(), 1.0);
@@ -156,7 +159,7 @@ impl UnifiedModel {
         }
     }
 
-    /// The tokens of a plan that was made.
+    /// The tokens of a given plan.
     fn planned(&self, plan: &[SourceKind]) -> Vec<u32> {
         let control = &self.control;
         let mut tokens = vec![control.plan];
@@ -168,15 +171,19 @@ impl UnifiedModel {
         tokens
     }
 
-    /// The relevance of a piece of evidence, from the logits behind it.
+    /// The relevance of a piece of evidence, from the logits after it.
     fn relevance(&self, logits: &[f32]) -> f32 {
         let shares = shares(logits, &self.control.relevance);
         shares.iter().zip(0_u8..).map(|(share, tenth)| share * f32::from(tenth) / 10.0).sum()
     }
 
-    /// Reads each piece of evidence behind the same dialogue and plan: the logits behind each, and what
-    /// was read.
-    fn evidence(&self, base: &Reading, pieces: &[Vec<u32>]) -> Result<Vec<(Vec<f32>, Reading)>> {
+    /// Reads each piece of evidence after the same dialogue and plan; returns the logits and the
+    /// reading of each.
+    fn evidence(
+        &self,
+        base: &Reading,
+        pieces: &[Vec<u32>],
+    ) -> UnifiedResult<Vec<(Vec<f32>, Reading)>> {
         let mut readings = vec![base.clone(); pieces.len()];
         let mut parts: Vec<(&[u32], &mut Reading)> =
             pieces.iter().map(Vec::as_slice).zip(&mut readings).collect();
@@ -184,7 +191,7 @@ impl UnifiedModel {
         Ok(logits.into_iter().zip(readings).collect())
     }
 
-    fn respond(&self, base: &Reading, task: &Task) -> Result<UnifiedAnswer> {
+    fn respond(&self, base: &Reading, task: &Task) -> UnifiedResult<UnifiedAnswer> {
         let Task::Response { evidence, max_tokens, drafts, .. } = task else {
             return Err(Error::Msg("no response is asked for".to_owned()));
         };
@@ -195,8 +202,9 @@ impl UnifiedModel {
         Ok(UnifiedAnswer::Response(drafts))
     }
 
-    /// All evidence behind the dialogue and the plan, each piece read without the others.
-    fn gathered(&self, base: &Reading, evidence: &[(EvidenceText, u8)]) -> Result<Reading> {
+    /// Concatenates all evidence after the dialogue and the plan; each piece was read without the
+    /// others.
+    fn gathered(&self, base: &Reading, evidence: &[(EvidenceText, u8)]) -> UnifiedResult<Reading> {
         let tokens = |(piece, tenths): &(EvidenceText, u8)| {
             let mut tokens = stream::evidence(piece, &self.vocabulary, &self.control);
             tokens.push(self.control.relevance[usize::from(*tenths).min(10)]);
@@ -211,15 +219,15 @@ impl UnifiedModel {
         Ok(whole)
     }
 
-    /// Words a response behind what was read, so many times, all drafts together, token by token: the first
-    /// of the most probable tokens, the others of drawn ones.
+    /// Words `count` drafts of a response in parallel, token by token: the first takes the most
+    /// probable tokens, the others draw theirs.
     fn word(
         &self,
         reading: &Reading,
         references: &References,
         max_tokens: usize,
         count: usize,
-    ) -> Result<Vec<Wording>> {
+    ) -> UnifiedResult<Vec<Wording>> {
         let control = &self.control;
         let sayable = self.sayable(references);
         let seed = reading.position as u64;
@@ -266,8 +274,8 @@ impl UnifiedModel {
         Ok(drafts.into_iter().map(wording).collect())
     }
 
-    /// What a response may consist of outside of names: words, references where there is anything to refer to,
-    /// and its end.
+    /// The tokens that a response may contain outside of names: words, references if there are
+    /// values to refer to, and the end.
     fn sayable(&self, references: &References) -> Vec<u32> {
         let control = &self.control;
         let is_sayable = |token: &u32| {
@@ -278,7 +286,7 @@ impl UnifiedModel {
         (0..self.vocabulary.len() as u32).filter(is_sayable).collect()
     }
 
-    fn answer(&self, base: Reading, task: &Task) -> Result<UnifiedAnswer> {
+    fn answer(&self, base: Reading, task: &Task) -> UnifiedResult<UnifiedAnswer> {
         let mut base = base;
         let plan = match task {
             Task::Plan { kinds } => return self.plan(base, kinds),
@@ -295,26 +303,26 @@ impl UnifiedModel {
 /// How a draft ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// By itself.
+    /// At its end token.
     Said,
-    /// It ran in circles.
+    /// In a loop.
     Looped,
 }
 
-/// A response that is being worded.
+/// A draft of a response.
 struct Drafting {
     reading: Reading,
-    /// The token to be read.
+    /// The next token to run through the network.
     next: u32,
     tokens: Vec<u32>,
     lowest: f32,
     end: Option<End>,
-    /// What draws its tokens; the most probable are taken where there is nothing.
+    /// Draws the tokens; `None` takes the most probable ones.
     random: Option<fastrand::Rng>,
 }
 
 impl Drafting {
-    /// One token more, by the logits behind what was read.
+    /// Appends a token, chosen by the logits.
     fn go_on(&mut self, logits: &[f32], allowed: &[u32], control: &Control) {
         let (token, share) = match &mut self.random {
             None => most_probable(logits, allowed),
@@ -327,7 +335,7 @@ impl Drafting {
         self.lowest = self.lowest.min(share.ln());
         self.tokens.push(token);
         self.next = token;
-        // Names may come again.
+        // Names may repeat tokens.
         let is_in_name = token == control.value_end || open_name(&self.tokens, control).is_some();
         if !is_in_name && loops(&self.tokens) {
             self.end = Some(End::Looped);
@@ -362,12 +370,12 @@ impl Backend for UnifiedModel {
         let readings = self.dialogues(requests).map_err(failed)?;
         let answers = readings.into_iter().zip(requests);
         let answers = answers.map(|(reading, request)| self.answer(reading, &request.task));
-        let answers = answers.collect::<Result<Vec<_>>>().map_err(failed)?;
+        let answers = answers.collect::<UnifiedResult<Vec<_>>>().map_err(failed)?;
         Ok((answers, Encoded::default()))
     }
 }
 
-/// Probabilities among some tokens.
+/// The probabilities of some tokens among themselves.
 fn shares(logits: &[f32], among: &[u32]) -> Vec<f32> {
     let of = |token: &u32| logits.get(*token as usize).copied().unwrap_or(f32::NEG_INFINITY);
     let highest = among.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
@@ -376,14 +384,15 @@ fn shares(logits: &[f32], among: &[u32]) -> Vec<f32> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// The most probable of some tokens, the first of equals, and its probability among them.
+/// The most probable of some tokens (the first of equals), and its probability among them.
 fn most_probable(logits: &[f32], among: &[u32]) -> (u32, f32) {
     let shares = shares(logits, among);
     let pairs = among.iter().copied().zip(shares);
     pairs.reduce(|best, next| if next.1 > best.1 { next } else { best }).unwrap_or((0, 0.0))
 }
 
-/// One of some tokens, drawn among the most probable, and its probability among all of them.
+/// Draws one of the most probable of some tokens; returns it with its probability among all of
+/// them.
 fn drawn(logits: &[f32], among: &[u32], random: &mut fastrand::Rng) -> (u32, f32) {
     let shares = shares(logits, among);
     let mut order: Vec<usize> = (0..among.len()).collect();
@@ -405,7 +414,7 @@ fn drawn(logits: &[f32], among: &[u32], random: &mut fastrand::Rng) -> (u32, f32
     (among.get(at).copied().unwrap_or(0), shares.get(at).copied().unwrap_or(0.0))
 }
 
-/// Whether the last two tokens were there too often already, side by side.
+/// Whether the last two tokens occurred side by side too often.
 fn loops(tokens: &[u32]) -> bool {
     let [.., a, b] = tokens else { return false };
     tokens.windows(2).filter(|pair| pair == &[*a, *b]).count() > MOST_REPEATS

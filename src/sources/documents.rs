@@ -1,9 +1,8 @@
-//! Documents as a source beside the graph: a folder with their chunks, an index of words, and
-//! vectors where an encoder made some.
+//! Documents as a source beside the graph. A store is a folder with chunks, an index of words, and
+//! vectors if an encoder made some.
 //!
-//! [`import`] fills a store from files, in one transaction; [`Documents`] is a store that is
-//! searched, as it was when it was opened. `docs/documents.md` tells all of it to those who run
-//! it.
+//! [`import`] fills a store from files in one transaction. [`Documents`] searches a store in the
+//! state in which it was opened. `docs/documents.md` is the user's guide.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +31,7 @@ use words::Words;
 
 /// The name of the source in plans and evidence.
 pub const SOURCE: &str = "documents";
-/// The folder of the index of words within that of the store.
+/// The folder of the index of words within the store.
 const WORDS_FOLDER: &str = "words";
 
 /// Where documents lie, and how they are searched.
@@ -69,80 +68,80 @@ impl Default for DocumentsConfig {
 /// Why documents cannot be imported or searched.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentsError {
-    /// There is no store.
+    /// The folder has no store.
     #[error("no documents in {folder}; make them with `turnstream documents import`", folder = folder.display())]
     Missing {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
     },
-    /// The store is of another format.
+    /// The store has another format.
     #[error(
         "{folder} is a store of format {found}, this program reads {known}; import the documents \
          again, into another folder",
         folder = folder.display()
     )]
     Format {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
-        /// What was found.
+        /// The store's format.
         found: u32,
-        /// What can be read.
+        /// The format that this program reads.
         known: u32,
     },
-    /// The environment failed.
+    /// The LMDB environment failed.
     #[error("documents in {folder}: {source}; {remedy}", folder = folder.display())]
     Store {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: Box<heed::Error>,
-        /// What mends it.
+        /// How to repair it.
         remedy: &'static str,
     },
     /// The index of words failed.
     #[error("the index of words in {folder}: {source}; run `turnstream documents reindex`", folder = folder.display())]
     Words {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: tantivy::TantivyError,
     },
-    /// Somebody else changes the store.
+    /// Another process is changing the store.
     #[error("another process changes the documents in {folder}; try again when it is done", folder = folder.display())]
     Busy {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
     },
-    /// The index of words is not that of the chunks.
+    /// The index of words belongs to another generation of the chunks.
     #[error(
         "the index of words in {folder} is not that of the chunks there: an import was broken \
          off, or this program cuts texts into other terms; run `turnstream documents reindex`",
         folder = folder.display()
     )]
     Stale {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
     },
-    /// The vectors failed.
+    /// The vector index failed.
     #[error("vectors of documents in {folder}: {source}; import the documents again, into another folder", folder = folder.display())]
     Vectors {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: Box<::arroy::Error>,
     },
-    /// The vectors were made by another encoder.
+    /// Another encoder made the vectors.
     #[error(
         "the vectors in {folder} were made by encoder `{stored}`, not by `{given}` as it is now; \
          name that encoder, or import the documents again into another folder",
         folder = folder.display()
     )]
     Encoder {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
-        /// What made them.
+        /// The encoder that made the vectors.
         stored: String,
-        /// What was to be used.
+        /// The configured encoder.
         given: String,
     },
     /// An encoder failed.
@@ -153,46 +152,46 @@ pub enum DocumentsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The store is full.
+    /// The store has used up its chunk numbers.
     #[error("{folder} has given all its four billion chunk numbers; import into another folder", folder = folder.display())]
     Full {
-        /// Where.
+        /// The folder of the store.
         folder: PathBuf,
     },
-    /// Searching failed.
+    /// The search failed.
     #[error(transparent)]
     Search(#[from] SearchError),
 }
 
-/// How many documents and chunks a store has.
+/// The size of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Extent {
-    /// Documents.
+    /// The number of documents.
     pub documents: u64,
-    /// Their chunks.
+    /// The number of chunks.
     pub chunks: u64,
-    /// What made their vectors.
+    /// The encoder of the vectors, if there are any.
     pub encoder: Option<EncoderUsed>,
 }
 
 /// A document of a store, for listings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Its title; may be empty.
+    /// The title; may be empty.
     pub title: String,
-    /// How many chunks it has.
+    /// The number of chunks.
     pub chunks: usize,
-    /// What is said of it.
+    /// Metadata by key.
     pub metadata: std::collections::BTreeMap<String, String>,
 }
 
-/// Documents that are searched: what was there when they were opened. What is imported meanwhile
-/// is seen after the next start; what is deleted meanwhile is found no more.
+/// An open store. Documents imported later are found after the next start; deleted documents are no
+/// longer found.
 pub struct Documents {
     folder: PathBuf,
     store: Store,
@@ -206,7 +205,7 @@ impl Documents {
     /// Opens the store of a folder.
     ///
     /// # Errors
-    /// There is none, it cannot be read, or its index of words fell behind.
+    /// The store is missing or cannot be read, or its index of words is outdated.
     pub fn open(folder: &Path, config: &DocumentsConfig) -> Result<Self, DocumentsError> {
         let store = Store::open(folder, config.map_size_mib, false)?;
         let state = store.read(|txn, tables| tables.state(txn))?;
@@ -228,13 +227,13 @@ impl Documents {
         Ok(Self { folder: folder.to_owned(), store, words, titles, extent, vectors })
     }
 
-    /// How many documents there are, and what made their vectors.
+    /// The size of the store, and the encoder of its vectors.
     pub fn extent(&self) -> &Extent {
         &self.extent
     }
 
-    /// Refuses an encoder whose vectors must not be compared with those of the store. Without
-    /// vectors every encoder will do.
+    /// Checks that an encoder's vectors can be compared with those of the store. A store without
+    /// vectors accepts every encoder.
     ///
     /// # Errors
     /// [`DocumentsError::Encoder`], with the remedy.
@@ -242,8 +241,8 @@ impl Documents {
         check_encoder(&self.folder, self.extent.encoder.as_ref(), name, fingerprint)
     }
 
-    /// The chunks of all documents whose metadata have all of these values and whose id is among
-    /// those given, where any is given; rising.
+    /// Selects chunks by document, ascending: the document's metadata must have all the given
+    /// values and, if ids are given, its id must be among them.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -276,7 +275,7 @@ impl Documents {
         })
     }
 
-    /// Up to `limit` documents in the order of their ids.
+    /// Lists up to `limit` documents by id.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -314,7 +313,7 @@ fn check_encoder(
     }
 }
 
-/// What searches the vectors of a store: few are scanned in memory, many through trees.
+/// Opens the vector index: a scan in memory for few vectors, trees on disk for many.
 fn vectors(
     store: &Store,
     folder: &Path,

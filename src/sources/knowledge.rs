@@ -1,9 +1,9 @@
-//! Where graphs come from: the shipped English pack, a snapshot file, or files to import.
+//! Opens graphs: the shipped English pack, a snapshot file, or imported files.
 //!
-//! The pack is the source of a snapshot in a compact form (zstd over sorted TSV) inside the
-//! program. Its snapshot is compiled once into the user's cache folder and then mapped into
-//! memory, shared by all workers and all processes. Two processes that start at once both compile
-//! it; the last rename wins, and either file is the whole snapshot.
+//! The pack is the compact source of a snapshot (zstd over sorted TSV) inside the program. The
+//! first start compiles its snapshot into the user's cache folder; from then on it is mapped into
+//! memory, shared by all workers and processes. If two processes compile it at once, the last
+//! rename wins, and either file is complete.
 
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ use turnstream_ports::model::encoder::Encoder;
 pub use files::{FileReport, SourceFile, import_files, import_sorted};
 pub use progress::Progress;
 
-/// The location that means the shipped pack.
+/// The location that selects the shipped pack.
 pub const PACK_LOCATION: &str = "pack";
 
-/// Compression level of a pack: the strongest that needs no special window to read.
+/// Compression level of a pack: the strongest that readers support without a larger window.
 const PACK_LEVEL: i32 = 19;
 
 /// Why knowledge cannot be opened or imported.
 #[derive(Debug, thiserror::Error)]
 pub enum KnowledgeError {
-    /// A snapshot cannot be used.
+    /// The snapshot cannot be used.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// A file cannot be read.
@@ -45,10 +45,10 @@ pub enum KnowledgeError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The input of an import broke off.
+    /// The import of a file was interrupted.
     #[error("{path}: {source}", path = path.display())]
     Import {
         /// The file.
@@ -61,7 +61,7 @@ pub enum KnowledgeError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Facts cannot be sorted.
@@ -70,26 +70,26 @@ pub enum KnowledgeError {
         folder = folder.display()
     )]
     Sort {
-        /// The folder of the snapshot, where files for sorting lie.
+        /// The folder of the snapshot and of the sorting files.
         folder: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// An import found nothing.
+    /// The import found no facts.
     #[error(
         "no facts in {files} ({bad} bad lines, {skipped} left out); check --format and --language"
     )]
     NoFacts {
         /// The files, separated by commas.
         files: String,
-        /// Lines that are no fact.
+        /// Lines without a valid fact.
         bad: u64,
         /// Lines that were left out.
         skipped: u64,
     },
 }
 
-/// Opens what a configuration names: `pack`, or the path of a snapshot.
+/// Opens the configured graph: `pack`, or the path of a snapshot.
 ///
 /// # Errors
 /// The snapshot cannot be read or used.
@@ -100,8 +100,8 @@ pub fn open(location: &str) -> Result<Graph, KnowledgeError> {
     Ok(Graph::open(Path::new(location))?)
 }
 
-/// Opens the shipped pack, and compiles its snapshot into the [`writable_folder`] where that has
-/// not been done. Without such a folder the snapshot is compiled in memory.
+/// Opens the shipped pack. Its snapshot is compiled into the [`writable_folder`] if it is not there
+/// yet, or in memory if there is no such folder.
 ///
 /// # Errors
 /// The pack inside the program is damaged.
@@ -117,7 +117,7 @@ pub fn open_pack() -> Result<Graph, KnowledgeError> {
     }
 }
 
-/// [`open_pack`] with the cache folder given.
+/// As [`open_pack`], with the given cache folder.
 ///
 /// # Errors
 /// The pack inside the program is damaged.
@@ -125,7 +125,7 @@ pub fn open_pack_in(folder: &Path) -> Result<Graph, KnowledgeError> {
     compiled_in(folder).map_or_else(|| compile_into(folder), Ok)
 }
 
-/// The snapshot of the pack that lies in a folder and can be used.
+/// The pack's snapshot in a folder, if it is usable.
 fn compiled_in(folder: &Path) -> Option<Graph> {
     use std::io::ErrorKind;
     match Graph::open(&folder.join(pack_snapshot_name())) {
@@ -155,14 +155,14 @@ fn compile_into(folder: &Path) -> Result<Graph, KnowledgeError> {
     })
 }
 
-/// The name of the pack's snapshot: another pack, format or lexicon is another file.
+/// The file name of the pack's snapshot, which changes with pack, format and lexicon.
 fn pack_snapshot_name() -> String {
     let (pack, lexicon) = (crc32fast::hash(PACK), lexicon_fingerprint(["en"]));
     format!("conceptnet-en-{pack:08x}-{lexicon:08x}-v{FORMAT_VERSION}.snapshot")
 }
 
-/// Where the vectors of the pack lie that an encoder makes: in the cache folder where they are
-/// there, else where they can be made. `None` where they cannot.
+/// The path of an encoder's vectors for the pack: an existing file in the cache folder, or a path
+/// that can be written. `None` if neither exists.
 pub fn pack_vectors_path(encoder: &dyn Encoder) -> Option<PathBuf> {
     let name = format!("{}-{:016x}", encoder.name(), encoder.fingerprint());
     let path = |folder: PathBuf| embed::vectors_beside(&folder.join(pack_snapshot_name()), &name);
@@ -170,21 +170,21 @@ pub fn pack_vectors_path(encoder: &dyn Encoder) -> Option<PathBuf> {
     made.or_else(|| writable_folder().map(path))
 }
 
-/// The facts of the pack, not yet compiled.
+/// Reads the facts of the pack.
 fn read_pack() -> Result<Builder, KnowledgeError> {
     let path = || PathBuf::from("(the shipped knowledge pack)");
     let read = |source| KnowledgeError::Read { path: path(), source };
     let lines = zstd::Decoder::new(PACK).map_err(read)?;
     let mut builder = Builder::new();
-    // It was made without what is unfit: its test holds that.
+    // The pack was made without unfit facts, which its test checks.
     let options = ImportOptions { keep_unfit: true, ..ImportOptions::default() };
     import(BufReader::new(lines), &options, &mut builder, |_| ())
         .map_err(|source| KnowledgeError::Import { path: path(), source })?;
     Ok(builder)
 }
 
-/// Writes a graph as a pack: its facts as TSV in the graph's order, zstd-compressed. The same
-/// graph gives the same bytes, and importing them the same graph.
+/// Writes a graph as a pack: its facts as TSV in the graph's order, compressed with zstd. The same
+/// graph gives the same bytes, and importing them gives the same graph.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -201,11 +201,11 @@ fn pack(graph: &Graph) -> std::io::Result<Vec<u8>> {
     pack.finish()
 }
 
-/// The facts of a graph, one a line, in its order.
+/// Writes the facts of a graph in order, one a line.
 fn write_tsv(graph: &Graph, out: &mut impl Write) -> std::io::Result<()> {
     for fact in graph.facts() {
         let relation = graph.relation(fact.relation);
-        // A denying relation denies by its name; elsewhere the sign does.
+        // A negative relation expresses denial by its name; other relations need a sign.
         let sign = if fact.negated && !relation.negative { "-" } else { "" };
         let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
         let source = graph.source(fact.source);

@@ -1,8 +1,8 @@
-//! What turns are answered from: the graph ([`knowledge`]), [`documents`] with the vectors in their
-//! [`index`], and the rows of [`tables`].
+//! The sources of evidence: the graph ([`knowledge`]), [`documents`] with their vector [`index`],
+//! and the rows of [`tables`].
 //!
-//! Everything here is opened when a process starts and handed to the stages through
-//! `turnstream_ports`; commands import into it.
+//! A process opens them at start and hands them to the stages through `turnstream_ports`; commands
+//! import into them.
 
 pub mod documents;
 pub mod index;

@@ -1,5 +1,4 @@
-//! The rows of the sources of kind `table`: files with one JSON object a line, read when the process
-//! starts.
+//! Reads the rows of sources of kind `table`, one JSON object a line, when the process starts.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,29 +12,30 @@ pub enum TableError {
     /// The file cannot be read.
     #[error("sources.{name}.file: {file} cannot be read: {source}")]
     Read {
-        /// The source.
+        /// The source's name.
         name: String,
-        /// Its file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line is no row.
+    /// A line is not a valid row.
     #[error("{file}:{line}: {reason}; a row is a JSON object with values by column, on one line")]
     Row {
         /// The file.
         file: PathBuf,
         /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         reason: String,
     },
 }
 
-/// The rows of a source's file, as `read` makes them of a line's values; empty lines are none.
+/// Reads the rows of a source's file; `read` makes a row of a line's values, and empty lines are
+/// skipped.
 ///
 /// # Errors
-/// The file cannot be read, or `read` makes no row of a line.
+/// The file cannot be read, or `read` refuses a line.
 pub fn rows<R>(
     name: &str,
     file: &Path,

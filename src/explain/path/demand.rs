@@ -1,4 +1,4 @@
-//! What a turn demands: queries, topics, thoughts, and what cross revision made of them.
+//! The demand of a turn: queries, topics, thoughts, and the revisions of cross revision.
 
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Response, Revision, Stage, Topic, Via};
 
@@ -8,7 +8,7 @@ use super::super::tree::Tree;
 use super::super::wording::revision_kind;
 use super::decided;
 
-/// Nothing where nothing is demanded.
+/// Makes the tree of the demand; `None` if there is none.
 pub(super) fn tree(response: &Response, spoken: &Spoken) -> Option<Tree> {
     let (demand, models) = (&response.demand, &response.models);
     let branch = |name: &str, stage: Option<Stage>, below: Vec<Tree>| {
@@ -75,7 +75,7 @@ fn topic(topic: &Topic) -> Tree {
     reached(&topic.concept, topic.weight.get(), &topic.because)
 }
 
-/// A concept, and those that it was reached from.
+/// A concept with the concepts that it was reached from.
 fn reached(concept: &str, weight: f64, because: &[String]) -> Tree {
     let from = match because {
         [] => String::new(),

@@ -1,5 +1,5 @@
-//! What the sources gave: facts of the graph, sentences of personas, passages of documents and rows of
-//! tables, selected or not.
+//! The evidence of the sources: facts of the graph, sentences of personas, passages of documents
+//! and rows of tables, selected or not.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::page::{Ink, Text};
 use super::super::tree::Tree;
 use super::decided;
 
-/// Nothing where there is none.
+/// Makes the tree of the evidence; `None` if there is none.
 pub(super) fn tree(
     evidence: &[Evidence],
     not_selected: Option<usize>,
@@ -79,7 +79,7 @@ fn piece(evidence: &Evidence) -> Tree {
     Tree::leaf(text)
 }
 
-/// Where in its source it stands, and what found it.
+/// Where the evidence is in its source, and what found it.
 fn of_source(evidence: &Evidence) -> String {
     if let Some(passage) = &evidence.document {
         let title = if passage.title.is_empty() { &passage.document } else { &passage.title };

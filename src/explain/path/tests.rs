@@ -5,7 +5,7 @@ use turnstream_schemas::{Speaker, Turn};
 use super::super::asked::Fits;
 use super::*;
 
-/// A response of our own in which everything occurs.
+/// A response of our own with every kind of content.
 fn response() -> Response {
     let json = json!({
         "schema_version": 1,

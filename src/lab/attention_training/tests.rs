@@ -4,7 +4,7 @@ fn text(words: &str, vector: [f32; 2]) -> Compared {
     Compared::new(words, Some(&vector))
 }
 
-/// Questions whose evidence points the other way: what the identity would put last.
+/// Questions with evidence in the opposite direction, which the identity ranks last.
 fn examples() -> Vec<Example> {
     let example = |at: usize| {
         let (east, north) = ([1.0, 0.0], [0.0, 1.0]);
@@ -27,7 +27,7 @@ fn training_turns_attention_to_the_evidence() {
     let training = Training { steps: 200, rate: 0.05, decay: 0.0, ..evenly() };
     let trained = train(&examples(), 2, &training, &|| ()).unwrap();
     let [before, after] = trained.loss;
-    // By hand: logits 5, 0, 5 for the gold one in the middle.
+    // By hand: logits 5, 0 and 5, with the gold text in the middle.
     assert!((before - (5.0 + (2.0 + (-5.0_f64).exp()).ln())).abs() < 1e-4, "{before}");
     assert!(after < 0.1, "{after}");
     let example = &examples()[0];

@@ -1,4 +1,4 @@
-//! `turnstream eval`: measure the engine's parts on public data sets.
+//! `turnstream eval`: measures the engine's parts on public data sets.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether the last line on standard output is to be a JSON object.
+    /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
             EvalCommand::Retrieval(args) => args.json,
@@ -238,7 +238,7 @@ pub enum Within {
 /// Runs a command; results go to `out`.
 ///
 /// # Errors
-/// A file cannot be read or is not of the format, or a flag is missing.
+/// A file cannot be read or has another format, or a flag is missing.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         EvalCommand::Retrieval(args) => retrieval(args, out),
@@ -331,7 +331,7 @@ fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow
     tell(args, &figures, json!({}), out)
 }
 
-/// The flow's own stage on the same data.
+/// Evaluates the flow's own stage on the same data.
 fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let mut stage = config.persona_retrieval;
@@ -347,7 +347,7 @@ fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()
     tell(args, &figures, more, out)
 }
 
-/// The relevance that a unified model gives, on the same data.
+/// Evaluates the unified model's relevance on the same data.
 fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(weights) = &args.model else {
         let remedy = "name the GGUF file, or a folder with model.safetensors";
@@ -363,7 +363,7 @@ fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result
     tell(args, &figures, json!({ "model": model.name() }), out)
 }
 
-/// Figures on KBP, and what else there is to say of them.
+/// Prints figures on KBP with further results.
 fn tell(
     args: &RetrievalArgs,
     figures: &kbp::Figures,
@@ -390,7 +390,7 @@ fn tell(
     Ok(())
 }
 
-/// What of an evaluation's errors is the input's.
+/// Distinguishes errors of the input from others.
 pub(super) fn refused(error: EvalError) -> anyhow::Error {
     match error {
         EvalError::Read { .. } | EvalError::Record { .. } | EvalError::Nothing { .. } => {
@@ -404,7 +404,7 @@ fn number(figure: &Figure, times: f64) -> String {
     figure.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value * times))
 }
 
-/// Writes responses for reading, one a line.
+/// Writes responses to a file for reading, one a line.
 fn write_samples(path: &Path, samples: &[impl Serialize]) -> anyhow::Result<()> {
     let write = || -> anyhow::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);

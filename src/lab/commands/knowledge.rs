@@ -33,17 +33,17 @@ Examples:
   turnstream knowledge generate --concepts 10000 --facts 30000 --seed 7 --out small.csv.gz";
 
 impl Args {
-    /// Whether the last line on standard output is to be a JSON object.
+    /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         let KnowledgeCommand::Generate(args) = &self.command;
         args.json
     }
 }
 
-/// Does what the command says.
+/// Runs the command.
 ///
 /// # Errors
-/// The file cannot be written, or no graph has the shape.
+/// The file cannot be written, or no graph of the shape exists.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let KnowledgeCommand::Generate(args) = &args.command;
     generate(args, out).map(|()| Exit::Success)

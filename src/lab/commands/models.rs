@@ -83,7 +83,7 @@ impl CommonArgs {
 }
 
 impl Args {
-    /// Whether the last line on standard output is to be a JSON object.
+    /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
             ModelsCommand::Bench(args) => args.common.json,
@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-/// Does what the command says.
+/// Runs the command.
 ///
 /// # Errors
 /// The configuration is wrong, or a model cannot be used.
@@ -103,7 +103,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     }
 }
 
-/// `models bench`, as programs read it.
+/// The result of `models bench`, printed with `--json`.
 #[derive(Serialize)]
 struct Benched {
     model: String,

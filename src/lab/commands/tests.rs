@@ -1,4 +1,4 @@
-//! The command line as a whole.
+//! Tests the command line as a whole.
 
 use clap::CommandFactory;
 
@@ -12,7 +12,7 @@ fn every_help_has_examples_that_parse_and_every_argument_is_documented() {
     let command = Cli::command();
     command.clone().debug_assert();
     let parses = |line: &str| {
-        // Spaces within double quotes do not part words.
+        // Spaces within double quotes do not separate words.
         let words = line.split('"').enumerate().flat_map(|(at, part)| match at % 2 {
             0 => part.split_whitespace().collect(),
             _ => vec![part],
@@ -25,7 +25,7 @@ fn every_help_has_examples_that_parse_and_every_argument_is_documented() {
             seen += help::examples_parse(below, "turnstream", &parses);
             continue;
         }
-        // The rest of these commands, and their examples, are in the other program.
+        // The other program has the rest of these commands and their examples.
         let path = format!("turnstream {}", below.get_name());
         for handed in below.get_subcommands() {
             seen += help::examples_parse(handed, &path, &parses);

@@ -1,4 +1,4 @@
-//! `turnstream train`: models of the engine's own, trained on labelled conversations.
+//! `turnstream train`: trains the engine's own models on labelled conversations.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether the last line on standard output is to be a JSON object.
+    /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
             TrainCommand::Gate(args) => args.json,

@@ -1,5 +1,5 @@
-//! Fitting the vectors of pieces to the vectors of texts: a regression to begin with, then
-//! gradient descent on 1 − cosine.
+//! Fits the vectors of pieces to the vectors of texts: first a regression, then gradient descent on
+//! 1 − cosine.
 
 use std::f32::consts::PI;
 
@@ -11,21 +11,21 @@ use super::{DistilError, DistilOptions, PieceError, to_length_1};
 
 /// Texts per step.
 const BATCH: usize = 1024;
-/// Texts that the regression looks at.
+/// The most texts used for the regression.
 const REGRESSION_TEXTS: usize = 60_000;
-/// What the regression adds to the diagonal.
+/// Regularisation added to the diagonal.
 const RIDGE: f32 = 1.0;
 
-/// Texts as pieces, with the vectors that their sums are to point to.
+/// Texts as pieces, with the target vectors of their sums.
 pub(super) struct Corpus {
-    /// Where the pieces of a text end.
+    /// The end of each text's pieces.
     ends: Vec<usize>,
     pieces: Vec<u32>,
     targets: Vec<f32>,
     dimensions: usize,
-    /// Texts to fit to.
+    /// Texts for fitting.
     pub(super) train: Vec<u32>,
-    /// Texts to look at alone.
+    /// Texts for evaluation.
     pub(super) held_out: Vec<u32>,
 }
 
@@ -57,7 +57,7 @@ impl Corpus {
         &self.targets[text as usize * self.dimensions..][..self.dimensions]
     }
 
-    /// a / (a + p) by piece, p being the piece's share of the texts that are fitted to.
+    /// a / (a + p) for each piece, with p its share of the fitted texts.
     pub(super) fn piece_weights(&self, count: usize, smoothing: f64) -> Vec<f64> {
         let mut times = vec![0_u64; count];
         for &text in &self.train {
@@ -69,7 +69,7 @@ impl Corpus {
     }
 }
 
-/// The vectors while they are fitted.
+/// The vectors during fitting.
 pub(super) struct Fit {
     vectors: PieceVectors,
     dimensions: usize,
@@ -84,7 +84,7 @@ impl Fit {
         self.vectors.into_vectors()
     }
 
-    /// Turns all vectors by the matrix that brings the sums of texts nearest to their targets.
+    /// Transforms all vectors by the matrix that brings the sums of texts nearest to their targets.
     pub(super) fn regress(&mut self, corpus: &Corpus) {
         let every = corpus.train.len().div_ceil(REGRESSION_TEXTS).max(1);
         let texts: Vec<u32> = corpus.train.iter().copied().step_by(every).collect();
@@ -101,7 +101,7 @@ impl Fit {
         let targets = DMatrix::from_vec(self.dimensions, columns, targets);
         let mut square = &sums * sums.transpose();
         (0..self.dimensions).for_each(|at| square[(at, at)] += RIDGE);
-        // The ridge makes it positive definite, so that it has this decomposition.
+        // The ridge makes the matrix positive definite, so the decomposition exists.
         let Some(solved) = square.cholesky() else { return };
         let map = solved.solve(&(&sums * targets.transpose())).transpose();
         let vectors = self.vectors.vectors();
@@ -110,7 +110,7 @@ impl Fit {
         self.vectors.replace((map * vectors).as_slice().to_vec());
     }
 
-    /// The mean cosine over the texts that were held out.
+    /// The mean cosine over the held-out texts.
     pub(super) fn mean_cosine(&self, corpus: &Corpus) -> f64 {
         let mut sum = vec![0.0; self.dimensions];
         let cosines = corpus.held_out.iter().map(|&text| {
@@ -121,7 +121,7 @@ impl Fit {
         cosines.sum::<f64>() / corpus.held_out.len().max(1) as f64
     }
 
-    /// Goes once through all texts.
+    /// Makes one pass over the texts.
     pub(super) fn epoch(&mut self, corpus: &Corpus, epoch: u32, options: &DistilOptions) {
         let mut order = corpus.train.clone();
         fastrand::Rng::with_seed(options.seed ^ u64::from(epoch) << 32).shuffle(&mut order);
@@ -134,9 +134,9 @@ impl Fit {
         }
     }
 
-    /// One step of Adam on the mean of 1 − cosine over some texts. With s the sum of a text's
-    /// pieces, n its direction and c its cosine to the target y, the gradient for each of its
-    /// pieces is (c·n − y) / |s|.
+    /// Makes one Adam step on the mean of 1 − cosine over some texts. With s the sum of a text's
+    /// pieces, n its direction and c its cosine to the target y, the gradient for each piece is
+    /// (c·n − y) / |s|.
     fn step(&mut self, corpus: &Corpus, texts: &[u32], rate: f32) {
         let mut sum = vec![0.0; self.dimensions];
         for &text in texts {

@@ -1,11 +1,11 @@
-//! The word pieces of a tokenizer: which of them a table is to have.
+//! Selects the word pieces of a tokenizer for a table.
 
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
-/// Why a tokenizer does not do.
+/// Why a tokenizer is unsuitable.
 #[derive(Debug, thiserror::Error)]
 #[error("the tokenizer of the model: {0}; a table needs a WordPiece tokenizer (`tokenizer.json`)")]
 pub struct PieceError(String);
@@ -16,12 +16,12 @@ impl PieceError {
     }
 }
 
-/// The tokenizer of a sentence encoder with only the pieces that English text can need, numbered
-/// anew without gaps in their old order: letters of the Latin script, digits, marks. Text that
-/// would need others becomes the unknown piece. No text is cut or filled up.
+/// Reduces an encoder's tokenizer to the pieces that English text can need (Latin letters, digits
+/// and marks), renumbered without gaps in their old order. Other text becomes the unknown piece.
+/// Truncation and padding are removed.
 ///
 /// # Errors
-/// The JSON is no WordPiece tokenizer.
+/// The JSON is not a WordPiece tokenizer.
 pub fn keep_latin_pieces(tokenizer_json: &str) -> Result<Tokenizer, PieceError> {
     let mut json: Value = serde_json::from_str(tokenizer_json).map_err(PieceError::cut)?;
     for key in ["truncation", "padding", "post_processor"] {
@@ -45,7 +45,7 @@ pub fn keep_latin_pieces(tokenizer_json: &str) -> Result<Tokenizer, PieceError> 
     Tokenizer::from_str(&json.to_string()).map_err(PieceError::cut)
 }
 
-/// The special pieces but the unused ones, and what is written in Latin letters, digits and marks.
+/// Whether a piece is a used special piece, or consists of Latin letters, digits and marks.
 fn is_latin(piece: &str) -> bool {
     if piece.starts_with('[') && piece.ends_with(']') && piece.len() > 2 {
         return !piece.starts_with("[unused");
@@ -56,7 +56,7 @@ fn is_latin(piece: &str) -> bool {
     })
 }
 
-/// The pieces by number, as text for an encoder: without the mark of a continuation.
+/// The pieces by number, as texts for an encoder, without the mark of a continuation.
 pub(super) fn texts(tokenizer: &Tokenizer) -> Vec<String> {
     let count = tokenizer.get_vocab_size(true) as u32;
     let piece = |id| tokenizer.id_to_token(id).unwrap_or_default();

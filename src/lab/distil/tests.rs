@@ -5,10 +5,10 @@ use turnstream_ports::model::encoder::Encoded;
 
 use super::*;
 
-/// Eight words; a text's vector depends on which of them it has, and one of them says nothing.
+/// Eight words. A text's vector depends on the words in it, and one word contributes nothing.
 const WORDS: [&str; 8] = ["sea", "ship", "bread", "oven", "dog", "bone", "star", "the"];
 
-/// A teacher whose vectors a table can have, but for common words, which it does not hear.
+/// A teacher that a table can reproduce, except that it ignores common words.
 struct Teacher;
 
 impl Encoder for Teacher {
@@ -29,7 +29,7 @@ impl Encoder for Teacher {
             let mut vector = [0.0_f32; 8];
             for word in text.split(' ').filter(|word| *word != "the") {
                 let at = WORDS.iter().position(|known| *known == word).unwrap_or(7);
-                // Words of a pair are alike.
+                // The words of a pair are similar.
                 vector[at] += 2.0;
                 vector[at ^ 1] += 1.0;
             }
@@ -60,7 +60,7 @@ fn tokenizer() -> Tokenizer {
     keep_latin_pieces(&json).expect("a tokenizer")
 }
 
-/// All texts of three words, so that every pair of words is seen and "the" most of all.
+/// All texts of three words: every pair occurs, and "the" is the most frequent word.
 fn texts() -> Vec<String> {
     let mut texts = Vec::new();
     for one in WORDS {

@@ -1,24 +1,24 @@
-//! How sure a figure over responses or turns is: 95 % intervals by the bootstrap (Efron 1979),
-//! percentiles of a thousand resamples with a fixed seed. Whole conversations are drawn, since what
-//! is in one is alike.
+//! The uncertainty of a figure over responses or turns: 95 % intervals by the bootstrap (Efron
+//! 1979), from percentiles of a thousand resamples with a fixed seed. Resampling draws whole
+//! conversations, because the items of a conversation are correlated.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::AddAssign;
 
-/// Resamples.
+/// The number of resamples.
 pub const RESAMPLES: usize = 1_000;
-/// Seeds the drawing.
+/// Seeds the resampling.
 const SEED: u64 = 1;
 
-/// Which conversation each response or turn belongs to.
+/// The conversation of each response or turn.
 pub struct Conversations {
-    /// By response.
+    /// Conversation numbers by response.
     of: Vec<usize>,
     count: usize,
 }
 
-/// A sum and how many were summed.
+/// A sum with the number of its terms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mean {
     sum: f64,
@@ -26,7 +26,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// The mean; `None` of nothing.
+    /// The mean; `None` without terms.
     pub fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
@@ -46,7 +46,7 @@ impl From<f64> for Mean {
 }
 
 impl Conversations {
-    /// Of responses or turns in their order, each with its conversation's id.
+    /// Takes the conversation id of each response or turn, in order.
     pub fn new<C: Hash + Eq>(of: impl IntoIterator<Item = C>) -> Self {
         let mut numbers = HashMap::new();
         let of = of
@@ -59,14 +59,14 @@ impl Conversations {
         Self { of, count: numbers.len() }
     }
 
-    /// The conversation of each response or turn, numbered from 0 in order of appearance.
+    /// The number of each item's conversation, from 0 in order of appearance.
     pub fn of(&self) -> &[usize] {
         &self.of
     }
 
-    /// What `figures` gives for each of [`RESAMPLES`] resamples: it is told how often each
-    /// conversation was drawn. Two calls draw alike, so that two gates may be compared resample by
-    /// resample. Nothing where there is one conversation alone.
+    /// Returns the result of `figures` for each of [`RESAMPLES`] resamples. `figures` receives how
+    /// often each conversation was drawn. All calls draw alike, so two gates can be compared
+    /// resample by resample. Empty if there is only one conversation.
     pub fn resamples<T>(&self, mut figures: impl FnMut(&[u32]) -> T) -> Vec<T> {
         if self.count < 2 {
             return Vec::new();
@@ -81,8 +81,8 @@ impl Conversations {
         resamples.collect()
     }
 
-    /// The figure of all parts, a part a response (`None` for one that does not count), and its
-    /// interval, where there are two conversations.
+    /// The figure over all responses (`None` for a response that does not count), and its interval
+    /// if there are two conversations or more.
     pub fn figure<S: Copy + Default + AddAssign>(
         &self,
         parts: &[Option<S>],
@@ -116,7 +116,7 @@ fn interval<S: Copy + Default + AddAssign>(
     percentiles(figures.collect())
 }
 
-/// The 2.5th and the 97.5th percentile; `None` of nothing.
+/// The 2.5th and the 97.5th percentile; `None` for no figures.
 pub fn percentiles(mut figures: Vec<f64>) -> Option<[f64; 2]> {
     figures.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| figures.get((share * figures.len() as f64) as usize).copied();
@@ -149,7 +149,7 @@ mod tests {
             "the same seed"
         );
 
-        // Four responses a conversation, all alike: as many as there are conversations count.
+        // Four identical responses per conversation: only the number of conversations counts.
         let fewer: Vec<ConversationId> =
             (0..400).map(|at: u32| (at / 4).to_string().into()).collect();
         let values: Vec<f64> = (0..400).map(|at| f64::from(at / 4 % 2)).collect();

@@ -1,5 +1,5 @@
-//! Consistency on labelled responses: is the evidence that a response was made from told from other
-//! evidence by what the response says? (UniMS-RAG trains its scorer on the same line.)
+//! Consistency on labelled responses: can a judge distinguish the evidence that a response was made
+//! from, by the response alone? (UniMS-RAG trains its scorer to make the same distinction.)
 
 use std::collections::BTreeSet;
 
@@ -13,28 +13,30 @@ use super::unified::{Labelled, Told};
 pub mod dstc;
 pub mod kbp;
 
-/// Pieces that a response does not rest on: so many of the same dialogue or place, and so many from elsewhere.
+/// Pieces of unused evidence per response: at most this many of the same dialogue or place, and
+/// this many from elsewhere.
 const OTHERS: usize = 4;
 
-/// What a piece of evidence has to do with a response.
+/// The relation of a piece of evidence to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// It was made from it.
+    /// The response was made from the piece.
     Gold,
-    /// It was not, and could have been: of the same hotel or restaurant, or known in the same dialogue.
+    /// The response could have been made from the piece: it belongs to the same hotel or
+    /// restaurant, or was known in the same dialogue.
     Same,
-    /// From elsewhere.
+    /// The piece is from elsewhere.
     Other,
 }
 
-/// A response and evidence beside it.
+/// A response with pieces of evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The conversation that it is in.
+    /// The number of its conversation.
     pub conversation: usize,
-    /// What was said.
+    /// The response's text.
     pub response: String,
-    /// Pieces of evidence.
+    /// Pieces of evidence with their relation.
     pub evidence: Vec<(String, Relation)>,
 }
 
@@ -51,13 +53,13 @@ impl Case {
 pub struct Figures {
     /// Responses.
     pub n: usize,
-    /// Gold against what could have been.
+    /// Gold against other evidence of the same dialogue or place.
     pub same: Told,
-    /// Gold against what is from elsewhere.
+    /// Gold against evidence from elsewhere.
     pub other: Told,
 }
 
-/// Measures words, or a trained judge.
+/// Measures the lexical judge, or a trained one.
 ///
 /// # Errors
 /// The judge fails.
@@ -85,7 +87,8 @@ pub fn evaluate(cases: &[Case], judge: Option<&Judge>) -> Result<Figures, Encode
     Ok(Figures { n: cases.len(), same: same.told(), other: other.told() })
 }
 
-/// The cases whose gold evidence was gold of none of these, without what was: nothing that is judged was learned.
+/// The cases with gold evidence that was not gold in `learned`, without the rest: nothing that is
+/// judged was trained on.
 pub fn unseen(cases: &[Case], learned: &[Case]) -> Vec<Case> {
     let seen: BTreeSet<&str> = learned.iter().flat_map(Case::gold).collect();
     let unseen = |case: &Case| {
@@ -95,7 +98,7 @@ pub fn unseen(cases: &[Case], learned: &[Case]) -> Vec<Case> {
     cases.iter().map(unseen).filter(|case| case.gold().next().is_some()).collect()
 }
 
-/// A text as evidence.
+/// Wraps a text as evidence.
 pub(super) fn piece(text: &str) -> Evidence {
     Evidence {
         id: EvidenceId(String::new()),
@@ -113,7 +116,7 @@ pub(super) fn piece(text: &str) -> Evidence {
     }
 }
 
-/// So many of some, drawn; fewer where there are no more.
+/// Draws `OTHERS` items, or all if there are fewer.
 fn drawn<T: Clone>(mut of: Vec<T>, random: &mut fastrand::Rng) -> Vec<T> {
     random.shuffle(&mut of);
     of.truncate(OTHERS);

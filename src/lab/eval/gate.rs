@@ -1,9 +1,9 @@
-//! How well a gate tells the turns that need knowledge: the measures, the gates that are compared,
-//! the table of them and the report with plots. `docs/gate.md` has the definitions and the figures.
+//! Measures how well gates find the turns that need knowledge: the measures, the compared gates,
+//! the table and the report with plots. `docs/gate.md` has the definitions and the figures.
 //!
-//! Beside the flow. A gate gives every labelled turn a score of its *need of knowledge*; what is
-//! measured is one class of one data set's labels ([`Positive`]). For the class *null* the score is
-//! turned round: a turn is said to be null where the gate does not retrieve.
+//! The evaluation runs outside the flow. A gate gives every labelled turn a score of its *need of
+//! knowledge*; a measurement is about one class of one data set's labels ([`Positive`]). For the
+//! class *null* the score is inverted: the prediction is null if the gate does not retrieve.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,22 +30,22 @@ use super::bootstrap::Conversations;
 use super::retrieval::EvalError;
 use crate::labelled::{LabelledError, LabelledTurn, Positive};
 
-/// A gate as an evaluation sees it.
+/// A gate under evaluation.
 pub trait ScoresTurns {
-    /// What it is called in tables.
+    /// The name in tables.
     fn name(&self) -> String;
-    /// It retrieves where the score reaches this; 0..=1.
+    /// The score from which the gate retrieves, 0..=1.
     fn threshold(&self) -> f64;
-    /// Whether the scores rest on nothing that comes after the turn. A score that reads
+    /// Whether the scores use nothing that comes after the turn. A score that reads
     /// [`LabelledTurn::reply`] is not causal.
     fn is_causal(&self) -> bool {
         true
     }
-    /// How likely each turn needs knowledge, 0..=1, in the order of the turns. `progress` is called
-    /// once or so for every turn where scoring takes long.
+    /// How likely each turn needs knowledge, 0..=1, in the order of the turns. A slow gate calls
+    /// `progress` about once per turn.
     ///
     /// # Errors
-    /// [`GateError::Failed`] where the gate cannot score.
+    /// [`GateError::Failed`] if the gate cannot score.
     fn scores(&self, turns: &[LabelledTurn], progress: &dyn Fn()) -> Result<Vec<f64>, GateError>;
 }
 
@@ -61,7 +61,7 @@ pub enum GateError {
     /// The lexical gate's graph cannot be opened.
     #[error(transparent)]
     Knowledge(#[from] KnowledgeError),
-    /// There is nothing to learn from.
+    /// The training split has only one class.
     #[error(
         "{path} has turns of one class alone; give the training split, with labels",
         path = path.display()
@@ -73,12 +73,12 @@ pub enum GateError {
     /// A trained gate cannot be read.
     #[error(transparent)]
     Trained(#[from] turnstream_models::gate::GateError),
-    /// A gate gave no scores, or not one for each turn.
+    /// A gate failed, or did not return one score per turn.
     #[error("the gate {gate} cannot score the turns: {source}")]
     Failed {
         /// The gate.
         gate: String,
-        /// Why.
+        /// The gate's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A file of the report or the table cannot be written.
@@ -86,7 +86,7 @@ pub enum GateError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The report cannot be drawn.
@@ -107,24 +107,24 @@ pub struct Measured {
     pub conversations: usize,
     /// Turns of the class.
     pub positives: u64,
-    /// The gate retrieves where the score of need reaches this; it says *null* where it does not.
+    /// The score of need from which the gate retrieves; below it, it predicts *null*.
     pub threshold: f64,
     /// Precision, recall, F1, AUC, false discovery rate.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What was right and what was wrong.
+    /// Right and wrong predictions.
     pub confusion: Confusion,
     /// The 95 % intervals of the figures.
     pub intervals: Intervals,
-    /// Whether the score rests on nothing that comes after the turn.
+    /// Whether the score uses nothing that comes after the turn.
     pub causal: bool,
-    /// By position of the turn in its conversation.
+    /// By the turn's position in its conversation.
     pub by_position: BTreeMap<u32, Group>,
-    /// By domain, where the data set tells one.
+    /// By domain, if the data set has domains.
     pub by_domain: BTreeMap<String, Group>,
 }
 
-/// The class's score and decision for each turn, from the scores of need.
+/// The class's score and prediction for each turn, from the scores of need.
 pub fn scored(turns: &[LabelledTurn], need: &[f64], threshold: f64, positive: Positive) -> Scored {
     let turned = positive == Positive::Null;
     Scored {
@@ -134,18 +134,18 @@ pub fn scored(turns: &[LabelledTurn], need: &[f64], threshold: f64, positive: Po
     }
 }
 
-/// The threshold on the score of need that gives a class its best F1 on these turns: for the
-/// training side. `None` where no turn is of the class.
+/// The threshold on the score of need with the class's best F1 on these turns, for training. `None`
+/// if no turn has the class.
 pub fn best_threshold(turns: &[LabelledTurn], need: &[f64], positive: Positive) -> Option<f64> {
     let Scored { positive: class, scores, .. } = scored(turns, need, 0.5, positive);
     let threshold = figures::best_f1(&class, &scores)?;
     Some(if positive == Positive::Null { 1.0 - threshold } else { threshold })
 }
 
-/// Has a gate score turns.
+/// Scores turns with a gate.
 ///
 /// # Errors
-/// [`GateError::Failed`] where it cannot, or does not score every turn with a number.
+/// [`GateError::Failed`] if the gate fails, or does not return a number for every turn.
 pub fn scores(
     gate: &dyn ScoresTurns,
     turns: &[LabelledTurn],
@@ -163,12 +163,12 @@ pub fn scores(
     Err(GateError::Failed { gate: gate.name(), source: why.into() })
 }
 
-/// The conversations that turns belong to, for resampling.
+/// The conversations of the turns, for resampling.
 pub fn conversations(turns: &[LabelledTurn]) -> Conversations {
     Conversations::new(turns.iter().map(|turn| turn.conversation.as_str()))
 }
 
-/// A gate's figures from its scores of need.
+/// Computes a gate's figures from its scores of need.
 pub fn measured(
     gate: &dyn ScoresTurns,
     turns: &[LabelledTurn],

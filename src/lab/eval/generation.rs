@@ -1,9 +1,9 @@
-//! How good responses are: the measures of DCRAG's tables, the usual ones against references, and
-//! those that a language model judges by. `docs/generation.md` has every definition.
+//! Measures responses by DCRAG's tables, by common measures against references, and by a language
+//! model as judge. `docs/generation.md` has every definition.
 //!
-//! Reads a replay's output ([`material`]) and, where it is given, the log that was replayed: the
-//! history of a response is the strictly earlier turns of its conversation and the turn that it
-//! answers, and its reference is what the log has next. Nothing here is part of the flow.
+//! The input is a replay's output ([`material`]) and optionally the replayed log. The history of a
+//! response is the turns of its conversation up to the turn that it answers, and its reference is
+//! the next turn in the log. Nothing here is part of the flow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,10 +41,10 @@ pub enum GenerationError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line is no response.
+    /// A line is not a response.
     #[error("{path}:{line}: {reason}; `turnstream replay --out` writes such files", path = path.display())]
     NoResponse {
         /// The file.
@@ -54,13 +54,13 @@ pub enum GenerationError {
         /// What is wrong.
         reason: String,
     },
-    /// There is no response.
+    /// The file has no response.
     #[error("{path} has no response; did the replay answer anything?", path = path.display())]
     NoResponses {
         /// The file.
         path: PathBuf,
     },
-    /// The responses are to another log.
+    /// A response belongs to another log.
     #[error(
         "{path} has no user turn {turn} in conversation {conversation}, which a response answers; give --references the log that was replayed, and its --format",
         path = path.display()
@@ -68,37 +68,37 @@ pub enum GenerationError {
     OtherLog {
         /// The log.
         path: PathBuf,
-        /// The conversation.
+        /// The response's conversation.
         conversation: String,
-        /// The turn.
+        /// The answered turn.
         turn: String,
     },
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] FormatError),
-    /// Anything else.
+    /// Another error.
     #[error(transparent)]
     Other(super::retrieval::EvalError),
 }
 
-/// A mean and over how many responses.
+/// A mean confidence, with the number of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Confidence {
     /// The mean.
     pub mean: f64,
-    /// Responses that have one of this kind.
+    /// Responses with a confidence of this kind.
     pub n: u64,
 }
 
-/// The figures of responses. One that cannot be had, for want of a log, of references or of
-/// responses that it is defined for, is `None`.
+/// The figures of responses. A figure is `None` without the log, the references or the responses
+/// that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
     /// Responses.
     pub n: usize,
-    /// Those with a reference: over these go BLEU, ROUGE and F1.
+    /// Responses with a reference, over which BLEU, ROUGE and F1 are computed.
     pub references: usize,
-    /// How texts were cut into tokens: `13a` or `zh` ([`Tokenisation`]).
+    /// The tokenisation: `13a` or `zh` ([`Tokenisation`]).
     pub tokenisation: &'static str,
     /// Distinct-2 of all responses ([`distinct`]).
     pub distinct_2: Option<f64>,
@@ -106,9 +106,9 @@ pub struct Measured {
     pub distinct_2_of_300: Option<f64>,
     /// The share of responses with a fact tuple ([`facts`]).
     pub cdp: Option<f64>,
-    /// The mean over responses of the sum of their fact tuples' IDF.
+    /// The mean over responses of the summed IDF of their fact tuples.
     pub cdf: Option<f64>,
-    /// BLEU of words, 0..=100 ([`bleu`]).
+    /// BLEU of single words, 0..=100 ([`bleu`]).
     pub bleu_1: Option<f64>,
     /// BLEU of up to four words, 0..=100.
     pub bleu_4: Option<f64>,
@@ -123,31 +123,31 @@ pub struct Measured {
     /// The mean share of a response's content words in its evidence or the history
     /// ([`mod@grounding`]).
     pub grounded_words: Option<f64>,
-    /// The share of responses all of whose content words are there.
+    /// The share of responses with all content words in their evidence or the history.
     pub grounded_responses: Option<f64>,
     /// The mean share of a response's content words in its evidence alone.
     pub evidence_words: Option<f64>,
-    /// The mean confidence of the responses that have one, by its kind.
+    /// The mean confidence by kind, over the responses that have one.
     pub confidence: BTreeMap<&'static str, Confidence>,
     /// 95 % intervals by figure ([`bootstrap`](super::bootstrap)).
     pub intervals: BTreeMap<&'static str, [f64; 2]>,
 }
 
-/// The log that was replayed, where the responses belong in it, and what is known.
+/// The replayed log, the place of each response in it, and the graph.
 pub struct Beside<'l> {
     /// The log.
     pub log: &'l Log,
-    /// A place for each response.
+    /// The place of each response.
     pub places: &'l [Place],
-    /// The graph whose facts are looked for.
+    /// The graph whose facts are searched for.
     pub graph: View<'l>,
 }
 
-/// Measures responses.
+/// Measures responses; figures about references and facts need `beside`.
 pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
     let tokenisation = Tokenisation::of_corpus(answers.iter().map(|answer| &*answer.text));
     let bigrams = Bigrams::new(tokenisation, answers.iter().map(|answer| &*answer.text));
-    let mut figures = Figures {
+    let mut figures = FigureSet {
         conversations: Conversations::new(answers.iter().map(|answer| &answer.conversation_id)),
         measured: Measured {
             n: answers.len(),
@@ -167,13 +167,13 @@ pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
 }
 
 /// The figures so far.
-struct Figures {
+struct FigureSet {
     conversations: Conversations,
     measured: Measured,
 }
 
-impl Figures {
-    /// The mean of values, a value a response where there is one; its interval is noted.
+impl FigureSet {
+    /// The mean of at most one value per response; also records its interval.
     fn mean(
         &mut self,
         name: &'static str,
@@ -259,7 +259,7 @@ impl Figures {
     }
 }
 
-/// The mean confidence by kind; kinds are never put together.
+/// The mean confidence by kind; kinds are never mixed.
 fn confidence(answers: &[Answer]) -> BTreeMap<&'static str, Confidence> {
     let mut sums = BTreeMap::<&'static str, (f64, u64)>::new();
     for confidence in answers.iter().filter_map(|answer| answer.confidence) {

@@ -1,9 +1,10 @@
-//! How much of a long conversation history gives back: recall of the turns that answer a question,
-//! what of them survives where not all is kept, and whether what is recalled has the topic of the
-//! turn. `docs/history.md` has the definitions and the figures.
+//! Measures history in long conversations: the recall of the turns that answer a question, how many
+//! of them survive eviction, and whether recalled entries have the topic of the turn.
+//! `docs/history.md` has the definitions and the figures.
 //!
-//! Beside the flow. The engine's own [`Database`](turnstream_operators::history::Database) hears a
-//! conversation turn by turn and is asked where the question stands: causal by construction.
+//! The evaluation runs outside the flow. The engine's own
+//! [`Database`](turnstream_operators::history::Database) receives a conversation turn by turn, and
+//! is queried at the place of the question, so the measure is causal by construction.
 
 use std::path::PathBuf;
 
@@ -24,16 +25,16 @@ use crate::eval::bootstrap::percentiles;
 /// Why history cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryEvalError {
-    /// The data set asks nothing of a history.
+    /// The data set has no questions about a history.
     #[error("{format} asks nothing of a history; these do: locomo, topiocqa, turns")]
     Format {
         /// The data set.
         format: Format,
     },
-    /// The file cannot be read, or a dialogue in it cannot.
+    /// The file, or a dialogue in it, cannot be read.
     #[error(transparent)]
     Read(#[from] FormatError),
-    /// A line of our own format is no turn, or asks amiss.
+    /// A line of our own format is not a turn, or its question is invalid.
     #[error("{path}:{line}: {reason}; mend the line, or name the right --format", path = path.display())]
     Turn {
         /// The file.
@@ -43,7 +44,7 @@ pub enum HistoryEvalError {
         /// What is wrong.
         reason: String,
     },
-    /// Nothing is asked in the file.
+    /// The file contains no questions.
     #[error(
         "{path} asks nothing of a history as {format}; docs/history.md says what a question is",
         path = path.display()
@@ -51,7 +52,7 @@ pub enum HistoryEvalError {
     Nothing {
         /// The file.
         path: PathBuf,
-        /// What it was read as.
+        /// The format that it was read as.
         format: Format,
     },
     /// The table cannot be written.
@@ -59,25 +60,25 @@ pub enum HistoryEvalError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// How many utterances may be held.
+/// How many utterances a history may hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capacity {
-    /// All.
+    /// All utterances.
     All,
-    /// So many.
+    /// A number of utterances.
     Utterances(usize),
-    /// This share of the conversation's, 0..=1.
+    /// A share of the conversation's utterances, 0..=1.
     Share(f64),
 }
 
 impl Capacity {
-    /// Entries that may be held in a conversation of so many utterances; an entry holds two. `None`
-    /// for all.
+    /// The entries that a conversation of `utterances` utterances may hold; an entry holds two
+    /// utterances. `None` for all.
     pub fn entries(self, utterances: usize) -> Option<usize> {
         match self {
             Self::All => None,
@@ -87,17 +88,17 @@ impl Capacity {
     }
 }
 
-/// How much more one gives than another on the same questions.
+/// The difference between two ways on the same questions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// The difference of the means.
     pub by: f64,
-    /// Its 95 % interval over paired resamples.
+    /// The 95 % interval over paired resamples.
     pub interval: [f64; 2],
 }
 
-/// The difference of two paired lists of figures, `drawn` being what a bootstrap resamples.
-/// `None` where there are fewer than two to draw.
+/// The difference of two paired lists of figures; the bootstrap resamples `drawn`. `None` if there
+/// are fewer than two items to draw.
 pub fn difference(
     ours: &[f64],
     theirs: &[f64],

@@ -1,10 +1,11 @@
-//! Persona and knowledge found together (PK-ICR): is the knowledge right that the best pair of persona
-//! and knowledge gives, and the persona that this knowledge gives; and how hard are the pairs to tell
-//! ([the null-positive rank test](rank_test))?
+//! Persona and knowledge found together (PK-ICR): is the knowledge of the best pair right, is the
+//! persona right that this knowledge selects, and how hard is it to distinguish the pairs ([the
+//! null-positive rank test](rank_test))?
 //!
-//! A question joins one sentence of the persona with what the user said last, P_i + D; to compare, it
-//! is either alone. Every question is put to every piece of knowledge
-//! ([`Pairs`]). Persona and rank test take the gold knowledge as given, as the paper does.
+//! A question joins one sentence of the persona with the user's last words, P_i + D; for
+//! comparison, either is used alone. Every question is scored against every piece of knowledge
+//! ([`Pairs`]). As in the paper, the measures of persona and the rank test assume the gold
+//! knowledge.
 
 use serde::Serialize;
 use turnstream_operators::persona_retrieval::pairs::{Pairs, Vectors, accepted, question};
@@ -18,48 +19,48 @@ pub mod rank_test;
 
 use rank_test::{NonTriviality, adjusted_rank};
 
-/// The moment before a reply that used knowledge, and a persona or none.
+/// The state before a reply that used knowledge, with or without a persona.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The dialogue that it is in.
+    /// The number of its dialogue.
     pub conversation: usize,
-    /// D: what the user said last.
+    /// D: the user's last words.
     pub dialogue: String,
     /// The sentences of the persona.
     pub persona: Vec<String>,
-    /// Everything that the reply may know.
+    /// The pieces of knowledge that the reply may use.
     pub knowledge: Vec<String>,
-    /// The sentences that it used; none where it used no persona.
+    /// The sentences that the reply used; empty if it used no persona.
     pub gold_persona: Vec<usize>,
-    /// What it used of the knowledge; never empty.
+    /// The knowledge that the reply used; never empty.
     pub gold_knowledge: Vec<usize>,
 }
 
 /// How pairs are scored.
 #[derive(Clone, Copy)]
 pub struct Scoring<'a> {
-    /// What gives texts vectors; words alone where there is nothing.
+    /// The encoder; without one, only words are compared.
     pub encoder: Option<&'a dyn Encoder>,
-    /// The share of words beside vectors, 0..=1.
+    /// The share of lexical similarity beside vectors, 0..=1.
     pub word_share: f64,
-    /// The score from which on a sentence is accepted, 0..=1.
+    /// The score from which a sentence is accepted, 0..=1.
     pub threshold: f64,
 }
 
-/// What a question is made of.
+/// The parts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum QuestionParts {
     Dialogue,
     Persona,
     Both,
 }
 
-/// A share of the cases with its 95 % interval, whole conversations being drawn.
+/// A share of the cases, with its 95 % interval by resampling conversations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Share {
     /// The share, 0..=1.
     pub value: f64,
-    /// `None` of one conversation.
+    /// `None` for a single conversation.
     pub interval: Option<[f64; 2]>,
 }
 
@@ -68,19 +69,19 @@ pub struct Share {
 pub struct Figures {
     /// Cases.
     pub n: usize,
-    /// Is the first knowledge right (eq 1–3), by what questions are made of?
+    /// Whether the first knowledge is right (eq 1–3), by the parts of the question.
     pub knowledge: Knowledge,
-    /// Is the first sentence right, given the knowledge (eq 6, the threshold at 0)? Of the cases that used
-    /// one.
+    /// Whether the first sentence is right, given the knowledge (eq 6, with threshold 0), over the
+    /// cases that used a sentence.
     pub persona: Persona,
-    /// The share of cases in which that sentence is right *and* accepted, or none is accepted where none
-    /// was used (eq 7), for questions of both.
+    /// The share of cases in which that sentence is right *and* accepted, or no sentence is
+    /// accepted if none was used (eq 7), for questions of both parts.
     pub accepted: Share,
-    /// The null-positive rank test on questions of both.
+    /// The null-positive rank test on questions of both parts.
     pub null_positive: NonTriviality,
 }
 
-/// By what questions are made of.
+/// Knowledge by the parts of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Knowledge {
     /// D.
@@ -91,7 +92,7 @@ pub struct Knowledge {
     pub both: Share,
 }
 
-/// By what questions are made of.
+/// Persona by the parts of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Persona {
     /// P_i.
@@ -100,7 +101,7 @@ pub struct Persona {
     pub both: Share,
 }
 
-/// Measures on cases.
+/// Measures cases.
 ///
 /// # Errors
 /// The encoder fails.
@@ -115,8 +116,11 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
     let pairs = |asked| {
         cases.iter().map(|case| scored(case, asked, scoring)).collect::<Result<Vec<_>, _>>()
     };
-    let [dialogue, persona, both] =
-        [pairs(Asked::Dialogue)?, pairs(Asked::Persona)?, pairs(Asked::Both)?];
+    let [dialogue, persona, both] = [
+        pairs(QuestionParts::Dialogue)?,
+        pairs(QuestionParts::Persona)?,
+        pairs(QuestionParts::Both)?,
+    ];
     let knowledge = |pairs: &[Pairs]| {
         let right = |(case, pairs): (&Case, &Pairs)| {
             Some(pairs.best_knowledge().is_some_and(|first| case.gold_knowledge.contains(&first)))
@@ -157,13 +161,13 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
     })
 }
 
-/// The pairs of a case.
-fn scored(case: &Case, asked: Asked, scoring: &Scoring<'_>) -> Result<Pairs, EncodeError> {
+/// Scores the pairs of a case.
+fn scored(case: &Case, asked: QuestionParts, scoring: &Scoring<'_>) -> Result<Pairs, EncodeError> {
     let with = |sentence: &String| question(sentence, &case.dialogue);
     let questions: Vec<String> = match asked {
-        Asked::Dialogue => vec![case.dialogue.clone()],
-        Asked::Persona => case.persona.clone(),
-        Asked::Both => case.persona.iter().map(with).collect(),
+        QuestionParts::Dialogue => vec![case.dialogue.clone()],
+        QuestionParts::Persona => case.persona.clone(),
+        QuestionParts::Both => case.persona.iter().map(with).collect(),
     };
     let Some(encoder) = scoring.encoder else {
         return Ok(Pairs::score(&questions, &case.knowledge, None, scoring.word_share));

@@ -1,8 +1,8 @@
-//! Planning on KBP: does a planner name the sources that the reply used? (UniMS-RAG: NULL, PERSONA, or PERSONA
-//! and then DOCUMENTS, which the paper calls Both.)
+//! Planning on KBP: does a planner name the sources that the reply used? (UniMS-RAG: NULL, PERSONA,
+//! or PERSONA and then DOCUMENTS, which the paper calls Both.)
 //!
-//! Measured per class, since the classes are far from equal: F1 of each, against what the reply is annotated
-//! with. A planner sees the dialogue up to the reply, never the reply.
+//! The figures are per class, since the classes are far from equal: F1 of each against the
+//! annotation of the reply. A planner sees the dialogue before the reply, never the reply.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -20,23 +20,23 @@ use super::unified::{Ask, Figure, MeasureError};
 
 pub mod classifier;
 
-/// What a reply used.
+/// The sources that a reply used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Planned {
-    /// Nothing.
+    /// No source.
     Null,
     /// A sentence of the persona.
     Persona,
-    /// A sentence of the persona, and what is known behind it.
+    /// A sentence of the persona, and knowledge behind it.
     Both,
 }
 
 impl Planned {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Null, Self::Persona, Self::Both];
 
-    /// Its name in results.
+    /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -45,7 +45,7 @@ impl Planned {
         }
     }
 
-    /// What a plan of kinds asks. Documents depend on the persona, so that they bring it along.
+    /// The class of a plan. Documents depend on the persona, so they imply it.
     fn of(kinds: &[SourceKind]) -> Self {
         match kinds {
             [] => Self::Null,
@@ -55,25 +55,25 @@ impl Planned {
     }
 }
 
-/// A user's turn, and what the reply used.
+/// A user's turn with the sources that the reply used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The conversation that it is in.
+    /// The number of its conversation.
     pub conversation: usize,
-    /// What was said so far; the last has no response yet.
+    /// The dialogue so far; the last exchange has no response yet.
     pub dialogue: Vec<Exchange>,
-    /// What the reply used.
+    /// The sources that the reply used.
     pub gold: Planned,
 }
 
 impl Case {
-    /// The user's last words.
+    /// The user's last utterance.
     fn last(&self) -> &str {
         self.dialogue.last().map_or("", |exchange| exchange.user.as_str())
     }
 }
 
-/// The cases of a split of KBP.
+/// Reads the cases of a split of KBP.
 ///
 /// # Errors
 /// The file cannot be read, or has no exchange.
@@ -97,7 +97,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-/// What the unified model plans for each case, of a persona and the documents behind it.
+/// Plans each case with the unified model, over a persona and the documents behind it.
 ///
 /// # Errors
 /// The model fails.
@@ -120,7 +120,7 @@ pub fn by_model(
     cases.iter().map(plan).collect()
 }
 
-/// How well one class is planned.
+/// The figures of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OfClass {
     /// Replies of the class.
@@ -138,19 +138,19 @@ pub struct OfClass {
 pub struct Figures {
     /// Turns.
     pub n: usize,
-    /// The share that is planned as the reply was made.
+    /// The share of plans that equal the annotation.
     pub accuracy: Figure,
-    /// By what the reply used.
+    /// Figures by gold class.
     pub classes: BTreeMap<&'static str, OfClass>,
-    /// By what the reply used: how often what was planned.
+    /// The count of each planned class, by gold class.
     pub confusion: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
 }
 
 /// True and false positives, and misses.
 #[derive(Clone, Copy, Default)]
-struct Counts([u32; 3]);
+struct ClassCounts([u32; 3]);
 
-impl AddAssign for Counts {
+impl AddAssign for ClassCounts {
     fn add_assign(&mut self, other: Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum += more;
@@ -162,7 +162,7 @@ fn share(part: u32, all: u32) -> Option<f64> {
     (all > 0).then(|| f64::from(part) / f64::from(all))
 }
 
-/// The figures of plans, each for the case of its place.
+/// Computes the figures of plans, in the order of the cases.
 pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
     let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
     let pairs: Vec<(Planned, Planned)> =
@@ -177,15 +177,15 @@ pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
                 *gold != class && *plan == class,
                 *gold == class && *plan != class,
             ];
-            Some(Counts(counts.map(u32::from)))
+            Some(ClassCounts(counts.map(u32::from)))
         });
-        let counts: Vec<Option<Counts>> = counts.collect();
-        let figure = |of: fn(&Counts) -> Option<f64>| conversations.figure(&counts, of).into();
+        let counts: Vec<Option<ClassCounts>> = counts.collect();
+        let figure = |of: fn(&ClassCounts) -> Option<f64>| conversations.figure(&counts, of).into();
         OfClass {
             n: pairs.iter().filter(|(gold, _)| *gold == class).count(),
-            precision: figure(|Counts([tp, fp, _])| share(*tp, tp + fp)),
-            recall: figure(|Counts([tp, _, missed])| share(*tp, tp + missed)),
-            f1: figure(|Counts([tp, fp, missed])| share(2 * tp, 2 * tp + fp + missed)),
+            precision: figure(|ClassCounts([tp, fp, _])| share(*tp, tp + fp)),
+            recall: figure(|ClassCounts([tp, _, missed])| share(*tp, tp + missed)),
+            f1: figure(|ClassCounts([tp, fp, missed])| share(2 * tp, 2 * tp + fp + missed)),
         }
     };
     let mut confusion: BTreeMap<&'static str, BTreeMap<&'static str, usize>> = BTreeMap::new();

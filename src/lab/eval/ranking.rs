@@ -1,6 +1,6 @@
-//! How much of one encoder's ranking of facts another keeps: of the facts that the reference puts
-//! first, how many are among the first of the other? What a quick first stage leaves out, no
-//! second stage brings back.
+//! Measures how much of one encoder's ranking of facts another encoder keeps: the share of the
+//! reference's first facts among the first facts of the other. A fact that a fast first stage drops
+//! cannot be recovered by a second stage.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use turnstream_schemas::{
     ConversationId, EventTime, Fault, InputId, RequestId, Scope, Speaker, Turn,
 };
 
-/// Facts that the reference puts first.
+/// The number of the reference's first facts.
 pub const TOP: usize = 50;
-/// How many of the other's first are looked among.
+/// The numbers of the other's first facts.
 pub const DEPTHS: [usize; 2] = [100, 200];
 
-/// The user turns of a log, each with the utterances before it, as the engine would see them:
-/// `most` of them, evenly spread over the log.
+/// Selects `most` user turns spread evenly over a log, each with the utterances before it, as the
+/// engine sees them.
 pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnContext> {
     let mut said: HashMap<ConversationId, Vec<Utterance>> = HashMap::new();
     let mut contexts = Vec::new();
@@ -55,17 +55,17 @@ pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnC
     contexts
 }
 
-/// An encoder and the vectors that it gave the facts.
+/// An encoder with its vectors of the facts.
 pub struct Ranker<'r> {
     /// The encoder.
     pub encoder: &'r dyn Encoder,
-    /// Its vectors.
+    /// Its vectors of the facts.
     pub vectors: &'r FactVectors,
 }
 
 impl Ranker<'_> {
-    /// The positions of the first facts by cosine to the dialogue, ties by position; none where
-    /// the dialogue has no vector.
+    /// The positions of the first facts by cosine to the dialogue, ties by position; empty if the
+    /// dialogue has no vector.
     fn first(
         &self,
         context: &TurnContext,
@@ -88,8 +88,8 @@ impl Ranker<'_> {
     }
 }
 
-/// By depth: the share of the reference's first [`TOP`] facts that are among so many first ones of
-/// the other, over all contexts.
+/// By depth: the share of the reference's first [`TOP`] facts that are among the other's first
+/// facts, over all contexts.
 ///
 /// # Errors
 /// An encoder failed.
@@ -120,10 +120,10 @@ mod tests {
 
     use super::*;
 
-    /// Everything points the same way.
-    struct Constant;
+    /// An encoder that gives every text the same direction.
+    struct ConstantEncoder;
 
-    impl Encoder for Constant {
+    impl Encoder for ConstantEncoder {
         fn name(&self) -> &str {
             "constant"
         }
@@ -154,7 +154,7 @@ mod tests {
         };
         let graph = Graph::from_facts((0..400).map(fact));
         let folder = tempfile::tempdir().expect("a folder");
-        // The reference ranks facts as they stand; the other puts every second one of its first
+        // The reference ranks facts by position; the other encoder moves every second of the first
         // 100 behind 80 others.
         let write = |name: &str, angle: &dyn Fn(usize) -> f32| {
             let path = folder.path().join(name);
@@ -176,7 +176,7 @@ mod tests {
         let contexts = contexts([turn("one"), turn("two"), turn("three")], 2);
         assert_eq!(contexts.len(), 2);
         assert_eq!(contexts[1].dialogue.len(), 2, "with what was said before");
-        let ranker = |vectors| Ranker { encoder: &Constant, vectors };
+        let ranker = |vectors| Ranker { encoder: &ConstantEncoder, vectors };
         let config = EmbeddingConfig::default();
         let kept = kept(&contexts, &ranker(&other), &ranker(&reference), &config).expect("ranked");
         assert_eq!(kept, BTreeMap::from([(100, 0.5), (200, 1.0)]));

@@ -1,4 +1,4 @@
-//! How well evidence is found: recall and reciprocal rank of what a data set marks as gold.
+//! Measures retrieval: recall and reciprocal rank of the gold evidence of a data set.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ mod learned;
 
 use turnstream_sources::documents::DocumentsError;
 
-/// Why an evaluation gave no figures.
+/// Why an evaluation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EvalError {
     /// A file cannot be read.
@@ -22,10 +22,10 @@ pub enum EvalError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A record is not of the format.
+    /// A record does not have the format.
     #[error("{path}:{line}: {reason}; is --format right?", path = path.display())]
     Record {
         /// The file.
@@ -35,7 +35,7 @@ pub enum EvalError {
         /// What is wrong.
         reason: String,
     },
-    /// There is nothing to measure on.
+    /// The file has no records with gold evidence.
     #[error("{path} has no record with gold evidence", path = path.display())]
     Nothing {
         /// The file.
@@ -44,13 +44,13 @@ pub enum EvalError {
     /// The documents failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
-    /// A folder for the index cannot be made.
+    /// The temporary folder of the index cannot be created.
     #[error("cannot make a folder for the index: {0}; make room in the folder for temporary files")]
     Folder(#[source] std::io::Error),
     /// A search failed.
     #[error(transparent)]
     Search(#[from] turnstream_ports::documents::SearchError),
-    /// The stage failed that is measured.
+    /// The evaluated stage failed.
     #[error(transparent)]
     Stage(#[from] turnstream_schemas::Fault),
     /// An encoder failed.
@@ -72,22 +72,22 @@ pub struct AtDepths {
     pub ten: f64,
 }
 
-/// Figures of rankings against gold sets, each the mean over the rankings.
+/// Means over rankings with gold sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Ranked {
-    /// How many rankings.
+    /// The number of rankings.
     pub n: usize,
     /// The share of the gold set among the first k.
     pub recall: AtDepths,
     /// Whether any of the gold set is among the first k.
     pub hit: AtDepths,
-    /// 1 ÷ the rank of the first that is gold; 0 where none is found.
+    /// 1 ÷ the rank of the first gold item; 0 if none is found.
     pub mrr: f64,
 }
 
 impl Ranked {
-    /// The figures of rankings, each with its gold set: for every place of the ranking, whether
-    /// it is gold; and how many are gold in all, at least 1.
+    /// Computes the figures. Each ranking lists whether the item at each rank is gold, and the size
+    /// of its gold set, at least 1.
     pub fn of(rankings: &[(Vec<bool>, usize)]) -> Self {
         let n = rankings.len();
         let mean = |value: &dyn Fn(&[bool], usize) -> f64| {
@@ -108,7 +108,7 @@ impl Ranked {
     }
 }
 
-/// A file as text, plain or gzip.
+/// Opens a plain or gzip file as text.
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EvalError> {
     let file =
         File::open(path).map_err(|source| EvalError::Read { path: path.to_owned(), source })?;
@@ -120,7 +120,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EvalError> {
     })
 }
 
-/// The records of a file of JSON lines.
+/// Reads the records of a JSON lines file.
 pub(super) fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EvalError> {
     let mut records = Vec::new();
     for (at, line) in open(path)?.lines().enumerate() {
@@ -137,7 +137,7 @@ pub(super) fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EvalEr
     Ok(records)
 }
 
-/// The one record of a file.
+/// Reads the single record of a file.
 pub(super) fn record<T: DeserializeOwned>(path: &Path) -> Result<T, EvalError> {
     let mut text = String::new();
     open(path)?

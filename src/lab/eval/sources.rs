@@ -1,6 +1,7 @@
-//! Several sources from the plan to the refined response, on KBP (UniMS-RAG, sections 6.3 to 7.3): the unified model plans
-//! which of persona and documents to ask, each is searched, the model judges what was found and words the
-//! response from the best pieces, and self-refinement words it anew.
+//! Several sources from the plan to the refined response, on KBP (UniMS-RAG, sections 6.3 to 7.3).
+//! The unified model plans which of persona and documents to ask, each source is searched, the
+//! model judges the evidence and words the response from the best pieces, and self-refinement words
+//! it anew.
 //!
 //! ```text
 //! dialogue ─▶ plan ─▶ persona ─▶ documents behind its first sentence ─▶ relevance ─▶ response ─▶ consistency
@@ -8,8 +9,8 @@
 //!                                                                           └──── other evidence ◀───┘
 //! ```
 //!
-//! Any part can be what the reply was annotated with (an oracle), or be left out (an ablation).
-//! [`Setting`] says which; the same question is put to the model once for all settings.
+//! Any part can be replaced by the annotation of the reply (an oracle), or be left out (an
+//! ablation), as [`Setting`] says. The model answers each question once for all settings.
 
 use std::collections::BTreeMap;
 
@@ -36,10 +37,10 @@ pub use cases::{Case, Known, read};
 use responding::Responding;
 pub use table::{Row, rows};
 
-/// From which score on evidence and a response agree.
+/// The score from which evidence and a response agree.
 const AGREES: f64 = 0.5;
 
-/// Who plans.
+/// The planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanBy {
@@ -47,36 +48,37 @@ pub enum PlanBy {
     Model,
     /// The annotation.
     Gold,
-    /// Nobody: every source, always.
+    /// Every source, always.
     Every,
-    /// Nobody: no source, ever.
+    /// No source, ever.
     None,
 }
 
-/// Who finds evidence in what is planned.
+/// The retriever of the planned sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindBy {
-    /// A retriever that was trained for it, apart from the model.
+    /// A separately trained retriever.
     Fusion,
-    /// The relevance that the unified model gives (the paper's "using itself as retriever").
+    /// The unified model's relevance (the paper's "using itself as retriever").
     Model,
-    /// The annotation, where it has any of the source; else the fusion.
+    /// The annotation if it names evidence of the source, otherwise the fusion.
     Gold,
 }
 
-/// What is measured.
+/// The setting of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Who plans.
+    /// The planner.
     pub plan: PlanBy,
-    /// Who finds evidence.
+    /// The retriever.
     pub retrieval: FindBy,
-    /// Pieces of each source that the response is worded from, 1 or more; all of the annotation's.
+    /// Pieces of each source that the response is worded from, 1 or more; with the annotation as
+    /// retriever, all its pieces.
     pub pieces: usize,
     /// Rounds of self-refinement.
     pub steps: u32,
-    /// α: pieces that a round replaces at most.
+    /// α: the most pieces that a round replaces.
     pub replaced: u32,
 }
 
@@ -95,39 +97,40 @@ pub struct Figures {
     pub bleu_1: Figure,
     /// ROUGE-L of characters, 0..=1.
     pub rouge_l: Figure,
-    /// P.C, 0..=1 (eq 9 and 11): the share of turns whose response agrees with the sentence of the persona that the
-    /// reply used; where it used none, those whose plan did not ask.
+    /// P.C, 0..=1 (eq 9 and 11): the share of turns whose response agrees with the persona sentence
+    /// that the reply used. If the reply used none, the turn counts if the plan did not ask the
+    /// persona.
     pub persona_consistency: Figure,
-    /// K.C, the same of documents (eq 10 and 11).
+    /// K.C, as P.C for documents (eq 10 and 11).
     pub knowledge_consistency: Figure,
-    /// Rounds of self-refinement, in all.
+    /// Rounds of self-refinement in total.
     pub rounds: usize,
 }
 
 /// A response for reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// The user's words.
+    /// The user's utterance.
     pub user: String,
-    /// What was planned.
+    /// The plan.
     pub plan: Vec<SourceKind>,
-    /// What the response was worded from, each with its relevance.
+    /// The evidence that the response was worded from, with its relevance.
     pub evidence: Vec<(String, f64)>,
-    /// What was answered in the data set.
+    /// The data set's reply.
     pub reply: String,
-    /// What is said.
+    /// The response.
     pub response: String,
-    /// The drafts before it.
+    /// The earlier drafts.
     pub drafts: Vec<String>,
 }
 
-/// Why sources cannot be measured.
+/// Why the evaluation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourcesError {
-    /// The model fails.
+    /// The model failed.
     #[error(transparent)]
     Model(#[from] MeasureError),
-    /// The judge of consistency fails.
+    /// The consistency judge failed.
     #[error("the judge of consistency: {0}")]
     Judge(#[from] EncodeError),
 }
@@ -179,8 +182,8 @@ pub fn evaluate(
     Ok((figures, samples))
 }
 
-/// Whether a response agrees with what the reply used of one source, as eq 11 has it: where it used none, whether the
-/// source was not asked.
+/// Whether a response agrees with the evidence of one source that the reply used (eq 11); if the
+/// reply used none, whether the source was not asked.
 fn agrees<'t>(
     gold: impl Iterator<Item = &'t str>,
     is_asked: bool,
@@ -198,8 +201,8 @@ fn agrees<'t>(
     })
 }
 
-/// Recall@1 of the model as a retriever, where the plan is known (the paper's table 4): all sentences, and all that is
-/// known in the dialogue, ranked by the relevance that it gives.
+/// Recall@1 of the model as retriever with a known plan (the paper's table 4): all sentences, and
+/// all knowledge of the dialogue, ranked by the model's relevance.
 ///
 /// # Errors
 /// The model fails.
@@ -208,7 +211,8 @@ pub fn recall(
     asked: &mut Asked<'_>,
     mut done: impl FnMut(),
 ) -> Result<kbp::Figures, MeasureError> {
-    // By whether documents were used: replies, and those whose first sentence and document are right.
+    // By whether documents were used: replies, those with the right first sentence, and those with
+    // the right first document.
     let mut right: BTreeMap<bool, [usize; 3]> = BTreeMap::new();
     for case in cases {
         let plan = case.gold_plan();

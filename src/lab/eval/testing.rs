@@ -1,10 +1,10 @@
-//! Files of labelled dialogues that tests write.
+//! Temporary files of labelled dialogues, for tests.
 
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-/// A folder with files, gone with it.
+/// A temporary folder with files.
 pub(super) struct Files(TempDir);
 
 impl Files {
@@ -12,7 +12,7 @@ impl Files {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    /// A file with this text, each of its records on one line.
+    /// Writes a file with each record on one line.
     pub(super) fn write(&self, name: &str, records: &[&str]) -> PathBuf {
         let path = self.0.path().join(name);
         let lines = records.iter().map(|record| format!("{}\n", record.replace('\n', " ")));

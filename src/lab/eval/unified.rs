@@ -1,9 +1,9 @@
-//! The unified model on labelled dialogues (UniMS-RAG): does it plan to ask where the data set does, tell
-//! evidence that fits from evidence that does not, and word the right evidence as the data set's reply does,
+//! The unified model on labelled dialogues (UniMS-RAG): does it plan like the data set, distinguish
+//! fitting evidence from other evidence, and word the right evidence like the data set's reply,
 //! with all its values?
 //!
-//! Each question is put to the model as the flow puts it: the dialogue as it was said so far, one piece of
-//! evidence at a time for its relevance, and for a response the evidence that the reply rests on.
+//! The model receives each question in the flow's form: the dialogue so far; for relevance, one
+//! piece of evidence at a time; for a response, the evidence that the reply rests on.
 
 use std::collections::BTreeMap;
 
@@ -26,101 +26,102 @@ mod wordings;
 use templates::Templates;
 use wordings::Wordings;
 
-/// Tokens that a response has at most.
+/// The most tokens of a response.
 const MAX_TOKENS: u32 = 96;
 
-/// A user's turn and what the data set makes of it.
+/// A user's turn with the labels of the data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The conversation that it is in.
+    /// The number of its conversation.
     pub conversation: usize,
-    /// What was said so far; the last has no response yet.
+    /// The dialogue so far; the last exchange has no response yet.
     pub dialogue: Vec<Exchange>,
-    /// The kind of source that the data set is about.
+    /// The kind of the data set's source.
     pub kind: SourceKind,
-    /// Whether the reply rests on it.
+    /// Whether the reply rests on the source.
     pub asks: bool,
-    /// Evidence that fits the turn, and evidence that does not.
+    /// Fitting evidence and other evidence.
     pub judged: Vec<Judged>,
-    /// The reply, where it rests on evidence that is known.
+    /// The reply, if it rests on known evidence.
     pub reply: Option<Reply>,
 }
 
-/// A piece of evidence and what the reply has to do with it.
+/// A piece of evidence with its relation to the reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The piece.
     pub piece: EvidenceText,
-    /// Whether the reply rests on it, or could have, or it is from elsewhere.
+    /// Whether the reply rests on the piece, could have, or the piece is from elsewhere.
     pub relation: Relation,
 }
 
-/// A reply and what it rests on.
+/// A reply with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// Its words.
+    /// The reply's text.
     pub text: String,
     /// The evidence.
     pub evidence: Vec<EvidenceText>,
-    /// What it has to say, where that is known: the actions of a frame.
+    /// The required content, if known: the actions of a frame.
     pub frame: Option<Frame>,
 }
 
-/// What a reply has to say.
+/// The required content of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// The service, without its number.
     pub service: String,
-    /// Each action with its slot, in words, and the slot's value; no value for an action alone.
+    /// Each action with its slot, in words, and the slot's value; the value is empty for an action
+    /// alone.
     pub actions: Vec<(String, Column)>,
 }
 
 impl Frame {
-    /// Its slots and values as a row.
+    /// The slots and values as a row.
     fn row(&self) -> TableRow {
         let columns = self.actions.iter().map(|(_, column)| column);
         let columns = columns.filter(|column| !column.value.is_empty()).cloned().collect();
         TableRow { place: 1, columns, by_words: Score::new(1.0) }
     }
 
-    /// The values that a reply has to have: all but truths, which are worded.
+    /// The values that a reply must contain: all except truth values, which are worded.
     fn required(&self) -> impl Iterator<Item = &str> {
         let values = self.actions.iter().map(|(_, column)| column.value.as_str());
         values.filter(|value| !value.is_empty() && !matches!(*value, "yes" | "no"))
     }
 }
 
-/// What asks the model: the answers in the order of the questions.
+/// Asks the model; the answers have the order of the questions.
 pub type Ask<'a> = dyn FnMut(&[UnifiedRequest]) -> Result<Vec<UnifiedAnswer>, String> + 'a;
 
 /// Why the model cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// It fails, or answers something else.
+    /// The model fails, or its answer has the wrong kind.
     #[error("the model does not answer: {0}")]
     Model(String),
 }
 
-/// Decisions against labels.
+/// Binary decisions compared with labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Told {
     /// Decisions.
     pub n: usize,
-    /// Those whose label is yes.
+    /// Decisions whose label is yes.
     pub positives: usize,
-    /// The figures, at the threshold of one half.
+    /// The figures at the threshold of one half.
     #[serde(flatten)]
     pub figures: Decisions,
-    /// Their 95 % intervals.
+    /// 95 % intervals of the figures.
     pub intervals: Intervals,
 }
 
-/// A figure and its 95 % interval.
+/// A figure with its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
-    /// `None` where nothing counts.
+    /// `None` if nothing counts.
     pub value: Option<f64>,
-    /// `None` of one conversation.
+    /// `None` for a single conversation.
     pub interval: Option<[f64; 2]>,
 }
 
@@ -130,7 +131,7 @@ impl From<(Option<f64>, Option<[f64; 2]>)> for Figure {
     }
 }
 
-/// How responses of one making are worded, beside the replies.
+/// Figures of the responses of one producer, against the replies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worded {
     /// Responses.
@@ -141,16 +142,17 @@ pub struct Worded {
     pub bleu_4: Figure,
     /// ROUGE-L, 0..=1.
     pub rouge_l: Figure,
-    /// Of the values that have to be said, the share that is.
+    /// The share of required values that are said.
     pub values: Figure,
-    /// Of the responses, the share with all their values.
+    /// The share of responses with all their values.
     pub whole: Figure,
-    /// Of the responses, the share with a number that is neither in the evidence nor was said.
+    /// The share of responses with a number that occurs neither in the evidence nor in the
+    /// dialogue.
     pub foreign_numbers: Figure,
-    /// How many were made how.
+    /// The number of responses by how they were made.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by: BTreeMap<&'static str, usize>,
-    /// What was wrong with the model's most probable draft, and how often.
+    /// Faults of the model's most probable drafts, with their counts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<&'static str, usize>,
 }
@@ -158,23 +160,24 @@ pub struct Worded {
 /// The figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Does the model plan to ask where the reply rests on the source? Its score is the probability of asking.
+    /// Whether the model plans to ask the source if the reply rests on it. The score is the
+    /// probability of asking.
     pub plan: Told,
-    /// Does it tell evidence that fits? `None` where none is judged.
+    /// Whether the model recognises fitting evidence; `None` without judged evidence.
     pub relevance: Option<Told>,
-    /// The same, against evidence that could have fitted alone: another row of the same answer, another snippet of
-    /// the same place.
+    /// As `relevance`, but only against evidence that could have fitted: another row of the same
+    /// answer, another snippet of the same place.
     pub relevance_same: Option<Told>,
-    /// The same, against evidence from elsewhere alone.
+    /// As `relevance`, but only against evidence from elsewhere.
     pub relevance_other: Option<Told>,
-    /// The responses, by who made them.
+    /// Responses by producer.
     pub responses: BTreeMap<&'static str, Worded>,
 }
 
-/// A response for reading: what was said by whom.
+/// A response for reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// The user's words.
+    /// The user's utterance.
     pub user: String,
     /// The evidence.
     pub evidence: Vec<String>,
@@ -182,26 +185,26 @@ pub struct Sample {
     pub reply: String,
     /// The model's most probable draft.
     pub model: String,
-    /// What is wrong with it, as far as it is checked.
+    /// The fault that the check found in the draft, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// The response that was checked, or what stands for it.
+    /// The checked response, or its replacement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
-    /// Who made that.
+    /// The producer of the checked response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<&'static str>,
-    /// The response that was guarded too, or what stands for it.
+    /// The checked and guarded response, or its replacement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarded: Option<String>,
 }
 
-/// How the model is measured.
+/// The setting of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'a> {
-    /// How often a response is worded, 1 or more.
+    /// Drafts per response, 1 or more.
     pub drafts: u32,
-    /// What stands for a response that is not right, where there are any.
+    /// Replacements of refused responses, if there are any.
     pub templates: Option<&'a Templates>,
 }
 
@@ -263,7 +266,7 @@ fn other(what: &str) -> MeasureError {
     MeasureError::Model(format!("{what} came back"))
 }
 
-/// Everything that is asked about a case: the plan, the relevance of each piece, the response from its
+/// All questions about a case: the plan, the relevance of each piece, and the response from its
 /// evidence and from none.
 fn requests(case: &Case, drafts: u32) -> Vec<UnifiedRequest> {
     let kinds = vec![case.kind];
@@ -284,7 +287,7 @@ fn requests(case: &Case, drafts: u32) -> Vec<UnifiedRequest> {
     tasks.into_iter().map(request).collect()
 }
 
-/// Scores beside labels, as they come.
+/// Scores with their labels, in order.
 #[derive(Default)]
 pub(super) struct Labelled {
     of: Vec<usize>,

@@ -1,14 +1,14 @@
-//! The steps of a pass: turns of like length together, in an order that says nothing.
+//! Draws the steps of a pass: batches of turns of similar length, in random order.
 
-/// How many batches are sorted by length together: within, lengths are alike; between, chance
-/// stays.
+/// Batches that are sorted by length together: within them lengths are similar, between them the
+/// order stays random.
 const SORTED_TOGETHER: usize = 50;
 
-/// Batches of examples, each named by its lesson and its place there.
+/// Batches of examples, each as (lesson, index).
 pub(super) struct Batches(Vec<Vec<(usize, usize)>>);
 
 impl Batches {
-    /// Of examples in any order.
+    /// Draws batches of all examples.
     pub(super) fn draw(
         mut examples: Vec<(usize, usize)>,
         size: usize,
@@ -26,12 +26,12 @@ impl Batches {
         Self(batches)
     }
 
-    /// How many there are.
+    /// The number of batches.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// In their order.
+    /// The batches in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[(usize, usize)]> {
         self.0.iter().map(Vec::as_slice)
     }

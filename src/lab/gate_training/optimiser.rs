@@ -1,7 +1,7 @@
-//! AdamW (Loshchilov and Hutter 2019) on plain numbers, with gradients clipped to a length of 1.
+//! AdamW (Loshchilov and Hutter 2019) on plain numbers, with gradients clipped to norm 1.
 //!
-//! Candle's own keeps its moments to itself, so that a training could not be stopped and go on as
-//! if it had not been.
+//! candle's own AdamW does not expose its moments, so a training could not be saved and resumed
+//! exactly.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub(super) type Gradients = BTreeMap<String, Vec<f32>>;
 const FIRST: f32 = 0.9;
 const SECOND: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
-/// The length that gradients are clipped to.
+/// The largest norm of the gradients.
 const LONGEST: f64 = 1.0;
 
-/// Adds gradients to others.
+/// Adds gradients.
 pub(super) fn add(gradients: &mut Gradients, others: Gradients) {
     for (name, other) in others {
         match gradients.get_mut(&name) {
@@ -26,7 +26,7 @@ pub(super) fn add(gradients: &mut Gradients, others: Gradients) {
     }
 }
 
-/// One step's settings.
+/// The settings of one step.
 pub(super) struct AdamW {
     pub(super) rate: f64,
     pub(super) decay: f64,

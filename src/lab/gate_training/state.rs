@@ -1,4 +1,5 @@
-//! Where a training is: parameters, moments, the best pass so far; as a file, so that it can go on.
+//! The state of a training: parameters, moments and the best pass so far, saved to a file for
+//! resuming.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,16 +10,16 @@ use serde::{Deserialize, Serialize};
 /// Parameters: shape and numbers by name.
 pub(super) type Values = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Under which key the counts stand in the metadata.
+/// The key of the counts in the metadata.
 const COUNTS: &str = "turnstream";
 
-/// Why a training cannot go on from a state.
+/// Why a training cannot resume from a state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file is something else, or damaged.
+    /// The file is damaged, or is not a state.
     #[error("the state of the training is damaged ({0}); remove the file and begin anew")]
     Damaged(String),
-    /// It is of another training.
+    /// The state belongs to another training.
     #[error(
         "the state is of another training ({0}); use the options that it was begun with, or remove \
          the file"
@@ -26,20 +27,20 @@ pub enum StateError {
     Another(String),
 }
 
-/// Where a training is.
+/// The state of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     values: Values,
-    /// First moments, then second ones.
+    /// First moments, then second moments.
     moments: BTreeMap<String, Vec<f32>>,
     best_values: Values,
-    /// Passes that are done.
+    /// Completed passes.
     pub epoch: u32,
-    /// Steps that are done.
+    /// Completed steps.
     pub steps: u64,
-    /// The best pass, from 1; 0 where there is none yet.
+    /// The best pass, from 1; 0 before the first.
     pub best_epoch: u32,
-    /// What it reached on the development splits.
+    /// The figure of the best pass on the development splits.
     pub best: f64,
 }
 
@@ -49,12 +50,12 @@ struct Counts {
     steps: u64,
     best_epoch: u32,
     best: f64,
-    /// What the training was begun with, so that another does not go on from it.
+    /// Identifies the training, so that no other training resumes from its state.
     begun_with: String,
 }
 
 impl State {
-    /// At the beginning: names, shapes and numbers.
+    /// The initial state of parameters given by name, shape and numbers.
     pub fn begin(parameters: impl Iterator<Item = (String, Vec<usize>, Vec<f32>)>) -> Self {
         let values: Values =
             parameters.map(|(name, shape, numbers)| (name, (shape, numbers))).collect();
@@ -64,28 +65,28 @@ impl State {
         Self { values, moments, best_values, epoch: 0, steps: 0, best_epoch: 0, best: 0.0 }
     }
 
-    /// The parameters now.
+    /// The current parameters.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
-    /// Those of the best pass.
+    /// The parameters of the best pass.
     pub fn best_values(&self) -> &Values {
         &self.best_values
     }
 
-    /// A parameter's numbers, and its moments.
+    /// A parameter's numbers and moments.
     pub(super) fn of(&mut self, name: &str) -> Option<(&mut Vec<f32>, &mut Vec<f32>)> {
         Some((&mut self.values.get_mut(name)?.1, self.moments.get_mut(name)?))
     }
 
-    /// Keeps the parameters as those of the best pass.
+    /// Saves the current parameters as the best.
     pub(super) fn keep(&mut self, best: f64) {
         self.best_values.clone_from(&self.values);
         (self.best, self.best_epoch) = (best, self.epoch);
     }
 
-    /// Checks that another state is of the same training as this beginning.
+    /// Checks that another state belongs to the same training as this initial state.
     pub(super) fn fits(&self, other: &Self) -> Result<(), StateError> {
         let shapes = |state: &Self| -> Vec<(String, Vec<usize>)> {
             state.values.iter().map(|(name, (shape, _))| (name.clone(), shape.clone())).collect()
@@ -97,10 +98,10 @@ impl State {
         }
     }
 
-    /// The state as a file; `begun_with` says what the training is.
+    /// Serialises the state; `begun_with` identifies the training.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// safetensors cannot lay the state out.
     pub fn to_bytes(&self, begun_with: &str) -> Result<Vec<u8>, StateError> {
         let damaged = |error: &dyn std::fmt::Display| StateError::Damaged(error.to_string());
         let bytes = |numbers: &[f32]| -> Vec<u8> {
@@ -131,7 +132,7 @@ impl State {
     /// Reads a state.
     ///
     /// # Errors
-    /// It is damaged, or was begun with something else.
+    /// The state is damaged, or belongs to another training.
     pub fn from_bytes(bytes: &[u8], begun_with: &str) -> Result<Self, StateError> {
         let damaged = |error: &dyn std::fmt::Display| StateError::Damaged(error.to_string());
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(&error))?;

@@ -1,4 +1,4 @@
-//! A gate learns what can be learned, goes on as if it had not stopped, and survives being written.
+//! A gate learns a simple task, resumes exactly, and survives serialisation.
 
 use turnstream_models::gate::card::{Split, Training};
 use turnstream_models::gate::network::{NetworkShape, Variant};
@@ -9,7 +9,7 @@ use super::*;
 use crate::gate_reading::tokens_of;
 use crate::labelled::Said;
 
-/// Turns that ask for something of a thing, and turns that do not, in words of ours.
+/// Turns that ask for something about a thing, and turns that do not, in words of our own.
 fn lesson(from: usize, to: usize) -> Vec<LabelledTurn> {
     let things = ["pool", "garden", "kitchen", "terrace", "library", "sauna", "cellar"];
     let asks = ["does the {} open early?", "is there a {} to see?", "how large is the {}?"];
@@ -109,7 +109,7 @@ fn what_can_be_learned_is_learned_and_survives_being_written() {
             let tokens = tokens_of(gate, turn).unwrap();
             gate.probabilities(&[&tokens]).unwrap()[0][0][1]
         };
-        // Half precision is all that is lost.
+        // Only half precision is lost.
         assert!((score(&read) - score(&whole)).abs() < 5e-3);
     }
 }

@@ -1,9 +1,9 @@
-//! The shape of the generated graph: how many facts concepts are in, which relations there are.
+//! The shape of the generated graph: degrees of concepts and frequencies of relations.
 
-/// Concepts of the Open Mind core of ConceptNet by the classes of their degrees, counted on the
-/// English file (87,871 concepts, 296,463 facts): a row per class of the facts about a concept, a
-/// column per class of the facts whose tail it is. Class 0 is none, class k the degrees above
-/// 2^(k−2) and up to 2^(k−1), so that class 1 is one fact.
+/// Concepts of the Open Mind core of ConceptNet by classes of degrees, counted on the English file
+/// (87,871 concepts, 296,463 facts). A row per class of the number of facts with the concept as
+/// head, a column per class of the number with it as tail. Class 0 is none; class k is the degrees
+/// above 2^(k−2) and up to 2^(k−1), so class 1 is one fact.
 #[rustfmt::skip]
 pub(super) const CONCEPTS_BY_DEGREES: [[u32; 13]; 15] = [
     [0, 43_944, 2_207, 5_520, 3_340, 1_138, 301, 59, 7, 0, 0, 0, 0],
@@ -23,7 +23,7 @@ pub(super) const CONCEPTS_BY_DEGREES: [[u32; 13]; 15] = [
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
 ];
 
-/// The 47 relations of ConceptNet 5.7, and about how many facts between English concepts each has.
+/// The 47 relations of ConceptNet 5.7, with approximate numbers of facts between English concepts.
 #[rustfmt::skip]
 pub(super) const RELATIONS: [(&str, u32); 47] = [
     ("RelatedTo", 1_703_582), ("FormOf", 378_859), ("DerivedFrom", 325_374),
@@ -43,7 +43,7 @@ pub(super) const RELATIONS: [(&str, u32); 47] = [
     ("LocatedNear", 49), ("SymbolOf", 4),
 ];
 
-/// Weights, and how many of a thousand facts have them.
+/// Weights, with their number per thousand facts.
 pub(super) const WEIGHTS: [(f32, u32); 12] = [
     (1.0, 700),
     (2.0, 140),
@@ -59,11 +59,11 @@ pub(super) const WEIGHTS: [(f32, u32); 12] = [
     (10.198, 2),
 ];
 
-/// Of 16 in the largest class of a degree, so many have twice as much: a larger graph has larger
-/// hubs, as long as degrees fall by a power law.
+/// Of 16 concepts in the largest class of a degree, this many have twice the degree: under a power
+/// law, a larger graph has larger hubs.
 pub(super) const LARGER_OF_16: u64 = 7;
 
-/// The data set that a relation's facts are said to come from, and by whom.
+/// The data set and the contributor that a relation's facts name.
 pub(super) fn dataset(relation: &str) -> (&'static str, &'static str) {
     match relation {
         "IsA" | "PartOf" | "SimilarTo" | "MannerOf" | "Entails" | "MadeOf" => {

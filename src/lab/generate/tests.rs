@@ -10,7 +10,7 @@ fn generated(options: &GenerateOptions) -> (Vec<u8>, Graph) {
     let path = folder.path().join("facts.csv.gz");
     generate(&path, options, Progress::Silent).expect("written");
     let mut builder = Builder::new();
-    // A made-up word may be one that the lists have.
+    // A generated word may occur in the lists of unfit words.
     let kept = ImportOptions { keep_unfit: true, ..ImportOptions::default() };
     let files = [SourceFile { options: kept, ..SourceFile::new(path.clone()) }];
     let reports = import_files(&files, &mut builder, Progress::Silent).expect("read");

@@ -1,5 +1,5 @@
-//! Which of the texts at hand are closest to what was said, by words: a stand-in for retrieval
-//! where a data set tells what there was to retrieve from, and nothing of it is indexed.
+//! Ranks given texts by their lexical similarity to the dialogue. It replaces retrieval for data
+//! sets that provide the texts to retrieve from, without building an index.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::{MAX_KNOWLEDGE, Said};
 
-/// Utterances that count, and how much: the one that is answered, and the two before it.
+/// The weights of the latest utterances: the answered one and the two before it.
 const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.25];
 /// BM25's usual constants.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// Ranks texts, and remembers those of one conversation.
+/// Ranks texts, and caches the sentences of one conversation.
 #[derive(Default)]
 pub(super) struct Closest {
     known: Vec<(Arc<[String]>, Sentences)>,
 }
 
 impl Closest {
-    /// The sentences of these texts that share terms with what was said last, by BM25 with the
-    /// texts' own statistics, best first; earlier ones first among equals.
+    /// The sentences of these texts that share terms with the latest utterances, by BM25 with the
+    /// texts' own statistics; best first, and of equals the earlier first.
     pub(super) fn of(&mut self, texts: &Arc<[String]>, said: &[Said]) -> Vec<String> {
         if texts.is_empty() {
             return Vec::new();
@@ -40,9 +40,9 @@ impl Closest {
 
 struct Sentences {
     sentences: Vec<String>,
-    /// By sentence: its terms, and how often it has each.
+    /// For each sentence, the count of each term.
     counts: Vec<FxHashMap<String, f64>>,
-    /// Sentence → its terms, repeated ones counted, by the mean of all.
+    /// For each sentence, the number of its terms divided by the mean number.
     lengths: Vec<f64>,
 }
 

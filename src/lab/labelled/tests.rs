@@ -1,4 +1,4 @@
-//! Labelled turns of every data set's shape, on small files of our own words.
+//! Labelled turns in the format of every data set, on small files in our own words.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn the_turn_that_is_answered_is_the_last_and_the_reply_stands_apart() {
 fn what_could_be_retrieved_is_ranked_by_what_was_said() {
     let turns = read(Format::Kbp, &fixture("kbp.jsonl")).unwrap();
     assert_eq!(outline(&turns), ["dev-7 1 none -", "dev-7 3 persona -", "dev-7 5 persona -"]);
-    // "我想去爬山" was said before the last question, which shares nothing with any text.
+    // "我想去爬山" precedes the last question, which shares no term with any text.
     assert_eq!(turns[2].knowledge[..2], ["我 喜欢 爬山", "爬山可以锻炼身体。"]);
     assert!(turns[0].knowledge.is_empty(), "nothing was said about any of it yet");
 

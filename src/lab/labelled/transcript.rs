@@ -1,20 +1,19 @@
-//! Written turns as a transcript of speech would have them: what a gate is measured on where there
-//! is no speech at hand.
+//! Turns written text into simulated speech transcripts, to measure a gate without speech data.
 
 use std::collections::BTreeMap;
 
 use super::LabelledTurn;
 
-/// Of the words that are not heard rightly, one in so many is lost; the others are heard as another.
+/// One in this many misheard words is lost; the others are replaced.
 const LOST: usize = 4;
 
-/// Makes transcripts of what was said in the turns, by either side: lower case, no punctuation but
-/// the apostrophe within a word, and of the words a share of `errors` (0..=1) lost, or heard as
-/// another word of the same turns that begins with the same letter and is at most a letter longer or
-/// shorter, where there is one. What is frequent is more often heard. The same text is always
-/// misheard in the same way; `seed` changes how.
+/// Replaces the utterances of the turns, of both sides, by transcripts: lower case, no punctuation
+/// except the apostrophe within a word, and a share `errors` (0..=1) of the words lost or replaced.
+/// The replacement is another word of the same turns that begins with the same letter and differs
+/// in length by at most one letter, if there is one; frequent words are likelier. The same text is
+/// always misheard in the same way; `seed` changes how.
 ///
-/// For languages that part words by spaces.
+/// For languages that separate words by spaces.
 pub fn transcribe(turns: &mut [LabelledTurn], errors: f64, seed: u64) {
     let mut heard = Heard::default();
     for turn in &*turns {
@@ -32,7 +31,7 @@ pub fn transcribe(turns: &mut [LabelledTurn], errors: f64, seed: u64) {
     }
 }
 
-/// The words of a text as a transcript has them.
+/// The words of a text, as in a transcript.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter_map(|word| {
         let word = word.trim_matches('\'').to_lowercase();
@@ -40,7 +39,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Words that can be heard, by first letter and length in characters, as often as they are said.
+/// Replacement words by first letter and length in characters, as often as they occur.
 #[derive(Default)]
 struct Heard(BTreeMap<(char, usize), Vec<String>>);
 
@@ -50,7 +49,7 @@ impl Heard {
         self.0.entry((first, word.chars().count())).or_default().push(word);
     }
 
-    /// Another word that sounds like it; the word itself where none does.
+    /// A similar-sounding word, or the word itself if there is none.
     fn instead(&self, word: &str, random: &mut fastrand::Rng) -> String {
         let Some(first) = word.chars().next() else { return String::new() };
         let length = word.chars().count();
@@ -111,7 +110,7 @@ mod tests {
         // 8,000 words, 1,600 errors, 400 of them lost: within four standard deviations.
         let count = heard.iter().map(|text| text.split(' ').count()).sum::<usize>();
         assert!((7_520..=7_680).contains(&count), "{count}");
-        // Nothing is lost here, but every word is another with its first letter.
+        // Here nothing is lost, but every word becomes another one with the same first letter.
         let mut heard = Heard::default();
         said.iter().for_each(|word| heard.learn((*word).to_owned()));
         for word in said {

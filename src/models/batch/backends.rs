@@ -1,4 +1,4 @@
-//! What the runtime calls: encoders and classifiers.
+//! The backends of the runtime: encoders and classifiers.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use turnstream_ports::model::encoder::{Encoded, Encoder};
 use super::Backend;
 use crate::classifier::Classifier;
 
-/// Bytes of a token, about: of English words in pieces. Where it is wrong, batches are smaller or
-/// larger than they were meant to be.
+/// Estimated bytes per token, for English word pieces. A wrong estimate only makes batches smaller
+/// or larger.
 const BYTES_PER_TOKEN: usize = 4;
-/// The tokens that stand around a text.
+/// Special tokens around a text.
 const AROUND: usize = 2;
 
 /// An encoder behind the port `Embed`.
 pub struct Embeds(pub Arc<dyn Encoder>);
 
-/// About how many tokens a text has.
+/// Estimates the tokens of a text.
 fn tokens_of(text: &str) -> usize {
     text.len() / BYTES_PER_TOKEN + AROUND
 }

@@ -1,47 +1,47 @@
-//! When a batch closes: the decision alone, without a clock and without a queue.
+//! Decides when a batch closes, from times and sizes alone, without a clock or a queue.
 
 use std::time::Duration;
 
-/// What a batch may hold, and how long its first request may wait for others.
+/// Bounds of a batch, and how long its first request may wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Tokens at most, but for a single request with more.
+    /// The most tokens, except for a single larger request.
     pub tokens: usize,
-    /// Texts at most, likewise.
+    /// The most texts, except for a single larger request.
     pub texts: usize,
-    /// How long the first request may wait, from when it came.
+    /// How long the first request may wait, counted from its arrival.
     pub wait: Duration,
 }
 
-/// How large a request is.
+/// The size of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Tokens in all its texts, as far as can be said without a tokenizer.
+    /// Estimated tokens in all its texts.
     pub tokens: usize,
     /// Texts.
     pub texts: usize,
 }
 
-/// What to do with a batch that is being gathered.
+/// The next step for a batch that is being gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Wait for another request, no longer than this.
+    /// Wait for another request, at most this long.
     Wait(Duration),
-    /// Work on it.
+    /// Compute the batch.
     Launch,
 }
 
-/// A batch that is being gathered by a thread that is idle.
+/// A batch that an idle thread is gathering.
 #[derive(Clone, Debug, Default)]
 pub struct Gathering {
     size: Size,
-    /// When its first request came.
+    /// When the first request arrived.
     opened: Option<Duration>,
 }
 
 impl Gathering {
-    /// Takes a request in that came at `came` where it still fits; says whether it did. The first
-    /// one always does.
+    /// Adds a request that arrived at `came`, if it fits, and returns whether it did. The first
+    /// request always fits.
     pub fn admit(&mut self, request: Size, came: Duration, bounds: &Bounds) -> bool {
         let fits = self.size.tokens + request.tokens <= bounds.tokens
             && self.size.texts + request.texts <= bounds.texts;
@@ -54,8 +54,8 @@ impl Gathering {
         true
     }
 
-    /// What to do when no further request is there at `now`. Nothing is launched as nothing: no
-    /// thread is kept for it.
+    /// Decides what to do at `now` when no further request is queued. An empty batch is launched
+    /// empty, so that no thread is held for it.
     pub fn next(&self, now: Duration, bounds: &Bounds) -> Next {
         let Some(opened) = self.opened else { return Next::Launch };
         let full = self.size.tokens >= bounds.tokens || self.size.texts >= bounds.texts;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(batch.next(ms(11), &BOUNDS), Next::Wait(ms(1)));
         assert!(batch.admit(request, ms(11), &BOUNDS));
         assert_eq!(batch.next(ms(12), &BOUNDS), Next::Launch);
-        // It waited in the queue while every thread was at work: nothing is left to wait for.
+        // The request waited in the queue while every thread was busy, so its waiting time is over.
         let mut batch = Gathering::default();
         assert!(batch.admit(request, ms(10), &BOUNDS));
         assert_eq!(batch.next(ms(40), &BOUNDS), Next::Launch);

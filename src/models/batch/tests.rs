@@ -5,12 +5,12 @@ use turnstream_ports::model::{Asked, reply};
 
 use super::*;
 
-/// Answers each text with itself in capitals, while the gate is open.
+/// A model that answers each text in capitals while the gate is open.
 #[derive(Clone, Default)]
 struct Capitals {
     batches: Arc<Mutex<Vec<Vec<String>>>>,
     entered: Arc<AtomicUsize>,
-    /// Held by a test that stalls the model.
+    /// A test holds the lock to stall the model.
     gate: Arc<Mutex<()>>,
 }
 
@@ -66,8 +66,8 @@ fn answer(model: &Batched<Capitals>, texts: &[&str]) -> Result<Vec<String>, Call
     ask(model, texts).expect("there is room").wait()
 }
 
-/// A model whose one thread is at work on "first" until the guard goes; then all that was asked
-/// meanwhile is there.
+/// Starts a model whose only thread computes "first" until the guard drops, while other requests
+/// queue.
 fn start(limits: Limits) -> (Capitals, Batched<Capitals>, ModelMetrics) {
     let (capitals, metrics) = (Capitals::default(), ModelMetrics::unread());
     let model = Batched::start(capitals.clone(), limits, &Threads::new(1), metrics.clone());
@@ -137,7 +137,7 @@ fn a_stalled_model_holds_no_more_than_its_bounds_and_skips_what_is_abandoned() {
     drop(asked);
     drop(held);
     assert_eq!(first.wait().unwrap(), ["FIRST"]);
-    // The queue is full until the thread has come to those that nobody waits for.
+    // The queue is full until the thread skips the abandoned requests.
     let after = loop {
         match ask(&model, &["after"]) {
             Some(after) => break after,
@@ -175,7 +175,7 @@ fn models_share_the_threads() {
     let held = capitals.gate.lock().unwrap();
     let first = stall(&capitals, &one);
     let second = ask(&other, &["second"]).unwrap();
-    // Long enough for a thread that did not wait for its turn.
+    // Long enough for a thread that did not wait to proceed.
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(capitals.entered.load(Ordering::SeqCst), 1);
     drop(held);

@@ -1,19 +1,19 @@
-//! The arithmetic of the network on slices of f32, rows of equal width: matrix products through
-//! gemm, and the passes between them, each fused with the bias that precedes it.
+//! The network's arithmetic on slices of f32, rows of equal width: matrix products through gemm,
+//! and the passes between them, each fused with the bias that precedes it.
 //!
-//! The passes are plain loops over [`LANES`] numbers at a time. `pulp` compiles each for the
-//! instruction sets that gemm knows and picks one at run time, so that a program built for every
-//! machine uses AVX-512 where it is.
+//! The passes are plain loops over [`LANES`] numbers at a time. `pulp` compiles each pass for the
+//! instruction sets that gemm supports and picks one at run time, so a portable build uses AVX-512
+//! if the processor has it.
 
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 
 use gemm::Parallelism;
 use pulp::Arch;
 
-/// Numbers that a pass works on at once.
+/// Numbers that a pass processes at once.
 const LANES: usize = 16;
 
-/// `x · weights + bias`, without the bias: that is added by the pass that follows.
+/// `x · weights + bias`. [`Self::apply`] leaves the bias out; the next pass adds it.
 pub(crate) struct Linear {
     /// `inputs` rows of `outputs` numbers.
     weights: Vec<f32>,
@@ -22,14 +22,14 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Of weights as `inputs` rows of as many numbers as `bias` has.
+    /// Takes weights as `inputs` rows, each as wide as `bias`.
     pub(super) fn new(weights: Vec<f32>, bias: Vec<f32>) -> Self {
         assert!(weights.len().is_multiple_of(bias.len()), "weights are whole rows");
         Self { weights, bias }
     }
 
-    /// Writes the product of `rows` with the weights to `out`. On the caller's thread: calls side
-    /// by side use a machine's cores better than one call over all of them.
+    /// Writes the product of `rows` and the weights to `out`, on the caller's thread: parallel
+    /// calls use the cores better than one call over all cores.
     pub(crate) fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         let outputs = self.bias.len();
         let inputs = self.weights.len() / outputs;
@@ -37,8 +37,8 @@ impl Linear {
         assert_eq!(rows.len(), count * inputs, "rows as wide as the layer's input");
         out.resize(count * outputs, 0.0);
         let (row, column) = (outputs as isize, 1);
-        // SAFETY: with row-major strides `out` has count × outputs numbers, `rows` count ×
-        // inputs, and the weights inputs × outputs; `out` is borrowed by nobody else.
+        // SAFETY: with row-major strides `out` has count × outputs numbers, `rows` count × inputs,
+        // and the weights inputs × outputs; `out` is borrowed exclusively.
         #[allow(unsafe_code)]
         unsafe {
             gemm::gemm(
@@ -77,7 +77,7 @@ pub(super) struct Norm {
 }
 
 impl Norm {
-    /// Makes each row of `rows` the norm of itself, the bias, and its row of `residual`.
+    /// Replaces each row by the norm of the row, the bias and the row of `residual`.
     pub(super) fn apply_sum(&self, rows: &mut [f32], bias: &[f32], residual: &[f32]) {
         let width = self.scale.len();
         Arch::new().dispatch(|| {
@@ -90,7 +90,7 @@ impl Norm {
         });
     }
 
-    /// Makes each row of `rows` its norm.
+    /// Replaces each row by its norm.
     pub(super) fn apply(&self, rows: &mut [f32]) {
         let width = self.scale.len();
         Arch::new().dispatch(|| rows.chunks_exact_mut(width).for_each(|row| self.normalise(row)));
@@ -108,7 +108,7 @@ impl Norm {
     }
 }
 
-/// The sum of a function over a row, in an order of its own.
+/// Sums a function over a row, in the order of the lanes.
 #[inline(always)]
 fn sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     let mut sums = [0.0_f32; LANES];
@@ -157,13 +157,13 @@ fn erf(x: f32) -> f32 {
     x * polynomial(&numerator) / polynomial(&denominator)
 }
 
-/// e to the power of x, for x of at most 0; 0 below about -87. Range reduction to ±ln 2 / 2, then
-/// the polynomial of Cephes' `expf`.
+/// e^x for x ≤ 0; 0 below about -87. Range reduction to ±ln 2 / 2, then the polynomial of Cephes'
+/// `expf`.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Added and taken away again, this rounds to a whole number.
+    // Adding and subtracting this number rounds to a whole number.
     const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts, the first of so few bits that its multiples are exact.
+    // ln 2 in two parts. The first has so few bits that its multiples are exact.
     const LN_2_HEAD: f32 = 0.693_359_4;
     const LN_2_TAIL: f32 = -2.121_944_4e-4;
     let bounded = x.max(-87.0);
@@ -177,12 +177,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { fraction * scale }
 }
 
-/// Rows that are a sequence: the first, and how many.
-pub(crate) type Sequence = std::ops::Range<usize>;
+/// The rows of a sequence.
+pub(crate) type SequenceRows = std::ops::Range<usize>;
 
-/// Multi-head attention of sequences among themselves. A row of `projected` holds query, key and
-/// value, `width` numbers each, and so does `bias`; heads are `head` columns wide. Scratch space
-/// is kept between calls.
+/// Multi-head attention within each sequence. A row of `projected` holds query, key and value,
+/// `width` numbers each, and so does `bias`; heads are `head` columns wide. Scratch space is kept
+/// between calls.
 pub(super) struct Attention<'a> {
     pub(super) projected: &'a [f32],
     pub(super) bias: &'a [f32],
@@ -191,8 +191,8 @@ pub(super) struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// Writes what each row attends to, `width` numbers, to `out`.
-    pub(super) fn apply(&self, sequences: &[Sequence], out: &mut Vec<f32>) {
+    /// Writes the attended values of each row, `width` numbers, to `out`.
+    pub(super) fn apply(&self, sequences: &[SequenceRows], out: &mut Vec<f32>) {
         out.resize(self.projected.len() / 3, 0.0);
         let longest = sequences.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let padded = longest.next_multiple_of(LANES);
@@ -207,11 +207,11 @@ impl Attention<'_> {
         });
     }
 
-    /// One head, from column `at`, of one sequence.
+    /// Computes one head, from column `at`, of one sequence.
     #[inline(always)]
     fn attend(
         &self,
-        sequence: &Sequence,
+        sequence: &SequenceRows,
         at: usize,
         keys: &mut [f32],
         scores: &mut [f32],
@@ -224,7 +224,7 @@ impl Attention<'_> {
             &self.projected[from..from + head]
         };
         let bias = |part: usize| &self.bias[part * width + at..part * width + at + head];
-        // Keys with a row per column, so that scores are sums of whole rows.
+        // Keys are transposed, so that scores are sums of whole rows.
         let (keys, scores) = (&mut keys[..padded * head], &mut scores[..padded]);
         for (index, row) in sequence.clone().enumerate() {
             for (column, (key, bias)) in columns(row, 1).iter().zip(bias(1)).enumerate() {
@@ -243,7 +243,7 @@ impl Attention<'_> {
             scores.iter_mut().for_each(|score| *score = exp(*score - highest));
             let total = sum(scores, |x| x);
             let attended = &mut out[row * width + at..row * width + at + head];
-            // The weights sum to 1, so that the values' bias is added once.
+            // The weights sum to 1, so the bias of the values is added once.
             attended.copy_from_slice(bias(2));
             for (score, row) in scores.iter().zip(sequence.clone()) {
                 add_multiple(attended, score / total, columns(row, 2));
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers between about -6 and 6, without a pattern.
+    /// Pseudo-random numbers between about -6 and 6.
     fn numbers(count: usize, seed: u64) -> Vec<f32> {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..count).map(|_| (random.f32() - 0.5) * 12.0).collect()

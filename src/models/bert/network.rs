@@ -1,16 +1,16 @@
-//! The network of BERT (Devlin et al. 2019), forward, over several sequences at once and without
-//! padding: their tokens lie one behind the other as rows of one matrix, and only attention knows
-//! where a sequence ends.
+//! The forward pass of BERT (Devlin et al. 2019) over several sequences at once, without padding.
+//! The tokens of all sequences are rows of one matrix; only attention needs to know where a
+//! sequence ends.
 
 use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::kernels::{Attention, Linear, Norm, Sequence, gelu};
+use super::kernels::{Attention, Linear, Norm, SequenceRows, gelu};
 use crate::folder::BertShape;
 
-/// The weights, as the passes want them.
-pub(crate) struct Network {
+/// The weights, in the layout of the passes.
+pub(crate) struct BertNetwork {
     words: Vec<f32>,
     positions: Vec<f32>,
     types: Vec<f32>,
@@ -30,12 +30,12 @@ struct Layer {
     narrowing_norm: Norm,
 }
 
-/// The tokens of some sequences, one behind the other.
+/// The concatenated tokens of several sequences.
 #[derive(Default)]
 pub(crate) struct Batch {
     ids: Vec<u32>,
     types: Vec<u32>,
-    sequences: Vec<Sequence>,
+    sequences: Vec<SequenceRows>,
 }
 
 impl Batch {
@@ -52,12 +52,12 @@ impl Batch {
         self.ids.len()
     }
 
-    /// Which rows each sequence is.
-    pub(crate) fn sequences(&self) -> &[Sequence] {
+    /// The rows of each sequence.
+    pub(crate) fn sequences(&self) -> &[SequenceRows] {
         &self.sequences
     }
 
-    /// Makes room for others.
+    /// Removes all sequences.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
         self.types.clear();
@@ -65,16 +65,16 @@ impl Batch {
     }
 }
 
-impl Network {
-    /// Takes the weights out of a safetensors file.
+impl BertNetwork {
+    /// Reads the weights from a safetensors file.
     ///
     /// # Errors
-    /// What is missing or of another shape, by name.
+    /// A tensor is missing or has another shape; the message names it.
     pub(crate) fn read(bytes: &[u8], shape: &BertShape) -> Result<Self, String> {
         Self::take(&mut Weights::read(bytes)?, shape)
     }
 
-    /// The same of weights that hold more than the network's.
+    /// Takes the network's weights from a file that may hold others too.
     ///
     /// # Errors
     /// As for [`Self::read`].
@@ -103,10 +103,10 @@ impl Network {
         self.width
     }
 
-    /// The last layer's rows, one per token.
+    /// Returns the last layer's rows, one per token.
     ///
     /// # Errors
-    /// A token that has no embedding.
+    /// A token has no embedding.
     pub(crate) fn forward(&self, batch: &Batch) -> Result<Vec<f32>, String> {
         let mut rows = self.embed(batch)?;
         let (mut projected, mut attended, mut output, mut wide) =
@@ -126,7 +126,7 @@ impl Network {
         Ok(rows)
     }
 
-    /// Word, position and type of each token, summed and normed.
+    /// Sums and normalises the word, position and type embeddings of each token.
     fn embed(&self, batch: &Batch) -> Result<Vec<f32>, String> {
         let mut out = Vec::with_capacity(batch.tokens() * self.width);
         for sequence in &batch.sequences {
@@ -149,12 +149,12 @@ impl Network {
     }
 }
 
-/// Tensors by name. Checkpoints of a task's model have a prefix, and old ones other names for
-/// scale and shift.
+/// Tensors by name. Checkpoints of task models prefix the names, and old checkpoints name scale and
+/// shift differently.
 pub(crate) struct Weights(HashMap<String, Tensor>);
 
 impl Weights {
-    /// All tensors of a safetensors file.
+    /// Reads all tensors of a safetensors file.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu);
         let tensors = tensors.map_err(|error| error.to_string())?;
@@ -176,7 +176,7 @@ impl Weights {
         numbers.map_err(|error| format!("tensor `{name}`: {error}"))
     }
 
-    /// Layers that read the same rows, side by side in one.
+    /// Joins layers that read the same rows into one.
     pub(crate) fn linear(
         &mut self,
         names: &[String],

@@ -25,8 +25,8 @@ fn config() -> serde_json::Value {
     })
 }
 
-/// A tokenizer of whole words that, as those of real models do, was saved with bounds and padding
-/// of its own.
+/// A tokenizer of whole words. Like real models' files, it was saved with its own truncation and
+/// padding.
 fn tokenizer() -> serde_json::Value {
     let vocabulary: HashMap<&str, usize> =
         WORDS.iter().enumerate().map(|(id, word)| (*word, id)).collect();
@@ -48,7 +48,7 @@ fn tokenizer() -> serde_json::Value {
     })
 }
 
-/// Weights without a pattern, by the names of a checkpoint.
+/// Pseudo-random weights by the names of a checkpoint.
 fn weights() -> HashMap<String, Tensor> {
     let mut random = fastrand::Rng::with_seed(11);
     let mut tensors = HashMap::new();
@@ -110,7 +110,7 @@ fn encode(bert: &Bert, texts: &[&str]) -> (Vec<Vec<f32>>, Encoded) {
     (vectors.chunks_exact(WIDTH).map(<[f32]>::to_vec).collect(), encoded)
 }
 
-/// candle's own BERT on one sequence: the last layer's rows.
+/// The last layer's rows of candle's own BERT, for one sequence.
 fn stock(words: &[&str]) -> Vec<Vec<f32>> {
     let config: StockConfig = serde_json::from_value(config()).unwrap();
     let weights = VarBuilder::from_tensors(weights(), DType::F32, &Device::Cpu);

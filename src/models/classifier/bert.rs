@@ -1,20 +1,20 @@
-//! BERT for sequence classification: the padding-free network, the pooler (a dense layer and tanh
-//! over the first row), one linear layer.
+//! BERT for sequence classification: the network without padding, the pooler (a dense layer and
+//! tanh over the first row), and one linear layer.
 
 use super::Logits;
 use crate::ModelError;
 use crate::bert::kernels::Linear;
-use crate::bert::network::{Batch, Network, Weights};
+use crate::bert::network::{Batch, BertNetwork, Weights};
 use crate::folder::{BertShape, Folder, WEIGHTS};
-use crate::tokens::Tokens;
+use crate::tokens::TextTokens;
 
 pub(super) struct BertLogits {
-    network: Network,
+    network: BertNetwork,
     pooler: Linear,
     classifier: Linear,
 }
 
-/// Reads it from a folder; the inner error is about the weights.
+/// Reads a folder; the inner error is about the weights.
 pub(super) fn open(
     folder: &mut Folder,
     labels: usize,
@@ -26,14 +26,14 @@ pub(super) fn open(
 
 fn read(bytes: &[u8], shape: &BertShape, labels: usize) -> Result<BertLogits, String> {
     let mut weights = Weights::read(bytes)?;
-    let network = Network::take(&mut weights, shape)?;
+    let network = BertNetwork::take(&mut weights, shape)?;
     let width = shape.hidden_size;
     let pooler = weights.linear(&["pooler.dense".to_owned()], width, width)?;
     let classifier = weights.linear(&["classifier".to_owned()], width, labels)?;
     Ok(BertLogits { network, pooler, classifier })
 }
 
-/// The layer's output with its bias.
+/// Applies the layer with its bias.
 fn apply(layer: &Linear, rows: &[f32]) -> Vec<f32> {
     let mut out = Vec::new();
     layer.apply(rows, &mut out);
@@ -44,7 +44,7 @@ fn apply(layer: &Linear, rows: &[f32]) -> Vec<f32> {
 }
 
 impl Logits for BertLogits {
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String> {
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String> {
         let mut batch = Batch::default();
         for tokens in sequences {
             batch.push(&tokens.ids, &tokens.types);

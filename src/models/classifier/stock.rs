@@ -1,6 +1,5 @@
-//! The families that candle has: DeBERTa-v2, ModernBERT and XLM-RoBERTa for sequence
-//! classification. Sequences of one length go through the network together, so that nothing is
-//! padded.
+//! Sequence classification with candle's own networks: DeBERTa-v2, ModernBERT and XLM-RoBERTa.
+//! Sequences of one length go through the network together, which avoids padding.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +17,9 @@ use serde_json::{Map, Value, json};
 use super::Logits;
 use crate::ModelError;
 use crate::folder::{CONFIG, Folder, WEIGHTS};
-use crate::tokens::Tokens;
+use crate::tokens::TextTokens;
 
-/// Tokens that go through the network at once, but for a single pair with more.
+/// The most tokens that go through the network at once, except for a single longer pair.
 const TOKENS_AT_ONCE: usize = 1_024;
 
 pub(super) enum Stock {
@@ -29,17 +28,18 @@ pub(super) enum Stock {
     Roberta(XLMRobertaForSequenceClassification),
 }
 
-/// ModernBERT with a head of ours: candle's ends in a softmax, which makes 1 of any single logit.
+/// ModernBERT with our own head: candle's head ends in a softmax, which turns any single logit into
+/// 1.
 pub(super) struct Modern {
     network: ModernBert,
     dense: Linear,
     norm: LayerNorm,
     classifier: Linear,
-    /// Whether the head reads the mean of the rows, and not the first.
+    /// Whether the head reads the mean of the rows instead of the first row.
     mean: bool,
 }
 
-/// Reads it from a folder; the inner error is about the weights or how they are put together.
+/// Reads a folder; the inner error is about the weights or the network's construction.
 pub(super) fn open(
     folder: &mut Folder,
     family: &str,
@@ -48,14 +48,15 @@ pub(super) fn open(
     let mut shape: Map<String, Value> = folder.json(CONFIG)?;
     complete(&mut shape);
     let bytes = folder.read(WEIGHTS)?;
-    // candle would spread each product over all cores; calls side by side use them better.
+    // candle would spread each product over all cores; parallel calls use the cores better.
     gemm::set_threading_threshold(usize::MAX);
     let weights = VarBuilder::from_buffered_safetensors(bytes, DType::F32, &Device::Cpu);
     let stock = weights.and_then(|weights| read(weights, family, Value::Object(shape), labels));
     Ok(stock.map_err(|error| error.to_string()))
 }
 
-/// Adds what candle asks for and files leave out: defaults, and what newer files have elsewhere.
+/// Adds fields that candle requires and files omit: defaults, and fields that newer files keep
+/// elsewhere.
 fn complete(shape: &mut Map<String, Value>) {
     let theta = |kind: &str| {
         let parameters = shape.get("rope_parameters").and_then(|ropes| ropes.get(kind));
@@ -105,10 +106,10 @@ fn read(
 }
 
 impl Stock {
-    /// Sequences of one length, none padded.
-    fn forward(&self, sequences: &[&Tokens]) -> candle_core::Result<Vec<Vec<f32>>> {
+    /// Runs sequences of one length, without padding.
+    fn forward(&self, sequences: &[&TextTokens]) -> candle_core::Result<Vec<Vec<f32>>> {
         let shape = (sequences.len(), sequences[0].ids.len());
-        let matrix = |of: fn(&Tokens) -> &[u32]| {
+        let matrix = |of: fn(&TextTokens) -> &[u32]| {
             let numbers: Vec<u32> =
                 sequences.iter().flat_map(|tokens| of(tokens)).copied().collect();
             Tensor::from_vec(numbers, shape, &Device::Cpu)
@@ -134,7 +135,7 @@ impl Modern {
 }
 
 impl Logits for Stock {
-    fn logits(&self, sequences: &[Tokens]) -> Result<Vec<Vec<f32>>, String> {
+    fn logits(&self, sequences: &[TextTokens]) -> Result<Vec<Vec<f32>>, String> {
         let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, tokens) in sequences.iter().enumerate() {
             by_length.entry(tokens.ids.len()).or_default().push(at);
@@ -142,7 +143,7 @@ impl Logits for Stock {
         let mut logits = vec![Vec::new(); sequences.len()];
         for (length, places) in by_length {
             for places in places.chunks((TOKENS_AT_ONCE / length.max(1)).max(1)) {
-                let together: Vec<&Tokens> = places.iter().map(|at| &sequences[*at]).collect();
+                let together: Vec<&TextTokens> = places.iter().map(|at| &sequences[*at]).collect();
                 let made = self.forward(&together).map_err(|error| error.to_string())?;
                 for (at, made) in places.iter().zip(made) {
                     logits[*at] = made;

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::folder::TOKENIZER;
 
-/// A network whose weights follow from their names, and what transformers makes of it; see
+/// A network whose weights follow from their names, and the outputs of transformers for it; see
 /// `fixtures/reference.py`.
 #[derive(Deserialize)]
 struct Fixture {

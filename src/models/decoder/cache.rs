@@ -1,52 +1,52 @@
-//! The keys and values of the tokens that a sequence has been through: what makes the next token
-//! cost one row instead of all. Ours, so that it can be cut at any token.
+//! The key-value cache of a sequence. With it, the next token costs one row instead of all. Our
+//! own, because candle's caches cannot be cut at an arbitrary token.
 
 /// Keys and values of a sequence, for each layer. A row per token holds all heads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeyValues {
-    layers: Vec<Layer>,
+    layers: Vec<LayerCache>,
     width: usize,
     tokens: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Layer {
+struct LayerCache {
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
 impl KeyValues {
-    /// Of no token yet, `width` numbers wide in each of the layers.
+    /// An empty cache with `width` numbers per token in each layer.
     pub(crate) fn new(layers: usize, width: usize) -> Self {
-        let layer = Layer { keys: Vec::new(), values: Vec::new() };
+        let layer = LayerCache { keys: Vec::new(), values: Vec::new() };
         Self { layers: vec![layer; layers], width, tokens: 0 }
     }
 
-    /// Tokens in it.
+    /// The number of cached tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Bytes of the numbers in it.
+    /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_per_token(self.layers.len(), self.width) * self.tokens
     }
 
-    /// Bytes that a token takes.
+    /// Bytes per token.
     pub(crate) fn bytes_per_token(layers: usize, width: usize) -> usize {
         2 * layers * width * size_of::<f32>()
     }
 
-    /// The keys and values of the first tokens, as many as there are of them.
+    /// Copies the keys and values of at most the first `tokens` tokens.
     pub(crate) fn prefix(&self, tokens: usize) -> Self {
         let tokens = tokens.min(self.tokens);
         let of = |numbers: &[f32]| numbers[..tokens * self.width].to_vec();
         let layers = self.layers.iter();
-        let layers = layers.map(|at| Layer { keys: of(&at.keys), values: of(&at.values) });
+        let layers = layers.map(|at| LayerCache { keys: of(&at.keys), values: of(&at.values) });
         Self { layers: layers.collect(), width: self.width, tokens }
     }
 
-    /// Adds a token's keys and values to a layer. The token counts once [`Self::grow`] says so.
+    /// Adds a token's keys and values to a layer. [`Self::grow`] makes the token count.
     pub(crate) fn push(&mut self, layer: usize, keys: &[f32], values: &[f32]) {
         debug_assert_eq!((keys.len(), values.len()), (self.width, self.width));
         let layer = &mut self.layers[layer];
@@ -54,13 +54,13 @@ impl KeyValues {
         layer.values.extend_from_slice(values);
     }
 
-    /// So many tokens were added to every layer.
+    /// Counts `tokens` tokens that were added to every layer.
     pub(crate) fn grow(&mut self, tokens: usize) {
         self.tokens += tokens;
         debug_assert!(self.layers.iter().all(|at| at.keys.len() == self.tokens * self.width));
     }
 
-    /// Adds the keys and values of another sequence's tokens, from the `from`-th on.
+    /// Appends the keys and values of another sequence, from its token `from` on.
     pub(crate) fn append(&mut self, other: &Self, from: usize) {
         let from = from.min(other.tokens);
         for (layer, of_other) in self.layers.iter_mut().zip(&other.layers) {
@@ -70,7 +70,7 @@ impl KeyValues {
         self.grow(other.tokens - from);
     }
 
-    /// Keys and values of a layer, those being added included.
+    /// Returns a layer's keys and values, including tokens that are being added.
     pub(crate) fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
         let layer = &self.layers[layer];
         (&layer.keys, &layer.values)

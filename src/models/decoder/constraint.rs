@@ -1,10 +1,10 @@
-//! Answers that follow a JSON Schema: at each step, the tokens that keep the answer one that can
-//! still become valid, by llguidance. JSON is written without white space between its parts, and
-//! objects name their properties in the schema's order.
+//! Answers that follow a JSON Schema. At each step, llguidance computes the tokens after which the
+//! answer can still become valid. JSON has no white space between its parts, and objects name their
+//! properties in the schema's order.
 //!
-//! A schema seldom says how long a text or a list may be, and a model that never closes one spends
-//! all its tokens on it. So what a schema leaves open is bounded: an answer within the bounds is
-//! valid by the schema as well.
+//! A schema rarely limits the length of a text or a list, and a model that never closes one spends
+//! all its tokens on it. Limits are therefore added where the schema has none; an answer within the
+//! limits is still valid by the schema.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 
 /// The bounds of what a JSON Schema leaves open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,18 +43,18 @@ impl Default for SchemaBounds {
 }
 
 impl SchemaBounds {
-    /// Whether a bound is 0, which nothing could keep.
+    /// Whether a bound is 0, which no answer could satisfy.
     pub(super) fn has_zero(&self) -> bool {
         [self.text_characters, self.items, self.numbers].contains(&0)
     }
 
-    /// Adds the bounds to a schema and those in it, where it has none.
+    /// Adds the missing bounds to a schema and its subschemas.
     fn apply(&self, schema: &mut Value) {
         match schema {
             Value::Array(schemas) => schemas.iter_mut().for_each(|schema| self.apply(schema)),
             Value::Object(schema) => {
                 for (key, schema) in schema.iter_mut() {
-                    // These hold values and no schemas.
+                    // These keys hold values, not schemas.
                     if !["const", "enum", "default", "examples", "required"].contains(&key.as_str())
                     {
                         self.apply(schema);
@@ -77,7 +77,7 @@ impl SchemaBounds {
         let has = |keys: &[&str]| keys.iter().any(|key| schema.contains_key(*key));
         let text = text && !has(&["maxLength", "const", "enum", "pattern", "format"]);
         let list = list && !has(&["maxItems"]);
-        // Together with others they may name properties that this one does not.
+        // These keywords may name further properties.
         let together = has(&["patternProperties", "allOf", "anyOf", "oneOf", "$ref"]);
         let named = has(&["properties"]);
         let closed = object && named && !together && !has(&["additionalProperties"]);
@@ -102,7 +102,7 @@ impl SchemaBounds {
 }
 
 impl SchemaBounds {
-    /// From where to where numbers of a format go, by the names that schemars gives.
+    /// The range of numbers of a format, by the format names of schemars.
     fn range(&self, format: Option<&Value>) -> (i64, i64) {
         match format.and_then(Value::as_str) {
             Some("uint8") => (0, i64::from(u8::MAX)),
@@ -117,27 +117,27 @@ impl SchemaBounds {
     }
 }
 
-/// Schemas whose grammars are remembered; a stage has one, or few.
+/// The most grammars kept; a stage uses one or a few.
 const REMEMBERED: usize = 64;
 
-/// Digits in a row after which another one is allowed only where nothing else is: no schema bounds
-/// how many may stand behind a point, and some models never stop.
+/// After this many digits in a row, another digit is allowed only if no other token is. No schema
+/// limits the digits after a decimal point, and some models never stop.
 const DIGITS: usize = 16;
 
 /// Makes constraints for one model.
 pub(super) struct Constraints {
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     /// Tokens that begin with a digit.
     digits: Arc<[u32]>,
     factory: ParserFactory,
     bounds: SchemaBounds,
-    /// At the beginning of an answer, by schema, the oldest first.
+    /// Grammars at the beginning of an answer, by schema, the oldest first.
     ready: RefCell<VecDeque<(Arc<str>, Matcher)>>,
 }
 
-/// What the grammar may ask of the tokenizer.
+/// The tokenizer, as the grammar sees it.
 struct Environment {
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     tree: TokTrie,
 }
 
@@ -157,15 +157,20 @@ impl TokenizerEnv for Environment {
     }
 
     fn tokenize_is_canonical(&self) -> bool {
-        // Where a piece of a text has other tokens alone, none are forced upon the model.
+        // Tokens may be forced only if a piece of a text has the same tokens alone.
         self.vocabulary.by_bytes()
     }
 }
 
 impl Constraints {
+    /// Prepares the vocabulary for grammars.
+    ///
     /// # Errors
     /// The vocabulary cannot be used.
-    pub(super) fn new(vocabulary: &Arc<Vocabulary>, bounds: SchemaBounds) -> Result<Self, String> {
+    pub(super) fn new(
+        vocabulary: &Arc<DecoderVocabulary>,
+        bounds: SchemaBounds,
+    ) -> Result<Self, String> {
         let tree = vocabulary.tree();
         let environment: TokEnv =
             Arc::new(Environment { vocabulary: Arc::clone(vocabulary), tree });
@@ -178,10 +183,10 @@ impl Constraints {
         Ok(Self { vocabulary, digits, factory, bounds, ready: RefCell::default() })
     }
 
-    /// For an answer that follows the JSON Schema.
+    /// Makes the constraint for an answer that follows a JSON Schema.
     ///
     /// # Errors
-    /// It is no JSON, or no schema that an answer can be held to.
+    /// The schema is not JSON, or cannot be enforced.
     pub(super) fn json(&self, schema: &Arc<str>) -> Result<Constraint, String> {
         let mut ready = self.ready.borrow_mut();
         if let Some((_, matcher)) = ready.iter().find(|(known, _)| known == schema) {
@@ -207,8 +212,8 @@ impl Constraints {
             return Err("the schema is no JSON object".to_owned());
         }
         self.bounds.apply(&mut schema);
-        // Numbers' formats (schemars writes them) are known to no grammar. Alternatives of which
-        // exactly one may hold become alternatives.
+        // The grammar does not know the number formats that schemars writes. `oneOf` is treated as
+        // `anyOf`.
         let options = JsonCompileOptions {
             whitespace_flexible: false,
             coerce_one_of: true,
@@ -228,17 +233,17 @@ impl Constraints {
 /// The state of one answer.
 pub(super) struct Constraint {
     matcher: Matcher,
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<DecoderVocabulary>,
     digits: Arc<[u32]>,
-    /// Digits that the answer ends with.
+    /// Digits at the end of the answer so far.
     in_a_row: usize,
 }
 
 impl Constraint {
-    /// Which tokens may come next. Those that end the answer may where it is complete.
+    /// Returns the tokens that may come next, including those that end a complete answer.
     ///
     /// # Errors
-    /// The grammar takes more than its bounds allow.
+    /// The grammar exceeds its limits.
     pub(super) fn allowed(&mut self) -> Result<SimpleVob, String> {
         let all = self.matcher.compute_mask_or_eos();
         let all = all.map_err(|error| format!("the schema: {error:#}"))?;
@@ -250,10 +255,10 @@ impl Constraint {
         Ok(if others.num_set() > 0 { others } else { all })
     }
 
-    /// A token was chosen.
+    /// Advances by the chosen token.
     ///
     /// # Errors
-    /// It was not allowed.
+    /// The token was not allowed.
     pub(super) fn consume(&mut self, token: u32) -> Result<(), String> {
         self.see(token);
         self.matcher.consume_token(token).map_err(|error| format!("the schema: {error:#}"))
@@ -265,19 +270,19 @@ impl Constraint {
         self.in_a_row = digits + if digits == bytes.len() { self.in_a_row } else { 0 };
     }
 
-    /// The tokens that must come next, already consumed.
+    /// Consumes and returns the tokens that must come next.
     pub(super) fn forced(&mut self) -> Vec<u32> {
         let forced = self.matcher.consume_ff_tokens();
         forced.iter().for_each(|token| self.see(*token));
         forced
     }
 
-    /// Whether the answer is complete and nothing may follow.
+    /// Whether the answer is complete and cannot continue.
     pub(super) fn is_finished(&self) -> bool {
         self.matcher.is_stopped()
     }
 
-    /// Whether the answer is complete, whatever may follow.
+    /// Whether the answer is complete, even if it can continue.
     pub(super) fn is_complete(&mut self) -> bool {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
     }

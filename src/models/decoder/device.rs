@@ -1,6 +1,6 @@
-//! Where a decoder's products are computed: here, or on an accelerator that holds the matrices and
-//! is sent rows. Everything between two products, attention and its keys and values among it,
-//! stays here.
+//! Where a decoder computes its products: on this machine's cores, or on an accelerator that holds
+//! the matrices and receives rows. Everything else, including attention and its cache, runs on the
+//! cores.
 
 use candle_core::Device;
 use schemars::JsonSchema;
@@ -20,8 +20,10 @@ pub enum ProductsOn {
 }
 
 impl ProductsOn {
+    /// Checks that this build supports the device.
+    ///
     /// # Errors
-    /// This program was built without what it takes.
+    /// The program was built without the required feature.
     pub(super) fn check(self) -> Result<(), KeyProblem> {
         match self {
             Self::Cuda if !cfg!(feature = "cuda") => Err(KeyProblem::new(
@@ -34,10 +36,10 @@ impl ProductsOn {
         }
     }
 
-    /// The accelerator, opened; `None` where there is none to open.
+    /// Opens the accelerator; `None` for the cores.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn open(self) -> candle_core::Result<Option<Device>> {
         match self {
             Self::Cpu => Ok(None),

@@ -1,8 +1,7 @@
-//! Continuous batching: one thread per model that works on several requests at once. In each
-//! step every request that is answering gets a token, and those that are not yet share what is
-//! left of the step for their prompts. A request joins at the next step, and leaves when it is
-//! done or nobody waits for it any more; a long prompt never holds the others up for longer than
-//! a step.
+//! Continuous batching: one thread per model serves several requests at once. In each step, every
+//! request that is answering gets one token, and the other requests share the rest of the step for
+//! their prompts. A request joins at the next step, and leaves when it is done or abandoned. A long
+//! prompt therefore delays other requests by at most one step.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,38 +13,38 @@ use crate::metrics::DecoderMetrics;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use super::constraint::Constraints;
-use super::network::{Network, Piece};
+use super::network::{DecoderNetwork, Piece};
 use super::prefixes::Prefixes;
 use super::sampling::Sampler;
-use super::sequence::{Answer, Next, Sequence, Surety};
+use super::sequence::{AnswerState, Continuation, Sequence, Surety};
 use super::template::Template;
 use super::text::Text;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 use super::{CHARS_PER_TOKEN, LocalConfig};
 
-/// A model as it was read.
+/// A model that was read from its files.
 pub(super) struct Opened {
-    pub(super) network: Network,
-    pub(super) vocabulary: Arc<Vocabulary>,
+    pub(super) network: DecoderNetwork,
+    pub(super) vocabulary: Arc<DecoderVocabulary>,
     pub(super) template: Template,
     pub(super) constraints: Constraints,
 }
 
-/// A language model behind its queue. Its thread ends when this is dropped and everything that
-/// was asked is answered.
+/// A language model behind its queue. After a drop, its thread answers all pending requests and
+/// ends.
 pub(super) struct Decoder {
     name: String,
-    queue: Sender<Waiting>,
+    queue: Sender<QueuedRequest>,
     metrics: DecoderMetrics,
 }
 
-type Waiting = (GenerateRequest, Reply<Generated>);
+type QueuedRequest = (GenerateRequest, Reply<Generated>);
 
 impl Decoder {
-    /// Starts its thread.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives no more threads.
+    /// The system cannot start another thread.
     pub(super) fn start(
         name: &str,
         opened: Opened,
@@ -78,7 +77,7 @@ impl Model<GenerateRequest, Generated> for Decoder {
         request: GenerateRequest,
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
-        // Counted first: the thread may take it before this one goes on.
+        // Increment before sending: the thread may take the request at once.
         self.metrics.queued.inc();
         self.queue.try_send((request, reply)).map_err(|error| {
             self.metrics.queued.dec();
@@ -89,19 +88,19 @@ impl Model<GenerateRequest, Generated> for Decoder {
     }
 }
 
-/// The far end of the queue.
+/// The thread's state, with the receiving end of the queue.
 struct Engine {
     name: String,
     opened: Opened,
     config: LocalConfig,
     metrics: DecoderMetrics,
-    queue: Receiver<Waiting>,
+    queue: Receiver<QueuedRequest>,
     active: Vec<Sequence>,
     prefixes: Prefixes,
 }
 
 impl Engine {
-    /// The thread's life. A panic costs the requests that were worked on, and no more.
+    /// The thread's main loop. A panic fails the active requests only.
     fn run(mut self) {
         loop {
             match contain(|| self.step()) {
@@ -118,12 +117,13 @@ impl Engine {
         }
     }
 
-    /// Takes requests in, and works a step on all; false once there will be none.
+    /// Admits requests and computes one step for all; returns false when the queue is closed and
+    /// empty.
     fn step(&mut self) -> bool {
         if !self.admit() {
             return false;
         }
-        // Whoever gave up may ask again.
+        // Drop abandoned requests: the stage that gave up may ask again.
         for gone in self.active.extract_if(.., |sequence| sequence.reply.is_abandoned()) {
             self.metrics.skipped.inc();
             self.prefixes.keep(gone.tokens, gone.cache);
@@ -138,7 +138,8 @@ impl Engine {
         match self.forward(&shares, &wants) {
             Ok(logits) => self.take(&wants, logits),
             Err(error) => {
-                // Keys and values of some layers are there and of others are not.
+                // After an error, some layers hold keys and values that others lack, so every
+                // active request fails.
                 for sequence in self.active.drain(..) {
                     self.metrics.errors.inc();
                     sequence.reply.answer(Err(CallError::Model(error.to_string())));
@@ -149,8 +150,8 @@ impl Engine {
         true
     }
 
-    /// Takes requests in, waiting for one where there is nothing to do; false once there will be
-    /// none.
+    /// Admits requests, and waits for one if none is active; returns false when the queue is closed
+    /// and empty.
     fn admit(&mut self) -> bool {
         while self.active.len() < self.config.max_sequences {
             let waiting = if self.active.is_empty() {
@@ -189,8 +190,8 @@ impl Engine {
         true
     }
 
-    /// A request's prompt as tokens, and what its answer will be made with.
-    fn prepare(&self, request: &GenerateRequest) -> Result<(Vec<u32>, Answer), String> {
+    /// Tokenises a request's prompt and prepares its answer.
+    fn prepare(&self, request: &GenerateRequest) -> Result<(Vec<u32>, AnswerState), String> {
         let Opened { vocabulary, template, constraints, network } = &self.opened;
         let context = self.config.context(network.shape().positions);
         let too_long = |tokens: usize| {
@@ -200,7 +201,8 @@ impl Engine {
                 request.max_tokens
             )
         };
-        // No token is longer than that on average, so that there is no need to count them.
+        // No prompt averages more bytes per token than the limit, so a longer prompt is refused
+        // without tokenising it.
         let length = request.system.len() + request.prompt.len();
         if length / CHARS_PER_TOKEN > context {
             return Err(too_long(length / CHARS_PER_TOKEN));
@@ -218,7 +220,7 @@ impl Engine {
         let constraint = schema.map(|schema| constraints.json(schema)).transpose()?;
         let sampling = self.config.sampling.clone();
         let stops: &[String] = if schema.is_some() { &[] } else { &self.config.stop };
-        let answer = Answer {
+        let answer = AnswerState {
             sampler: Sampler::new(sampling, request.temperature, request.seed),
             constraint,
             text: Text::new(request.listener.clone(), stops, vocabulary.strips_space()),
@@ -228,7 +230,7 @@ impl Engine {
         Ok((tokens, answer))
     }
 
-    /// Sends each sequence's share through the network.
+    /// Runs each sequence's share through the network.
     fn forward(&mut self, shares: &[usize], wants: &[bool]) -> candle_core::Result<Vec<Vec<f32>>> {
         let parts = self.active.iter_mut().zip(shares).zip(wants);
         let parts = parts.filter(|((_, share), _)| **share > 0);
@@ -242,7 +244,7 @@ impl Engine {
         self.opened.network.forward(&mut pieces)
     }
 
-    /// Gives the sequences that wanted them their logits, and lets go of those that are done.
+    /// Hands the logits to the sequences that wanted them, and removes finished sequences.
     fn take(&mut self, wants: &[bool], logits: Vec<Vec<f32>>) {
         let mut logits = logits.into_iter();
         let vocabulary = &self.opened.vocabulary;
@@ -253,12 +255,12 @@ impl Engine {
                 continue;
             }
             let before = sequence.tokens.len();
-            // There are as many as are wanted.
+            // The network returned as many rows as were wanted.
             let logits = logits.next().unwrap_or_default();
             let next = sequence.advance(&logits, vocabulary);
             self.metrics.answer_tokens.inc_by((sequence.tokens.len() - before) as u64);
             match next {
-                Ok(Next::More) => going.push(sequence),
+                Ok(Continuation::More) => going.push(sequence),
                 Ok(next) => {
                     let (answer, tokens, cache) = sequence.finish(next, &self.name);
                     self.metrics.errors.inc_by(u64::from(!answer));
@@ -275,11 +277,10 @@ impl Engine {
     }
 }
 
-/// How many tokens of each sequence go through the network in this step. Those that are answering
-/// go first.
+/// Divides the step's tokens among the sequences; answering sequences come first.
 fn shares(active: &[Sequence], config: &LocalConfig) -> Vec<usize> {
     let mut left = config.step_tokens;
-    // More than one where a schema forced tokens.
+    // An answering sequence has more than one token if a schema forced tokens.
     let each = (config.step_tokens / (2 * config.max_sequences)).max(1);
     let mut shares: Vec<usize> = active
         .iter()
@@ -299,7 +300,7 @@ fn shares(active: &[Sequence], config: &LocalConfig) -> Vec<usize> {
     shares
 }
 
-/// Which sequences have all their tokens through the network after this step.
+/// The sequences whose tokens are all through the network after this step.
 fn wants(active: &[Sequence], shares: &[usize]) -> Vec<bool> {
     active.iter().zip(shares).map(|(of, share)| of.pending().len() == *share).collect()
 }

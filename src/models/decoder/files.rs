@@ -1,4 +1,4 @@
-//! A decoder from its files: a GGUF file, or a folder in the layout of transformers.
+//! Reads a decoder from a GGUF file, or from a folder in the layout of transformers.
 
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read, Seek};
@@ -14,26 +14,25 @@ use super::LocalConfig;
 use super::constraint::Constraints;
 use super::engine::Opened;
 use super::ggml_tokenizer;
-use super::network::Network;
-use super::shape::Shape;
+use super::network::DecoderNetwork;
+use super::shape::DecoderShape;
 use super::shape::config_json::ConfigJson;
 use super::shape::metadata::Metadata;
 use super::template::Template;
-use super::vocabulary::{Vocabulary, token_name};
-use super::weights::{self, Weights};
+use super::vocabulary::{DecoderVocabulary, token_name};
+use super::weights::{self, DecoderWeights};
 use crate::ModelError;
 
 /// Reads a model.
 ///
 /// # Errors
-/// A file is missing or damaged, or says what is not known here.
+/// A file is missing, damaged or unsupported.
 pub(super) fn open(config: &LocalConfig) -> Result<Opened, ModelError> {
     let path = config.path.as_path();
     if path.is_dir() { open_folder(path, config) } else { open_gguf(path, config) }
 }
 
-/// Whether there is a model, as far as that can be told without its weights being read: the files are
-/// there, and say what is known here.
+/// Checks that the files exist and are supported, without reading the weights.
 ///
 /// # Errors
 /// As for [`open`].
@@ -60,22 +59,24 @@ pub(super) fn check(config: &LocalConfig) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// A model's network and tokens alone, for who asks it otherwise than by a chat.
+/// Reads a model's network and vocabulary alone, for callers that do not chat with it.
 ///
 /// # Errors
 /// As for [`open`].
-pub(crate) fn open_parts(config: &LocalConfig) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+pub(crate) fn open_parts(
+    config: &LocalConfig,
+) -> Result<(DecoderNetwork, Arc<DecoderVocabulary>), ModelError> {
     open(config).map(|opened| (opened.network, opened.vocabulary))
 }
 
-/// The same, of a GGUF file that is in memory; errors call it by the name.
+/// As [`open_parts`], for a GGUF file in memory; error messages use `name`.
 ///
 /// # Errors
-/// It is damaged, or says what is not known here.
+/// The file is damaged or unsupported.
 pub(crate) fn parts_of_gguf(
     bytes: &[u8],
     name: &str,
-) -> Result<(Network, Arc<Vocabulary>), ModelError> {
+) -> Result<(DecoderNetwork, Arc<DecoderVocabulary>), ModelError> {
     let beside = Beside::default();
     read_gguf(&mut Cursor::new(bytes), Path::new(name), beside, &LocalConfig::default())
         .map(|opened| (opened.network, opened.vocabulary))
@@ -94,8 +95,8 @@ fn refused(path: &Path) -> impl Fn(String) -> ModelError + '_ {
     |reason| ModelError::Refused { path: path.to_owned(), reason }
 }
 
-/// What `config.json` says, and the network that it describes.
-fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
+/// Reads `config.json` and the shape that it describes.
+fn shape_of_folder(folder: &Path) -> Result<(Value, DecoderShape), ModelError> {
     let at = folder.join("config.json");
     let given: Value = json(&at)?;
     let of_file: ConfigJson =
@@ -103,20 +104,20 @@ fn shape_of_folder(folder: &Path) -> Result<(Value, Shape), ModelError> {
     Ok((given, of_file.shape().map_err(refused(&at))?))
 }
 
-/// A folder with `config.json`.
+/// Opens a folder with `config.json`.
 fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let (given, shape) = shape_of_folder(folder)?;
-    let mut weights = Weights::none();
+    let mut weights = DecoderWeights::none();
     for file in weight_files(folder)? {
         let added = weights.add_safetensors(&read_file(&file)?, shape.family, config.quantize);
         added.map_err(refused(&file))?;
     }
-    // Where they are one, a second copy may be in the file, and is not used.
+    // If input and output embeddings are tied, a second copy in the file is ignored.
     let tied = given.get("tie_word_embeddings").and_then(Value::as_bool);
     if tied.unwrap_or(shape.family.is_gemma()) {
         weights.find("output.weight");
     }
-    let network = Network::take(weights, shape).map_err(refused(folder))?;
+    let network = DecoderNetwork::take(weights, shape).map_err(refused(folder))?;
     let mut beside = Beside::read(folder)?;
     beside.ends.extend(numbers(given.get("eos_token_id")));
     let tokenizer = beside.tokenizer.take().ok_or_else(|| {
@@ -125,7 +126,7 @@ fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError
     finish(network, tokenizer, beside, config)
 }
 
-/// The files of the weights: one, or those that the index names.
+/// The files of the weights: a single file, or those in the index.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let whole = folder.join("model.safetensors");
     let index = folder.join("model.safetensors.index.json");
@@ -139,7 +140,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-/// A GGUF file.
+/// Opens a GGUF file.
 fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let cannot = |source| ModelError::Read { path: path.to_owned(), source };
     let mut file = weights::open(path).map_err(cannot)?;
@@ -148,17 +149,17 @@ fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     read_gguf(&mut file, path, beside, config)
 }
 
-/// What a GGUF file says of itself.
+/// Reads the header and metadata of a GGUF file.
 fn content(file: &mut (impl Read + Seek), path: &Path) -> Result<Content, ModelError> {
     Content::read(file).map_err(|error| {
-        // Behind the first line stands where in the program it was noticed.
+        // The lines after the first are candle's backtrace.
         let said = error.to_string();
         let said = said.lines().next().unwrap_or_default();
         refused(path)(format!("it is no GGUF file that can be read: {said}"))
     })
 }
 
-/// A GGUF file's contents, with what lies beside it.
+/// Reads a GGUF file's contents and the files beside it.
 fn read_gguf(
     file: &mut (impl Read + Seek),
     path: &Path,
@@ -166,12 +167,12 @@ fn read_gguf(
     config: &LocalConfig,
 ) -> Result<Opened, ModelError> {
     let content = content(file, path)?;
-    let mut weights = Weights::of_gguf(&content, file).map_err(refused(path))?;
+    let mut weights = DecoderWeights::of_gguf(&content, file).map_err(refused(path))?;
     let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
     let factors = weights.find("rope_freqs.weight").map(|factors| weights::numbers(&factors));
     let factors = factors.transpose().map_err(|error| refused(path)(error.to_string()))?;
     let shape = metadata.shape(factors.as_deref()).map_err(refused(path))?;
-    let network = Network::take(weights, shape).map_err(refused(path))?;
+    let network = DecoderNetwork::take(weights, shape).map_err(refused(path))?;
 
     let number = |key: &str| match content.metadata.get(&format!("tokenizer.ggml.{key}")) {
         Some(Entry::U32(number)) => Some(*number),
@@ -192,7 +193,7 @@ fn read_gguf(
     finish(network, tokenizer, beside, config)
 }
 
-/// What lies beside the weights.
+/// The files beside the weights.
 #[derive(Default)]
 struct Beside {
     tokenizer: Option<Tokenizer>,
@@ -233,7 +234,7 @@ fn text(path: &Path) -> Result<String, ModelError> {
     String::from_utf8(read_file(path)?).map_err(|error| refused(path)(error.to_string()))
 }
 
-/// A template, or the one of several that is named default.
+/// Returns the template, or of several the one named default.
 fn template(given: Option<&Value>) -> Option<String> {
     match given? {
         Value::String(template) => Some(template.clone()),
@@ -247,7 +248,7 @@ fn template(given: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A number or several.
+/// Reads one number or a list of numbers.
 fn numbers(given: Option<&Value>) -> Vec<u32> {
     let one = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
     match given {
@@ -258,7 +259,7 @@ fn numbers(given: Option<&Value>) -> Vec<u32> {
 }
 
 fn finish(
-    network: Network,
+    network: DecoderNetwork,
     tokenizer: Tokenizer,
     mut beside: Beside,
     config: &LocalConfig,
@@ -272,7 +273,7 @@ fn finish(
     let network =
         network.map_err(|error| refused(path)(format!("the device of products_on: {error}")))?;
     beside.ends.extend(beside.end.as_ref().and_then(|end| tokenizer.token_to_id(end)));
-    let vocabulary = Vocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
+    let vocabulary = DecoderVocabulary::new(tokenizer, network.vocabulary(), &beside.ends);
     let vocabulary =
         Arc::new(vocabulary.map_err(|reason| refused(path)(format!("the tokenizer: {reason}")))?);
     let (source, from) = match &config.chat_template {

@@ -1,5 +1,4 @@
-//! The tokenizer that a GGUF file holds in its metadata, as the `tokenizer.json` that says the
-//! same.
+//! Converts the tokenizer in a GGUF file's metadata into the equivalent `tokenizer.json`.
 
 use std::collections::HashMap;
 
@@ -7,30 +6,30 @@ use candle_core::quantized::gguf_file::Value as Entry;
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-/// What to do where this cannot be done.
+/// What a user can do if the conversion fails.
 const REMEDY: &str = "put the model's tokenizer.json beside the file";
 
-/// What is said of a token in `tokenizer.ggml.token_type`.
+/// Value of `tokenizer.ggml.token_type` for control tokens.
 const CONTROL: i64 = 3;
-/// A token that was added to those that were learnt.
+/// Value of `tokenizer.ggml.token_type` for tokens added after training.
 const ADDED: i64 = 4;
 
-/// How Llama 3 splits text into words.
+/// Llama 3's pattern for splitting a text into words.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// How Qwen2 does: digits stand alone.
+/// Qwen2's pattern: each digit stands alone.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The entries of a tokenizer.
+/// The tokenizer's metadata.
 struct Entries<'a> {
     metadata: &'a HashMap<String, Entry>,
     tokens: Vec<&'a str>,
     types: Vec<i64>,
 }
 
-/// The tokenizer in a file's metadata.
+/// Builds the tokenizer from a file's metadata.
 ///
 /// # Errors
-/// It is none, or one that is not known here, and what to do.
+/// The tokenizer is missing or unsupported; the message says what to do.
 pub(super) fn build(metadata: &HashMap<String, Entry>) -> Result<Tokenizer, String> {
     let entries = Entries::read(metadata)?;
     let json = match entries.text("model") {
@@ -74,14 +73,14 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Byte pair encoding of bytes, as GPT-2 has it.
+    /// Byte-level byte pair encoding, as in GPT-2.
     fn byte_level(&self) -> Result<Value, String> {
         let merges = match self.find("merges") {
             Some(Entry::Array(merges)) => strings(merges),
             _ => None,
         };
         let merges = merges.ok_or("there are no tokenizer.ggml.merges")?;
-        // Neither side of a merge holds a space, which is written as another letter.
+        // Neither side of a merge contains a space: the encoding writes it as another letter.
         let merges: Vec<(&str, &str)> =
             merges.iter().filter_map(|merge| merge.split_once(' ')).collect();
         let bytes = |by_words: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": by_words });
@@ -111,7 +110,7 @@ impl<'a> Entries<'a> {
         }))
     }
 
-    /// Sentencepiece's byte pair encoding, whose merges follow from the scores of its tokens.
+    /// Sentencepiece's byte pair encoding; the merges follow from the tokens' scores.
     fn sentence_piece(&self) -> Result<Value, String> {
         let Some(Entry::Array(scores)) = self.find("scores") else {
             return Err("there are no tokenizer.ggml.scores".to_owned());
@@ -157,7 +156,7 @@ impl<'a> Entries<'a> {
         self.tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect()
     }
 
-    /// The tokens that are found in a text before anything else.
+    /// Tokens that are matched in a text before any others.
     fn added(&self) -> Vec<Value> {
         let kinds = self.tokens.iter().zip(&self.types).enumerate();
         let added = kinds.filter(|(_, (_, kind))| [CONTROL, ADDED].contains(kind));
@@ -170,7 +169,7 @@ impl<'a> Entries<'a> {
         added.collect()
     }
 
-    /// A text begins with a token of its own where the file says so.
+    /// The post-processor that adds a first token, if the file asks for one.
     fn begins(&self) -> Value {
         let id = match self.find("bos_token_id") {
             Some(Entry::U32(id)) => *id as usize,
@@ -188,7 +187,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// The pairs of tokens that make another token, the best token first.
+    /// Pairs of tokens that form another token, best score first.
     fn merges(&self, scores: &[f32]) -> Vec<(&'a str, &'a str)> {
         let ids = self.vocabulary();
         let mut merges: Vec<(f32, usize, usize)> = Vec::new();
@@ -204,7 +203,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// All as texts.
+/// Converts all entries to texts; `None` if one is not a text.
 fn strings(array: &[Entry]) -> Option<Vec<&str>> {
     array.iter().map(|entry| entry.to_string().ok().map(String::as_str)).collect()
 }

@@ -1,5 +1,5 @@
-//! The passes between products: norms, the feed-forward's gate, caps, and one row's attention.
-//! Plain loops, compiled for several instruction sets, one of which is picked at run time.
+//! The passes between products: norms, the feed-forward gate, caps, and one row's attention. Plain
+//! loops are compiled for several instruction sets, and one is picked at run time.
 
 use pulp::Arch;
 
@@ -7,11 +7,11 @@ use super::products::each_chunk;
 use super::shape::Activation;
 use crate::bert::kernels::{add_multiple, exp};
 
-/// Sums that a dot product keeps side by side.
+/// Partial sums of a dot product.
 const LANES: usize = 16;
 
-/// Makes each run of `scale.len()` numbers, of the first `columns` of each row of `width`, its
-/// root mean square norm (Zhang and Sennrich 2019).
+/// Normalises each run of `scale.len()` numbers, within the first `columns` of each row of `width`,
+/// by its root mean square (Zhang and Sennrich 2019).
 pub(super) fn norm(
     rows: &mut [f32],
     (width, columns): (usize, std::ops::Range<usize>),
@@ -30,12 +30,12 @@ pub(super) fn norm(
     });
 }
 
-/// Adds each number of `other` to that of `rows`.
+/// Adds `other` to `rows`.
 pub(super) fn add(rows: &mut [f32], other: &[f32]) {
     rows.iter_mut().zip(other).for_each(|(x, other)| *x += other);
 }
 
-/// The gated half of each row: `activation(gate) · up`, where a row holds gate and up.
+/// Computes `activation(gate) · up` for each row, which holds gate and up.
 pub(super) fn gated(rows: &[f32], wide: usize, activation: Activation) -> Vec<f32> {
     let mut out = vec![0.0; rows.len() / 2];
     each_chunk(&mut out, wide, rows.len() * 16, |row, out| {
@@ -60,38 +60,39 @@ pub(super) fn gated(rows: &[f32], wide: usize, activation: Activation) -> Vec<f3
 /// 1 / (1 + e^-x).
 #[inline(always)]
 fn sigmoid(x: f32) -> f32 {
-    // Only powers of at most 0 are asked for, which cannot overflow.
+    // The exponent is never positive, so this cannot overflow.
     let power = exp(-x.abs());
     if x < 0.0 { power / (1.0 + power) } else { 1.0 / (1.0 + power) }
 }
 
-/// Bounds each number to ± `cap`, smoothly.
+/// Bounds each number smoothly to ± `cap`.
 pub(super) fn cap(numbers: &mut [f32], cap: f32) {
     numbers.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
 }
 
-/// What one token asks in one group of heads, and of which keys and values.
-pub(super) struct Attention<'a> {
-    /// A query of each head of the group, one behind the other.
+/// One token's attention in one group of heads.
+pub(super) struct GroupedQueryAttention<'a> {
+    /// One query per head of the group, concatenated.
     pub(super) queries: &'a [f32],
-    /// Keys of the tokens that it sees, a row of all key heads each.
+    /// Keys of the attended tokens, a row of all key heads each.
     pub(super) keys: &'a [f32],
-    /// Their values.
+    /// Values of the attended tokens.
     pub(super) values: &'a [f32],
-    /// Numbers in such a row.
+    /// Numbers per row of keys or values.
     pub(super) width: usize,
-    /// Where the group's key and value are in it.
+    /// Column of the group's key and value in a row.
     pub(super) at: usize,
     /// Numbers per head.
     pub(super) head: usize,
-    /// What scores are multiplied with.
+    /// Factor of the scores.
     pub(super) factor: f32,
-    /// What they are bounded to.
+    /// Smooth bound of the scores.
     pub(super) cap: Option<f32>,
 }
 
-impl Attention<'_> {
-    /// Writes what each head of the group attends to, one behind the other. `scores` is scratch.
+impl GroupedQueryAttention<'_> {
+    /// Writes the attended values of each head of the group, concatenated. `scores` is scratch
+    /// space.
     pub(super) fn apply(&self, scores: &mut Vec<f32>, out: &mut [f32]) {
         let Self { head, at, width, .. } = *self;
         scores.resize(self.keys.len() / width, 0.0);
@@ -121,7 +122,7 @@ impl Attention<'_> {
     }
 }
 
-/// The dot product, in an order of its own that depends on the length alone.
+/// The dot product. The order of the additions depends on the length alone.
 #[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0_f32; LANES];

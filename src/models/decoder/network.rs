@@ -1,32 +1,31 @@
-//! The network of decoder-only transformers, forward, over pieces of several sequences at once:
-//! their tokens lie one behind the other as rows of one matrix, without padding, wherever in its
-//! sequence each piece is. Only attention knows which sequence a row is of, and it looks at that
-//! sequence's own keys and values.
+//! The forward pass of decoder-only transformers over pieces of several sequences at once. The
+//! tokens of all pieces are rows of one matrix, without padding, at any position of their
+//! sequences. Only attention distinguishes sequences: each row attends to its own sequence's cache.
 
 use candle_core::Device;
 
 use super::cache::KeyValues;
-use super::kernels::{Attention, add, cap, gated, norm};
-use super::products::{Joined, Linear, Result, Rows, each_chunk};
+use super::kernels::{GroupedQueryAttention, add, cap, gated, norm};
+use super::products::{Joined, Result, Rows, WeightMatrix, each_chunk};
 use super::rope::Angles;
-use super::shape::Shape;
-use super::weights::Weights;
+use super::shape::DecoderShape;
+use super::weights::DecoderWeights;
 
-/// A decoder's weights and numbers.
-pub(crate) struct Network {
-    shape: Shape,
-    embeddings: Linear,
-    layers: Vec<Layer>,
+/// A decoder's weights and shape.
+pub(crate) struct DecoderNetwork {
+    shape: DecoderShape,
+    embeddings: WeightMatrix,
+    layers: Vec<DecoderLayer>,
     norm: Vec<f32>,
-    /// The embeddings, where there is none.
-    output: Option<Linear>,
+    /// The output matrix; `None` if the embeddings serve as output.
+    output: Option<WeightMatrix>,
 }
 
-struct Layer {
+struct DecoderLayer {
     norm: Vec<f32>,
     /// Queries, keys and values.
     projection: Joined,
-    /// By head, of queries and of keys.
+    /// Norms of the heads, for queries and for keys.
     head_norms: Option<(Vec<f32>, Vec<f32>)>,
     output: Joined,
     norm_after: Option<Vec<f32>>,
@@ -37,43 +36,46 @@ struct Layer {
     wide_norm_after: Option<Vec<f32>>,
 }
 
-/// Tokens to go through the network: the next ones of a sequence.
+/// The next tokens of a sequence.
 pub(crate) struct Piece<'a> {
     /// At least one.
     pub(crate) tokens: &'a [u32],
-    /// Where the first of them stands in its sequence.
+    /// The position of the first token in its sequence.
     pub(crate) position: usize,
-    /// Those that it attends to; they are added to it.
+    /// The sequence's cache, to which these tokens are added.
     pub(crate) cache: &'a mut KeyValues,
-    /// Whether the logits after the last one are asked for.
+    /// Whether the caller wants the logits after the last token.
     pub(crate) wants_logits: bool,
 }
 
 impl<'a> Piece<'a> {
-    /// The next tokens of a sequence that attends to all of itself.
+    /// The next tokens of a sequence whose whole past is in `cache`.
     pub(crate) fn next(tokens: &'a [u32], cache: &'a mut KeyValues, wants_logits: bool) -> Self {
         Self { tokens, position: cache.tokens(), cache, wants_logits }
     }
 }
 
-impl Network {
+impl DecoderNetwork {
     /// Takes the weights of a decoder of this shape.
     ///
     /// # Errors
-    /// What is missing, of another size, or left over, by name.
-    pub(super) fn take(mut weights: Weights, shape: Shape) -> std::result::Result<Self, String> {
+    /// A tensor is missing, has another size or is left over; the message names it.
+    pub(super) fn take(
+        mut weights: DecoderWeights,
+        shape: DecoderShape,
+    ) -> std::result::Result<Self, String> {
         let embeddings =
             weights.find("token_embd.weight").ok_or("there is no tensor \"token_embd.weight\"")?;
-        let embeddings = Linear::new(embeddings).map_err(|error| error.to_string())?;
+        let embeddings = WeightMatrix::new(embeddings).map_err(|error| error.to_string())?;
         if embeddings.inputs() != shape.width {
             return Err(format!("embeddings have {} columns", embeddings.inputs()));
         }
-        let layers = (0..shape.layers.len()).map(|at| Layer::take(&mut weights, at, &shape));
+        let layers = (0..shape.layers.len()).map(|at| DecoderLayer::take(&mut weights, at, &shape));
         let layers = layers.collect::<std::result::Result<_, _>>()?;
         let norm = weights.vector("output_norm.weight", shape.width)?;
         let output = match weights.find("output.weight") {
             None => None,
-            Some(output) => Some(Linear::new(output).map_err(|error| error.to_string())?),
+            Some(output) => Some(WeightMatrix::new(output).map_err(|error| error.to_string())?),
         };
         if let Some(output) = &output
             && (output.inputs(), output.outputs()) != (shape.width, embeddings.outputs())
@@ -84,34 +86,33 @@ impl Network {
         Ok(Self { shape, embeddings, layers, norm, output })
     }
 
-    /// The same network with its products on a device. The table of embeddings stays here, where
-    /// its rows are looked up; where it is the output too, the device has a copy.
+    /// Moves the products to a device. The embedding table stays in memory for lookups; if it is
+    /// the output matrix too, the device gets a copy.
     ///
     /// # Errors
-    /// The device has no room, or no such products.
+    /// The device has no room, or does not support the products.
     pub(super) fn on(self, device: &Device) -> Result<Self> {
         let output = self.output.as_ref().unwrap_or(&self.embeddings).on(device)?;
         let layers = self.layers.into_iter().map(|layer| layer.on(device));
         Ok(Self { output: Some(output), layers: layers.collect::<Result<_>>()?, ..self })
     }
 
-    /// Tokens that there are.
+    /// The number of tokens in the vocabulary.
     pub(crate) fn vocabulary(&self) -> usize {
         self.embeddings.outputs()
     }
 
-    /// Its numbers.
-    pub(super) fn shape(&self) -> &Shape {
+    pub(super) fn shape(&self) -> &DecoderShape {
         &self.shape
     }
 
-    /// Keys and values of no token yet.
+    /// An empty cache.
     pub(crate) fn empty_cache(&self) -> KeyValues {
         KeyValues::new(self.layers.len(), self.shape.key_width())
     }
 
-    /// Sends the pieces through the network and gives the logits of those that want them, in
-    /// order. After an error the pieces' caches are of no use.
+    /// Runs the pieces through the network and returns the logits of those that want them, in
+    /// order. After an error the caches of the pieces are invalid.
     pub(crate) fn forward(&self, pieces: &mut [Piece<'_>]) -> Result<Vec<Vec<f32>>> {
         let ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens).copied().collect();
         let positions: Vec<usize> =
@@ -131,16 +132,16 @@ impl Network {
         self.logits(&hidden, pieces)
     }
 
-    /// Adds a layer's attention to the rows.
+    /// Adds the output of a layer's attention to the rows.
     fn attend(
         &self,
         at: usize,
-        layer: &Layer,
+        layer: &DecoderLayer,
         hidden: &mut [f32],
         angles: &[Angles],
         pieces: &mut [Piece<'_>],
     ) -> Result<()> {
-        let Shape { width, heads, key_heads, head, epsilon, .. } = self.shape;
+        let DecoderShape { width, heads, key_heads, head, epsilon, .. } = self.shape;
         let normed = self.normed(hidden, &layer.norm);
         let mut projected = layer.projection.apply(&normed)?.into_numbers();
         let (queries, keys) = (heads * head, key_heads * head);
@@ -166,13 +167,13 @@ impl Network {
         Ok(())
     }
 
-    /// What each row attends to in a layer whose keys and values were pushed.
+    /// Computes the attended values of each row, from a layer whose keys and values were pushed.
     fn attended(&self, at: usize, projected: &[f32], pieces: &[Piece<'_>]) -> Vec<f32> {
-        let Shape { heads, key_heads, head, .. } = self.shape;
+        let DecoderShape { heads, key_heads, head, .. } = self.shape;
         let (queries, group) = (heads * head, heads / key_heads * head);
         let row = queries + 2 * key_heads * head;
         let window = self.shape.layers[at].window.unwrap_or(usize::MAX);
-        // Of each row: its piece, and how many tokens it attends to.
+        // For each row, its piece and the number of attended tokens.
         let seen: Vec<(usize, usize)> = pieces
             .iter()
             .enumerate()
@@ -188,7 +189,7 @@ impl Network {
             let cache = &pieces[piece].cache;
             let (keys, values) = cache.layer(at);
             let range = end.saturating_sub(window) * cache.width()..end * cache.width();
-            let attention = Attention {
+            let attention = GroupedQueryAttention {
                 queries: &projected[index * row + key_head * group..][..group],
                 keys: &keys[range.clone()],
                 values: &values[range],
@@ -203,9 +204,9 @@ impl Network {
         out
     }
 
-    /// Adds a layer's feed-forward to the rows.
-    fn feed_forward(&self, layer: &Layer, hidden: &mut [f32]) -> Result<()> {
-        let Shape { width, wide, epsilon, .. } = self.shape;
+    /// Adds the output of a layer's feed-forward to the rows.
+    fn feed_forward(&self, layer: &DecoderLayer, hidden: &mut [f32]) -> Result<()> {
+        let DecoderShape { width, wide, epsilon, .. } = self.shape;
         let normed = self.normed(hidden, &layer.wide_norm);
         let widened = layer.widening.apply(&normed)?;
         let gated = gated(widened.numbers(), wide, self.shape.family.activation());
@@ -217,7 +218,7 @@ impl Network {
         Ok(())
     }
 
-    /// The norm of each row.
+    /// Normalises each row.
     fn normed(&self, hidden: &[f32], scale: &[f32]) -> Rows {
         let width = self.shape.width;
         let mut normed = hidden.to_vec();
@@ -225,7 +226,7 @@ impl Network {
         Rows::new(normed, width)
     }
 
-    /// The logits after the last token of each piece that wants them.
+    /// Computes the logits after the last token of each piece that wants them.
     fn logits(&self, hidden: &[f32], pieces: &[Piece<'_>]) -> Result<Vec<Vec<f32>>> {
         let width = self.shape.width;
         let (mut end, mut last) = (0, Vec::new());
@@ -248,9 +249,13 @@ impl Network {
     }
 }
 
-impl Layer {
-    fn take(weights: &mut Weights, at: usize, shape: &Shape) -> std::result::Result<Self, String> {
-        let Shape { family, width, heads, head, wide, .. } = *shape;
+impl DecoderLayer {
+    fn take(
+        weights: &mut DecoderWeights,
+        at: usize,
+        shape: &DecoderShape,
+    ) -> std::result::Result<Self, String> {
+        let DecoderShape { family, width, heads, head, wide, .. } = *shape;
         let (queries, keys) = (heads * head, shape.key_width());
         let name = |part: &str| format!("blk.{at}.{part}.weight");
         let failed = |error: candle_core::Error| format!("layer {at}: {error}");
@@ -296,7 +301,7 @@ impl Layer {
         })
     }
 
-    /// The same layer with its products on a device.
+    /// Moves the layer's products to a device.
     fn on(self, device: &Device) -> Result<Self> {
         Ok(Self {
             projection: self.projection.on(device)?,
@@ -308,10 +313,9 @@ impl Layer {
     }
 }
 
-/// The biases of parts of a layer, one behind the other, where the first one is there or all must
-/// be.
+/// Concatenates the biases of a layer's parts. If the first part has a bias, all must.
 fn bias(
-    weights: &mut Weights,
+    weights: &mut DecoderWeights,
     at: usize,
     parts: &[(&str, usize)],
     needed: bool,

@@ -1,14 +1,14 @@
-//! Keys and values that are kept after a request, for the next one whose prompt begins alike: the
-//! same conversation a turn later, or another one under the same instructions.
+//! Keeps key-value caches after requests end, for later prompts with the same beginning: the next
+//! turn of the conversation, or another conversation under the same instructions.
 
 use super::cache::KeyValues;
 
-/// What is kept, up to a bound of bytes; the least lately used goes first.
+/// Kept caches, up to a bound of bytes; the least recently used is dropped first.
 pub(crate) struct Prefixes {
     kept: Vec<Kept>,
     bytes: usize,
     bound: usize,
-    /// Counts uses.
+    /// Counts uses, to order them.
     clock: u64,
 }
 
@@ -19,18 +19,18 @@ struct Kept {
 }
 
 impl Prefixes {
-    /// Nothing yet, and so many bytes at most; 0 to keep nothing.
+    /// Keeps at most `bound` bytes; 0 keeps nothing.
     pub(crate) fn new(bound: usize) -> Self {
         Self { kept: Vec::new(), bytes: 0, bound, clock: 0 }
     }
 
-    /// Bytes that are held.
+    /// The bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keys and values of the longest beginning of `tokens` that is kept here or that one of
-    /// `others` has, but for their last token, whose logits are wanted.
+    /// Finds the longest beginning of `tokens`, among the kept caches and `others`. It excludes the
+    /// last token, because the caller wants that token's logits.
     pub(crate) fn find<'a>(
         &mut self,
         tokens: &[u32],
@@ -53,7 +53,7 @@ impl Prefixes {
         }
     }
 
-    /// Keeps the keys and values of these tokens, instead of any that are the beginning of them.
+    /// Keeps the cache of `tokens`, and drops kept caches that are a beginning of it.
     pub(crate) fn keep(&mut self, mut tokens: Vec<u32>, cache: KeyValues) {
         tokens.truncate(cache.tokens());
         let size = cache.bytes();
@@ -75,7 +75,7 @@ impl Prefixes {
     }
 }
 
-/// How many tokens two texts begin with in common.
+/// The length of the common beginning.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -84,7 +84,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 mod tests {
     use super::*;
 
-    /// Keys and values that tell which token they are of.
+    /// A cache whose numbers identify their tokens.
     fn cache(tokens: &[u32]) -> KeyValues {
         let mut cache = KeyValues::new(1, 1);
         for token in tokens {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(found(&mut prefixes, &[1, 2, 9, 9, 9]), [1, 2, 9]);
         assert!(found(&mut prefixes, &[8, 2]).is_empty());
         assert!(found(&mut prefixes, &[1]).is_empty());
-        // Others have more of it.
+        // An active request has a longer beginning.
         let others = ([1, 2, 3, 4, 5, 6], cache(&[1, 2, 3, 4, 5]));
         let others = std::iter::once((others.0.as_slice(), &others.1));
         assert_eq!(prefixes.find(&[1, 2, 3, 4, 5, 6], others).unwrap().tokens(), 5);
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(found(&mut prefixes, &[1, 2, 3]), [1, 2]);
         prefixes.keep(vec![1, 2, 3], cache(&[1, 2, 3]));
         assert_eq!(prefixes.bytes(), 5 * TOKEN);
-        // Already there, or too large.
+        // Already kept, or too large.
         prefixes.keep(vec![1, 2], cache(&[1, 2]));
         prefixes.keep(vec![9; 6], cache(&[9; 6]));
         assert_eq!(prefixes.bytes(), 5 * TOKEN);

@@ -1,10 +1,11 @@
-//! Products of rows with weights as a file holds them: quantised blocks or f32, through candle's
-//! kernels, which share one pool of threads per process.
+//! Products of rows and weights. The weights keep the file's form, quantised blocks or f32;
+//! candle's kernels compute on one thread pool per process.
 //!
-//! What a row becomes does not depend on the rows beside it (measured for `Q8_0` with sizes that
-//! are multiples of 256, and for f32): so a request's text depends neither on what else is asked
-//! nor on how much of its prompt was remembered. `Q4_K` and `Q6_K` take other kernels for many
-//! rows than for few, and differ in the last digits; so do all products of an accelerator.
+//! A row's result does not depend on the other rows of the batch (measured for `Q8_0` with sizes
+//! that are multiples of 256, and for f32). A request's text therefore depends neither on
+//! concurrent requests nor on how much of its prompt was cached. `Q4_K` and `Q6_K` use other
+//! kernels for many rows than for few, and differ in the last digits; so do all products of an
+//! accelerator.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use std::sync::Mutex;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Module, Tensor};
 
-/// What candle says where it fails; shapes are checked when weights are read.
+/// candle's result; shapes are checked when weights are read.
 pub(super) type Result<T> = candle_core::Result<T>;
 
 /// Rows of f32 of one width.
@@ -30,7 +31,7 @@ impl Rows {
     pub(super) fn numbers(&self) -> &[f32] {
         match &self.storage {
             CpuStorage::F32(numbers) => numbers,
-            // It is made of f32 above, and nothing changes it.
+            // The storage is f32 by construction.
             _ => &[],
         }
     }
@@ -48,31 +49,31 @@ impl Rows {
 }
 
 /// One matrix of weights, `outputs` rows of `inputs` numbers.
-pub(super) struct Linear {
+pub(super) struct WeightMatrix {
     weights: Held,
     outputs: usize,
     inputs: usize,
 }
 
 enum Held {
-    /// Here, where the kernels take rows as they are.
+    /// In memory, where the kernels read rows directly.
     Here(QTensor),
-    /// On a device that rows are sent to, and their products fetched from.
+    /// On a device, with transfers of rows and products.
     There(QMatMul, Device),
 }
 
-impl Linear {
-    /// Of a matrix.
+impl WeightMatrix {
+    /// Holds a matrix in memory.
     pub(super) fn new(weights: QTensor) -> Result<Self> {
         let (outputs, inputs) = weights.shape().dims2()?;
         Ok(Self { weights: Held::Here(weights), outputs, inputs })
     }
 
-    /// The same matrix, held on a device.
+    /// Copies the matrix to a device.
     pub(super) fn on(&self, device: &Device) -> Result<Self> {
         let Self { outputs, inputs, .. } = *self;
         let weights = match &self.weights {
-            // Devices have products of quantised blocks and of tensors, not of f32 in blocks.
+            // A device multiplies quantised blocks and plain tensors, but not f32 in blocks.
             Held::Here(weights) if weights.dtype() == GgmlDType::F32 => {
                 QMatMul::Tensor(weights.dequantize(&Device::Cpu)?.to_device(device)?)
             }
@@ -93,7 +94,7 @@ impl Linear {
         self.inputs
     }
 
-    /// The product of each row with the weights.
+    /// Multiplies each row by the weights.
     pub(super) fn apply(&self, rows: &Rows) -> Result<Rows> {
         let count = rows.numbers().len() / self.inputs;
         let storage = match &self.weights {
@@ -109,7 +110,7 @@ impl Linear {
         Ok(Rows { storage, width: self.outputs })
     }
 
-    /// The rows of the weights with these numbers, one behind the other: a table of embeddings.
+    /// Looks up rows of the weights by number, concatenated: an embedding table.
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Vec<f32>> {
         let ids = Tensor::from_slice(ids, ids.len(), &Device::Cpu)?;
         let rows = match &self.weights {
@@ -120,12 +121,12 @@ impl Linear {
     }
 }
 
-/// Matrices that are multiplied with the same rows, their outputs side by side. Those that are
-/// held alike are one: fewer products, and what candle makes of the rows is made once.
+/// Matrices that multiply the same rows, with their outputs side by side. Matrices in the same form
+/// are joined, which makes fewer products and converts the rows once.
 pub(super) struct Joined {
-    parts: Vec<Linear>,
+    parts: Vec<WeightMatrix>,
     outputs: usize,
-    /// Added to the outputs, where there is one.
+    /// Added to the outputs.
     bias: Option<Vec<f32>>,
 }
 
@@ -144,18 +145,18 @@ impl Joined {
             };
             joined.push(part);
         }
-        let parts = joined.into_iter().map(Linear::new).collect::<Result<Vec<_>>>()?;
-        let outputs = parts.iter().map(Linear::outputs).sum();
+        let parts = joined.into_iter().map(WeightMatrix::new).collect::<Result<Vec<_>>>()?;
+        let outputs = parts.iter().map(WeightMatrix::outputs).sum();
         Ok(Self { parts, outputs, bias })
     }
 
-    /// The same matrices, held on a device.
+    /// Copies the matrices to a device.
     pub(super) fn on(self, device: &Device) -> Result<Self> {
         let parts = self.parts.iter().map(|part| part.on(device)).collect::<Result<_>>()?;
         Ok(Self { parts, ..self })
     }
 
-    /// The outputs for each row.
+    /// Computes the outputs of each row.
     pub(super) fn apply(&self, rows: &Rows) -> Result<Rows> {
         let mut joined = match self.parts.as_slice() {
             [one] => one.apply(rows)?.into_numbers(),
@@ -183,7 +184,7 @@ impl Joined {
     }
 }
 
-/// Two matrices of the same kind and width as one.
+/// Stacks two matrices of the same form and width.
 fn one_above_the_other(first: &QTensor, second: &QTensor) -> Result<QTensor> {
     let ((above, inputs), (below, _)) = (first.shape().dims2()?, second.shape().dims2()?);
     let data = [first.data()?, second.data()?].concat();
@@ -191,7 +192,7 @@ fn one_above_the_other(first: &QTensor, second: &QTensor) -> Result<QTensor> {
     QTensor::new(storage, (above + below, inputs))
 }
 
-/// A tensor as it may be held: f32 where the file has 16 bits, since products take no others.
+/// Converts 16-bit tensors to f32, because the products support no 16-bit form.
 pub(super) fn held(tensor: QTensor) -> Result<QTensor> {
     match tensor.dtype() {
         GgmlDType::F16 | GgmlDType::BF16 => {
@@ -201,11 +202,11 @@ pub(super) fn held(tensor: QTensor) -> Result<QTensor> {
     }
 }
 
-/// Operations below which threads cost more than they save.
+/// Below this many operations, threads cost more than they save.
 const WORTH_THREADS: usize = 200_000;
 
-/// Calls `body` with each chunk of `out` and its number, on the threads that the products use
-/// where `operations`, about as many in all, are worth it. The last chunk may be shorter.
+/// Calls `body` with each chunk of `out` and its number, on the product threads if `operations` (an
+/// estimate of the total) is worth it. The last chunk may be shorter.
 pub(super) fn each_chunk(
     out: &mut [f32],
     chunk: usize,
@@ -217,7 +218,7 @@ pub(super) fn each_chunk(
         chunks.enumerate().for_each(|(at, chunk)| body(at, chunk));
         return;
     }
-    // Nobody else asks for a chunk, so that nobody waits.
+    // Each chunk has one user, so the lock is never contended.
     let chunks: Vec<Mutex<&mut [f32]>> = chunks.map(Mutex::new).collect();
     candle_core::utils::barrier_pool().execute_chunked(chunks.len(), |range| {
         for at in range {

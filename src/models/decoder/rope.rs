@@ -1,46 +1,46 @@
-//! Rotary position embedding (RoPE, Su et al. 2021): pairs of a head's columns are turned by an
-//! angle that grows with the position, so that a score depends on the distance alone.
+//! Rotary position embedding (RoPE, Su et al. 2021): rotates pairs of a head's columns by an angle
+//! that grows with the position, so that a score depends on the distance alone.
 
 use super::products::each_chunk;
 
-/// Which columns of a head are a pair.
+/// The columns of a head that form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pairs {
-    /// Column i and column i + half: as transformers has it, and most GGUF files.
+    /// Column i and column i + half: the layout of transformers and most GGUF files.
     Halves,
-    /// Columns 2i and 2i + 1: Llama in GGUF, whose query and key weights were reordered for it.
+    /// Columns 2i and 2i + 1: Llama in GGUF, with reordered query and key weights.
     Neighbours,
 }
 
-/// How positions turn into angles.
+/// Maps positions to angles.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rope {
-    /// Radians per position, one for each pair; the columns behind the pairs are left as they are.
+    /// Radians per position, one for each pair; columns after the last pair are not rotated.
     pub(super) frequencies: Vec<f32>,
-    /// The pairs.
+    /// The layout of the pairs.
     pub(super) pairs: Pairs,
 }
 
-/// What a file may say of stretching positions beyond those of the training.
+/// Scaling of positions beyond the training length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scaling {
-    /// Every frequency divided by the factor.
+    /// Divides every frequency by the factor.
     Linear(f64),
-    /// Llama 3.1: low frequencies divided by the factor, high ones kept, those between blended.
+    /// Llama 3.1: divides low frequencies by the factor, keeps high ones and blends those between.
     Llama3 {
-        /// What low frequencies are divided by.
+        /// Divisor of low frequencies.
         factor: f64,
         /// Wavelengths above `original / low` are low frequencies.
         low: f64,
         /// Wavelengths below `original / high` are high ones.
         high: f64,
-        /// Positions of the training.
+        /// The training length, in positions.
         original: f64,
     },
 }
 
 impl Rope {
-    /// Of `columns` turned columns of a head, with θ as the base.
+    /// The frequencies of `columns` rotated columns, with base θ.
     pub(super) fn new(columns: usize, theta: f64, scaling: Option<Scaling>, pairs: Pairs) -> Self {
         let frequency = |pair: usize| {
             let plain = 1.0 / (theta as f32).powf(2.0 * pair as f32 / columns as f32);
@@ -60,7 +60,7 @@ impl Rope {
 }
 
 impl Scaling {
-    /// A frequency, stretched.
+    /// Scales a frequency.
     fn of(self, frequency: f64) -> f64 {
         match self {
             Self::Linear(factor) => frequency / factor,
@@ -79,7 +79,7 @@ impl Scaling {
     }
 }
 
-/// The angles of rows, for all their layers.
+/// The angles of a batch's rows, shared by all layers.
 pub(super) struct Angles {
     sines: Vec<f32>,
     cosines: Vec<f32>,
@@ -88,7 +88,7 @@ pub(super) struct Angles {
 }
 
 impl Angles {
-    /// Turns `heads` heads of `head` columns at the start of each row of `width` columns.
+    /// Rotates `heads` heads of `head` columns at the start of each row of `width` columns.
     pub(super) fn turn(&self, rows: &mut [f32], width: usize, heads: usize, head: usize) {
         let operations = rows.len() * 4;
         each_chunk(rows, width, operations, |row, columns| {

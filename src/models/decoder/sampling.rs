@@ -1,6 +1,5 @@
-//! Which token comes next: the likeliest, or drawn from the probabilities after temperature,
-//! top-k, top-p (nucleus sampling, Holtzman et al. 2020) and min-p, in this order, as in
-//! transformers.
+//! Chooses the next token: the likeliest, or a random draw after temperature, top-k, top-p (nucleus
+//! sampling, Holtzman et al. 2020) and min-p, in this order, as in transformers.
 
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -34,6 +33,8 @@ impl Default for SamplingConfig {
 }
 
 impl SamplingConfig {
+    /// Checks the ranges.
+    ///
     /// # Errors
     /// The first key that is out of its range, and the range.
     pub fn check(&self) -> Result<(), KeyProblem> {
@@ -52,13 +53,13 @@ impl SamplingConfig {
     }
 }
 
-/// A token that was chosen, and how sure the model was, before anything here changed its mind.
+/// A chosen token, and the model's confidence in it before penalties and sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Chosen {
     pub(super) token: u32,
-    /// Of the model.
+    /// The model's logit.
     pub(super) logit: f32,
-    /// Of the model: the logarithm of the softmax over all tokens.
+    /// The model's log-probability: the logarithm of the softmax over all tokens.
     pub(super) log_probability: f32,
 }
 
@@ -74,11 +75,11 @@ impl Sampler {
         Self { config, temperature, random: Rng::with_seed(seed) }
     }
 
-    /// The next token. `allowed` says which ones may be, where not all may; `before` are those of
-    /// the answer so far. Of equals the lowest id is chosen.
+    /// Chooses the next token. `allowed` restricts the choice; `before` holds the answer's tokens
+    /// so far, for the penalty. The lowest id wins a tie.
     ///
     /// # Errors
-    /// The logits are not numbers, or nothing is allowed.
+    /// The logits are not numbers, or no token is allowed.
     pub(super) fn choose(
         &mut self,
         logits: &[f32],
@@ -118,7 +119,7 @@ impl Sampler {
         }
     }
 
-    /// Draws one of the tokens.
+    /// Draws a token at random.
     fn draw(&mut self, mut open: Vec<(u32, f32)>) -> Option<u32> {
         let SamplingConfig { top_k, top_p, min_p, .. } = self.config;
         open.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -132,12 +133,12 @@ impl Sampler {
         let total: f32 = open.iter().map(|(_, weight)| weight).sum();
         let mut sum = 0.0;
         let kept = open.iter().take_while(|(_, weight)| {
-            // The one that crosses the bound still counts.
+            // The token that crosses the bound is kept.
             let before = sum;
             sum += weight / total;
             before < top_p
         });
-        // The likeliest weighs 1 now.
+        // The likeliest token has weight 1 here.
         let kept = kept.take_while(|(_, weight)| *weight >= min_p).count().max(1);
         open.truncate(kept);
         let total: f32 = open.iter().map(|(_, weight)| weight).sum();
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_that_the_bounds_leave_out() {
-        // Probabilities .4, .3, .2 and .1.
+        // Probabilities 0.4, 0.3, 0.2 and 0.1.
         let logits = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln);
         let config = SamplingConfig::default();
         assert_eq!(drawn(&config, 1.0, &logits), [0, 1, 2, 3]);
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(drawn(&nucleus(0.75), 1.0, &logits), [0, 1, 2]);
         let config = SamplingConfig { min_p: 0.45, ..config };
         assert_eq!(drawn(&config, 1.0, &logits), [0, 1, 2]);
-        // What is cold is nearly greedy.
+        // A low temperature is nearly greedy.
         assert_eq!(drawn(&nucleus(1.0), 0.01, &logits), [0]);
     }
 
@@ -219,7 +220,7 @@ mod tests {
         let config = SamplingConfig { repetition_penalty: 2.0, ..SamplingConfig::default() };
         let mut sampler = Sampler::new(config, 0.0, 0);
         let logits = [3.0, 2.0, -1.0];
-        // The logit that is told of is the model's.
+        // The reported logit is the model's, without the penalty.
         let chosen = sampler.choose(&logits, None, &[0]).unwrap();
         assert_eq!((chosen.token, chosen.logit), (1, 2.0));
         let odd = |token: u32| token == 2;

@@ -1,5 +1,5 @@
-//! One request while it is worked on: its tokens, how far they are through the network, and what
-//! becomes of each new one.
+//! An active request: its tokens, how many of them are through the network, and how each new token
+//! continues the answer.
 
 use turnstream_ports::model::{CallError, Generated, Reply};
 use turnstream_schemas::{Confidence, ConfidenceKind, ModelUsed};
@@ -8,31 +8,31 @@ use super::cache::KeyValues;
 use super::constraint::Constraint;
 use super::sampling::{Chosen, Sampler};
 use super::text::Text;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::DecoderVocabulary;
 
-/// A request that is worked on.
+/// An active request.
 pub(super) struct Sequence {
     pub(super) reply: Reply<Generated>,
-    /// Those of the prompt, then those of the answer.
+    /// The tokens of the prompt, then those of the answer.
     pub(super) tokens: Vec<u32>,
-    /// How many are the prompt's.
+    /// The number of prompt tokens.
     pub(super) prompt: usize,
-    /// Of the tokens that went through the network.
+    /// The cache of the tokens that are through the network.
     pub(super) cache: KeyValues,
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerState,
 }
 
-/// What an answer is made with.
-pub(super) struct Answer {
+/// The state of an answer.
+pub(super) struct AnswerState {
     pub(super) sampler: Sampler,
     pub(super) constraint: Option<Constraint>,
     pub(super) text: Text,
-    /// Tokens at most.
+    /// The most tokens.
     pub(super) max_tokens: usize,
     pub(super) surety: Surety,
 }
 
-/// How sure the model was of the tokens it chose; of those that a schema forced it chose none.
+/// The model's confidence in the tokens that it chose; tokens that a schema forced do not count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Surety {
     kind: ConfidenceKind,
@@ -58,37 +58,37 @@ impl Surety {
     }
 }
 
-/// What a new token means for an answer.
+/// How an answer continues after a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Go on.
+pub(super) enum Continuation {
+    /// The answer goes on.
     More,
-    /// It is complete.
+    /// The answer is complete.
     Complete,
-    /// It has as many tokens as it may.
+    /// The answer reached its most tokens.
     Cut,
 }
 
 impl Sequence {
-    /// Tokens that did not go through the network yet: at least one while it is worked on.
+    /// Tokens that are not through the network yet; an active sequence has at least one.
     pub(super) fn pending(&self) -> &[u32] {
         &self.tokens[self.cache.tokens()..]
     }
 
-    /// Whether the prompt went through, but for its last token at most.
+    /// Whether the prompt is through the network, except perhaps its last token.
     pub(super) fn is_answering(&self) -> bool {
         self.cache.tokens() + 1 >= self.prompt
     }
 
-    /// Chooses the next token, and takes those that must follow it.
+    /// Chooses the next token and appends the tokens that a schema forces after it.
     ///
     /// # Errors
-    /// What keeps the answer from going on.
+    /// The answer cannot continue.
     pub(super) fn advance(
         &mut self,
         logits: &[f32],
-        vocabulary: &Vocabulary,
-    ) -> Result<Next, String> {
+        vocabulary: &DecoderVocabulary,
+    ) -> Result<Continuation, String> {
         let ends = vocabulary.ends();
         let answer = &mut self.answer;
         let allowed = answer.constraint.as_mut().map(Constraint::allowed).transpose()?;
@@ -98,7 +98,7 @@ impl Sequence {
         let chosen = answer.sampler.choose(logits, allowed, before)?;
         answer.surety.see(&chosen);
         if ends.contains(&chosen.token) {
-            return Ok(Next::Complete);
+            return Ok(Continuation::Complete);
         }
         self.tokens.push(chosen.token);
         let mut stopped = answer.text.push(vocabulary.bytes(chosen.token));
@@ -116,17 +116,17 @@ impl Sequence {
         }
         let answered = self.tokens.len() - self.prompt;
         Ok(match stopped {
-            true => Next::Complete,
-            false if answered >= answer.max_tokens => Next::Cut,
-            false => Next::More,
+            true => Continuation::Complete,
+            false if answered >= answer.max_tokens => Continuation::Cut,
+            false => Continuation::More,
         })
     }
 
-    /// Answers the request, and says whether there was an answer, and what may be kept.
-    pub(super) fn finish(mut self, next: Next, model: &str) -> (bool, Vec<u32>, KeyValues) {
-        let Answer { text, surety, max_tokens, constraint, .. } = &mut self.answer;
+    /// Answers the request. Returns whether it succeeded, with the tokens and the cache to keep.
+    pub(super) fn finish(mut self, next: Continuation, model: &str) -> (bool, Vec<u32>, KeyValues) {
+        let AnswerState { text, surety, max_tokens, constraint, .. } = &mut self.answer;
         let incomplete = match (next, constraint) {
-            (Next::Cut, Some(constraint)) => !constraint.is_complete(),
+            (Continuation::Cut, Some(constraint)) => !constraint.is_complete(),
             _ => false,
         };
         let text = std::mem::take(text).finish();

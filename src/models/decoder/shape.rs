@@ -1,6 +1,6 @@
-//! What tells one decoder-only transformer from another: one network, these numbers. They come
-//! from the metadata of a GGUF file or from `config.json`; what either says that is not known
-//! here is refused by name, since a model that computes something else gives no error, only
+//! The shape of a decoder-only transformer: one network implements all families by these
+//! parameters. They come from the metadata of a GGUF file or from `config.json`. Unknown keys that
+//! change the computation are refused by name, since a wrong computation gives no error, only
 //! nonsense.
 
 use super::rope::Rope;
@@ -8,27 +8,28 @@ use super::rope::Rope;
 pub(super) mod config_json;
 pub(super) mod metadata;
 
-/// The families of decoders that are known.
+/// The supported families of decoders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// Llama 1 to 3, SmolLM and 2, Mistral.
+    /// Llama 1 to 3, SmolLM and SmolLM2, Mistral.
     Llama,
     /// Qwen2 and 2.5: queries, keys and values have a bias.
     Qwen2,
-    /// Qwen3: queries and keys are normed by head.
+    /// Qwen3: a norm on each head of queries and keys.
     Qwen3,
     /// Gemma 1: embeddings scaled, GELU.
     Gemma,
-    /// Gemma 2: norms after each part too, capped scores, every other layer looks back a window.
+    /// Gemma 2: a norm after each part too, capped scores, and a sliding window in every other
+    /// layer.
     Gemma2,
-    /// Gemma 3: as Gemma 2, queries and keys normed by head, two bases of RoPE.
+    /// Gemma 3: as Gemma 2, with norms on each head of queries and keys, and two bases of RoPE.
     Gemma3,
     /// Phi-3 and Phi-4: fused projections.
     Phi3,
 }
 
 impl Family {
-    /// Its name in GGUF's `general.architecture`.
+    /// Finds the family by GGUF's `general.architecture`.
     pub(super) fn of_gguf(architecture: &str) -> Result<Self, String> {
         Ok(match architecture {
             "llama" => Self::Llama,
@@ -47,7 +48,7 @@ impl Family {
         })
     }
 
-    /// Its name in `model_type` of `config.json`.
+    /// Finds the family by `model_type` of `config.json`.
     pub(super) fn of_config(model_type: &str) -> Result<Self, String> {
         Ok(match model_type {
             "llama" | "mistral" => Self::Llama,
@@ -66,39 +67,38 @@ impl Family {
         })
     }
 
-    /// Whether it is a Gemma.
     pub(super) fn is_gemma(self) -> bool {
         matches!(self, Self::Gemma | Self::Gemma2 | Self::Gemma3)
     }
 
-    /// Whether queries and keys are normed by head.
+    /// Whether each head of queries and keys has a norm.
     pub(super) fn norms_heads(self) -> bool {
         matches!(self, Self::Qwen3 | Self::Gemma3)
     }
 
-    /// Whether attention and feed-forward are followed by a norm as well as preceded.
+    /// Whether a norm follows attention and feed-forward, besides the one before.
     pub(super) fn norms_after(self) -> bool {
         matches!(self, Self::Gemma2 | Self::Gemma3)
     }
 
-    /// The function of the feed-forward's gate.
+    /// The activation of the feed-forward gate.
     pub(super) fn activation(self) -> Activation {
         if self.is_gemma() { Activation::GeluTanh } else { Activation::Silu }
     }
 }
 
-/// The function of a gate.
+/// The activation of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activation {
     /// x · sigmoid(x).
     Silu,
-    /// GELU by its tanh approximation.
+    /// GELU in its tanh approximation.
     GeluTanh,
 }
 
-/// The numbers of a decoder.
+/// The parameters of a decoder.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct DecoderShape {
     pub(super) family: Family,
     /// Numbers per token between layers.
     pub(super) width: usize,
@@ -110,33 +110,33 @@ pub(super) struct Shape {
     pub(super) head: usize,
     /// Numbers per token inside the feed-forward.
     pub(super) wide: usize,
-    /// Tokens that the model was trained to see at once.
+    /// The training length, in tokens.
     pub(super) positions: usize,
     /// Added to the mean square in norms.
     pub(super) epsilon: f32,
-    /// What scores are multiplied with.
+    /// Factor of the scores.
     pub(super) score_factor: f32,
-    /// Scores are bounded to ± this, where it is there, by tanh.
+    /// Bounds scores to ± this number by tanh.
     pub(super) score_cap: Option<f32>,
-    /// Logits likewise.
+    /// Bounds logits to ± this number by tanh.
     pub(super) logit_cap: Option<f32>,
-    /// What differs from layer to layer.
+    /// The parameters of each layer.
     pub(super) layers: Vec<LayerShape>,
-    /// The rotary embeddings that layers name.
+    /// The rotary embeddings; layers refer to them by index.
     pub(super) ropes: Vec<Rope>,
 }
 
-/// What differs from layer to layer.
+/// The parameters of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LayerShape {
-    /// How many tokens a token sees, itself included; all before it where there is none.
+    /// How many tokens a token attends to, itself included; `None` for all before it.
     pub(super) window: Option<usize>,
-    /// Which rotary embedding it uses.
+    /// The index of the layer's rotary embedding.
     pub(super) rope: usize,
 }
 
-impl Shape {
-    /// Refuses numbers that cannot be.
+impl DecoderShape {
+    /// Refuses impossible parameters.
     pub(super) fn checked(self) -> Result<Self, String> {
         let Self { width, heads, key_heads, head, wide, .. } = self;
         if [width, heads, key_heads, head, wide, self.layers.len(), self.positions].contains(&0) {
@@ -156,12 +156,12 @@ impl Shape {
         Ok(self)
     }
 
-    /// Numbers per token in the keys of a layer, and in its values.
+    /// Numbers per token in a layer's keys, and in its values.
     pub(super) fn key_width(&self) -> usize {
         self.key_heads * self.head
     }
 
-    /// What the embedding of a token is multiplied with.
+    /// The factor of token embeddings.
     pub(super) fn embedding_factor(&self) -> f32 {
         if self.family.is_gemma() { (self.width as f32).sqrt() } else { 1.0 }
     }

@@ -1,9 +1,9 @@
-//! The chat template of a model: how a request becomes the text that the model was trained to
-//! continue. Templates are Jinja, as transformers runs them, through minijinja.
+//! A model's chat template, which turns a request into the text that the model was trained to
+//! continue. Templates are Jinja, as in transformers, run by minijinja.
 //!
-//! What others wrote is not given to the template. It gets a placeholder for each text, and they
-//! are replaced afterwards: so it is known which part of the prompt is whose, and no template can
-//! be talked into anything.
+//! The template never sees foreign text. It receives a placeholder for each text, and the
+//! placeholders are replaced after rendering. The origin of every part of the prompt is therefore
+//! known, and text cannot inject template code.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
@@ -11,28 +11,28 @@ use minijinja::{Environment, Error, ErrorKind, context};
 
 use super::vocabulary::Prompt;
 
-/// Stands for the system's text in a rendered template: no model's text has private characters.
+/// Placeholder of the system's text. Private-use characters occur in no model's text.
 const SYSTEM: &str = "\u{F0000}system\u{F0001}";
-/// Stands for what is asked.
+/// Placeholder of the question.
 const ASKED: &str = "\u{F0000}asked\u{F0001}";
 
-/// A chat template, and what it is told.
+/// A chat template with its variables.
 pub(super) struct Template {
     environment: Option<Environment<'static>>,
-    /// The token that texts begin with, by its name; empty where there is none.
+    /// The name of the token that begins a text; empty if there is none.
     pub(super) begin: String,
-    /// The token that they end with.
+    /// The name of the token that ends a text; empty if there is none.
     pub(super) end: String,
-    /// Whether models that can think before they answer are told to.
+    /// Whether a model that can think before it answers should do so.
     pub(super) thinks: bool,
 }
 
 impl Template {
-    /// A template's source; without one, the texts one below the other, for models that were not
-    /// trained to chat.
+    /// Compiles a template. Without a source, the prompt is the texts one below the other, for
+    /// models that were not trained to chat.
     ///
     /// # Errors
-    /// What is wrong with the source.
+    /// The source is invalid.
     pub(super) fn new(source: Option<String>) -> Result<Self, String> {
         let environment = source.map(environment).transpose();
         let environment = environment.map_err(|error| describe(&error))?;
@@ -40,10 +40,10 @@ impl Template {
         Ok(Self { environment, begin, end, thinks: false })
     }
 
-    /// The prompt for a request.
+    /// Renders the prompt of a request.
     ///
     /// # Errors
-    /// The template refuses; what it says.
+    /// The template raised an error.
     pub(super) fn render(&self, system: &str, asked: &str) -> Result<Prompt, String> {
         let (system, asked) = (system.trim(), asked.trim());
         let Some(environment) = &self.environment else {
@@ -52,7 +52,7 @@ impl Template {
         };
         if !system.is_empty() {
             let messages = [message("system", SYSTEM), message("user", ASKED)];
-            // Some refuse a system's text, others leave it out.
+            // Some templates refuse a system's text, others omit it.
             if let Ok(text) = self.run(environment, &messages)
                 && text.contains(SYSTEM)
             {
@@ -88,7 +88,7 @@ fn message(role: &str, content: &str) -> minijinja::Value {
     context! { role, content }
 }
 
-/// As transformers sets Jinja up.
+/// Configures Jinja as transformers does.
 fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
@@ -105,7 +105,7 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// The text with the placeholders replaced, and where that is.
+/// Replaces the placeholders, and records the ranges of the replacements.
 fn filled(text: &str, system: &str, asked: &str, adds_special: bool) -> Prompt {
     let mut prompt = Prompt { adds_special, ..Prompt::default() };
     let mut rest = text;

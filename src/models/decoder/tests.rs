@@ -1,7 +1,7 @@
 use candle_core::quantized::GgmlDType;
 
 use super::cache::KeyValues;
-use super::network::{Network, Piece};
+use super::network::{DecoderNetwork, Piece};
 use super::*;
 
 mod answers;
@@ -10,14 +10,14 @@ mod damaged;
 pub(crate) mod tiny;
 mod vocabularies;
 
-use tiny::Figures;
+use tiny::DecoderReference;
 
-fn network(config: &LocalConfig) -> Network {
+fn network(config: &LocalConfig) -> DecoderNetwork {
     files::open(config).unwrap().network
 }
 
-/// The logits after the last of these tokens, which come in pieces of at most so many.
-fn logits(network: &Network, tokens: &[u32], chunk: usize) -> Vec<f32> {
+/// The logits after the last token, with the tokens run in pieces of at most `chunk`.
+fn logits(network: &DecoderNetwork, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut cache = network.empty_cache();
     let mut last = Vec::new();
     for tokens in tokens.chunks(chunk) {
@@ -27,9 +27,9 @@ fn logits(network: &Network, tokens: &[u32], chunk: usize) -> Vec<f32> {
     last
 }
 
-/// The largest difference from what transformers computes, over all lengths.
-fn difference(name: &str, network: &Network) -> f32 {
-    let figures = Figures::read();
+/// The largest difference from the outputs of transformers, over all lengths.
+fn difference(name: &str, network: &DecoderNetwork) -> f32 {
+    let figures = DecoderReference::read();
     let mut largest = 0.0_f32;
     for (length, expected) in figures.lengths.iter().zip(&figures.of[name].logits) {
         let ours = logits(network, &figures.tokens[..*length], usize::MAX);
@@ -51,7 +51,7 @@ fn logits_are_those_of_transformers_from_safetensors() {
 
 #[test]
 fn logits_are_those_of_transformers_from_gguf() {
-    // GGUF has no key for what Gemma 2's scores are divided by; it follows from the size.
+    // GGUF has no key for the divisor of Gemma 2's scores; it follows from the size.
     for name in tiny::ALL.into_iter().filter(|name| *name != "gemma2") {
         let (_folder, config) = tiny::gguf(name, GgmlDType::F32);
         let difference = difference(name, &network(&config));
@@ -59,13 +59,13 @@ fn logits_are_those_of_transformers_from_gguf() {
     }
 }
 
-/// The logits bit by bit.
+/// The bits of the logits.
 fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// Networks whose rows must not depend on each other.
-fn each_network(check: impl Fn(&str, &Network)) {
+/// Runs a check on networks whose rows must not depend on each other.
+fn each_network(check: impl Fn(&str, &DecoderNetwork)) {
     for name in ["llama", "mistral", "gemma3", "qwen3"] {
         let (_folder, config) = tiny::folder(name);
         check(name, &network(&config));
@@ -76,7 +76,7 @@ fn each_network(check: impl Fn(&str, &Network)) {
 
 #[test]
 fn a_batch_of_sequences_at_different_places_is_each_alone() {
-    let tokens = Figures::read().tokens;
+    let tokens = DecoderReference::read().tokens;
     each_network(|name, network| {
         let begun = |length: usize| {
             let mut cache = network.empty_cache();
@@ -101,7 +101,7 @@ fn a_batch_of_sequences_at_different_places_is_each_alone() {
 
 #[test]
 fn a_prompt_in_parts_is_the_whole_prompt() {
-    let tokens = Figures::read().tokens;
+    let tokens = DecoderReference::read().tokens;
     each_network(|name, network| {
         let whole = bits(&logits(network, &tokens, tokens.len()));
         for chunk in [1, 7, 16] {
@@ -112,7 +112,7 @@ fn a_prompt_in_parts_is_the_whole_prompt() {
 
 #[test]
 fn what_is_kept_of_another_prompt_gives_the_same_logits() {
-    let tokens = Figures::read().tokens;
+    let tokens = DecoderReference::read().tokens;
     each_network(|name, network| {
         let mut other = tokens.clone();
         other[25..].reverse();
@@ -129,8 +129,8 @@ fn what_is_kept_of_another_prompt_gives_the_same_logits() {
 
 #[test]
 fn a_network_whose_rows_are_sent_to_a_device_is_the_same_network() {
-    let tokens = Figures::read().tokens;
-    // The device is this one; what is sent and fetched goes the same way to any other.
+    let tokens = DecoderReference::read().tokens;
+    // The CPU stands in for a device: transfers take the same path.
     let sent = |config: &LocalConfig| network(config).on(&candle_core::Device::Cpu).unwrap();
     for name in tiny::ALL {
         let (_folder, config) = tiny::folder(name);

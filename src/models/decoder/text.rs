@@ -1,5 +1,5 @@
-//! The text of an answer while its tokens come: cut at stop strings, and told to a listener in
-//! pieces that are valid UTF-8 and that no stop string can take back.
+//! An answer's text while its tokens arrive. Stop strings cut it. A listener receives it in pieces
+//! that are valid UTF-8 and that no stop string can take back.
 
 use turnstream_ports::model::Listener;
 
@@ -7,11 +7,11 @@ use turnstream_ports::model::Listener;
 #[derive(Default)]
 pub(super) struct Text {
     bytes: Vec<u8>,
-    /// Bytes that the listener was told of.
+    /// Bytes that the listener received.
     told: usize,
     listener: Option<Listener>,
     stops: Vec<String>,
-    /// Whether a space that comes first is left out.
+    /// Whether a leading space is dropped.
     strips_space: bool,
 }
 
@@ -20,7 +20,8 @@ impl Text {
         Self { bytes: Vec::new(), told: 0, listener, stops: stops.to_vec(), strips_space }
     }
 
-    /// Adds a token's bytes, and says whether a stop string ended the text; it is not in it then.
+    /// Adds a token's bytes, and returns whether a stop string ended the text. The stop string is
+    /// removed.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let bytes = match bytes {
             [b' ', rest @ ..] if self.strips_space && self.bytes.is_empty() => {
@@ -29,7 +30,7 @@ impl Text {
             }
             bytes => bytes,
         };
-        // A stop string may have begun earlier.
+        // A stop string may have begun in an earlier token.
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let from = self.bytes.len().saturating_sub(longest);
         self.bytes.extend_from_slice(bytes);
@@ -43,7 +44,7 @@ impl Text {
         false
     }
 
-    /// The whole text. Bytes that are no character become U+FFFD.
+    /// Returns the whole text, with U+FFFD for invalid bytes.
     pub(super) fn finish(mut self) -> String {
         let text = String::from_utf8_lossy(&self.bytes).into_owned();
         self.bytes = text.clone().into_bytes();
@@ -51,7 +52,7 @@ impl Text {
         text
     }
 
-    /// How many bytes are whole characters and no beginning of a stop string.
+    /// The number of bytes that are whole characters and not a beginning of a stop string.
     fn certain(&self) -> usize {
         let stopping = self.stops.iter().map(|stop| unfinished(&self.bytes, stop.as_bytes()));
         let free = self.bytes.len() - stopping.max().unwrap_or(0);
@@ -75,12 +76,12 @@ impl Text {
     }
 }
 
-/// Where one text is first in another.
+/// Finds the first occurrence of `wanted`.
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len().max(1)).position(|window| window == wanted)
 }
 
-/// How many bytes at the end of a text are a beginning of another.
+/// The number of bytes at the end of `text` that begin `wanted`.
 fn unfinished(text: &[u8], wanted: &[u8]) -> usize {
     let most = wanted.len().saturating_sub(1).min(text.len());
     (1..=most).rev().find(|length| text.ends_with(&wanted[..*length])).unwrap_or(0)
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What a listener is told, piece by piece, and the text in the end.
+    /// Returns the pieces that a listener receives, and the final text.
     fn told(stops: &[&str], pieces: &[&[u8]]) -> (Vec<String>, String) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);

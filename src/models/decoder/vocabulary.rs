@@ -1,5 +1,5 @@
-//! Text to tokens and back. A prompt is text of ours, which may name control tokens, around text
-//! of others, which may not: whatever a user writes stays text.
+//! Converts text to tokens and back. A prompt consists of our own text, which may name control
+//! tokens, and foreign text, which may not: whatever a user writes stays text.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use rustc_hash::FxHashSet;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-/// Names of tokens that end an answer, whether or not the file says so: many files name the end
-/// of a document alone, and their templates another token.
+/// Names of tokens that end an answer, even if the file does not list them: many files list only
+/// the end of a document, while their templates use another token.
 const ENDS: [&str; 8] = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -23,36 +23,36 @@ const ENDS: [&str; 8] = [
 ];
 
 /// A model's tokens.
-pub(crate) struct Vocabulary {
+pub(crate) struct DecoderVocabulary {
     tokenizer: Tokenizer,
     /// The bytes of each token; those of control tokens begin with [`TokTrie::SPECIAL_TOKEN_MARKER`].
     words: Vec<Vec<u8>>,
-    /// Tokens that text of others must not become.
+    /// Tokens that foreign text must not become.
     control: FxHashSet<u32>,
     /// Tokens that end an answer.
     ends: Vec<u32>,
-    /// Whether the first space of an answer is the tokenizer's and not the answer's.
+    /// Whether the tokenizer, not the answer, adds the first space.
     strips_space: bool,
     /// Whether tokens stand for bytes, so that a piece of a text has the same tokens alone.
     by_bytes: bool,
 }
 
-/// A text whose ranges are text of others.
+/// A text with the ranges of its foreign parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub(crate) text: String,
-    /// In order, apart from each other.
+    /// Ascending ranges that do not overlap.
     pub(crate) foreign: Vec<Range<usize>>,
-    /// Whether the tokenizer adds the tokens that a text begins and ends with; a template writes
-    /// them itself.
+    /// Whether the tokenizer adds its first and last tokens; a template writes them itself.
     pub(crate) adds_special: bool,
 }
 
-impl Vocabulary {
-    /// Of a tokenizer, for a model with so many tokens, of which `ends` end an answer.
+impl DecoderVocabulary {
+    /// Takes the tokens of a tokenizer for a model with `count` tokens, of which `ends` end an
+    /// answer.
     ///
     /// # Errors
-    /// Its tokens do not tell their bytes, there are more than the model has, or none ends an
+    /// The tokens do not give their bytes, exceed the model's count, or none of them ends an
     /// answer.
     pub(crate) fn new(
         mut tokenizer: Tokenizer,
@@ -67,7 +67,7 @@ impl Vocabulary {
         if words.len() > count {
             return Err(format!("the tokenizer has {} tokens, the model {count}", words.len()));
         }
-        // Models have more rows than tokens, so that their number is round.
+        // Models pad their number of rows to a round number.
         words.resize(count, Vec::new());
         let added = tokenizer.get_added_tokens_decoder();
         let is_control = |content: &str, special: bool| {
@@ -94,7 +94,7 @@ impl Vocabulary {
         Ok(Self { tokenizer, words, control, ends, strips_space, by_bytes })
     }
 
-    /// The control token of a name.
+    /// Finds a control token by name.
     pub(crate) fn control_token(&self, name: &str) -> Option<u32> {
         self.tokenizer.token_to_id(name).filter(|id| self.control.contains(id))
     }
@@ -116,7 +116,7 @@ impl Vocabulary {
         self.words.len()
     }
 
-    /// What a token adds to a text; nothing for control tokens.
+    /// The bytes that a token adds to a text; none for control tokens.
     pub(crate) fn bytes(&self, token: u32) -> &[u8] {
         match self.words.get(token as usize) {
             Some(word) if word.first() != Some(&TokTrie::SPECIAL_TOKEN_MARKER) => word,
@@ -124,7 +124,7 @@ impl Vocabulary {
         }
     }
 
-    /// Whether the first space of an answer is the tokenizer's.
+    /// Whether the tokenizer, not the answer, adds the first space.
     pub(crate) fn strips_space(&self) -> bool {
         self.strips_space
     }
@@ -134,21 +134,21 @@ impl Vocabulary {
         self.by_bytes
     }
 
-    /// The tokens' bytes as a tree, for grammars.
+    /// The tokens' bytes as a trie, for grammars.
     pub(crate) fn tree(&self) -> TokTrie {
         let count = self.words.len() as u32;
-        // There is at least one.
+        // A vocabulary has at least one.
         let first = self.ends.first().copied().unwrap_or_default();
         TokTrie::from(&TokRxInfo::new(count, first), &self.words).with_eos_tokens(&self.ends)
     }
 
-    /// The tokens of a text of ours.
+    /// Tokenises our own text.
     pub(crate) fn plain(&self, text: &str) -> Result<Vec<u32>, String> {
         let encoding = self.tokenizer.encode_fast(text, false);
         encoding.map(|it| it.get_ids().to_vec()).map_err(|error| error.to_string())
     }
 
-    /// The tokens of a prompt. None of those that `prompt.foreign` gave are control tokens.
+    /// Tokenises a prompt. Foreign parts never become control tokens.
     pub(crate) fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, String> {
         let mut tokens = Vec::new();
         let range = 0..prompt.text.len();
@@ -156,8 +156,8 @@ impl Vocabulary {
         Ok(tokens)
     }
 
-    /// Encodes a range of the prompt. Where text of others would become a control token, the
-    /// range is cut inside of it, and no part of it is that token's name any more.
+    /// Encodes a range of the prompt. If foreign text would become a control token, the range is
+    /// cut inside the token's name.
     fn encode_range(
         &self,
         prompt: &Prompt,
@@ -181,7 +181,7 @@ impl Vocabulary {
             };
             match cut(&prompt.text, &span, foreign).filter(|cut| range.start < *cut) {
                 Some(cut) if cut < range.end => cuts.push(cut),
-                // A single character: it is left out.
+                // A single character cannot be cut, so it is dropped.
                 _ => {
                     uncut.insert(at);
                 }
@@ -196,7 +196,7 @@ impl Vocabulary {
         cuts.dedup();
         let mut start = range.start;
         for end in cuts.into_iter().chain([range.end]) {
-            // Only the very first piece begins the text.
+            // Only the first piece begins the text.
             let adds_special = adds_special && start == range.start;
             self.encode_range(prompt, start..end, adds_special, tokens)?;
             start = end;
@@ -205,13 +205,12 @@ impl Vocabulary {
     }
 }
 
-/// Whether two ranges share anything.
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
 
-/// Where to cut the name of a control token of which a part is foreign: at the border, or behind
-/// its first character that is not white space (which a token may take along).
+/// Where to cut the name of a control token that is partly foreign: at the border, or after its
+/// first character that is not white space (tokens may absorb white space).
 fn cut(text: &str, span: &Range<usize>, foreign: &Range<usize>) -> Option<usize> {
     if span.start < foreign.start {
         return Some(foreign.start);
@@ -225,8 +224,7 @@ fn cut(text: &str, span: &Range<usize>, foreign: &Range<usize>) -> Option<usize>
     (!letter.is_whitespace()).then_some(span.start + at)
 }
 
-/// What a tokenizer file says beyond tokens, in `tokenizer_config.json`: a token's name, which is
-/// a text or an object with it.
+/// A token's name in `tokenizer_config.json`: a text, or an object that contains it.
 pub(crate) fn token_name(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
@@ -236,12 +234,12 @@ mod tests {
     use super::*;
     use crate::decoder::tests::tiny;
 
-    fn vocabulary() -> Vocabulary {
+    fn vocabulary() -> DecoderVocabulary {
         let tokenizer = Tokenizer::from_bytes(tiny::tokenizer().to_string()).unwrap();
-        Vocabulary::new(tokenizer, 320, &[2, 999]).unwrap()
+        DecoderVocabulary::new(tokenizer, 320, &[2, 999]).unwrap()
     }
 
-    /// A prompt whose parts are ours and others' by turns, ours first.
+    /// A prompt of alternating parts, our own first.
     fn prompt(parts: &[&str]) -> Prompt {
         let mut prompt = Prompt::default();
         for (at, part) in parts.iter().enumerate() {
@@ -254,7 +252,7 @@ mod tests {
         prompt
     }
 
-    fn text(vocabulary: &Vocabulary, tokens: &[u32]) -> String {
+    fn text(vocabulary: &DecoderVocabulary, tokens: &[u32]) -> String {
         let bytes = tokens.iter().flat_map(|token| vocabulary.bytes(*token)).copied().collect();
         String::from_utf8(bytes).unwrap()
     }
@@ -310,7 +308,7 @@ mod tests {
         assert_eq!(vocabulary.bytes(7_000), b"");
         let refused = |json: &str, count| {
             let tokenizer = Tokenizer::from_bytes(json).unwrap();
-            Vocabulary::new(tokenizer, count, &[999]).err().unwrap()
+            DecoderVocabulary::new(tokenizer, count, &[999]).err().unwrap()
         };
         let usual = tiny::tokenizer().to_string();
         assert!(refused(&usual, 100).contains("the model 100"));

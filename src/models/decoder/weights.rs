@@ -1,4 +1,4 @@
-//! The weights of a decoder by the names of GGUF, from a GGUF file or from safetensors.
+//! A decoder's weights under their GGUF names, read from a GGUF file or from safetensors.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,11 +28,11 @@ pub enum Quantize {
     Q8Zero,
 }
 
-/// Tensors by their names in GGUF.
-pub(super) struct Weights(HashMap<String, QTensor>);
+/// Tensors by GGUF name.
+pub(super) struct DecoderWeights(HashMap<String, QTensor>);
 
-impl Weights {
-    /// All tensors of a GGUF file.
+impl DecoderWeights {
+    /// Reads all tensors of a GGUF file.
     pub(super) fn of_gguf(
         content: &Content,
         file: &mut (impl Read + Seek),
@@ -46,12 +46,12 @@ impl Weights {
         Ok(Self(tensors))
     }
 
-    /// No tensor yet.
+    /// Holds no tensors.
     pub(super) fn none() -> Self {
         Self(HashMap::new())
     }
 
-    /// Adds the tensors of one safetensors file, given as bytes.
+    /// Adds the tensors of a safetensors file in memory.
     pub(super) fn add_safetensors(
         &mut self,
         bytes: &[u8],
@@ -60,7 +60,7 @@ impl Weights {
     ) -> Result<(), String> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu);
         for (theirs, tensor) in tensors.map_err(|error| error.to_string())? {
-            // Computed, and only in old files.
+            // Old files store these computed numbers.
             if theirs.ends_with("rotary_emb.inv_freq") {
                 continue;
             }
@@ -73,17 +73,16 @@ impl Weights {
         Ok(())
     }
 
-    /// Takes a tensor, if it is there.
+    /// Takes a tensor, if it exists.
     pub(super) fn find(&mut self, name: &str) -> Option<QTensor> {
         self.0.remove(name)
     }
 
-    /// Whether a tensor is there.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Takes a matrix of so many rows of so many numbers.
+    /// Takes a matrix with the given rows and columns.
     pub(super) fn matrix(
         &mut self,
         name: &str,
@@ -96,7 +95,7 @@ impl Weights {
         }
     }
 
-    /// Takes a vector of so many numbers.
+    /// Takes a vector of the given length.
     pub(super) fn vector(&mut self, name: &str, length: usize) -> Result<Vec<f32>, String> {
         let vector = self.find(name).ok_or_else(|| format!("there is no tensor {name:?}"))?;
         let vector = numbers(&vector).map_err(|error| format!("tensor {name:?}: {error}"))?;
@@ -106,7 +105,7 @@ impl Weights {
         }
     }
 
-    /// Nothing may be left: what the network does not use it should have used.
+    /// Refuses leftover tensors: the network should have used them.
     pub(super) fn finish(self) -> Result<(), String> {
         let mut left: Vec<String> = self.0.into_keys().collect();
         left.sort();
@@ -120,12 +119,12 @@ impl Weights {
     }
 }
 
-/// A tensor's numbers as f32.
+/// Converts a tensor to f32.
 pub(super) fn numbers(tensor: &QTensor) -> candle_core::Result<Vec<f32>> {
     tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
 }
 
-/// The name that GGUF has for a tensor of transformers.
+/// Translates a tensor's name from transformers to GGUF.
 pub(super) fn gguf_name(theirs: &str, family: Family) -> Option<String> {
     match theirs {
         "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
@@ -156,7 +155,7 @@ pub(super) fn gguf_name(theirs: &str, family: Family) -> Option<String> {
     Some(format!("blk.{layer}.{ours}.{kind}"))
 }
 
-/// A tensor of safetensors as it is held: matrices as configured, norms as GGUF has them.
+/// Converts a safetensors tensor to its form in memory: matrices as configured, norms as in GGUF.
 fn hold(
     tensor: &Tensor,
     ours: &str,
@@ -164,7 +163,7 @@ fn hold(
     quantize: Quantize,
 ) -> candle_core::Result<QTensor> {
     let mut tensor = tensor.to_dtype(DType::F32)?;
-    // Gemma's norms multiply with 1 + w, and GGUF stores the sum.
+    // Gemma's norms multiply by 1 + w; GGUF stores the sum.
     if family.is_gemma() && ours.ends_with("norm.weight") {
         tensor = (tensor + 1.0)?;
     }
@@ -175,7 +174,7 @@ fn hold(
     }
 }
 
-/// Opens a file for reading in pieces.
+/// Opens a file with buffered reading.
 pub(super) fn open(path: &Path) -> std::io::Result<BufReader<File>> {
     File::open(path).map(BufReader::new)
 }

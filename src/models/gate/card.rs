@@ -1,5 +1,5 @@
-//! What a gate says of itself: its shape and vocabulary, which definitions of need it decides by,
-//! what it was trained on and what it reached there.
+//! A gate's card: shape and vocabulary, its definitions of the need for knowledge, the training
+//! data and the figures reached.
 
 use serde::{Deserialize, Serialize};
 use turnstream_formats::Need;
@@ -15,41 +15,42 @@ use crate::static_table::StaticTable;
 pub struct Card {
     /// Version of the layout.
     pub format: u32,
-    /// What it calls itself in records.
+    /// The gate's name in records.
     pub name: String,
     /// The language it was trained on, by its BCP 47 primary tag.
     pub language: String,
-    /// The encoder.
+    /// The encoder's shape.
     pub shape: NetworkShape,
-    /// Its tokens.
+    /// The tokens.
     pub vocabulary: Vocabulary,
-    /// Fingerprint of the static table that it rests on, where it does.
+    /// Fingerprint of the static table, if the gate uses one.
     pub table: Option<u64>,
-    /// What need is, a data set each; its classes are as many columns of the output, in this
+    /// One definition of need per data set. Their classes are the columns of the output, in this
     /// order.
     pub definitions: Vec<Definition>,
-    /// How it was made.
+    /// How the gate was trained.
     pub training: Training,
 }
 
-/// What a data set calls the need for knowledge.
+/// The need for knowledge as one data set defines it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
-    /// The data set, by its format's name.
+    /// The data set, by the name of its format.
     pub name: String,
-    /// The classes that its turns are of.
+    /// The classes of its turns.
     pub classes: Vec<Need>,
-    /// The probability of any class but [`Need::None`] from which on a turn needs knowledge, 0..1:
-    /// the one nearest to one half with an F1 on the development split within one standard error of the best.
+    /// A turn needs knowledge if the probability of the classes other than [`Need::None`] reaches
+    /// this threshold, 0 to 1. Of the thresholds whose F1 on the development split is within one
+    /// standard error of the best, it is the one nearest to one half.
     pub threshold: f64,
-    /// The same by the F1 of [`Need::None`]: below it, none is needed. Where none is the rare
-    /// class, this is what finds it.
+    /// The threshold chosen by the F1 of [`Need::None`]: below it, no knowledge is needed. It finds
+    /// [`Need::None`] if that class is rare.
     pub null_threshold: f64,
-    /// What it was trained on.
+    /// The training split.
     pub trained_on: Split,
-    /// What it was stopped by, and the threshold chosen on.
+    /// The development split, for early stopping and the thresholds.
     pub developed_on: Split,
-    /// Figures on that, and so chosen by it.
+    /// Figures on the development split, which also chose the threshold.
     pub development: Option<Figures>,
 }
 
@@ -64,48 +65,48 @@ pub struct Split {
     pub positives: u64,
 }
 
-/// How well turns that need knowledge were told.
+/// How well the gate finds turns that need knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Of those told to need it, the share that does.
+    /// The share of true positives among predicted positives.
     pub precision: f64,
-    /// Of those that need it, the share told to.
+    /// The share of true positives among actual positives.
     pub recall: f64,
-    /// Their harmonic mean.
+    /// The harmonic mean of precision and recall.
     pub f1: f64,
     /// Area under the ROC curve.
     pub auc: f64,
 }
 
-/// How a gate was made.
+/// How a gate was trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Training {
-    /// The command's arguments, files by their names.
+    /// The command's arguments, with file names.
     pub command: String,
-    /// Licences of the data, a name each.
+    /// Names of the data's licences.
     pub licences: Vec<String>,
-    /// Seeds everything that was drawn.
+    /// Seeds all random draws.
     pub seed: u64,
     /// Passes over the training split.
     pub epochs: u32,
-    /// The pass whose weights were kept, from 1.
+    /// The pass with the kept weights, from 1.
     pub best_epoch: u32,
     /// Threads.
     pub threads: usize,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Definition {
-    /// The probability that a turn needs knowledge, of those of its classes.
+    /// The probability that a turn needs knowledge, from its class probabilities.
     pub fn score(&self, classes: &[f32]) -> f64 {
         let none = self.classes.iter().position(|need| *need == Need::None);
         none.map_or(1.0, |none| 1.0 - f64::from(classes[none]))
     }
 
-    /// A probability on the scale on which this definition's threshold is one half: below it
-    /// stretched or shrunk to 0..0.5, above it to 0.5..1. So that several definitions can be
-    /// compared, and one threshold does for all.
+    /// Maps a probability to a scale on which this definition's threshold is one half: piecewise
+    /// linear, 0..0.5 below the threshold and 0.5..1 above. On that scale, definitions are
+    /// comparable and share one threshold.
     pub fn on_scale(&self, probability: f64) -> f64 {
         let threshold = self.threshold;
         if probability < threshold {
@@ -119,18 +120,18 @@ impl Definition {
 }
 
 impl Card {
-    /// Columns of the output.
+    /// The number of output columns.
     pub fn outputs(&self) -> usize {
         self.definitions.iter().map(|definition| definition.classes.len()).sum()
     }
 
-    /// Every parameter: name, shape, beginning.
+    /// Lists every parameter: name, shape and initial value.
     pub fn parameters(&self, table: Option<&StaticTable>) -> Vec<(String, Vec<usize>, Initial)> {
         let words = MARKS + self.vocabulary.tokens.len();
         parameters(&self.shape, words, table.map(Encoder::dimensions), self.outputs())
     }
 
-    /// Checks what a file could say wrong.
+    /// Checks the card of a file for consistency.
     pub(super) fn check(&self) -> Result<(), String> {
         let shape = &self.shape;
         if self.format != FORMAT_VERSION {

@@ -1,9 +1,9 @@
-//! The attention encoder of RAGate-MHA (METHODS section 1), one definition for training and for
-//! the stream: embeddings of tokens, layers of multi-head attention and feed-forward with the norm
-//! behind them (post-norm, ReLU), pooling, and one linear layer for all definitions of need.
+//! The attention encoder of RAGate-MHA (METHODS section 1), defined once for training and the
+//! stream: token embeddings, layers of multi-head attention and feed-forward followed by a norm
+//! (post-norm, ReLU), pooling, and one linear layer for all definitions of need.
 //!
-//! Where the paper pools over padding, there is none here: the turns of a batch lie one behind the
-//! other as rows of one matrix, and only attention and pooling know where a turn ends.
+//! Unlike the paper's, the batches have no padding: the turns' tokens are rows of one matrix, and
+//! only attention and pooling know where a turn ends.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Its name on the command line, in cards and in tables.
+    /// The name on the command line, in cards and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Contx => "contx",
@@ -43,12 +43,12 @@ impl Variant {
         }
     }
 
-    /// Whether it reads what was retrieved.
+    /// Whether the variant reads retrieved knowledge.
     pub fn reads_knowledge(self) -> bool {
         matches!(self, Self::ContxPlusKnow | Self::ContxTimesKnow)
     }
 
-    /// Whether it reads a response.
+    /// Whether the variant reads a response.
     pub fn reads_response(self) -> bool {
         self == Self::ContxPlusResp
     }
@@ -58,47 +58,48 @@ impl Variant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkShape {
-    /// What it reads.
+    /// The encoder's input.
     pub variant: Variant,
     /// Numbers per token, a multiple of `heads`.
     pub width: usize,
-    /// Heads of attention.
+    /// Attention heads.
     pub heads: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
-    /// Numbers within the feed-forward of a layer.
+    /// Width of the feed-forward layers.
     pub feed_forward: usize,
-    /// Tokens of the dialogue that are read, the latest; also those of knowledge and response.
+    /// The most tokens that are read of the dialogue, of the knowledge and of the response; the
+    /// dialogue keeps its latest.
     pub max_tokens: usize,
-    /// Utterances of the dialogue that are read, the latest; 0 for as many as fit.
+    /// The most utterances that are read, the latest; 0 for as many as fit.
     pub max_utterances: usize,
-    /// Whether the current utterance is pooled for itself beside the whole, and how many
-    /// utterances there are is told. The paper does neither.
+    /// Whether the current utterance is also pooled separately, and the number of utterances is an
+    /// input. The paper does neither.
     pub pools_current: bool,
 }
 
 impl NetworkShape {
-    /// Numbers of a pooled turn.
+    /// Width of a pooled turn.
     fn pooled(&self) -> usize {
         if self.pools_current { 3 * self.width } else { self.width }
     }
 }
 
-/// How a parameter begins.
+/// A parameter's initial values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
-    /// Uniform between minus and plus this.
+    /// Uniform between ± this number.
     Uniform(f32),
-    /// All the same.
+    /// One constant.
     Constant(f32),
 }
 
-/// How many utterances are told apart: 1 to one less, and more.
+/// Classes of the number of utterances; the last class takes all larger numbers.
 pub const DEPTHS: usize = 12;
 
-/// Every parameter: name, shape, beginning. `words` are the rows of the embedding that is trained,
-/// `table` is how wide the vectors of a fixed table are, `outputs` are the classes of all
-/// definitions.
+/// Lists every parameter: name, shape and initial value. `words` is the number of rows of the
+/// trained embedding, `table` the width of a fixed table's vectors, and `outputs` the number of
+/// classes of all definitions.
 pub fn parameters(
     shape: &NetworkShape,
     words: usize,
@@ -108,9 +109,9 @@ pub fn parameters(
     let (width, wide) = (shape.width, shape.feed_forward);
     let mut all = Vec::new();
     let even = |inputs: usize, outputs: usize| (6.0 / (inputs + outputs) as f32).sqrt();
-    // Rows of about length 1.
+    // Gives rows of about length 1.
     let small = Initial::Uniform((3.0 / width as f32).sqrt());
-    // Beside a table, what is learned of a word is how it differs from what the table says.
+    // Beside a table, the embedding learns a word's difference from the table's vector.
     let word = if table.is_some() { Initial::Constant(0.0) } else { small };
     all.push(("words".to_owned(), vec![words, width], word));
     all.push(("positions".to_owned(), vec![shape.max_tokens, width], Initial::Uniform(0.05)));
@@ -144,15 +145,15 @@ pub fn parameters(
     all
 }
 
-/// Sets numbers to zero at random while training, and scales the others up.
+/// Dropout: during training, sets random numbers to zero and scales up the others.
 pub struct Dropout<'r> {
     /// The share that is dropped, 0..1.
     pub share: f32,
-    /// Draws which.
+    /// The random generator.
     pub random: &'r mut fastrand::Rng,
 }
 
-/// The encoder: its shape, its parameters by name, and the table of vectors that it rests on.
+/// The encoder: shape, parameters by name, and the fixed table of vectors.
 pub struct Network {
     shape: NetworkShape,
     parameters: BTreeMap<String, Tensor>,
@@ -160,7 +161,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Of parameters by name: those of [`parameters`].
+    /// Takes parameters by the names of [`parameters`].
     pub fn new(
         shape: NetworkShape,
         parameters: BTreeMap<String, Tensor>,
@@ -169,12 +170,12 @@ impl Network {
         Self { shape, parameters, table }
     }
 
-    /// Its shape.
+    /// The shape of the encoder.
     pub fn shape(&self) -> &NetworkShape {
         &self.shape
     }
 
-    /// Its parameters by name.
+    /// The parameters by name.
     pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
         &self.parameters
     }
@@ -194,7 +195,7 @@ impl Network {
         norm(rows, scale, self.parameter(&format!("{name}.shift"))?)
     }
 
-    /// Logits of turns, a row a turn, a column a class of all definitions together.
+    /// Computes the logits: a row per turn, a column per class of all definitions.
     ///
     /// # Errors
     /// A parameter is missing or of another shape.
@@ -239,7 +240,7 @@ impl Network {
         self.linear("classes", &dropped(self.pool(&x, turns, &sequences)?, &mut dropout)?)
     }
 
-    /// Word, position and segment of each token, and its vector of the table, summed and normed.
+    /// Sums and normalises each token's word, position and segment embeddings and its table vector.
     fn embed(&self, rows: &Tokens) -> Result<Tensor> {
         let count = rows.words.len();
         let of = |name: &str, numbers: &[u32]| {
@@ -260,8 +261,8 @@ impl Network {
         self.norm("norm", &sum)
     }
 
-    /// The mean of each turn's rows and, where they are pooled for themselves, of its current
-    /// utterance's, and how many utterances there are.
+    /// Computes the mean of each turn's rows and, if the shape pools it separately, the mean of the
+    /// current utterance and the number of utterances.
     fn pool(&self, x: &Tensor, turns: &[&TurnTokens], sequences: &[Attended]) -> Result<Tensor> {
         let rows = x.dims2()?.0;
         let mean = |of: &dyn Fn(usize) -> Range<usize>| {
@@ -289,7 +290,7 @@ impl Network {
     }
 }
 
-/// The numbers with a share of them dropped while training.
+/// Applies dropout, while training.
 fn dropped(x: Tensor, dropout: &mut Option<Dropout<'_>>) -> Result<Tensor> {
     let Some(Dropout { share, random }) = dropout else { return Ok(x) };
     if *share == 0.0 {

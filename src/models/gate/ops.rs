@@ -1,12 +1,11 @@
-//! The arithmetic of the attention encoder, each piece forward and backward: a linear layer,
-//! multi-head attention over sequences of different lengths without padding, and a layer norm.
-//! Candle's autograd joins them.
+//! The encoder's operations with their gradients: a linear layer, multi-head attention over
+//! sequences of different lengths without padding, and a layer norm. candle's autograd joins them.
 //!
-//! Written out because candle's own stop gradients silently (its fused layer norm and softmax have
-//! no backward), or move a batch's attention weights through memory several times a step; with
-//! these, a step of training costs a third, and training and inference are the same code. All of
-//! it runs on the caller's thread: calls side by side use a machine's cores better than one call
-//! over all of them.
+//! candle's own operations do not suit training: its fused layer norm and softmax have no backward
+//! and silently stop gradients, and its attention moves the batch's weights through memory several
+//! times a step. With these operations a training step costs a third, and training and inference
+//! share the code. Everything runs on the caller's thread: parallel calls use the cores better than
+//! one call over all cores.
 
 use std::ops::Range;
 
@@ -24,17 +23,17 @@ fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Resu
     Ok(&storage.as_slice::<f32>()?[from..to])
 }
 
-/// The numbers of a tensor, copied.
+/// Copies the numbers of a tensor.
 fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
 }
 
-/// A tensor of these numbers, shaped as another.
+/// Makes a tensor of these numbers in the shape of another.
 fn like(numbers: Vec<f32>, other: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(numbers, other.shape(), other.device())
 }
 
-/// A matrix that lies in a slice: row-major, or the transpose of one that does.
+/// A matrix in a slice: row-major, or the transpose of a row-major one.
 #[derive(Clone, Copy)]
 struct Matrix<'a> {
     numbers: &'a [f32],
@@ -52,7 +51,7 @@ impl<'a> Matrix<'a> {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
     }
 
-    /// The product, row-major.
+    /// Multiplies two matrices; the result is row-major.
     fn times(self, other: Self) -> Vec<f32> {
         assert_eq!(self.columns, other.rows, "matrices that fit each other");
         let mut out = vec![0.0; self.rows * other.columns];
@@ -62,8 +61,8 @@ impl<'a> Matrix<'a> {
         };
         let ((left_column, left_row), (right_column, right_row)) =
             (strides(&self), strides(&other));
-        // SAFETY: each slice has rows × columns numbers under its strides, and `out` as many as
-        // the product; it is borrowed by nobody else.
+        // SAFETY: under its strides, each slice has rows × columns numbers, and `out` as many as
+        // the product; `out` is borrowed exclusively.
         #[allow(unsafe_code)]
         unsafe {
             gemm::gemm(
@@ -94,12 +93,12 @@ impl<'a> Matrix<'a> {
 
 /// `rows · weights + bias`: rows (n, inputs), weights (inputs, outputs), bias (outputs).
 pub(super) fn linear(rows: &Tensor, weights: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    rows.apply_op3(weights, bias, Linear)
+    rows.apply_op3(weights, bias, LinearOp)
 }
 
-struct Linear;
+struct LinearOp;
 
-impl CustomOp3 for Linear {
+impl CustomOp3 for LinearOp {
     fn name(&self) -> &'static str {
         "linear"
     }
@@ -152,15 +151,15 @@ impl CustomOp3 for Linear {
 
 /// Layer norm of each row of `rows` (n, width), by `scale` and `shift` (width) (Ba et al. 2016).
 pub(super) fn norm(rows: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor> {
-    rows.apply_op3(scale, shift, Norm)
+    rows.apply_op3(scale, shift, NormOp)
 }
 
 /// Added to the variance of a row.
 const EPSILON: f32 = 1e-5;
 
-struct Norm;
+struct NormOp;
 
-/// A row brought to mean 0 and variance 1, and what it was divided by.
+/// Standardises a row to mean 0 and variance 1, and returns the divisor.
 fn standardise(row: &[f32], out: &mut [f32]) -> f32 {
     let width = row.len() as f32;
     let mean = row.iter().sum::<f32>() / width;
@@ -170,7 +169,7 @@ fn standardise(row: &[f32], out: &mut [f32]) -> f32 {
     deviation
 }
 
-impl CustomOp3 for Norm {
+impl CustomOp3 for NormOp {
     fn name(&self) -> &'static str {
         "norm"
     }
@@ -241,12 +240,12 @@ impl CustomOp3 for Norm {
     }
 }
 
-/// Rows of queries, and the rows of keys that they attend to.
+/// The rows of a sequence's queries, and the rows of the keys that they attend to.
 pub(super) type Attended = (Range<usize>, Range<usize>);
 
-/// Multi-head attention (Vaswani et al. 2017): queries (n, width), and of each row that is attended
-/// to its key and its value, side by side (m, 2 · width). Sequences know nothing of each other; a
-/// query whose sequence has no keys gets zeros.
+/// Multi-head attention (Vaswani et al. 2017). `queries` is (n, width); the key and value of each
+/// attended row lie side by side (m, 2 · width). Sequences are independent; a query whose sequence
+/// has no keys gets zeros.
 pub(super) fn attention(
     queries: &Tensor,
     keys_and_values: &Tensor,
@@ -254,23 +253,23 @@ pub(super) fn attention(
     sequences: &[Attended],
 ) -> Result<Tensor> {
     let sequences = sequences.to_vec();
-    queries.apply_op2(keys_and_values, Attention { heads, sequences })
+    queries.apply_op2(keys_and_values, AttentionOp { heads, sequences })
 }
 
-struct Attention {
+struct AttentionOp {
     heads: usize,
     sequences: Vec<Attended>,
 }
 
-/// One head of one sequence: its columns of keys and values, a row per column, so that what is
-/// done for all keys is done on whole rows.
+/// The keys and values of one head of one sequence, transposed, so that operations over all keys
+/// work on whole rows.
 struct Columns {
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
 impl Columns {
-    /// From column `at`, `head` wide, of rows of `2 · width`.
+    /// Copies the columns from `at`, `head` wide, out of rows of `2 · width`.
     fn gather(rows: &[f32], of: &Range<usize>, width: usize, at: usize, head: usize) -> Self {
         let count = of.len();
         let part = |from: usize| {
@@ -286,7 +285,7 @@ impl Columns {
         Self { keys: part(0), values: part(width) }
     }
 
-    /// Adds them where they were gathered from.
+    /// Adds the columns back to the rows that they came from.
     fn scatter(&self, rows: &mut [f32], of: &Range<usize>, width: usize, at: usize, head: usize) {
         let count = of.len();
         for (from, columns) in [(0, &self.keys), (width, &self.values)] {
@@ -299,7 +298,7 @@ impl Columns {
         }
     }
 
-    /// What each key gets of a query: softmax of their products, into `shares`.
+    /// Writes each key's share of a query, the softmax of their products, to `shares`.
     #[inline(always)]
     fn attend(&self, query: &[f32], shares: &mut [f32]) {
         shares.fill(0.0);
@@ -330,9 +329,9 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-impl Attention {
-    /// Calls `each` for every head of every sequence that has keys: where its columns begin, how
-    /// many they are, and the sequence.
+impl AttentionOp {
+    /// Calls `each` for every head of every sequence with keys: the head's first column, its width,
+    /// and the sequence.
     fn each_head(&self, width: usize, mut each: impl FnMut(usize, usize, &Attended)) {
         let head = width / self.heads;
         for sequence in self.sequences.iter().filter(|(_, keys)| !keys.is_empty()) {
@@ -341,7 +340,7 @@ impl Attention {
     }
 }
 
-impl CustomOp2 for Attention {
+impl CustomOp2 for AttentionOp {
     fn name(&self) -> &'static str {
         "attention"
     }
@@ -406,7 +405,7 @@ impl CustomOp2 for Attention {
                         add_multiple(&mut to_scores, *dy, values);
                         add_multiple(to_values, *dy, &shares);
                     }
-                    // Through the softmax: a share's gradient less the mean of all, by share.
+                    // Gradient of the softmax: each gradient less the mean weighted by the shares.
                     let mean = dot(&to_scores, &shares);
                     for (to_score, share) in to_scores.iter_mut().zip(&shares) {
                         *to_score = (*to_score - mean) * share * factor;

@@ -1,8 +1,9 @@
-//! How the attention encoder reads a turn: its dialogue, knowledge and response as tokens, each
-//! with its place and with who says it.
+//! How the attention encoder reads a turn: dialogue, knowledge and response as tokens, each with
+//! its position and its segment.
 //!
-//! Places are counted from the end, and speakers from the current one, so that what was said last
-//! always lies at the same place, and a system's turn can be read as a user's.
+//! Positions count from the end, and segments are relative to the current speaker. The latest words
+//! therefore always have the same positions, and the encoder can read a system's turn as it reads a
+//! user's.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,57 +30,57 @@ pub enum TokenKind {
     Characters,
 }
 
-/// The tokens that the encoder has an embedding of its own for. Rows of the embedding are the
-/// [`MARKS`] first, then these in their order.
+/// The tokens that have an embedding of their own. The rows of the embedding are the [`MARKS`],
+/// then these tokens in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vocabulary {
-    /// What a token is.
+    /// The kind of tokens.
     pub kind: TokenKind,
     /// The tokens, most frequent first.
     pub tokens: Vec<String>,
 }
 
-/// Rows of the embedding that are no word's: a token without a row of its own, the beginning of an
-/// utterance, of knowledge, and of a response.
+/// Rows of the embedding before the vocabulary: a token without a row of its own, and the
+/// beginnings of an utterance, of knowledge and of a response.
 pub const MARKS: usize = 4;
 const UNKNOWN: u32 = 0;
 const UTTERANCE: u32 = 1;
 const KNOWLEDGE: u32 = 2;
 const RESPONSE: u32 = 3;
 
-/// No piece of a table.
+/// A token without a piece.
 const NO_PIECE: u32 = u32::MAX;
 
-/// Segments: the current utterance, the one before, earlier ones of the same and of the other
+/// Segments: the current utterance, the one before, earlier ones of the same side and of the other
 /// side, knowledge, response.
 pub const SEGMENTS: usize = 6;
 
 /// One token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Row of the embedding.
+    /// The row in the embedding.
     pub word: u32,
-    /// Row of the table.
+    /// The row in the static table.
     pub piece: u32,
-    /// Whether it is a mark of punctuation.
+    /// Whether the token is a punctuation mark.
     pub is_punctuation: bool,
 }
 
-/// Tokens with their places, columns side by side.
+/// Tokens with their positions and segments, in columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tokens {
-    /// Rows of the embedding.
+    /// Rows in the embedding.
     pub words: Vec<u32>,
-    /// Rows of the table.
+    /// Rows in the static table.
     pub pieces: Vec<u32>,
-    /// Places, 0 the last.
+    /// Positions; the last token has 0.
     pub positions: Vec<u32>,
     /// Segments, below [`SEGMENTS`].
     pub segments: Vec<u32>,
 }
 
 impl Tokens {
-    /// Adds others; which rows they are.
+    /// Appends tokens and returns their range.
     pub fn push(&mut self, tokens: &Self) -> Range<usize> {
         let from = self.words.len();
         self.words.extend_from_slice(&tokens.words);
@@ -95,17 +96,17 @@ impl Tokens {
         self.segments.push(segment);
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Drops the first so that at most so many stay.
+    /// Keeps the last `most` tokens.
     fn keep_last(&mut self, most: usize) {
         let first = self.len().saturating_sub(most);
         self.words.drain(..first);
@@ -113,61 +114,61 @@ impl Tokens {
         self.segments.drain(..first);
     }
 
-    /// Counts the places from the end.
+    /// Numbers the positions from the end.
     fn place(&mut self) {
         self.positions = (0..self.len() as u32).rev().collect();
     }
 }
 
-/// A turn as the network takes it.
+/// A turn as the network's input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnTokens {
-    /// The dialogue and, where the variant appends it, knowledge or response. Never empty.
+    /// The dialogue and, if the variant appends it, knowledge or response. Never empty.
     pub context: Tokens,
-    /// Which of those are the current utterance.
+    /// The range of the current utterance.
     pub current: Range<usize>,
-    /// What is attended to (contx × know).
+    /// The knowledge that the dialogue attends to (contx × know).
     pub knowledge: Tokens,
-    /// Utterances of the dialogue.
+    /// The number of utterances in the dialogue.
     pub depth: usize,
 }
 
 impl TurnTokens {
-    /// Rows that it takes.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.context.len() + self.knowledge.len()
     }
 
-    /// Never.
+    /// Always false: the context is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A turn whose texts are cut into tokens.
+/// A tokenised turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutTurn {
-    /// The dialogue, oldest first; the last is the turn that is answered.
+    /// The dialogue, oldest first; the last utterance is the current one.
     pub utterances: Vec<(Speaker, Vec<Token>)>,
-    /// What was retrieved, best first.
+    /// The retrieved knowledge, best first.
     pub knowledge: Vec<Vec<Token>>,
-    /// The response, where one is read.
+    /// The response, if the variant reads one.
     pub response: Option<Vec<Token>>,
-    /// Utterances of the dialogue, those that were left out among them.
+    /// The number of utterances in the dialogue, including omitted ones.
     pub depth: usize,
 }
 
-/// Cuts texts into tokens.
+/// Tokenises texts.
 pub struct Reader {
     kind: TokenKind,
     rows: HashMap<String, u32>,
-    /// Row of the embedding by piece of the table.
+    /// Rows in the embedding by piece of the table.
     by_piece: Vec<u32>,
     table: Option<Arc<StaticTable>>,
 }
 
 impl Reader {
-    /// A reader with a vocabulary; `table` is the shipped table where tokens are its pieces.
+    /// Makes a reader for a vocabulary; `table` is the shipped table if the tokens are its pieces.
     pub fn new(vocabulary: &Vocabulary, table: Option<Arc<StaticTable>>) -> Self {
         let rows = vocabulary.tokens.iter().enumerate();
         let rows: HashMap<String, u32> =
@@ -177,10 +178,10 @@ impl Reader {
         Self { kind: vocabulary.kind, rows, by_piece, table }
     }
 
-    /// The tokens of a text.
+    /// Tokenises a text.
     ///
     /// # Errors
-    /// The tokenizer of the table fails on it.
+    /// The table's tokenizer fails on the text.
     pub fn cut(&self, text: &str) -> Result<Vec<Token>, EncodeError> {
         if let Some(table) = &self.table {
             let pieces = table.cut(text)?.into_iter();
@@ -206,10 +207,10 @@ impl Reader {
     }
 }
 
-/// The tokens of a text as they stand in a vocabulary.
+/// Returns a text's tokens as a vocabulary spells them.
 ///
 /// # Errors
-/// The tokenizer of the table fails on it.
+/// The table's tokenizer fails on the text.
 pub fn spellings(
     kind: TokenKind,
     table: Option<&StaticTable>,
@@ -223,7 +224,7 @@ pub fn spellings(
     })
 }
 
-/// Lower-case words and marks of punctuation, or characters.
+/// Splits a text into lower-case words and punctuation marks, or into characters.
 fn split(kind: TokenKind, text: &str) -> impl Iterator<Item = String> {
     let characters = kind == TokenKind::Characters;
     let text = text.to_lowercase();
@@ -235,20 +236,20 @@ fn split(kind: TokenKind, text: &str) -> impl Iterator<Item = String> {
     tokens.into_iter().filter(|token| !token.trim().is_empty())
 }
 
-/// What a transcript of speech would have made of a written turn; while training only. Each
-/// chance is 0..=1.
+/// Makes a written turn resemble a transcript of speech; for training only. Each probability is
+/// 0..=1.
 pub struct Noise<'r> {
-    /// Of a turn to lose its punctuation.
+    /// The probability that a turn loses its punctuation.
     pub bare: f32,
-    /// Of a token to be lost.
+    /// The probability that a token is lost.
     pub lost: f32,
-    /// Of a token to be misheard: one without a row, and without a piece.
+    /// The probability that a token is misheard: it then has neither row nor piece.
     pub misheard: f32,
-    /// Draws.
+    /// The random generator.
     pub random: &'r mut fastrand::Rng,
 }
 
-/// Puts a turn together as a variant reads it.
+/// Builds the input of a variant from a turn.
 pub fn assemble(turn: &CutTurn, shape: &NetworkShape, mut noise: Option<Noise<'_>>) -> TurnTokens {
     let bare = noise.as_mut().is_some_and(|noise| noise.random.f32() < noise.bare);
     let mut read = |out: &mut Tokens, tokens: &[Token], segment: u32, most: usize| {
@@ -272,7 +273,7 @@ pub fn assemble(turn: &CutTurn, shape: &NetworkShape, mut noise: Option<Noise<'_
     let answered = turn.utterances.last().map(|(speaker, _)| *speaker);
     let mut context = Tokens::default();
     let mut current = 0;
-    // Only what fits is put together: from the utterance that the bound falls into.
+    // Start at the first utterance that still fits.
     let mut room = most;
     let mut first = last;
     let read_utterances = match shape.max_utterances {

@@ -1,4 +1,4 @@
-//! The shipped gate is whole, and what is no gate is refused by name.
+//! The shipped gate is complete, and other files are refused by name.
 
 use turnstream_formats::Need;
 use turnstream_schemas::Speaker;
@@ -11,7 +11,7 @@ fn the_shipped_gate_says_what_it_is_and_scores_by_each_definition() {
     let card = gate.card();
     assert_eq!((gate.language(), card.shape.variant.name()), ("en", "contx"));
     assert_eq!(gate.definitions(), ["dstc11", "sgd", "topical-chat"]);
-    // What may be shipped was what it learned from.
+    // All training data may be redistributed.
     assert_eq!(card.training.licences, ["CDLA-Sharing-1.0", "CC BY-SA 4.0"]);
     let score = |text: &str| {
         let utterances = vec![(Speaker::User, text)];
@@ -22,7 +22,7 @@ fn the_shipped_gate_says_what_it_is_and_scores_by_each_definition() {
     let thanked = score("Thanks a lot, goodbye!");
     assert!(asked["dstc11"] > 0.5 && thanked["dstc11"] < 0.5, "{asked:?} {thanked:?}");
     assert!(asked.values().chain(thanked.values()).all(|score| (0.0..=1.0).contains(score)));
-    // Nothing at all is scored, too.
+    // The empty text gets a score, too.
     assert_eq!(score("").len(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! What is counted about the language models that run in this process.
+//! Metrics of the language models in this process.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -6,30 +6,30 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// From a tiny model's fraction of a millisecond to a stalled one's minute.
+/// From a fraction of a millisecond (a tiny model) to a minute (a stalled model).
 const DURATION_BUCKETS_SECONDS: [f64; 15] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
-/// The metrics of one language model. Cheap to clone; clones count the same.
+/// The metrics of one language model. Clones are cheap and share the counters.
 #[derive(Clone, Debug)]
 pub struct DecoderMetrics {
-    /// Requests that wait to be worked on.
+    /// Queued requests.
     pub queued: Gauge,
-    /// Requests that are worked on.
+    /// Active requests.
     pub active: Gauge,
-    /// Bytes of keys and values that are kept for prompts that begin alike.
+    /// Bytes of key-value caches kept for later prompts with the same beginning.
     pub kept: Gauge,
     /// Requests that a full queue handed back.
     pub refused: Counter,
-    /// Requests that were dropped since nobody waited for them any more.
+    /// Requests dropped because their stage had stopped waiting.
     pub skipped: Counter,
     /// Tokens of prompts.
     pub prompt_tokens: Counter,
-    /// Those of them whose keys and values were kept.
+    /// Tokens of prompts that the kept caches covered.
     pub kept_tokens: Counter,
     /// Tokens of answers.
     pub answer_tokens: Counter,
-    /// How long a step took: all sequences, a token or a part of a prompt each.
+    /// Duration of a step: one token or part of a prompt for each sequence.
     pub step: Histogram,
     /// Requests that were answered with an error.
     pub errors: Counter,
@@ -38,7 +38,7 @@ pub struct DecoderMetrics {
 }
 
 impl DecoderMetrics {
-    /// Metrics that nobody reads.
+    /// Metrics without a registry.
     pub fn unread() -> Self {
         Self {
             queued: Gauge::default(),
@@ -61,9 +61,9 @@ fn seconds() -> Histogram {
 }
 
 type ByModel = [(&'static str, String); 1];
-type ByFault = [(&'static str, String); 2];
+type ByModelAndFault = [(&'static str, String); 2];
 
-/// The metrics of all language models in this process, by their names.
+/// The metrics of all language models in this process, by name.
 #[derive(Clone, Debug)]
 pub(super) struct DecodersMetrics {
     queued: Family<ByModel, Gauge>,
@@ -75,7 +75,7 @@ pub(super) struct DecodersMetrics {
     kept_tokens: Family<ByModel, Counter>,
     answer_tokens: Family<ByModel, Counter>,
     step: Family<ByModel, Histogram, fn() -> Histogram>,
-    errors: Family<ByFault, Counter>,
+    errors: Family<ByModelAndFault, Counter>,
 }
 
 impl DecodersMetrics {
@@ -118,7 +118,7 @@ impl DecodersMetrics {
         all
     }
 
-    /// Those of one model.
+    /// The metrics of one model.
     pub(super) fn of(&self, model: &str) -> DecoderMetrics {
         let label = [("model", model.to_owned())];
         let fault = |kind: &str| {

@@ -1,4 +1,4 @@
-//! What is counted about models on servers: their queue, requests, faults and tokens.
+//! Metrics of models on servers: queue, requests, faults and tokens.
 
 use std::array;
 
@@ -8,16 +8,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// From a local server's tenth of a second to the longest time-outs.
+/// From a tenth of a second (a local server) to the longest time-outs.
 const DURATION_BUCKETS_SECONDS: [f64; 13] =
     [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0];
 
-/// What an attempt to have an answer ended with, where it was none.
+/// Why an attempt gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteFault {
     /// No connection.
     Connection,
-    /// No answer in time, or a silence within one.
+    /// No answer in time, or no byte for too long within an answer.
     Timeout,
     /// Status 429.
     Throttled,
@@ -27,18 +27,18 @@ pub enum RemoteFault {
     Server,
     /// An answer that broke off.
     Cut,
-    /// An answer over its bound.
+    /// An answer larger than its bound.
     TooLong,
-    /// An answer without what was asked for.
+    /// An answer without the requested content.
     Malformed,
     /// An answer that does not follow its schema.
     Unfit,
-    /// Not attempted, since the server is left alone.
+    /// Not attempted, since the circuit breaker is open.
     Open,
 }
 
 impl RemoteFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 10] = [
         Self::Connection,
         Self::Timeout,
@@ -52,7 +52,7 @@ impl RemoteFault {
         Self::Open,
     ];
 
-    /// Its label.
+    /// The value of the metric's label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -69,28 +69,28 @@ impl RemoteFault {
     }
 }
 
-/// The metrics of one model on a server. Cheap to clone; clones count the same.
+/// The metrics of one model on a server. Clones are cheap and share the counters.
 #[derive(Clone, Debug)]
 pub struct RemoteMetrics {
-    /// Requests that wait.
+    /// Queued requests.
     pub queued: Gauge,
-    /// Requests that are being worked on.
+    /// Active requests.
     pub in_flight: Gauge,
     /// Requests that a full queue handed back.
     pub refused: Counter,
-    /// Requests that were cancelled, or never begun, since nobody waited for them any more.
+    /// Requests cancelled or never begun, because their stage had stopped waiting.
     pub skipped: Counter,
-    /// How long an attempt took that was made.
+    /// Duration of an attempt.
     pub seconds: Histogram,
     /// Attempts after the first.
     pub retries: Counter,
-    /// Answers that did not follow their schema, and were asked for again.
+    /// Answers that did not follow their schema and were asked for again.
     pub repairs: Counter,
-    /// 1 while the server is left alone.
+    /// 1 while the circuit breaker is open.
     pub breaker_open: Gauge,
-    /// Tokens of prompts, those included that the server remembered.
+    /// Tokens of prompts, including those in the server's cache.
     pub prompt_tokens: Counter,
-    /// Tokens of prompts that the server remembered.
+    /// Tokens of prompts in the server's cache.
     pub cached_tokens: Counter,
     /// Tokens of answers.
     pub completion_tokens: Counter,
@@ -98,33 +98,33 @@ pub struct RemoteMetrics {
 }
 
 impl RemoteMetrics {
-    /// Metrics that nobody reads.
+    /// Metrics without a registry.
     pub fn unread() -> Self {
         AllRemoteMetrics::register(&mut Registry::default()).of("")
     }
 
-    /// What counts a fault.
+    /// The counter of a fault.
     pub fn fault(&self, fault: RemoteFault) -> &Counter {
         &self.faults[fault as usize]
     }
 }
 
-type ByModel = [(&'static str, String); 1];
+type ByRemoteModel = [(&'static str, String); 1];
 type ByKind = [(&'static str, String); 2];
 
 /// The metrics of all models on servers.
 #[derive(Clone, Debug)]
 pub(super) struct AllRemoteMetrics {
-    gauges: [Family<ByModel, Gauge>; 3],
-    counters: [Family<ByModel, Counter>; 4],
-    seconds: Family<ByModel, Histogram, fn() -> Histogram>,
+    gauges: [Family<ByRemoteModel, Gauge>; 3],
+    counters: [Family<ByRemoteModel, Counter>; 4],
+    seconds: Family<ByRemoteModel, Histogram, fn() -> Histogram>,
     faults: Family<ByKind, Counter>,
     tokens: Family<ByKind, Counter>,
 }
 
 impl AllRemoteMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let gauges: [Family<ByModel, Gauge>; 3] = array::from_fn(|_| Family::default());
+        let gauges: [Family<ByRemoteModel, Gauge>; 3] = array::from_fn(|_| Family::default());
         let names = [
             ("remote_queued_requests", "Requests that wait for a model on a server"),
             ("remote_in_flight_requests", "Requests that are being worked on"),
@@ -133,7 +133,7 @@ impl AllRemoteMetrics {
         for ((name, help), gauge) in names.into_iter().zip(&gauges) {
             registry.register(name, help, gauge.clone());
         }
-        let counters: [Family<ByModel, Counter>; 4] = array::from_fn(|_| Family::default());
+        let counters: [Family<ByRemoteModel, Counter>; 4] = array::from_fn(|_| Family::default());
         let names = [
             ("remote_refused_requests", "Requests that a full queue handed back"),
             ("remote_skipped_requests", "Requests nobody waited for any more"),
@@ -158,7 +158,7 @@ impl AllRemoteMetrics {
         Self { gauges, counters, seconds, faults, tokens }
     }
 
-    /// Those of the model with a name.
+    /// The metrics of the model with a name.
     pub(super) fn of(&self, model: &str) -> RemoteMetrics {
         let label = [("model", model.to_owned())];
         let by_kind = |family: &Family<ByKind, Counter>, kind: &str| {

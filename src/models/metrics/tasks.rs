@@ -1,5 +1,4 @@
-//! What is counted about the models that run in this process: their queue, their batches, what
-//! they worked on and for how long.
+//! Metrics of the models in this process: queue, batches, tokens and durations.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,14 +6,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// From a short text's fraction of a millisecond to a stalled model's ten seconds.
+/// From a fraction of a millisecond (a short text) to ten seconds (a stalled model).
 const DURATION_BUCKETS_SECONDS: [f64; 16] = [
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
 ];
 /// Texts in a batch.
 const BATCH_BUCKETS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// What a model is asked for.
+/// The task of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Embeddings of texts.
@@ -26,7 +25,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Its label.
+    /// The value of the metric's label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embed => "embed",
@@ -36,33 +35,33 @@ impl Task {
     }
 }
 
-/// The metrics of the model of one task. Cheap to clone; clones count the same.
+/// The metrics of the model of one task. Clones are cheap and share the counters.
 #[derive(Clone, Debug)]
 pub struct ModelMetrics {
-    /// Requests that wait to be worked on.
+    /// Queued requests.
     pub queued: Gauge,
     /// Requests that a full queue handed back.
     pub refused: Counter,
-    /// Requests that were skipped since nobody waited for them any more.
+    /// Requests skipped because their stage had stopped waiting.
     pub skipped: Counter,
-    /// Texts, or pairs, in a batch that was worked on.
+    /// Texts or pairs in a batch.
     pub batch: Histogram,
-    /// How long a batch was worked on.
+    /// Duration of a batch.
     pub seconds: Histogram,
-    /// Tokens that were worked on.
+    /// Tokens computed.
     pub tokens: Counter,
-    /// Texts, or pairs, that were longer than the model takes.
+    /// Texts or pairs longer than the model takes.
     pub cut: Counter,
     /// Batches that the model failed on.
     pub errors: Counter,
     /// Batches that the model panicked on.
     pub panics: Counter,
-    /// Texts whose answer was remembered.
+    /// Texts answered from memory.
     pub remembered: Counter,
 }
 
 impl ModelMetrics {
-    /// Metrics that nobody reads.
+    /// Metrics without a registry.
     pub fn unread() -> Self {
         Self {
             queued: Gauge::default(),
@@ -96,14 +95,14 @@ pub(super) struct ModelsMetrics {
 }
 
 type ByTask = [(&'static str, &'static str); 1];
-type ByFault = [(&'static str, &'static str); 2];
+type ByTaskAndFault = [(&'static str, &'static str); 2];
 
 impl ModelsMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let queued = Family::<ByTask, Gauge>::default();
         let [refused, skipped, tokens, cut, remembered] =
             std::array::from_fn(|_| Family::<ByTask, Counter>::default());
-        let errors = Family::<ByFault, Counter>::default();
+        let errors = Family::<ByTaskAndFault, Counter>::default();
         let batch = Family::<ByTask, Histogram, _>::new_with_constructor(batch as fn() -> _);
         let seconds = Family::<ByTask, Histogram, _>::new_with_constructor(seconds as fn() -> _);
         registry.register(

@@ -1,16 +1,16 @@
-//! Leaves a server alone that does not work: after so many failures in a row nobody asks it for a
-//! while; then one request goes through and decides. (Nygard's circuit breaker, with one probe.)
+//! A circuit breaker (Nygard) with one probe. After a number of failures in a row, requests fail at
+//! once for a while; then one request goes through and decides.
 //!
-//! A pure state machine: the time is given.
+//! A pure state machine: the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Whether a server is asked.
+/// The state of the breaker.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// Failures in a row that open it; 0 for never.
+    /// Failures in a row that open the breaker; 0 never opens it.
     failures_allowed: u32,
     open_for: Duration,
     state: State,
@@ -24,27 +24,27 @@ enum State {
     Open {
         until: Instant,
     },
-    /// One request is through, and decides.
+    /// One probing request is under way and decides.
     Probing,
 }
 
 /// A request that may go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// Like all others.
+    /// A regular request.
     Usually,
-    /// The one that decides.
+    /// The probe, which decides.
     Probe,
 }
 
-/// A request that may not.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     /// Failures in a row.
     pub(super) failures: u32,
-    /// The last one.
+    /// The last failure.
     pub(super) last: String,
-    /// How long until the probe; nothing where it is under way.
+    /// The time until the probe; zero while the probe is under way.
     pub(super) left: Duration,
 }
 
@@ -54,7 +54,8 @@ impl Breaker {
         Self { failures_allowed, open_for, state, failures, last }
     }
 
-    /// Whether a request may go through. Who is admitted must say what came of it.
+    /// Decides whether a request may go through. The caller must report the outcome of an admitted
+    /// request.
     pub(super) fn admit(&mut self, now: Instant) -> Result<Admitted, Open> {
         let left = match self.state {
             State::Closed => return Ok(Admitted::Usually),
@@ -68,30 +69,31 @@ impl Breaker {
         Err(Open { failures: self.failures, last: self.last.clone(), left })
     }
 
-    /// The server works, whichever request it was that found out.
+    /// Reports a success, which closes the breaker.
     pub(super) fn succeeded(&mut self) {
         (self.state, self.failures) = (State::Closed, 0);
     }
 
-    /// An admitted request found no working server.
+    /// Reports that an admitted request failed on the server's side.
     pub(super) fn failed(&mut self, admitted: Admitted, now: Instant, reason: String) {
         self.failures = self.failures.saturating_add(1);
         self.last = reason;
         let too_many = self.failures_allowed > 0 && self.failures >= self.failures_allowed;
-        // One that was under way when it opened does not keep it open for longer.
+        // A request that was under way when the breaker opened does not extend the time.
         if admitted == Admitted::Probe || (too_many && self.state == State::Closed) {
             self.state = State::Open { until: now + self.open_for };
         }
     }
 
-    /// An admitted request was cancelled: the next one is the probe then.
+    /// Reports that an admitted request was cancelled. If it was the probe, the next request is the
+    /// probe.
     pub(super) fn cancelled(&mut self, admitted: Admitted, now: Instant) {
         if admitted == Admitted::Probe && self.state == State::Probing {
             self.state = State::Open { until: now };
         }
     }
 
-    /// Whether requests are kept from the server.
+    /// Whether requests are held back.
     pub(super) fn is_open(&self) -> bool {
         self.state != State::Closed
     }

@@ -1,4 +1,4 @@
-//! How a model on a server is reached, and how much it may be asked.
+//! The configuration of a model on a server: how to reach it, and limits.
 
 use std::path::PathBuf;
 
@@ -98,7 +98,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Its path behind the base URL.
+    /// The path after the base URL.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "chat/completions",
@@ -167,23 +167,23 @@ impl Default for RemoteConfig {
     }
 }
 
-/// A key of [`RemoteConfig`] that cannot be used. It never holds the value, which may be a secret.
+/// An invalid key of [`RemoteConfig`]. Never contains the value, which may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}; {remedy}")]
 pub struct ConfigProblem {
-    /// Which key.
+    /// The key's name.
     pub key: &'static str,
-    /// What is the matter with it.
+    /// What is wrong with its value.
     pub problem: &'static str,
     /// What to do.
     pub remedy: &'static str,
 }
 
 impl RemoteConfig {
-    /// Whether it can be used, as far as can be said without asking the server.
+    /// Checks the configuration without contacting the server.
     ///
     /// # Errors
-    /// The first key that cannot be used.
+    /// The first invalid key.
     pub fn check(&self) -> Result<(), ConfigProblem> {
         self.check_url()?;
         let problem = |key, problem, remedy| Err(ConfigProblem { key, problem, remedy });
@@ -243,14 +243,14 @@ impl RemoteConfig {
         Ok(())
     }
 
-    /// The address that requests go to.
+    /// The URL of requests.
     pub fn address(&self) -> String {
         format!("{}/{}", self.base_url.trim_end_matches('/'), self.api.path())
     }
 }
 
-/// Whether it can be a variable's name, and is not a key that was written there by mistake: keys
-/// are long, or have a dash.
+/// Whether `name` can be a variable's name. A secret key written here by mistake is long, or
+/// contains a dash.
 fn is_variable(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let begins = name.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');

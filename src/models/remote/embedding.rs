@@ -1,5 +1,5 @@
-//! Embeddings from a server, for stages (through the port) and for whoever may wait (as an
-//! [`Encoder`]).
+//! Embeddings from a server: for stages through the port, and as an [`Encoder`] for callers that
+//! may wait.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use super::queue::{Queue, Work};
 use super::server::{Body, Server};
 use super::wire::Usage;
 
-/// How long an [`Encoder`]'s caller waits where the queue is full.
+/// How long an [`Encoder`]'s caller sleeps when the queue is full.
 const FULL: Duration = Duration::from_millis(5);
 
 /// Embeds texts through a server.
-struct Embedder {
+struct EmbeddingClient {
     server: Server,
-    /// Numbers in an embedding, once known.
+    /// Numbers in an embedding, known after the first one.
     dimensions: Cell<Option<usize>>,
 }
 
@@ -41,7 +41,7 @@ struct Item {
     embedding: Vec<f32>,
 }
 
-impl Work<EmbedRequest, Vec<Embedding>> for Embedder {
+impl Work<EmbedRequest, Vec<Embedding>> for EmbeddingClient {
     async fn work(&self, texts: &EmbedRequest) -> Result<Vec<Embedding>, CallError> {
         let mut embeddings = Vec::with_capacity(texts.len());
         for texts in texts.chunks(self.server.config.batch_texts) {
@@ -52,7 +52,7 @@ impl Work<EmbedRequest, Vec<Embedding>> for Embedder {
     }
 }
 
-impl Embedder {
+impl EmbeddingClient {
     async fn embed(&self, texts: &[String]) -> Result<Vec<Embedding>, Failure> {
         let RemoteConfig { model, .. } = &self.server.config;
         let request = json!({ "model": model, "input": texts, "encoding_format": "float" });
@@ -74,7 +74,7 @@ impl Embedder {
         })
     }
 
-    /// A vector of length 1, of as many numbers as all others.
+    /// Checks a vector's dimensions and normalises it to length 1.
     fn normalised(&self, mut vector: Vec<f32>) -> Result<Embedding, String> {
         let dimensions = *self.dimensions.get().get_or_insert(vector.len());
         if vector.len() != dimensions || dimensions == 0 {
@@ -95,7 +95,7 @@ impl Embedder {
     }
 }
 
-/// The vectors in the order of the texts.
+/// Sorts the vectors into the order of the texts.
 fn in_order(data: Vec<Item>, texts: usize) -> Result<Vec<Vec<f32>>, String> {
     let given = data.len();
     let mut vectors: Vec<Option<Vec<f32>>> = vec![None; texts];
@@ -108,7 +108,7 @@ fn in_order(data: Vec<Item>, texts: usize) -> Result<Vec<Vec<f32>>, String> {
     all.filter(|_| given == texts).ok_or_else(|| format!("{given} embeddings for {texts} texts"))
 }
 
-/// A model on a server that turns texts into vectors.
+/// An encoder on a server.
 pub struct RemoteEmbedder {
     queue: Queue<EmbedRequest, Vec<Embedding>>,
     dimensions: usize,
@@ -117,8 +117,7 @@ pub struct RemoteEmbedder {
 }
 
 impl RemoteEmbedder {
-    /// Whether it can be asked, as far as this machine can tell: its configuration, the key and the
-    /// certificates.
+    /// Checks the configuration, the key and the certificates without contacting the server.
     ///
     /// # Errors
     /// What cannot be used.
@@ -137,8 +136,8 @@ impl RemoteEmbedder {
         Server::new(config, metrics)
     }
 
-    /// Starts the thread that asks, and asks for one embedding to know how many numbers it has.
-    /// Waits for that.
+    /// Starts the client's thread, then requests one embedding and waits for it, to learn the
+    /// dimensions.
     ///
     /// # Errors
     /// The configuration cannot be used, or the server gives no embedding.
@@ -149,10 +148,10 @@ impl RemoteEmbedder {
     ) -> Result<Self, StartError> {
         let server = Self::server(name, config, metrics.clone())?;
         let dimensions = Cell::new(config.dimensions);
-        let embedder = || Embedder { server, dimensions };
+        let embedder = || EmbeddingClient { server, dimensions };
         let queue = Queue::start(name, embedder, config, metrics).map_err(StartError::Threads)?;
         let (reply, asked) = reply();
-        // A queue that nobody else knows of has room.
+        // The new queue has room.
         let _ = queue.ask(vec!["dimensions".to_owned()], reply);
         let first = asked.wait().map_err(|error| StartError::NoEmbedding(error.to_string()))?;
         let dimensions = first.first().map_or(0, |vector| vector.len());
@@ -214,7 +213,7 @@ impl Encoder for RemoteEmbedder {
                 }
             }
         }
-        // How many tokens they were is in the metrics.
+        // The token count is in the metrics.
         Ok(Encoded::default())
     }
 }

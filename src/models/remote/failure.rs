@@ -1,5 +1,5 @@
-//! What can go wrong with a request to a server: what is tried again, what counts against the
-//! server, and what is said about it. No message holds the key.
+//! The failures of a request to a server: which are retried, which count against the server, and
+//! their messages. No message contains the key.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -13,15 +13,15 @@ use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
 use super::breaker::Open;
 
-/// Characters of a server's words, or of a model's, that a message holds at most.
+/// The most characters of a server's or a model's text in a message.
 const EXCERPT: usize = 300;
 
 /// A server's key.
 #[derive(Clone)]
-pub(super) struct Key(String);
+pub(super) struct ApiKey(String);
 
-impl Key {
-    /// A key, and the header that carries it; nothing where it cannot be in a header.
+impl ApiKey {
+    /// Makes a key and its header; `None` if a header cannot hold the key.
     pub(super) fn new(key: &str) -> Option<(Self, HeaderValue)> {
         let key = key.trim();
         let mut header = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
@@ -30,23 +30,23 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(MASK)
     }
 }
 
-/// A text without the key.
-pub(super) fn without_key(text: &str, key: Option<&Key>) -> String {
-    key.map_or_else(|| text.to_owned(), |Key(key)| text.replace(key.as_str(), MASK))
+/// Removes the key from a text.
+pub(super) fn without_key(text: &str, key: Option<&ApiKey>) -> String {
+    key.map_or_else(|| text.to_owned(), |ApiKey(key)| text.replace(key.as_str(), MASK))
 }
 
-/// The beginning of a text for a message: on one line, without the key.
-pub(super) fn excerpt(text: &str, key: Option<&Key>) -> String {
+/// The beginning of a text for a message, on one line and without the key.
+pub(super) fn excerpt(text: &str, key: Option<&ApiKey>) -> String {
     bounded_line(&without_key(text, key), EXCERPT)
 }
 
-/// Why a server gave no answer that can be used.
+/// Why a server gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("no connection: {0}; start the server, or correct base_url or ca_file")]
@@ -110,9 +110,9 @@ impl From<Open> for Failure {
 }
 
 impl Failure {
-    /// What an error of the client means.
+    /// Classifies an error of the HTTP client.
     pub(super) fn of(error: reqwest::Error, began: bool) -> Self {
-        // Without the address, which the message has already.
+        // The message already contains the address.
         let (connecting, error) = (error.is_connect(), error.without_url());
         let mut reason = error.to_string();
         let mut cause = std::error::Error::source(&error);
@@ -123,12 +123,12 @@ impl Failure {
         if connecting && !began { Self::Connection(reason) } else { Self::Cut(reason) }
     }
 
-    /// What a status other than success means.
+    /// Classifies a status other than success.
     pub(super) fn status(
         status: StatusCode,
         headers: &HeaderMap,
         body: &[u8],
-        key: Option<&Key>,
+        key: Option<&ApiKey>,
     ) -> Self {
         let body = String::from_utf8_lossy(body);
         let json: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Failure {
         }
     }
 
-    /// Whether another attempt may go better.
+    /// Whether another attempt may succeed.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Connection(_) | Self::Timeout(_) | Self::Idle(_) | Self::Cut(_) => true,
@@ -155,8 +155,8 @@ impl Failure {
         }
     }
 
-    /// Whether it shows that the server does not work, and not only that it refuses this request
-    /// or has too many.
+    /// Whether the failure shows that the server does not work; a refused or throttled request does
+    /// not.
     pub(super) fn is_of_server(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.is_server_error() && status.as_u16() != 501,
@@ -164,7 +164,7 @@ impl Failure {
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// The pause that the server asked for.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -172,7 +172,7 @@ impl Failure {
         }
     }
 
-    /// What it is counted as.
+    /// The metric's label of the failure.
     pub(super) fn fault(&self) -> RemoteFault {
         match self {
             Self::Connection(_) => RemoteFault::Connection,
@@ -189,7 +189,7 @@ impl Failure {
     }
 }
 
-/// What `Retry-After` says: seconds, or a date.
+/// Parses `Retry-After`: seconds or a date.
 fn wait_of(value: &str, now: SystemTime) -> Option<Duration> {
     let seconds = value.trim().parse().map(Duration::from_secs).ok();
     seconds.or_else(|| {
@@ -219,17 +219,17 @@ mod tests {
 
     #[test]
     fn excerpts_are_short_and_without_the_key() {
-        let (key, header) = Key::new("sk-hush\n").unwrap();
+        let (key, header) = ApiKey::new("sk-hush\n").unwrap();
         assert!(header.is_sensitive());
         assert_eq!(format!("{key:?}{header:?}"), format!("{MASK}Sensitive"));
         let text = format!("key\tsk-hush \u{1}\n{}", "wide ".repeat(1_000));
         let short = excerpt(&text, Some(&key));
         assert!(short.starts_with("key ******** wide wide"), "{short}");
         assert_eq!(short.chars().count(), EXCERPT + 1);
-        // One that lies across the cut does not leave its first half.
+        // A key across the cut must not leave its first half.
         let across = format!("{}sk-hush", "x".repeat(EXCERPT - 4));
         assert!(!excerpt(&across, Some(&key)).contains("sk"));
-        assert!(Key::new("a\nb").is_none() && Key::new(" ").is_none());
+        assert!(ApiKey::new("a\nb").is_none() && ApiKey::new(" ").is_none());
     }
 
     #[test]

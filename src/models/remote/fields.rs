@@ -1,35 +1,34 @@
-//! What a server need not know of OpenAI's interface: fields of a request that are left out once
-//! it has refused them.
+//! Optional fields of OpenAI's interface, which are left out after a server refuses them.
 //!
-//! A server says no with a status and some words. Where the words name a field that can do without,
-//! the request is made again without it; only if that goes well is it taken for known. So a text
-//! that happens to hold such a word costs one request and changes nothing.
+//! A server refuses a request with a status and a text. If the text names an optional field, the
+//! request is repeated without the field; only if that succeeds is the field left out from then on.
+//! A text that merely contains such a word therefore costs one request and changes nothing.
 
 use reqwest::StatusCode;
 
 use super::failure::Failure;
 
-/// A field that can be left out, or be replaced by something that says the same less well.
+/// A field that can be left out or replaced by a weaker one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
-    /// `response_format` with a schema; `json_object` without.
+    /// `response_format` with a schema; replaced by `json_object`.
     JsonSchema,
-    /// `response_format` altogether; the prompt says it.
+    /// `response_format`; replaced by words in the prompt.
     JsonObject,
-    /// `logprobs`; no confidence without.
+    /// `logprobs`; without it, answers have no confidence.
     LogProbabilities,
-    /// `seed`; the same request may give another text without.
+    /// `seed`; without it, the same request may give different texts.
     Seed,
-    /// `stream_options`; tokens are not counted without.
+    /// `stream_options`; without it, streamed tokens are not counted.
     StreamOptions,
     /// `max_tokens`, which newer models call `max_completion_tokens`.
     MaxTokens,
-    /// `temperature`, which models that think first have fixed.
+    /// `temperature`, which reasoning models fix.
     Temperature,
 }
 
 impl Field {
-    /// In the order in which they are looked for: `stream_options` before what it could hold.
+    /// In search order: `stream_options` comes before fields whose names it contains.
     const ALL: [Self; 7] = [
         Self::JsonSchema,
         Self::JsonObject,
@@ -40,7 +39,7 @@ impl Field {
         Self::Seed,
     ];
 
-    /// Words by which servers name it.
+    /// Words by which servers name the field.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::JsonSchema => {
@@ -55,12 +54,12 @@ impl Field {
         }
     }
 
-    /// Its name in messages.
+    /// The name in messages.
     pub(super) fn name(self) -> &'static str {
         self.words()[0]
     }
 
-    /// Which of these fields a failure is about, if any.
+    /// The field that a failure is about, if any.
     pub(super) fn refused(failure: &Failure, asked: Fields) -> Option<Self> {
         let Failure::Status { status, said, field, .. } = failure else { return None };
         let refusing = [
@@ -90,12 +89,12 @@ impl Fields {
         self.0 |= 1 << field as u8;
     }
 
-    /// These and others.
+    /// Set union.
     pub(super) fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// These without others.
+    /// Set difference.
     pub(super) fn except(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_refused_field_is_told_by_the_servers_own_words() {
-        // As OpenAI, llama.cpp, vLLM and text-generation-inference put it.
+        // Messages of OpenAI, llama.cpp, vLLM and text-generation-inference.
         for (status, body, field) in [
             (
                 400,

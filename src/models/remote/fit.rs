@@ -1,34 +1,35 @@
-//! Whether an answer follows its schema, and what is said to the model where it does not.
+//! Validates an answer against its schema, and writes the message that asks a model to repair an
+//! invalid one.
 
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// Bytes of a bad answer that are shown to the model again.
+/// The most bytes of an invalid answer that are shown to the model.
 const SHOWN_BYTES: usize = 8 << 10;
-/// Faults of an answer that are named to the model.
+/// The most faults that are named to the model.
 const NAMED: usize = 3;
 
-/// A JSON Schema, ready to check answers.
+/// A compiled JSON Schema.
 pub(super) struct Schema {
     pub(super) value: Value,
     validator: Validator,
 }
 
 impl Schema {
-    /// Reads a schema.
+    /// Compiles a schema.
     ///
     /// # Errors
-    /// It is no JSON Schema.
+    /// The text is not a JSON Schema.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let validator = jsonschema::validator_for(&value).map_err(|error| error.to_string())?;
         Ok(Self { value, validator })
     }
 
-    /// The JSON of an answer, without what stands around it.
+    /// Extracts and validates the JSON of an answer.
     ///
     /// # Errors
-    /// What is wrong with the answer, whose words `short` makes fit for a message.
+    /// What is wrong with the answer; `short` abbreviates its text for the message.
     pub(super) fn check<'a>(
         &self,
         answer: &'a str,
@@ -49,8 +50,8 @@ impl Schema {
     }
 }
 
-/// The first JSON object or list in a text, or a text that is JSON as a whole. Models that are only
-/// told to write JSON like to put it into a fence, or a sentence around it.
+/// Finds the first JSON object or list in a text, or parses the whole text as JSON. Models that are
+/// merely told to write JSON often put it into a code fence or a sentence.
 fn find(text: &str) -> Result<(&str, Value), String> {
     let whole = text.trim();
     let error = match serde_json::from_str(whole) {
@@ -67,7 +68,7 @@ fn find(text: &str) -> Result<(&str, Value), String> {
     }
 }
 
-/// A bad answer as it is shown to the model again.
+/// An invalid answer, abbreviated for the model.
 pub(super) fn shown(answer: &str) -> String {
     let mut end = SHOWN_BYTES.min(answer.len());
     while !answer.is_char_boundary(end) {
@@ -76,7 +77,7 @@ pub(super) fn shown(answer: &str) -> String {
     answer[..end].to_owned()
 }
 
-/// What is said to a model whose answer does not do.
+/// The message to a model whose answer was invalid.
 pub(super) fn repair(wrong: &str, cut_short: bool) -> String {
     let shorter = if cut_short { " It was broken off for its length; be shorter." } else { "" };
     format!(

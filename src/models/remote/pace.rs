@@ -1,5 +1,4 @@
-//! Spaces requests out: no more a second than configured, and none while a server asked to be left
-//! alone.
+//! Rate limiting: spaces requests evenly, and holds them back while a server asks for a pause.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,7 +13,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many requests a second, evenly spaced; or as they come.
+    /// Allows this many requests a second, evenly spaced; `None` does not limit them.
     pub(super) fn new(requests_per_second: Option<f64>) -> Self {
         let period = requests_per_second.map_or(Duration::ZERO, |rate| {
             Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::ZERO)
@@ -22,14 +21,14 @@ impl Pace {
         Self { period, next: Cell::new(Instant::now()) }
     }
 
-    /// Waits for a turn, behind all that wait already.
+    /// Waits for a slot, behind all earlier waiters.
     pub(super) async fn turn(&self) {
         let turn = self.next.get().max(Instant::now());
         self.next.set(turn + self.period);
         sleep_until(turn).await;
     }
 
-    /// Nobody's turn comes sooner than this from now on.
+    /// Delays all later slots until this time has passed.
     pub(super) fn hold_back(&self, time: Duration) {
         self.next.set(self.next.get().max(Instant::now() + time));
     }
@@ -39,7 +38,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    // Tokio's own clock stands still but for sleeping, so that these times are exact.
+    // Tokio's paused clock advances only by sleeping, so these times are exact.
     #[tokio::test(start_paused = true)]
     async fn requests_are_spaced_and_held_back() {
         let (began, pace) = (Instant::now(), Pace::new(Some(4.0)));

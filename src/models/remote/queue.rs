@@ -1,9 +1,8 @@
-//! Between the workers of the dataflow and a server: a bounded queue, and one thread that has as
-//! many requests under way as it may.
+//! Connects the dataflow's workers with a server: a bounded queue, and one thread that runs up to a
+//! configured number of requests at once.
 //!
-//! Asking never blocks: a full queue hands the request back. A request that nobody waits for any
-//! more is cancelled, which closes its connection. When the queue is dropped, so is all that waits
-//! or is under way.
+//! Asking never blocks: a full queue hands the request back. An abandoned request is cancelled,
+//! which closes its connection. Dropping the queue drops all queued and active requests.
 
 use std::io;
 use std::rc::Rc;
@@ -20,29 +19,29 @@ use tokio::task::LocalSet;
 
 use super::config::RemoteConfig;
 
-/// How often it is looked whether somebody still waits for a request.
+/// How often an active request checks whether its stage still waits.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What answers requests, on the queue's own thread.
+/// Answers requests, on the queue's own thread.
 pub(super) trait Work<Q, A>: 'static {
-    /// The answer to one request, or what to say to who asked.
+    /// Answers one request.
     async fn work(&self, request: &Q) -> Result<A, CallError>;
 }
 
-/// The near end of the queue.
+/// The sending end of the queue.
 pub(super) struct Queue<Q, A> {
     name: String,
     waiting: mpsc::Sender<(Q, Reply<A>)>,
     metrics: RemoteMetrics,
-    /// Tells the thread to end by being dropped.
+    /// Dropping the sender ends the thread.
     _alive: oneshot::Sender<()>,
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
-    /// Starts the thread, and there what works on requests.
+    /// Starts the thread, and calls `begin` on it to make the [`Work`].
     ///
     /// # Errors
-    /// The system gives none.
+    /// The system cannot start the thread.
     pub(super) fn start<W: Work<Q, A>>(
         name: &str,
         begin: impl FnOnce() -> W + Send + 'static,
@@ -61,7 +60,7 @@ impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
                     _ = gone => {}
                 }
             });
-            // Whatever is under way is dropped here, and so answered and disconnected.
+            // Dropping the active requests answers and disconnects them.
             drop(tasks);
             counted.queued.set(0);
         })?;
@@ -75,7 +74,7 @@ impl<Q: Send, A: Send> Model<Q, A> for Queue<Q, A> {
     }
 
     fn ask(&self, request: Q, reply: Reply<A>) -> Result<(), Busy<Q, A>> {
-        // Counted first: the thread may take it before this one goes on.
+        // Increment before sending: the thread may take the request at once.
         self.metrics.queued.inc();
         self.waiting.try_send((request, reply)).map_err(|error| {
             self.metrics.queued.dec();
@@ -87,7 +86,7 @@ impl<Q: Send, A: Send> Model<Q, A> for Queue<Q, A> {
     }
 }
 
-/// Begins requests in their order while fewer are under way than may be.
+/// Starts requests in order, within the limit of active requests.
 async fn hand_out<Q: 'static, A: 'static>(
     work: impl Work<Q, A>,
     mut queue: mpsc::Receiver<(Q, Reply<A>)>,
@@ -95,7 +94,8 @@ async fn hand_out<Q: 'static, A: 'static>(
     metrics: &RemoteMetrics,
 ) {
     let (work, permits) = (Rc::new(work), Arc::new(Semaphore::new(most)));
-    // The permit first, so that no request waits outside of the queue. It is never closed.
+    // Take the permit first, so that no request waits outside the queue. The semaphore is never
+    // closed.
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         let Some((request, reply)) = queue.recv().await else { return };
         metrics.queued.dec();
@@ -107,7 +107,7 @@ async fn hand_out<Q: 'static, A: 'static>(
     }
 }
 
-/// Answers one request, unless it is abandoned.
+/// Answers one request, or drops it once abandoned.
 async fn answer<Q, A>(
     work: &impl Work<Q, A>,
     request: &Q,
@@ -118,7 +118,7 @@ async fn answer<Q, A>(
         metrics.skipped.inc();
         return;
     }
-    let _under_way = UnderWay::begin(metrics);
+    let _under_way = InFlight::begin(metrics);
     let abandoned = async {
         while !reply.is_abandoned() {
             tokio::time::sleep(LOOK).await;
@@ -136,17 +136,17 @@ async fn answer<Q, A>(
     }
 }
 
-/// Counts a request that is under way, until it is dropped.
-struct UnderWay<'a>(&'a RemoteMetrics);
+/// Counts an active request until it is dropped.
+struct InFlight<'a>(&'a RemoteMetrics);
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlight<'a> {
     fn begin(metrics: &'a RemoteMetrics) -> Self {
         metrics.in_flight.inc();
         Self(metrics)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.dec();
     }

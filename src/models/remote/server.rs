@@ -1,6 +1,7 @@
-//! One server: sends a request, again where that may help, and reads what it answers within bounds.
+//! The client of one server: sends a request, retries if that may help, and reads the answer within
+//! bounds.
 //!
-//! It lives on one thread, with everything that it counts.
+//! A client and its counters live on one thread.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -19,17 +20,17 @@ use tokio::time::{Instant, timeout};
 use super::StartError;
 use super::breaker::{Admitted, Breaker};
 use super::config::RemoteConfig;
-use super::failure::{Failure, Key, excerpt, without_key};
+use super::failure::{ApiKey, Failure, excerpt, without_key};
 use super::pace::Pace;
 
-/// Bytes that are read of an answer that is an error.
+/// The most bytes read of an error response.
 const ERROR_BYTES: usize = 16 << 10;
 
-/// A server, and what is known of it.
+/// A server's client and its state.
 pub(super) struct Server {
     client: Client,
     address: String,
-    key: Option<Key>,
+    key: Option<ApiKey>,
     pub(super) config: RemoteConfig,
     pace: Pace,
     breaker: RefCell<Breaker>,
@@ -37,7 +38,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The client of a server, which is not asked yet.
+    /// Builds the client without contacting the server.
     ///
     /// # Errors
     /// The configuration, the key or the certificates cannot be used.
@@ -64,18 +65,18 @@ impl Server {
         })
     }
 
-    /// The beginning of a text for a message.
+    /// The beginning of a text, for a message.
     pub(super) fn excerpt(&self, text: &str) -> String {
         excerpt(text, self.key.as_ref())
     }
 
-    /// What to say of a failure: who was asked, and what happened.
+    /// Describes a failure, with the server's address.
     pub(super) fn describe(&self, failure: &Failure) -> String {
         let message = format!("`{}` at {}: {failure}", self.config.model, self.address);
         without_key(&message, self.key.as_ref())
     }
 
-    /// The error that a failure is to who asked.
+    /// Converts a failure to the caller's error.
     pub(super) fn error(&self, failure: &Failure) -> CallError {
         let message = self.describe(failure);
         match failure {
@@ -84,14 +85,14 @@ impl Server {
         }
     }
 
-    /// What to say of an answer that is none, beginning with what it is not.
+    /// Describes an answer that cannot be parsed; `no` says what it is not.
     pub(super) fn malformed(&self, no: &str, error: &serde_json::Error, body: &[u8]) -> Failure {
         let (error, body) = (error.to_string(), String::from_utf8_lossy(body));
         let (error, said) = (self.excerpt(&error), self.excerpt(&body));
         Failure::Malformed(format!("{no}: {error}; it says: {said}"))
     }
 
-    /// Sends a request and reads its answer, again while that may help and attempts are left.
+    /// Sends a request and reads its answer; retries while that may help and attempts are left.
     pub(super) async fn post<T>(
         &self,
         request: &serde_json::Value,
@@ -108,7 +109,8 @@ impl Server {
             .retry(waits)
             .sleep(tokio::time::sleep)
             .when(Failure::is_passing)
-            // The pace keeps the wait that a server asks for; one that is too long ends the attempts.
+            // The pace enforces the pause that a server asks for; a pause that is too long ends the
+            // attempts.
             .adjust(|failure, wait| wait.filter(|_| failure.retry_after() <= Some(most)))
             .notify(|failure, wait| {
                 self.metrics.retries.inc();
@@ -118,7 +120,7 @@ impl Server {
             .await
     }
 
-    /// One attempt, counted, when it is its turn and the server is not left alone.
+    /// Makes one counted attempt, after waiting for the pace, if the breaker admits it.
     async fn attempt<T>(
         &self,
         request: &str,
@@ -156,7 +158,7 @@ impl Server {
         }
         let headers = body.response.headers().clone();
         let mut said = Vec::new();
-        // What it said before it broke off is good enough for a message.
+        // The part before the connection broke off is enough for a message.
         while said.len() < ERROR_BYTES
             && let Ok(Some(chunk)) = body.chunk().await
         {
@@ -167,7 +169,7 @@ impl Server {
     }
 }
 
-/// An attempt under way. Where it is dropped it was cancelled.
+/// An attempt under way; dropping it unfinished counts as cancelled.
 struct Attempt<'a> {
     server: &'a Server,
     admitted: Option<Admitted>,
@@ -210,7 +212,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// The body of an answer, read within bounds.
+/// A response's body, read within bounds.
 pub(super) struct Body<'a> {
     response: Response,
     server: &'a Server,
@@ -218,7 +220,7 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Whose it is.
+    /// The server that sent the body.
     pub(super) fn server(&self) -> &'a Server {
         self.server
     }
@@ -233,14 +235,15 @@ impl<'a> Body<'a> {
         Ok(chunk)
     }
 
-    /// Whether it is a stream of events: a server that cannot stream answers as a whole.
+    /// Whether the body is an event stream: a server that cannot stream sends the whole answer at
+    /// once.
     pub(super) fn is_events(&self) -> bool {
         let kind = self.response.headers().get(CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         kind.trim_start().starts_with("text/event-stream")
     }
 
-    /// All of it.
+    /// Reads the whole body.
     pub(super) async fn whole(mut self) -> Result<Vec<u8>, Failure> {
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -249,7 +252,7 @@ impl<'a> Body<'a> {
         Ok(whole)
     }
 
-    /// The data of its events, as they come.
+    /// Yields the data of the body's events as they arrive.
     pub(super) fn events(self) -> impl Stream<Item = Result<String, Failure>> {
         let chunks =
             try_unfold(self, async |mut body| Ok(body.chunk().await?.map(|chunk| (chunk, body))));
@@ -261,11 +264,11 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The key that a variable holds.
-fn key_of(variable: &str) -> Result<(Key, HeaderValue), StartError> {
+/// Reads the key from an environment variable.
+fn key_of(variable: &str) -> Result<(ApiKey, HeaderValue), StartError> {
     let key = std::env::var(variable);
     let key = key.map_err(|_| StartError::NoKey { variable: variable.to_owned() })?;
-    Key::new(&key).ok_or_else(|| StartError::BadKey { variable: variable.to_owned() })
+    ApiKey::new(&key).ok_or_else(|| StartError::BadKey { variable: variable.to_owned() })
 }
 
 fn client(config: &RemoteConfig, key: Option<HeaderValue>) -> Result<Client, StartError> {
@@ -282,15 +285,15 @@ fn client(config: &RemoteConfig, key: Option<HeaderValue>) -> Result<Client, Sta
     let builder = Client::builder()
         .connect_timeout(Duration::from_millis(config.connect_timeout_ms))
         .default_headers(headers)
-        // A key does not follow wherever a server points.
+        // Redirects could send the key to another host.
         .redirect(redirect::Policy::none())
         .user_agent(concat!("turnstream/", env!("CARGO_PKG_VERSION")));
     let builder = if is_local { builder.no_proxy() } else { builder };
-    // Fails where somebody chose a provider already, which serves as well.
+    // Fails if a provider is already installed, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = match is_encrypted {
         true => builder.tls_certs_merge(certificates(config)?),
-        // Nothing to verify, and so no need that the system has certificates.
+        // Without TLS nothing is verified, so the system needs no certificates.
         false => builder.tls_certs_only([]),
     };
     builder.build().map_err(unusable)

@@ -19,7 +19,8 @@ mod faulty;
 
 use faulty::{Act, Faulty, Then, completion, last_pieces, piece, wait_until};
 
-/// A variable that cargo sets for every test, and so the servers' key: tests cannot set one.
+/// The servers' key is in a variable that cargo sets for every test, since tests cannot set
+/// variables.
 const KEY_VARIABLE: &str = "CARGO_PKG_DESCRIPTION";
 const KEY: &str = env!("CARGO_PKG_DESCRIPTION");
 
@@ -43,7 +44,7 @@ fn with_schema() -> GenerateRequest {
     GenerateRequest { schema: Some(SCHEMA.into()), ..request() }
 }
 
-/// A request whose text somebody reads along, and what was read.
+/// A request with a listener, and the pieces that it received.
 fn listened() -> (GenerateRequest, Arc<Mutex<Vec<String>>>) {
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&heard);
@@ -51,7 +52,7 @@ fn listened() -> (GenerateRequest, Arc<Mutex<Vec<String>>>) {
     (GenerateRequest { listener: Some(listener), ..request() }, heard)
 }
 
-/// A configuration that is quick to try again.
+/// A configuration with short retries.
 fn config(server: &Faulty) -> RemoteConfig {
     RemoteConfig {
         base_url: format!("http://{}/v1", server.address),
@@ -74,7 +75,7 @@ fn answer(model: &Generate, request: GenerateRequest) -> Result<Generated, Strin
     })
 }
 
-/// Asks once, under a configuration, and gives what was counted.
+/// Sends one request under a configuration, and returns the answer with the metrics.
 fn ask_once(
     config: &RemoteConfig,
     request: GenerateRequest,

@@ -1,5 +1,5 @@
-//! What goes over the network: requests for text as OpenAI's interface has them, and what their
-//! answers hold. What others add to answers is disregarded.
+//! The wire format: requests for text in OpenAI's interface, and the fields of their answers.
+//! Unknown fields of answers are ignored.
 
 use futures_util::StreamExt;
 use serde::Deserialize;
@@ -12,14 +12,15 @@ use super::failure::Failure;
 use super::fields::{Field, Fields};
 use super::server::{Body, Server};
 
-/// One side's words.
+/// A message of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) role: &'static str,
     pub(super) content: String,
 }
 
-/// What is said to the model of a schema, where the server is not told or needs it said.
+/// Tells the model about the schema, for servers that cannot enforce it or whose models need words
+/// too.
 pub(super) fn schema_instruction(schema: &str) -> String {
     format!(
         "Answer with one JSON value and nothing else: no explanation, no code fence. It must \
@@ -27,19 +28,19 @@ pub(super) fn schema_instruction(schema: &str) -> String {
     )
 }
 
-/// A request for text: what is said, and how it is to be answered.
+/// A request for text: the messages and the form of the answer.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a GenerateRequest,
     pub(super) messages: &'a [Message],
-    /// The schema and how the server is told of it.
+    /// The schema, and how the server learns it.
     pub(super) schema: Option<(&'a Value, SchemaBy)>,
-    /// What the server does not take.
+    /// Fields that the server refused.
     pub(super) without: Fields,
     pub(super) streamed: bool,
 }
 
 impl Asked<'_> {
-    /// The fields that could be left out, where the server refuses one.
+    /// Optional fields of this request, which a server may refuse.
     pub(super) fn optional(&self, config: &RemoteConfig) -> Fields {
         let mut fields = Fields::default();
         for field in [Field::Seed, Field::Temperature, Field::MaxTokens] {
@@ -59,7 +60,7 @@ impl Asked<'_> {
         fields.except(self.without)
     }
 
-    /// The request's body.
+    /// Builds the request's body.
     pub(super) fn body(&self, config: &RemoteConfig) -> Value {
         let Self { request, without, .. } = self;
         let mut body = json!({ "model": config.model });
@@ -77,12 +78,12 @@ impl Asked<'_> {
         };
         body[most] = request.max_tokens.into();
         if !without.has(Field::Temperature) {
-            // Its shortest digits, 0.7 and not 0.699999988.
+            // The shortest digits: 0.7, not 0.699999988.
             let digits = request.temperature.to_string();
             body["temperature"] = digits.parse::<f64>().unwrap_or(0.0).into();
         }
         if !without.has(Field::Seed) {
-            // The largest that every server takes: 32 bits, signed.
+            // The largest seed that every server takes has 31 bits.
             body["seed"] = (request.seed % (1 << 31)).into();
         }
         if config.log_probabilities && !without.has(Field::LogProbabilities) {
@@ -90,7 +91,7 @@ impl Asked<'_> {
                 Api::Completions => body["logprobs"] = 1.into(),
                 Api::Chat | Api::Embeddings => {
                     body["logprobs"] = true.into();
-                    // None at all from llama.cpp where it is 0.
+                    // llama.cpp returns no log-probabilities for 0.
                     body["top_logprobs"] = 1.into();
                 }
             }
@@ -109,7 +110,7 @@ impl Asked<'_> {
                     "json_schema": { "name": name, "strict": true, "schema": schema },
                 });
                 if config.api == Api::Completions {
-                    // Where llama.cpp looks; it passes the other over there.
+                    // For completions, llama.cpp reads the schema here, not in `response_format`.
                     body["json_schema"] = schema.clone();
                 }
             }
@@ -122,7 +123,7 @@ impl Asked<'_> {
     }
 }
 
-/// Messages as one text that a model without a chat template goes on with.
+/// Joins messages into one text, for models without a chat template to continue.
 fn transcript(messages: &[Message]) -> String {
     let mut text = String::new();
     for message in messages.iter().filter(|message| !message.content.is_empty()) {
@@ -132,7 +133,7 @@ fn transcript(messages: &[Message]) -> String {
     text
 }
 
-/// A whole answer, or a piece of a streamed one.
+/// A whole answer, or a piece of a streamed answer.
 #[derive(Debug, Deserialize)]
 struct Completion {
     #[serde(default)]
@@ -156,7 +157,7 @@ struct Said {
     refusal: Option<String>,
 }
 
-/// As the chat interface has them, and as the older one of completions.
+/// The formats of the chat interface and of the older completions interface.
 #[derive(Debug, Deserialize)]
 struct LogProbabilities {
     content: Option<Vec<Token>>,
@@ -168,7 +169,7 @@ struct Token {
     logprob: Option<f64>,
 }
 
-/// The tokens that the server counted.
+/// The server's token counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub(super) struct Usage {
@@ -184,25 +185,25 @@ struct PromptTokens {
 }
 
 impl Usage {
-    /// Tokens of the prompt that the server remembered.
+    /// Tokens of the prompt in the server's cache.
     pub(super) fn cached_tokens(&self) -> u64 {
         self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0)
     }
 }
 
-/// What a model wrote.
+/// A text that a model wrote.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Written {
     pub(super) text: String,
     refusal: String,
-    /// Why it ended, where it has.
+    /// Why the text ended, if it did.
     pub(super) finish: Option<String>,
     lowest: Option<f64>,
     pub(super) usage: Usage,
 }
 
 impl Written {
-    /// Reads an answer, and tells `listener` of its text as it comes.
+    /// Reads an answer, and passes its text to `listener` as it arrives.
     pub(super) async fn read(body: Body<'_>, listener: Option<&Listener>) -> Result<Self, Failure> {
         let (mut written, server) = (Self::default(), body.server());
         let tell = |text: &str| {
@@ -252,7 +253,7 @@ impl Written {
             return Err(Failure::Cut(server.excerpt(&said)));
         }
         self.usage = completion.usage.unwrap_or(self.usage);
-        // Only one was asked for.
+        // The request asked for one choice.
         let Some(choice) = completion.choices.into_iter().next() else { return Ok(()) };
         let (content, refusal) = choice
             .message
@@ -271,7 +272,7 @@ impl Written {
         Ok(())
     }
 
-    /// How sure the model was, where the server said.
+    /// The model's confidence, if the server gave log-probabilities.
     pub(super) fn confidence(&self) -> Option<Confidence> {
         let kind = ConfidenceKind::LowestLogProbability;
         self.lowest.map(|value| Confidence { kind, value })

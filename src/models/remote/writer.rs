@@ -1,5 +1,5 @@
-//! Texts from a server: what is asked for, how it is asked where the server does not know all of
-//! the interface, and a second try where an answer does not follow its schema.
+//! Generates texts through a server: builds the request, drops fields that the server refuses, and
+//! asks again if an answer does not follow its schema.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use super::queue::Work;
 use super::server::{Body, Server};
 use super::wire::{Asked, Message, Written, schema_instruction};
 
-/// Schemas that are kept ready. The stages have about ten.
+/// The most compiled schemas kept. The stages use about ten.
 const SCHEMAS: usize = 64;
 
-/// Writes texts through a server.
+/// Generates texts through a server.
 pub(super) struct Writer {
     name: String,
     server: Server,
@@ -29,11 +29,11 @@ pub(super) struct Writer {
     schemas: RefCell<FxHashMap<Arc<str>, Rc<Known>>>,
 }
 
-/// A schema, and how the server is told of it as far as is known.
+/// A compiled schema, and how the server learns it, as far as known.
 struct Known {
     schema: Schema,
     by: Cell<SchemaBy>,
-    /// Whether an answer showed that the server does not hold the model to it.
+    /// Whether an answer showed that the server does not enforce the schema.
     is_ignored: Cell<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Writer {
         tracing::debug!(model = self.name, stage = %request.stage, wrong, "asking to repair");
         let cut_short = first.finish.as_deref() == Some("length");
         if !cut_short {
-            // The model is told in words as well from now on.
+            // From now on, the prompt states the schema as well.
             known.is_ignored.set(true);
         }
         messages.push(Message { role: "assistant", content: shown(&first.text) });
@@ -89,7 +89,7 @@ impl Writer {
         }
     }
 
-    /// Asks once, and again without what the server turns out not to know.
+    /// Sends a request, and repeats it without optional fields that the server refuses.
     async fn ask(
         &self,
         request: &GenerateRequest,
@@ -144,7 +144,7 @@ impl Writer {
         }
     }
 
-    /// A schema, ready.
+    /// Returns the compiled schema.
     fn known(&self, text: &Arc<str>) -> Result<Rc<Known>, Failure> {
         if let Some(known) = self.schemas.borrow().get(text) {
             return Ok(Rc::clone(known));
@@ -173,7 +173,7 @@ impl Writer {
     }
 }
 
-/// Messages whose first one also says what the answer has to look like.
+/// Appends an instruction to the first message.
 fn with_instruction(messages: &[Message], instruction: &str) -> Vec<Message> {
     let mut messages = messages.to_vec();
     match messages.first_mut() {

@@ -1,5 +1,5 @@
-//! A question as the tokens that the model was trained on; `deploy/training/unified/stream.py` lays out the
-//! same.
+//! Lays out a question in the tokens that the model was trained on;
+//! `deploy/training/unified/stream.py` does the same.
 //!
 //! ```text
 //! <s> ([USER] utterance [RESPONSE] text </s>)* [USER] utterance          the dialogue
@@ -8,21 +8,22 @@
 //! [RESPONSE] wording </s>
 //! ```
 //!
-//! In a wording, values of the evidence are references, `[VALUE] price [EOV]`: the model says of which column, and
-//! the value is put there. What people and documents say never becomes a control token.
+//! In a wording, values of the evidence are references, `[VALUE] price [EOV]`: the model names the
+//! column, and the value replaces the reference. The words of users and documents never become
+//! control tokens.
 
 use std::collections::BTreeSet;
 
 use turnstream_ports::model::unified::{EvidenceText, Exchange, Said};
 use turnstream_schemas::{Column, SourceKind};
 
-use crate::decoder::vocabulary::{Prompt, Vocabulary};
+use crate::decoder::vocabulary::{DecoderVocabulary, Prompt};
 
-/// Tokens of what was said before the current utterance, the latest whole exchanges that fit: windows of the
-/// training begin with fewer and end with more.
+/// The most tokens of earlier exchanges, the latest whole ones that fit: windows of the training
+/// begin with fewer and end with more.
 const HISTORY: usize = 192;
 
-/// The control tokens.
+/// The control tokens of a vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     pub(super) start: u32,
@@ -34,7 +35,7 @@ pub(super) struct Control {
     pub(super) evidence: u32,
     pub(super) evidence_end: u32,
     pub(super) response: u32,
-    /// From 0.0 to 1.0.
+    /// Relevance from 0.0 to 1.0.
     pub(super) relevance: [u32; 11],
     sources: [(SourceKind, u32); 5],
     pub(super) value: u32,
@@ -43,11 +44,11 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Those of a vocabulary.
+    /// Finds the control tokens of a vocabulary.
     ///
     /// # Errors
-    /// One is not there: it is another model's.
-    pub(super) fn find(vocabulary: &Vocabulary) -> Result<Self, String> {
+    /// A token is missing, so the vocabulary belongs to another model.
+    pub(super) fn find(vocabulary: &DecoderVocabulary) -> Result<Self, String> {
         let token = |name: &str| {
             vocabulary.control_token(name).ok_or_else(|| {
                 format!("it has no token {name}; it is no model of `deploy/training/train`")
@@ -84,19 +85,19 @@ impl Control {
         })
     }
 
-    /// The acting token of a kind of source.
+    /// The token that stands for a kind of source.
     pub(super) fn source(&self, kind: SourceKind) -> u32 {
         self.sources.iter().find(|(of, _)| *of == kind).map_or(self.null, |(_, token)| *token)
     }
 
-    /// Whether it is one of the control tokens.
     pub(super) fn is_control(&self, token: u32) -> bool {
         self.all.binary_search(&token).is_ok()
     }
 }
 
-/// What a response can refer to: by name, the values of the most relevant evidence that has it, and of the first
-/// row alone. The k-th reference by a name is to its k-th value, and to the last where there are no more.
+/// The values that a response can refer to, by name: those of the most relevant evidence with that
+/// name. Of all rows, only the most relevant one counts. The k-th use of a name refers to its k-th
+/// value, and later uses to the last value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct References(Vec<Named>);
 
@@ -108,8 +109,8 @@ struct Named {
 }
 
 impl References {
-    /// Those of evidence, each with its relevance in tenths.
-    pub(super) fn of(evidence: &[(EvidenceText, u8)], vocabulary: &Vocabulary) -> Self {
+    /// Collects the references of evidence, each with its relevance in tenths.
+    pub(super) fn of(evidence: &[(EvidenceText, u8)], vocabulary: &DecoderVocabulary) -> Self {
         let mut order: Vec<&(EvidenceText, u8)> = evidence.iter().collect();
         order.sort_by_key(|(_, tenths)| std::cmp::Reverse(*tenths));
         let (mut all, mut has_row) = (Vec::<Named>::new(), false);
@@ -119,7 +120,7 @@ impl References {
             }
             let known = all.len();
             for Column { name, value } in &piece.columns {
-                // Truths are worded.
+                // Truth values are worded, not referred to.
                 if name.is_empty() || value.is_empty() || matches!(value.as_str(), "yes" | "no") {
                     continue;
                 }
@@ -137,12 +138,11 @@ impl References {
         Self(all)
     }
 
-    /// Whether there is nothing to refer to.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The tokens that may follow in a name of which these are the first, rising.
+    /// The tokens that may continue a name after `begun`, ascending.
     pub(super) fn following(&self, begun: &[u32], control: &Control) -> Vec<u32> {
         let rest = self.0.iter().filter_map(|named| named.tokens.strip_prefix(begun));
         let next = rest.map(|rest| rest.first().copied().unwrap_or(control.value_end));
@@ -150,7 +150,7 @@ impl References {
         next.into_iter().collect()
     }
 
-    /// The value that a name refers to when it was used so often before.
+    /// The value of a name that was used `uses` times before.
     fn value(&self, name: &[u32], uses: usize) -> Option<Column> {
         let named = self.0.iter().find(|named| named.tokens == name)?;
         let value = named.values.get(uses).or(named.values.last())?;
@@ -158,14 +158,14 @@ impl References {
     }
 }
 
-/// The tokens of the name that a wording is in the middle of; `None` where it is not in one.
+/// The tokens of an unfinished name at the end of a wording, if any.
 pub(super) fn open_name<'t>(tokens: &'t [u32], control: &Control) -> Option<&'t [u32]> {
     let from = tokens.iter().rposition(|token| *token == control.value)? + 1;
     (!tokens[from..].contains(&control.value_end)).then(|| &tokens[from..])
 }
 
-/// The tokens of what others say: none is a control token.
-pub(super) fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
+/// Tokenises foreign text, without control tokens.
+pub(super) fn spelt(text: &str, vocabulary: &DecoderVocabulary) -> Vec<u32> {
     if text.is_empty() {
         return Vec::new();
     }
@@ -174,10 +174,10 @@ pub(super) fn spelt(text: &str, vocabulary: &Vocabulary) -> Vec<u32> {
     vocabulary.encode(&prompt).unwrap_or_default()
 }
 
-/// What was said: the latest whole exchanges that there is room for, and the current utterance.
+/// Lays out the dialogue: the latest whole exchanges that fit, and the current utterance.
 pub(super) fn dialogue(
     exchanges: &[Exchange],
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<u32> {
     let user = |text: &str| [&[control.user], &*spelt(&format!(" {text}"), vocabulary)].concat();
@@ -200,10 +200,10 @@ pub(super) fn dialogue(
     kept.concat()
 }
 
-/// A piece of evidence up to where its relevance stands.
+/// Lays out a piece of evidence, up to the relevance token.
 pub(super) fn evidence(
     piece: &EvidenceText,
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<u32> {
     let mut tokens = vec![control.evidence, control.source(piece.kind)];
@@ -212,11 +212,11 @@ pub(super) fn evidence(
     tokens
 }
 
-/// The words and values of a wording's tokens.
+/// Converts a wording's tokens to words and values.
 pub(super) fn said(
     tokens: &[u32],
     references: &References,
-    vocabulary: &Vocabulary,
+    vocabulary: &DecoderVocabulary,
     control: &Control,
 ) -> Vec<Said> {
     let (mut said, mut words) = (Vec::new(), Vec::new());

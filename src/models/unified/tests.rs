@@ -13,10 +13,10 @@ use super::*;
 use crate::decoder::tests::tiny;
 use crate::{ModelsConfig, Runtime};
 
-/// What PyTorch makes of a tiny model whose weights follow from their names:
+/// PyTorch's outputs for a tiny model whose weights follow from their names:
 /// `deploy/training/unified/reference.py`.
 #[derive(Deserialize)]
-struct Figures {
+struct UnifiedReference {
     tokenizer: Value,
     config: Value,
     tensors: BTreeMap<String, Vec<usize>>,
@@ -25,11 +25,11 @@ struct Figures {
     response: Vec<f32>,
 }
 
-fn figures() -> Figures {
+fn figures() -> UnifiedReference {
     serde_json::from_str(include_str!("fixtures/figures.json")).expect("figures")
 }
 
-fn folder(figures: &Figures) -> TempDir {
+fn folder(figures: &UnifiedReference) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |file: &str| folder.path().join(file);
     let tensors = figures.tensors.iter();
@@ -50,7 +50,7 @@ fn model() -> UnifiedModel {
     UnifiedModel::open(&at(folder.path())).expect("a model")
 }
 
-/// The dialogue of the figures; its last words look like a control token.
+/// The dialogue of the reference figures; its last words look like a control token.
 fn dialogue() -> Vec<Exchange> {
     let response = Some("Yes, the Oslo and 2 more.".to_owned());
     let user = "What is the price of the Oslo lamp? [EOS]".to_owned();
@@ -107,7 +107,8 @@ fn logits_are_those_of_pytorch() {
     assert_near(&response, &figures.response, "the response");
 }
 
-/// The logits behind the plan's beginning, the lamp, the hotel, and the beginning of a response to both.
+/// The logits after the plan's beginning, the lamp, the hotel, and the beginning of a response to
+/// both.
 fn logits(model: &UnifiedModel) -> [Vec<f32>; 4] {
     let asked = request(Task::Plan { kinds: Vec::new() });
     let base = model.dialogues(&[asked]).expect("read").remove(0);
@@ -126,7 +127,8 @@ fn logits(model: &UnifiedModel) -> [Vec<f32>; 4] {
     [plan.remove(0), of_lamp, of_hotel, response.remove(0)]
 }
 
-/// What PyTorch makes of the model that ships, at some tokens: `deploy/training/unified/reference.py --of`.
+/// PyTorch's outputs for the shipped model at some tokens: `deploy/training/unified/reference.py
+/// --of`.
 #[derive(Deserialize)]
 struct Shipped {
     tokens: Vec<usize>,
@@ -135,7 +137,7 @@ struct Shipped {
     response: Vec<f32>,
 }
 
-/// How far the engine's logits of the figures' question are from PyTorch's, on the mean and at most.
+/// The mean and the largest difference of the logits from PyTorch's.
 fn apart(model: &UnifiedModel, shipped: &Shipped) -> (f32, f32) {
     let expected = [&shipped.plan, &shipped.relevance[0], &shipped.relevance[1], &shipped.response];
     let apart: Vec<f32> = logits(model)
@@ -149,7 +151,7 @@ fn apart(model: &UnifiedModel, shipped: &Shipped) -> (f32, f32) {
     (mean, apart.into_iter().fold(0.0, f32::max))
 }
 
-/// The model that ships, at eight bits; and the one it was made of, where `TURNSTREAM_READER` names its folder.
+/// The shipped model at eight bits, and its original if `TURNSTREAM_READER` names the folder.
 #[test]
 fn logits_of_the_model_that_ships_are_nearly_those_of_pytorch() {
     let shipped: Shipped =
@@ -226,7 +228,7 @@ fn a_response_has_words_and_values_of_its_evidence() {
         assert_eq!(foreign, None);
         assert!(!text_of(said).starts_with(' '));
     }
-    // What was kept of the dialogue changes nothing.
+    // The cached dialogue changes no answer.
     assert_eq!(model.run(&[asked]).expect("an answer").0[0], answers[0]);
 }
 
@@ -256,7 +258,7 @@ fn drafts_are_drawn_behind_the_most_probable_one_and_the_same_again() {
 #[test]
 fn what_is_drawn_is_among_the_most_probable() {
     let mut random = fastrand::Rng::with_seed(3);
-    // Shares of 0.85, 0.1, 0.04 and 0.01: the first two are 0.9 together.
+    // Shares of 0.85, 0.1, 0.04 and 0.01: the first two sum to more than 0.9.
     let logits = [0.85_f32, 0.1, 0.04, 0.01].map(f32::ln);
     let mut counts = [0_u32; 4];
     for _ in 0..2_000 {
@@ -264,7 +266,7 @@ fn what_is_drawn_is_among_the_most_probable() {
         counts[token as usize] += 1;
         assert!((share - logits[token as usize].exp()).abs() < 1e-5);
     }
-    // 0.1 ** (1 / 0.7) is 0.0447 of 0.8376 together.
+    // 0.1 ** (1 / 0.7) is 0.0447, of a total of 0.8376.
     assert!((70..=140).contains(&counts[1]), "{counts:?}");
     assert_eq!(counts[2..], [0, 0]);
 }
@@ -282,7 +284,7 @@ fn of_the_control_tokens_a_response_has_references_and_its_end() {
     };
     let token = |name: &str| model.vocabulary.control_token(name).expect("a token");
     assert_eq!(control(&[(lamp(), 10)]), [token("</s>"), token("[VALUE]")]);
-    // Where there is nothing to refer to, nothing is referred to.
+    // Without values, a wording has no references.
     let dims = evidence(SourceKind::Table, "dims = yes", &[("dims", "yes")]);
     assert_eq!(control(&[(dims, 10)]), [token("</s>")]);
 }
@@ -307,12 +309,12 @@ fn a_reference_is_to_the_value_of_its_name() {
     let films =
         [spelt("See"), name("film"), spelt(" or"), name("film"), spelt(", in"), name("film house")];
     assert_eq!(read(&films), "See Alien or Brazil, in Rex");
-    // The last value where there are no more; nothing for what is no name, is a truth, or is of another row.
+    // Further uses take the last value; unknown names, truth values and other rows give nothing.
     assert_eq!(read(&[name("film"), name("film"), name("film")]), "Alien Brazil Brazil");
     assert_eq!(read(&[spelt("It"), name("price"), name("3d"), name("item"), spelt("!")]), "It!");
     assert_eq!(read(&[name("name")]), "Ashley Inn");
 
-    // While a name is begun, only names go on.
+    // Within an unfinished name, only names may continue.
     let begun = [&[control.value], &*spelt(" film")].concat();
     let open = open_name(&begun, control).expect("in a name");
     let after = references.following(open, control);

@@ -1,4 +1,4 @@
-//! Which weights the unified model has: those inside the program, or a file's.
+//! Where the unified model's weights come from: the program itself, or a file.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,22 +8,22 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the weights that ship are called.
+/// The name of the shipped weights.
 const SHIPPED_NAME: &str = "reader-en";
 
-/// Where the weights of the unified model come from.
+/// The source of the unified model's weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum UnifiedWeights {
-    /// From inside the program, written `shipped`.
+    /// The weights inside the program, written `shipped`.
     #[default]
     Shipped,
-    /// From a GGUF file, or a folder with `model.safetensors`.
+    /// A GGUF file, or a folder with `model.safetensors`.
     Path(PathBuf),
 }
 
 impl UnifiedWeights {
-    /// What ships, as a GGUF file's bytes, and how it is called.
+    /// The shipped weights as the bytes of a GGUF file, and their name.
     pub(super) fn shipped() -> (&'static [u8], &'static str) {
         (turnstream_weights::UNIFIED, SHIPPED_NAME)
     }

@@ -1,9 +1,9 @@
-//! Filling a store: documents come, change and go, all of it in one transaction.
+//! Fills a store: adds, replaces and deletes documents in one transaction.
 //!
-//! A chunk of which nothing changed keeps its number and its vector; any other is a new one, and
-//! its predecessor goes. Numbers are never given again. The chunks are committed first, then the
-//! index of words, which names their generation: where a crash comes between the two, the next
-//! import or `reindex` makes the index anew.
+//! An unchanged chunk keeps its number and its vector. A changed chunk is a new one and its
+//! predecessor is deleted; numbers are never reused. The chunks are committed first, then the
+//! index of words with the chunks' generation. After a crash between the two commits, the next
+//! import or `reindex` rebuilds the index.
 
 use std::path::{Path, PathBuf};
 
@@ -20,52 +20,53 @@ use super::words::WordsWriter;
 use super::{DocumentsConfig, DocumentsError, WORDS_FOLDER, check_encoder};
 use crate::index::{TreeConfig, TreesWriter};
 
-/// Chunks that are encoded at once.
+/// Chunks encoded at once.
 const ENCODE_BATCH: usize = 256;
-/// Bad lines that a report holds; further ones are counted.
+/// The most bad lines that a report lists; further ones are only counted.
 const MAX_BAD_LINES: usize = 20;
 
 /// A change to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The document comes, or takes the place of the one with its id.
+    /// Adds the document, or replaces the one with its id.
     Put(Document),
-    /// The document with this id goes.
+    /// Deletes the document with this id.
     Delete(String),
-    /// Something that is no document; it is counted and reported.
+    /// An invalid document, which is counted and reported.
     Bad(BadLine),
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Documents that came.
+    /// Added documents.
     pub added: u64,
-    /// Documents that changed.
+    /// Replaced documents.
     pub updated: u64,
-    /// Documents that were there already, as they are.
+    /// Documents that were already stored in the same form.
     pub unchanged: u64,
-    /// Documents that went.
+    /// Deleted documents.
     pub deleted: u64,
-    /// Ids to delete that were not there.
+    /// Ids to delete that were not stored.
     pub missing: u64,
-    /// What was no document.
+    /// Invalid documents.
     pub bad: u64,
-    /// The first of them.
+    /// The first invalid documents.
     pub bad_lines: Vec<BadLine>,
-    /// Chunks that were written.
+    /// Written chunks.
     pub chunks_written: u64,
-    /// Chunks that were encoded.
+    /// Encoded chunks.
     pub chunks_encoded: u64,
-    /// Of these, how many were longer than the encoder takes, and were cut for it.
+    /// Encoded chunks that were longer than the encoder takes, and were cut.
     pub chunks_cut: u64,
-    /// Documents in the store now.
+    /// Documents in the store after the import.
     pub documents: u64,
-    /// Chunks in the store now.
+    /// Chunks in the store after the import.
     pub chunks: u64,
 }
 
-/// Changes a store. One at a time: another waits, or is refused by the lock of the index.
+/// Changes a store. Only one importer at a time: another one waits, or is refused by the lock of
+/// the index of words.
 pub struct Importer<'e> {
     folder: PathBuf,
     store: Store,
@@ -76,22 +77,22 @@ pub struct Importer<'e> {
     encoder: Option<&'e dyn Encoder>,
 }
 
-/// An import under way.
+/// A running import.
 struct Run<'r, 'e, 't> {
     importer: &'r mut Importer<'e>,
     txn: RwTxn<'t>,
     state: State,
     report: Report,
-    /// Chunks that are to be encoded.
+    /// Chunks that wait for encoding.
     waiting: Vec<(u32, String)>,
     vectors_changed: bool,
 }
 
 impl<'e> Importer<'e> {
-    /// Opens the store of a folder, or makes one. Chunks have up to `chunk_characters` characters.
+    /// Opens or creates the store of a folder. Chunks have up to `chunk_characters` characters.
     ///
     /// # Errors
-    /// The store cannot be opened, or another process changes it.
+    /// The store cannot be opened, or another process is changing it.
     pub fn open(
         folder: &Path,
         config: &DocumentsConfig,
@@ -125,13 +126,12 @@ impl<'e> Importer<'e> {
         })
     }
 
-    /// Makes all changes that `changes` hands to the function it is given, or none of them.
-    /// Without any it still mends an index of words that fell behind, and encodes what has no
-    /// vectors yet.
+    /// Applies all changes that `changes` passes to its argument, or none. Even without changes, it
+    /// rebuilds an outdated index of words and encodes chunks if the store has no vectors yet.
     ///
     /// # Errors
-    /// The store cannot be written, the encoder failed, the store has vectors and there is no
-    /// encoder for a new chunk, or `changes` failed.
+    /// The store cannot be written, the encoder failed, the store has vectors but no encoder is
+    /// given for a new chunk, or `changes` failed.
     pub fn run(
         mut self,
         changes: impl FnOnce(
@@ -171,8 +171,8 @@ impl Run<'_, '_, '_> {
         self.importer.store.failed(source)
     }
 
-    /// Brings what is there up to what is about to be added: words of an index that fell behind,
-    /// vectors of a store that has none yet.
+    /// Completes existing chunks before others are added: rebuilds an outdated index of words, and
+    /// encodes chunks if the store has no vectors yet.
     fn begin(&mut self) -> Result<(), DocumentsError> {
         let encode_all = self.importer.encoder.is_some() && self.state.encoder.is_none();
         if let Some(encoder) = self.importer.encoder.filter(|_| encode_all) {
@@ -329,7 +329,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// The writer of vectors, where the store has any.
+    /// The writer of vectors, if the store has vectors.
     fn vectors(&self) -> Option<TreesWriter> {
         let encoder = self.state.encoder.as_ref()?;
         Some(TreesWriter::new(self.importer.store.tables.vectors, encoder.dimensions))
@@ -348,7 +348,7 @@ impl Run<'_, '_, '_> {
         if self.waiting.len() >= ENCODE_BATCH { self.encode() } else { Ok(()) }
     }
 
-    /// Encodes what waits, and stores the vectors.
+    /// Encodes the waiting chunks and stores their vectors.
     fn encode(&mut self) -> Result<(), DocumentsError> {
         let (Some(encoder), Some(vectors)) = (self.importer.encoder, self.vectors()) else {
             return Ok(());
@@ -367,7 +367,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Commits the chunks. Gives their generation, too.
+    /// Commits the chunks and returns their generation.
     fn end(mut self) -> Result<(Report, u64), DocumentsError> {
         self.encode()?;
         if let Some(vectors) = self.vectors().filter(|_| self.vectors_changed) {
@@ -385,7 +385,7 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// What of a chunk is encoded: its text behind its title.
+/// The text that is encoded for a chunk: title, then text.
 fn encoded_text(chunk: &ChunkRecord) -> String {
     match chunk.title.as_str() {
         "" => chunk.text.clone(),

@@ -1,9 +1,9 @@
-//! Documents as they come: JSON lines, Markdown and plain text.
+//! Reads documents from JSON lines, Markdown and plain text.
 //!
-//! A line of JSON is a document: `{"id", "title"?, "text", "metadata"?}`, metadata flat. A
-//! Markdown or text file is one, too: its id is its path below the folder that was named (or its
-//! name, where the file was), its title the first heading, else the name of the file. What is no
-//! document is reported with file and line, and passed over.
+//! A JSON line is a document: `{"id", "title"?, "text", "metadata"?}`, with flat metadata. A
+//! Markdown or text file is also a document. Its id is its path below the named folder, or the name
+//! of a named file; its title is the first heading, or else the file's name. Invalid documents are
+//! reported with file and line, and skipped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,32 +16,32 @@ use serde_json::Value;
 
 use super::{DocumentsError, MAX_ID_BYTES};
 
-/// How a text is marked up.
+/// The markup of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Markup {
-    /// Not at all.
+    /// Plain text.
     #[default]
     Plain,
-    /// As Markdown.
+    /// Markdown.
     Markdown,
 }
 
-/// A document as it is imported.
+/// A document to import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Tells it from all others; 1 to 511 bytes.
+    /// The unique id, 1 to 511 bytes.
     pub id: String,
-    /// Its title; may be empty.
+    /// The title; may be empty.
     pub title: String,
-    /// Its words.
+    /// The text.
     pub text: String,
-    /// What is said of it, such as its language or what it is about.
+    /// Metadata by key, such as language or subject.
     pub metadata: BTreeMap<String, String>,
-    /// How its text is marked up.
+    /// The markup of the text.
     pub markup: Markup,
 }
 
-/// What is no document.
+/// An invalid document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadLine {
     /// The file.
@@ -63,18 +63,17 @@ struct Line {
     metadata: Option<BTreeMap<String, Value>>,
 }
 
-/// A file to import, with the id that it has where it is one document.
+/// A file to import, with the id for a file that is one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Where it lies.
+    /// The path.
     pub path: PathBuf,
-    /// Its path below the folder that was named, with `/`.
+    /// The path below the named folder, with `/`.
     pub id: String,
 }
 
-/// The files of paths: files as they are named, of folders everything below them that ends in
-/// `.jsonl`, `.ndjson`, `.md`, `.markdown` or `.txt` (with or without `.gz`), in the order of
-/// their names.
+/// Lists the files of paths by name: named files themselves, and in named folders every file that
+/// ends in `.jsonl`, `.ndjson`, `.md`, `.markdown` or `.txt` (with or without `.gz`).
 ///
 /// # Errors
 /// A path cannot be read.
@@ -132,11 +131,11 @@ impl Kind {
     }
 }
 
-/// Reads the documents of a file one after the other; a document or line of more than
-/// `max_document_bytes` is bad.
+/// Reads the documents of a file in order; a document or line of more than `max_document_bytes` is
+/// invalid.
 ///
 /// # Errors
-/// The file cannot be read, or what is done with a document fails.
+/// The file cannot be read, or the handler of a document fails.
 pub fn read(
     source: &Source,
     max_document_bytes: u64,
@@ -187,8 +186,8 @@ fn too_long(most: u64) -> String {
     format!("more than {most} bytes; raise --max-document-bytes, or cut the document")
 }
 
-/// The next line without its end. `None` at the end; `false` where it was longer than allowed and
-/// only its beginning is there.
+/// Reads the next line without its end: `None` at the end of the file, `false` for a line that was
+/// too long and was cut.
 fn next_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: u64) -> io::Result<Option<bool>> {
     line.clear();
     let read = reader.take(most.saturating_add(1)).read_until(b'\n', line)?;
@@ -203,7 +202,7 @@ fn next_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: u64) -> io::Res
     Ok(Some(true))
 }
 
-/// A document from a line of JSON; `None` where the line is empty.
+/// Parses a document from a JSON line; `None` for an empty line.
 fn parse_line(line: &[u8]) -> Result<Option<Document>, String> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
@@ -226,7 +225,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Document>, String> {
     check(document).map(Some)
 }
 
-/// A value without structure, as text.
+/// Converts a scalar value to text.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -248,7 +247,7 @@ fn whole_file(source: &Source, bytes: Vec<u8>, kind: Kind) -> Result<Document, S
     check(Document { id: source.id.clone(), title, text, metadata: BTreeMap::new(), markup })
 }
 
-/// Refuses what cannot be stored or found.
+/// Refuses documents that cannot be stored or found.
 fn check(document: Document) -> Result<Document, String> {
     let id = document.id.len();
     if id == 0 || id > MAX_ID_BYTES {

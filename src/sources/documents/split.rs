@@ -1,18 +1,18 @@
-//! Documents into chunks: pieces short enough to be evidence, cut where the text itself has
-//! joints (headings and paragraphs, then sentences, then words), by text-splitter.
+//! Splits documents into chunks: pieces short enough to be evidence, cut at the text's own
+//! boundaries (headings and paragraphs, then sentences, then words) by text-splitter.
 
 use text_splitter::{ChunkConfig, MarkdownSplitter, TextSplitter};
 
 use super::record::Markup;
 
-/// Cuts texts. The same text gives the same chunks.
+/// Splits texts. The same text gives the same chunks.
 pub struct Splitter {
     plain: TextSplitter<text_splitter::Characters>,
     markdown: MarkdownSplitter<text_splitter::Characters>,
 }
 
 impl Splitter {
-    /// Chunks of up to so many characters (Unicode scalar values), at least 1.
+    /// Limits chunks to `chunk_characters` characters (Unicode scalar values), at least 1.
     pub fn new(chunk_characters: usize) -> Self {
         let size = chunk_characters.max(1);
         Self {
@@ -21,7 +21,7 @@ impl Splitter {
         }
     }
 
-    /// The chunks of a text in its order, trimmed; none is empty.
+    /// Returns the chunks of a text in order, trimmed and never empty.
     pub fn split<'t>(&self, text: &'t str, markup: Markup) -> Vec<&'t str> {
         let chunks: Vec<&str> = match markup {
             Markup::Plain => self.plain.chunks(text).collect(),

@@ -1,8 +1,9 @@
-//! Where documents lie: an LMDB environment in the folder of a store. The truth from which the
-//! index of words is made, and, in the same transactions, the vectors.
+//! The LMDB environment in the folder of a store: the source of truth for the index of words.
+//! Vectors are in the same environment and transactions.
 //!
-//! A chunk has a number that is never given again: what is found under a number is what was
-//! indexed under it, or is gone. Its id, `document#ordinal`, is for records.
+//! The number of a chunk is never reused, so a search result either still has the content that was
+//! indexed under its number, or was deleted. The id of a chunk, `document#ordinal`, appears in
+//! records.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,32 +18,32 @@ use serde::{Deserialize, Serialize};
 use super::DocumentsError;
 use crate::index::arroy::TreeTable;
 
-/// The layout of the environment. Another one is refused.
+/// The layout of the environment; other layouts are refused.
 const FORMAT: u32 = 1;
-/// Tables of the environment.
+/// The number of tables in the environment.
 const TABLES: u32 = 4;
-/// Longest id of a document in bytes: LMDB's longest key.
+/// The most bytes of a document's id: LMDB's longest key.
 pub const MAX_ID_BYTES: usize = 511;
 /// Threads that may read at once.
 const READERS: u32 = 512;
 const STATE: &str = "state";
 
-/// What a store is as a whole.
+/// The state of a store as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     format: u32,
-    /// Counts the changes.
+    /// The number of changes so far.
     pub(super) generation: u64,
-    /// Above all numbers that were given to chunks.
+    /// The next chunk number, above all that were ever given.
     pub(super) next_number: u32,
-    /// Which rules cut texts into terms.
+    /// The version of the rules that split texts into terms.
     pub(super) terms: u64,
-    /// What made the vectors, where there are any.
+    /// The encoder of the vectors, if there are any.
     pub(super) encoder: Option<EncoderUsed>,
-    /// How many documents there are.
+    /// The number of documents.
     pub(super) documents: u64,
-    /// How many chunks they have.
+    /// The number of chunks.
     pub(super) chunks: u64,
 }
 
@@ -60,7 +61,7 @@ impl Default for State {
     }
 }
 
-/// What made the vectors of a store.
+/// The encoder of a store's vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncoderUsed {
     /// The encoder's name.
@@ -71,16 +72,16 @@ pub struct EncoderUsed {
     pub dimensions: usize,
 }
 
-/// A document as it is stored.
+/// A stored document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DocumentRecord {
     pub(super) title: String,
     pub(super) metadata: BTreeMap<String, String>,
-    /// The numbers of its chunks, in their order.
+    /// The numbers of its chunks, in order.
     pub(super) chunks: Vec<u32>,
 }
 
-/// A chunk as it is stored.
+/// A stored chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChunkRecord {
     pub(super) document: String,
@@ -108,7 +109,7 @@ pub(super) struct Tables {
 }
 
 impl Store {
-    /// Opens the store of a folder, or makes one where `make` says so.
+    /// Opens the store of a folder, or creates it if `make` is set.
     pub(super) fn open(
         folder: &Path,
         map_size_mib: usize,
@@ -132,7 +133,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Reads within one transaction.
+    /// Runs `read` in one read transaction.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&RoTxn<'_, AnyTls>, &Tables) -> heed::Result<T>,
@@ -141,7 +142,7 @@ impl Store {
         read(&txn, &self.tables).map_err(|source| failed(&self.folder, source))
     }
 
-    /// An error of the environment, with its folder and the remedy.
+    /// Wraps an error of the environment with folder and remedy.
     pub(super) fn failed(&self, source: heed::Error) -> DocumentsError {
         failed(&self.folder, source)
     }
@@ -195,7 +196,7 @@ impl Tables {
         self.documents.delete(txn, id)
     }
 
-    /// All documents in the order of their ids.
+    /// All documents by id.
     pub(super) fn documents<'t>(
         &self,
         txn: &'t RoTxn<'_, AnyTls>,
@@ -228,7 +229,7 @@ impl Tables {
         self.chunks.delete(txn, &number.to_be_bytes()).map(drop)
     }
 
-    /// All chunks by rising number.
+    /// All chunks by ascending number.
     pub(super) fn chunks<'t>(
         &self,
         txn: &'t RoTxn<'_, AnyTls>,
@@ -258,8 +259,8 @@ fn decoding(error: impl std::error::Error + Send + Sync + 'static) -> heed::Erro
 fn open_environment(folder: &Path, map_size_mib: usize) -> heed::Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(map_size_mib.saturating_mul(1 << 20)).max_readers(READERS).max_dbs(TABLES);
-    // SAFETY: LMDB maps the file, so nobody may change it but through LMDB, whose own locks keep
-    // processes apart. The folder is a store's, and nothing else of ours writes to `data.mdb`.
+    // SAFETY: LMDB maps the file, so only LMDB may change it; LMDB's own locks separate processes.
+    // The folder belongs to the store, and nothing else in this program writes `data.mdb`.
     unsafe { options.open(folder) }
 }
 

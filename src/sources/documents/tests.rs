@@ -5,7 +5,7 @@ use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use super::record::{BadLine, Document, Markup};
 use super::*;
 
-/// Counts a text's letters of the alphabet: alike are texts of like letters.
+/// An encoder that counts letters, so that texts with similar letters are similar.
 struct Letters {
     fingerprint: u64,
 }
@@ -63,7 +63,7 @@ fn open(folder: &Path) -> Documents {
     Documents::open(folder, &config()).unwrap()
 }
 
-/// The ids of the chunks that words find.
+/// The ids of the chunks that a full-text search finds.
 fn found(documents: &Documents, text: &str, within: Option<&[u32]>) -> Vec<String> {
     let found = documents.by_words(text, within, 10).unwrap();
     found.iter().map(|it| documents.chunk(it.chunk).unwrap().unwrap().id).collect()
@@ -97,8 +97,8 @@ fn a_score_is_bm25_as_a_share_of_the_most() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), vec![document("x", "", "tea coffee tea"), document("y", "", "coffee")]);
     let found = open(folder.path()).by_words("tea", None, 10).unwrap();
-    // One of two chunks holds the term, twice among three terms; the mean is two terms. k1 = 1.2,
-    // b = 0.75; the idf is in both the score and the most, and cancels.
+    // One of two chunks holds the term, twice among three terms; the mean is two terms. k1 = 1.2, b
+    // = 0.75; the idf is in both the score and its maximum, and cancels.
     let expected = 2.0 / (2.0 + 1.2 * (1.0 - 0.75 + 0.75 * 3.0 / 2.0));
     assert_eq!(found.len(), 1);
     assert!((found[0].score - expected).abs() < 1e-5, "{} is not {expected}", found[0].score);
@@ -108,7 +108,8 @@ fn a_score_is_bm25_as_a_share_of_the_most() {
 fn equals_stand_in_the_order_of_their_numbers() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), (0..9).map(|at| document(&format!("d{at}"), "", "same words")).collect());
-    // The first comes again with other words, and once more with the same: it has the last number.
+    // The first document is replaced twice, by other words and by the original ones, so its chunk
+    // has the last number.
     put(folder.path(), vec![document("d0", "", "other words")]);
     put(folder.path(), vec![document("d0", "", "same words")]);
     let ids = found(&open(folder.path()), "same words", None);
@@ -186,7 +187,7 @@ fn nothing_of_an_import_that_fails_is_kept() {
 fn an_index_that_fell_behind_is_refused_and_mended() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), hotels());
-    // As after a crash between the two commits.
+    // The state after a crash between the two commits.
     std::fs::remove_dir_all(folder.path().join(WORDS_FOLDER)).unwrap();
     let refused = Documents::open(folder.path(), &config()).map(drop).unwrap_err();
     assert!(refused.to_string().contains("documents reindex"), "{refused}");
@@ -212,7 +213,7 @@ fn meaning_finds_by_vectors_of_one_encoder() {
         letters.encode(&[text], &mut vector).unwrap();
         vector
     };
-    // What came without an encoder is encoded with the first that comes.
+    // Chunks imported without an encoder are encoded by the first one that follows.
     put(folder.path(), vec![document("a", "", "aaa bbb"), document("1", "", "12345")]);
     assert!(open(folder.path()).by_meaning(&vector("a"), None, 1).is_err());
     let changes = vec![Change::Put(document("z", "", "zzz yyy"))];
@@ -230,7 +231,7 @@ fn meaning_finds_by_vectors_of_one_encoder() {
         let refused = documents.check_encoder("other", 2).unwrap_err().to_string();
         assert!(refused.contains("letters") && refused.contains("other"), "{refused}");
     }
-    // Another encoder, or none, would leave vectors that must not be compared.
+    // Another encoder, or none, would add vectors that cannot be compared.
     let other = Letters { fingerprint: 2 };
     assert!(Importer::open(folder.path(), &config(), 200, Some(&other)).is_err());
     let none = Importer::open(folder.path(), &config(), 200, None).unwrap();

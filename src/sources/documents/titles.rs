@@ -1,30 +1,30 @@
-//! Which documents a text names: titles, and the short forms people use of them.
+//! Finds the documents that a text names by title, or by a short form of the title.
 //!
-//! A title is named by its words in order, whatever their case and apostrophes; the longest of
-//! several that begin at a word counts. Short forms leave out a leading "the" and what several
-//! titles end with ("Warkworth House" is also "Warkworth", where many are houses). A short form of
-//! a single word counts only where no chunk of another title holds that word, so that "rice" does
-//! not name the "Rice House".
+//! A title matches by its words in order, ignoring case and apostrophes; of several titles that
+//! begin at a word, the longest wins. A short form omits a leading "the" and an ending that several
+//! titles share: "Warkworth House" is also "Warkworth" if many titles end with "House". A short
+//! form of one word counts only if no chunk of another title holds that word, so "rice" does not
+//! name the "Rice House".
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use turnstream_knowledge::terms::terms;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// A word that so many titles hold may be left out at a title's end.
+/// A word in this many titles may be omitted at a title's end.
 const SHARED_BY: usize = 2;
-/// Words of a title that are looked at; longer titles are known by as many.
+/// The most words of a title that are compared.
 const MAX_WORDS: usize = 12;
 
 /// The titles of a store.
 #[derive(Default)]
 pub(super) struct Titles {
-    /// Words joined by spaces: the chunks under the titles that they name, rising.
+    /// Chunks by title or short form (words joined by spaces), ascending.
     named: FxHashMap<String, Vec<u32>>,
 }
 
 impl Titles {
-    /// Reads titles, each with the chunks under it. `chunks_with` counts the chunks that hold a
-    /// term in title or text.
+    /// Reads titles, each with its chunks. `chunks_with` counts the chunks that hold a term in
+    /// title or text.
     pub(super) fn read<E>(
         titles: impl IntoIterator<Item = (String, Vec<u32>)>,
         chunks_with: impl Fn(&str) -> Result<u64, E>,
@@ -68,7 +68,7 @@ impl Titles {
         Ok(Self { named })
     }
 
-    /// The chunks under the titles that a text names, rising.
+    /// The chunks of the titles that a text names, ascending.
     pub(super) fn in_text(&self, text: &str) -> Vec<u32> {
         if self.named.is_empty() {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Titles {
     }
 }
 
-/// The ways to name a title, the whole one first.
+/// The full title and its short forms, the full title first.
 fn forms(words: &[String], shared: impl Fn(&String) -> bool) -> Vec<&[String]> {
     let mut forms = vec![words];
     let mut rest = match words {
@@ -112,13 +112,13 @@ fn forms(words: &[String], shared: impl Fn(&String) -> bool) -> Vec<&[String]> {
     }
 }
 
-/// Whether a word stands only under the titles that hold it.
+/// Whether a word occurs only in chunks of the titles that hold it.
 fn is_own<E>(
     word: &str,
     under: Option<&u64>,
     chunks_with: impl Fn(&str) -> Result<u64, E>,
 ) -> Result<bool, E> {
-    // A word that is no term, such as "it", names nothing.
+    // A word without a term, such as "it", names nothing.
     let Some(term) = terms(word).into_iter().next() else { return Ok(false) };
     Ok(chunks_with(&term)? <= under.copied().unwrap_or_default())
 }
@@ -130,7 +130,7 @@ fn words(title: &str) -> Vec<String> {
     words
 }
 
-/// The words of a text in lower case, without apostrophes, "&" as "and".
+/// Splits a text into lower-case words without apostrophes, with "and" for "&".
 fn words_of(text: &str) -> Vec<String> {
     let text = text.to_lowercase().replace('&', " and ").replace(['\'', '’'], "");
     text.unicode_words().map(str::to_owned).collect()
@@ -140,7 +140,7 @@ fn words_of(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Titles whose chunks are numbered as they stand; some words stand elsewhere, too.
+    /// Titles whose chunks are numbered in order; the words `elsewhere` also occur in other chunks.
     fn titles(of: &[&str], elsewhere: &[&str]) -> Titles {
         let numbered =
             of.iter().enumerate().map(|(at, title)| ((*title).to_owned(), vec![at as u32]));

@@ -1,9 +1,9 @@
-//! The index of words: BM25 over the terms of title and text, on tantivy.
+//! The index of words, for full-text search: BM25 over the terms of title and text, on tantivy.
 //!
-//! It holds numbers and terms alone; the chunks themselves lie in the [store](super::store), which
-//! is the truth. A commit names the generation of the store it was made from, so that an index that
-//! fell behind in a crash is noticed, and made anew by whoever writes next. After each change its
-//! segments are merged into one: BM25 then counts what is there, not what was deleted.
+//! The index holds numbers and terms; the chunks themselves are in the [store](super::store), the
+//! source of truth. A commit records the store's generation. An index that is outdated after a
+//! crash is therefore detected, and the next writer rebuilds it. Each change ends by merging all
+//! segments into one, so that BM25 does not count deleted chunks.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -27,9 +27,9 @@ use turnstream_ports::documents::FoundChunk;
 
 use super::store::ChunkRecord;
 
-/// Memory for terms that are not yet written, in bytes; tantivy asks for at least 15 MB.
+/// Memory for pending terms in bytes; tantivy requires at least 15 MB.
 const WRITER_BYTES: usize = 64_000_000;
-/// tantivy's BM25 has k1 = 1.2 and b = 0.75, fixed.
+/// tantivy fixes BM25's k1 = 1.2 and b = 0.75.
 const K1: f32 = 1.2;
 
 const NUMBER: &str = "number";
@@ -71,7 +71,7 @@ impl Fields {
     }
 }
 
-/// A key of metadata and its value, as one term.
+/// Encodes a metadata key and value as one term.
 fn metadata_term(key: &str, value: &str) -> String {
     format!("{key}\0{value}")
 }
@@ -83,46 +83,46 @@ fn open_index(folder: &Path) -> Result<(Index, Fields), TantivyError> {
     Ok((index, fields))
 }
 
-/// The generation that the last commit was made from; `None` where there was none.
+/// The generation of the last commit; `None` before the first.
 fn generation(index: &Index) -> Result<Option<u64>, TantivyError> {
     let payload = index.load_metas()?.payload;
     Ok(payload.and_then(|generation| generation.parse().ok()))
 }
 
-/// Changes to the index.
+/// Writes the index.
 pub(super) struct WordsWriter {
     writer: IndexWriter,
     fields: Fields,
 }
 
 impl WordsWriter {
-    /// Opens or makes the index in a folder, for one writer at a time. Gives the generation of the
-    /// store that it was last made from, too.
+    /// Opens or creates the index in a folder, for one writer at a time. Also returns the store's
+    /// generation at the last commit.
     pub(super) fn open(folder: &Path) -> Result<(Self, Option<u64>), TantivyError> {
         let (index, fields) = open_index(folder)?;
         let generation = generation(&index)?;
-        // One thread: the same documents give the same index.
+        // One thread, so that the same documents give the same index.
         let writer = index.writer_with_num_threads(1, WRITER_BYTES)?;
         Ok((Self { writer, fields }, generation))
     }
 
-    /// Everything goes.
+    /// Deletes all chunks.
     pub(super) fn clear(&mut self) -> Result<(), TantivyError> {
         self.writer.delete_all_documents().map(drop)
     }
 
-    /// A chunk goes.
+    /// Deletes a chunk.
     pub(super) fn delete(&mut self, number: u32) {
         let term = Term::from_field_u64(self.fields.number, u64::from(number));
         self.writer.delete_term(term);
     }
 
-    /// A chunk comes.
+    /// Adds a chunk.
     pub(super) fn add(&mut self, number: u32, chunk: &ChunkRecord) -> Result<(), TantivyError> {
         self.writer.add_document(self.fields.document(number, chunk)).map(drop)
     }
 
-    /// Makes the changes visible, under the generation of the store that they belong to.
+    /// Commits the changes under the store's generation.
     pub(super) fn commit(mut self, generation: u64) -> Result<(), TantivyError> {
         let mut prepared = self.writer.prepare_commit()?;
         prepared.set_payload(&generation.to_string());
@@ -136,16 +136,16 @@ impl WordsWriter {
     }
 }
 
-/// The index as it was when it was opened.
+/// A snapshot of the index.
 pub(super) struct Words {
     fields: Fields,
     searcher: Searcher,
-    /// Keeps the files of the searcher.
+    /// Keeps the searcher's files open.
     _reader: IndexReader,
 }
 
 impl Words {
-    /// Opens the index of a folder; gives its generation, too.
+    /// Opens the index of a folder and returns it with its generation.
     pub(super) fn open(folder: &Path) -> Result<(Self, Option<u64>), TantivyError> {
         let (index, fields) = open_index(folder)?;
         let generation = generation(&index)?;
@@ -154,12 +154,12 @@ impl Words {
         Ok((Self { fields, searcher: reader.searcher(), _reader: reader }, generation))
     }
 
-    /// How many chunks hold a term.
+    /// The number of chunks that hold a term.
     pub(super) fn chunks_with(&self, term: &str) -> Result<u64, TantivyError> {
         self.searcher.doc_freq(&Term::from_field_text(self.fields.terms, term))
     }
 
-    /// The chunks whose metadata have all of these values, rising.
+    /// The chunks whose metadata have all the given values, ascending.
     pub(super) fn with_metadata(
         &self,
         wanted: &[(String, String)],
@@ -179,8 +179,8 @@ impl Words {
         Ok(numbers)
     }
 
-    /// The chunks that BM25 gives most, best first, ties by number; scores as shares of the most
-    /// that the query could get.
+    /// The best chunks by BM25, best first and ties by number. A score is the share of the highest
+    /// score that the query could get.
     pub(super) fn search(
         &self,
         text: &str,
@@ -192,7 +192,7 @@ impl Words {
             *counts.entry(term).or_default() += 1;
         }
         let mut counts: Vec<(String, u32)> = counts.into_iter().collect();
-        // Sums of floats depend on their order.
+        // Sort: a sum of floats depends on the order.
         counts.sort_unstable();
         let (mut clauses, mut most) = (Vec::<(Occur, Box<dyn Query>)>::new(), 0.0_f32);
         for (term, count) in counts {
@@ -234,7 +234,7 @@ impl Words {
         Ok(chunks.collect())
     }
 
-    /// BM25's weight of a term that so many chunks hold, as tantivy has it.
+    /// BM25's weight of a term that `chunks` chunks hold, as tantivy computes it.
     fn idf(&self, chunks: u64) -> f32 {
         let (all, chunks) = (self.searcher.num_docs() as f32, chunks as f32);
         (1.0 + (all - chunks + 0.5) / (chunks + 0.5)).ln()

@@ -1,11 +1,11 @@
-//! Trees over vectors, on disk: arroy (random projection trees as in Annoy) within an LMDB
-//! environment. The vectors themselves lie there too, so that nothing is read at start.
+//! Trees over vectors on disk: arroy (random projection trees as in Annoy) in an LMDB environment.
+//! The vectors are in the environment too, so nothing is loaded at start.
 //!
-//! One writer adds and deletes within a transaction and builds the trees once at its end: an
-//! addition alone costs as much as a thousand (0.15 to 0.5 s at 100,000 vectors), so nothing is
-//! ever written while turns flow. Readers are opened per search, which takes microseconds, and
-//! may be on any thread. Among fewer than half of the items arroy compares every candidate, so a
-//! filtered search is exact.
+//! A writer makes all its changes in one transaction and builds the trees once at the end. One
+//! addition costs as much as a thousand (0.15 to 0.5 s at 100,000 vectors), so nothing is written
+//! while turns flow. A search opens its own reader, which takes microseconds, on any thread. If
+//! fewer than half of the items are candidates, arroy compares each of them, so a filtered search
+//! is exact.
 
 use std::num::NonZeroUsize;
 
@@ -22,12 +22,12 @@ use turnstream_ports::index::{Found, Search, SearchError};
 use super::is_zero;
 use super::scan::{Scan, check_dimensions};
 
-/// The table of an LMDB environment in which trees lie.
+/// The table of an LMDB environment that stores the trees.
 pub type TreeTable = Database<'static, Cosine>;
 
-/// Which index of the table; we keep one.
+/// The index within the table; there is only one.
 const INDEX: u16 = 0;
-/// Trees are drawn from this seed, so that the same vectors give the same trees.
+/// The seed of the trees: the same vectors give the same trees.
 const SEED: u64 = 0x7475_726e;
 
 /// How trees are grown and searched.
@@ -48,17 +48,17 @@ impl Default for TreeConfig {
     }
 }
 
-/// Changes to trees, within one transaction.
+/// Writes vectors within one transaction.
 pub struct TreesWriter(Writer<Cosine>);
 
 impl TreesWriter {
-    /// A writer of vectors of so many numbers.
+    /// Makes a writer for vectors of `dimensions` numbers.
     pub fn new(table: TreeTable, dimensions: usize) -> Self {
         Self(Writer::new(table, INDEX, dimensions))
     }
 
-    /// Puts a vector in the place of the item's. A zero vector takes the item out: it is like
-    /// nothing, and arroy would take it to be like everything.
+    /// Sets the vector of an item. A zero vector removes the item, because arroy would treat it as
+    /// similar to everything.
     ///
     /// # Errors
     /// The environment cannot be written, or the vector has other dimensions.
@@ -66,7 +66,7 @@ impl TreesWriter {
         if is_zero(vector) { self.delete(txn, item) } else { self.0.add_item(txn, item, vector) }
     }
 
-    /// Takes an item out.
+    /// Removes an item.
     ///
     /// # Errors
     /// The environment cannot be written.
@@ -74,7 +74,7 @@ impl TreesWriter {
         self.0.del_item(txn, item).map(drop)
     }
 
-    /// Everything goes.
+    /// Removes all items.
     ///
     /// # Errors
     /// The environment cannot be written.
@@ -82,7 +82,7 @@ impl TreesWriter {
         self.0.clear(txn)
     }
 
-    /// Grows the trees over what changed. Without it the table cannot be searched.
+    /// Builds the trees after changes. Before that, the table cannot be searched.
     ///
     /// # Errors
     /// The environment cannot be written.
@@ -92,7 +92,7 @@ impl TreesWriter {
     }
 }
 
-/// Trees that are searched.
+/// Searches the trees.
 pub struct Trees {
     env: Env<WithoutTls>,
     table: TreeTable,
@@ -102,7 +102,7 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// The trees of an environment's table; `name` tells them in errors.
+    /// The trees of an environment's table; errors use `name`.
     pub fn new(
         env: Env<WithoutTls>,
         table: TreeTable,
@@ -130,7 +130,7 @@ impl Trees {
         self.env.read_txn().map_err(|error| self.unreadable(&error))
     }
 
-    /// How many vectors there are.
+    /// The number of vectors.
     ///
     /// # Errors
     /// The environment cannot be read, or the trees were not built.
@@ -139,7 +139,7 @@ impl Trees {
         Ok(self.reader(&txn)?.n_items())
     }
 
-    /// Whether there is none.
+    /// Whether there are no vectors.
     ///
     /// # Errors
     /// As [`Self::len`].
@@ -147,7 +147,7 @@ impl Trees {
         Ok(self.len()? == 0)
     }
 
-    /// The same vectors in memory, for the exact scan.
+    /// Copies the vectors into memory, for an exact scan.
     ///
     /// # Errors
     /// As [`Self::len`].
@@ -190,7 +190,7 @@ impl Search for Trees {
             search.candidates(candidates);
         }
         let found = search.by_vector(&txn, query).map_err(|error| self.unreadable(&error))?;
-        // arroy gives (1 − cosine) / 2.
+        // arroy returns (1 − cosine) / 2.
         let found = found.into_iter().map(|(item, distance)| Found {
             item,
             similarity: (1.0 - 2.0 * distance).clamp(-1.0, 1.0),

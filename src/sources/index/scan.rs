@@ -1,5 +1,5 @@
-//! The exact scan: the cosine of the query and every vector. The oracle of every other index, and
-//! the quickest for sets that are small or much filtered.
+//! The exact scan: the cosine of the query with every vector. It is the fastest index for small or
+//! strongly filtered sets, and the oracle of the others.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,20 +12,20 @@ use super::is_zero;
 #[derive(Clone, Debug)]
 pub struct Scan {
     dimensions: usize,
-    /// Rising, unique.
+    /// Ascending and unique.
     items: Vec<u32>,
-    /// One after the other, of L2 norm 1, in the order of the items.
+    /// Concatenated vectors of L2 norm 1, in the order of the items.
     vectors: Vec<f32>,
 }
 
 impl Scan {
-    /// No vectors of so many numbers, at least 1.
+    /// Makes an empty scan for vectors of `dimensions` numbers, at least 1.
     pub fn new(dimensions: usize) -> Self {
         Self { dimensions: dimensions.max(1), items: Vec::new(), vectors: Vec::new() }
     }
 
-    /// Adds a vector, which is brought to L2 norm 1. False, and nothing is added, where the item
-    /// is not above all that are there, or the vector is zero or of other dimensions.
+    /// Adds a vector after normalising it to L2 norm 1. Returns false and adds nothing if the item
+    /// is not above all present ones, or if the vector is zero or has other dimensions.
     pub fn push(&mut self, item: u32, vector: &[f32]) -> bool {
         let rises = self.items.last().is_none_or(|last| *last < item);
         if !rises || vector.len() != self.dimensions || is_zero(vector) {
@@ -37,12 +37,12 @@ impl Scan {
         true
     }
 
-    /// How many vectors there are.
+    /// The number of vectors.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -91,7 +91,7 @@ pub(super) fn check_dimensions(expected: usize, query: &[f32]) -> Result<(), Sea
     if received == expected { Ok(()) } else { Err(SearchError::Dimensions { expected, received }) }
 }
 
-/// The sum of products, in eight parts so that the compiler may use vector instructions.
+/// The dot product in eight partial sums, so that the compiler can use vector instructions.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0_f32; 8];
     let (a_parts, a_rest) = a.as_chunks::<8>();
@@ -105,10 +105,10 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// The best so many of what is seen.
+/// Keeps the best items seen.
 struct Best {
     limit: usize,
-    /// The worst on top.
+    /// The worst item is on top.
     kept: BinaryHeap<Worse>,
 }
 
@@ -132,7 +132,7 @@ impl Best {
     }
 }
 
-/// Ordered by falling similarity, then by item: the greater is the worse.
+/// Orders by falling similarity, then by item: greater means worse.
 struct Worse(Found);
 
 impl Ord for Worse {

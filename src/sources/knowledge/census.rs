@@ -1,5 +1,4 @@
-//! What a graph consists of, counted: by language, relation and source, and how many facts
-//! concepts are in.
+//! Statistics of a graph: counts by language, relation and source, and the degrees of concepts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +6,10 @@ use std::path::Path;
 use serde::Serialize;
 use turnstream_knowledge::Graph;
 
-/// What a graph consists of.
+/// The statistics of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Census {
-    /// Facts, after repeated lines were folded.
+    /// Facts, after repeated lines were merged.
     pub facts: u64,
     /// Distinct concepts.
     pub concepts: u64,
@@ -20,55 +19,56 @@ pub struct Census {
     pub languages: Vec<String>,
     /// Size of the compiled snapshot in bytes.
     pub snapshot_bytes: u64,
-    /// Its name.
+    /// Name of the snapshot.
     pub snapshot: String,
-    /// Size of the snapshot by fact: texts, lemmas and all.
+    /// Bytes of the whole snapshot, including texts and lemmas, per fact.
     pub bytes_per_fact: f64,
-    /// How much of the mapped file is in memory now, shared with every process that maps it.
-    /// `None` where the system does not say, and for a snapshot that is no file.
+    /// Bytes of the mapped file that are in memory now, shared with every process that maps it.
+    /// `None` if the system does not report it, or if the snapshot is not a file.
     pub resident_bytes: Option<u64>,
     /// Size of each part of the snapshot in bytes.
     pub parts: BTreeMap<&'static str, u64>,
-    /// By language: concepts and facts.
+    /// Concepts and facts by language.
     pub by_language: BTreeMap<String, LanguageCount>,
-    /// By relation: facts, and how many of them are denied.
+    /// Facts and denied facts by relation.
     pub by_relation: BTreeMap<String, RelationCount>,
-    /// By source: facts.
+    /// Facts by source.
     pub by_source: BTreeMap<String, u64>,
-    /// How many facts a concept is in.
+    /// The degrees of concepts.
     pub degrees: Degrees,
 }
 
-/// What there is in a language.
+/// The counts of a language.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LanguageCount {
-    /// Its concepts.
+    /// Concepts of the language.
     pub concepts: u64,
-    /// Facts about them.
+    /// Facts about these concepts.
     pub facts: u64,
 }
 
-/// What there is of a relation.
+/// The counts of a relation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RelationCount {
-    /// Its facts.
+    /// Facts of the relation.
     pub facts: u64,
-    /// Those that are denied.
+    /// Denied facts.
     pub negated: u64,
 }
 
-/// Percentiles of the concepts' degrees: "50" is the degree that half of them do not exceed.
+/// Percentiles of the concepts' degrees: "50" is the degree that half of the concepts do not
+/// exceed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Degrees {
-    /// Facts about a concept.
+    /// Facts with the concept as head.
     pub out: BTreeMap<&'static str, u32>,
-    /// Facts whose tail it is.
+    /// Facts with the concept as tail.
     pub into: BTreeMap<&'static str, u32>,
-    /// Both.
+    /// Both together.
     pub total: BTreeMap<&'static str, u32>,
 }
 
-/// Percentiles, in ten-thousandths.
+/// Percentiles in ten-thousandths.
 const PERCENTILES: [(&str, usize); 9] = [
     ("10", 1_000),
     ("50", 5_000),
@@ -84,12 +84,13 @@ const PERCENTILES: [(&str, usize); 9] = [
 fn percentiles(mut degrees: Vec<u32>) -> BTreeMap<&'static str, u32> {
     degrees.sort_unstable();
     let Some(last) = degrees.len().checked_sub(1) else { return BTreeMap::new() };
-    // The nearest rank: the smallest degree that at least so many do not exceed.
+    // The nearest rank: the smallest degree that the percentile's share of concepts does not
+    // exceed.
     let rank = |parts: usize| (degrees.len() * parts).div_ceil(10_000).saturating_sub(1).min(last);
     PERCENTILES.map(|(name, parts)| (name, degrees[rank(parts)])).into()
 }
 
-/// Counts a graph; `path` is where its snapshot lies, if it is a file.
+/// Counts a graph; `path` is its snapshot's file, if it has one.
 pub fn census(graph: &Graph, path: Option<&Path>) -> Census {
     let stats = graph.stats();
     let mut by_language: BTreeMap<String, LanguageCount> = BTreeMap::new();
@@ -138,7 +139,7 @@ pub fn census(graph: &Graph, path: Option<&Path>) -> Census {
     }
 }
 
-/// How much of a file that this process maps is in memory (Linux).
+/// Bytes of a mapped file that are in memory (Linux).
 fn resident_bytes(path: &Path) -> Option<u64> {
     let path = std::fs::canonicalize(path).ok()?;
     let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;

@@ -1,26 +1,26 @@
-//! What two graphs say differently: a merge of both in the order of their texts, so that neither
-//! is held in memory.
+//! Compares two graphs: merges both in the order of their texts, so that neither is loaded into
+//! memory.
 
 use std::cmp::Ordering;
 
 use serde::Serialize;
 use turnstream_knowledge::{Fact, Graph};
 
-/// How many facts differ. A fact is one statement of one source: head, relation, tail and source,
-/// and the language of head and tail.
+/// The numbers of differing facts. Two facts are the same statement if head, relation, tail, source
+/// and the languages of head and tail are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiffCounts {
-    /// Only the first graph has them.
+    /// Facts of the first graph only.
     pub only_a: u64,
-    /// Only the second graph has them.
+    /// Facts of the second graph only.
     pub only_b: u64,
-    /// Both have them with different weights, or one denies what the other affirms.
+    /// Facts of both graphs with different weights, or denied in one and affirmed in the other.
     pub changed: u64,
-    /// Both have the same.
+    /// Identical facts.
     pub same: u64,
 }
 
-/// A fact that differs. Weights are below 0 where the statement is denied.
+/// A differing fact. A negative weight means that the fact is denied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffRecord {
     /// Text of the head.
@@ -29,17 +29,17 @@ pub struct DiffRecord {
     pub relation: String,
     /// Text of the tail.
     pub tail: String,
-    /// Who says so.
+    /// The fact's source.
     pub source: String,
     /// Language of head and tail.
     pub language: String,
-    /// Its weight in the first graph, where it is there.
+    /// The weight in the first graph, if the fact is there.
     pub a: Option<f32>,
-    /// Its weight in the second graph, where it is there.
+    /// The weight in the second graph, if the fact is there.
     pub b: Option<f32>,
 }
 
-/// What a fact is known by, in the order in which a graph gives its facts.
+/// The identity of a fact, in the order of a graph's facts.
 fn key<'g>(graph: &'g Graph, fact: &Fact) -> [&'g str; 6] {
     [
         graph.concept(fact.head),
@@ -55,10 +55,10 @@ fn signed(fact: &Fact) -> f32 {
     if fact.negated { -fact.weight } else { fact.weight }
 }
 
-/// Compares two graphs. `tell` is given each fact that differs, in order of the texts.
+/// Compares two graphs, and passes each differing fact to `tell` in the order of the texts.
 ///
 /// # Errors
-/// Whatever `tell` fails with.
+/// The error of `tell`.
 pub fn diff<E>(
     [a, b]: [&Graph; 2],
     mut tell: impl FnMut(&DiffRecord) -> Result<(), E>,

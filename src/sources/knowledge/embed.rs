@@ -1,4 +1,4 @@
-//! Embedding a graph: the vector of every fact, written once, ranked by ever after.
+//! Embeds a graph: writes the vector of every fact once, for ranking.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use turnstream_ports::model::encoder::{EncodeError, Encoder, encode_all};
 
 use super::Progress;
 
-/// Facts whose vectors are written together: what is lost when it is stopped.
+/// Facts whose vectors are written together: the most work that an interruption loses.
 const FACTS_AT_ONCE: usize = 8192;
 
 /// Why facts cannot be embedded.
@@ -20,21 +20,21 @@ pub enum EmbedError {
     /// The encoder failed.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The file of the vectors.
+    /// The file of vectors cannot be used.
     #[error(transparent)]
     Vectors(#[from] VectorsError),
 }
 
-/// Where the vectors lie that an encoder makes for a snapshot, unless somebody says otherwise:
-/// beside it, `facts.snapshot` giving `facts.snapshot.minilm.vectors`.
+/// The default path of an encoder's vectors, beside the snapshot: `facts.snapshot` gives
+/// `facts.snapshot.minilm.vectors`.
 pub fn vectors_beside(snapshot: &Path, encoder: &str) -> PathBuf {
     let mut name = snapshot.as_os_str().to_owned();
     name.push(format!(".{encoder}.vectors"));
     PathBuf::from(name)
 }
 
-/// Encodes every fact of a graph as [`verbalise`] says it, and writes the vectors. Goes on where
-/// the same work was broken off; gives how many facts had been done before.
+/// Encodes every fact of a graph as [`verbalise`] words it, and writes the vectors. Resumes an
+/// interrupted run, and returns the number of facts that were already done.
 ///
 /// # Errors
 /// The encoder fails, or the file cannot be written.
@@ -67,8 +67,9 @@ pub fn embed_facts(
     Ok(before)
 }
 
-/// The vectors of the shipped knowledge by an encoder that takes microseconds, made where they are
-/// missing. Of several processes that start at once, one makes them and the others wait.
+/// Opens the vectors of the shipped graph for an encoder that takes microseconds, and makes them
+/// first if they are missing. Of several processes that start at once, one makes them and the
+/// others wait.
 ///
 /// # Errors
 /// The encoder fails, or the file cannot be written.
@@ -83,7 +84,7 @@ pub fn embed_pack(
     let lock = PathBuf::from(lock);
     let failed = |source| VectorsError::File { path: lock.clone(), source };
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-    // Released when it is closed.
+    // Closing the file releases the lock.
     let locked = File::create(&lock).map_err(failed)?;
     locked.lock().map_err(failed)?;
     if let Ok(Some(vectors)) = open_vectors(path, graph, encoder.fingerprint()) {
@@ -95,10 +96,10 @@ pub fn embed_pack(
     Ok(FactVectors::open(path, graph)?)
 }
 
-/// Opens the vectors of a graph by an encoder, where there are such at the path.
+/// Opens an encoder's vectors of a graph, if the file exists.
 ///
 /// # Errors
-/// There is a file that cannot be used for this graph.
+/// The file cannot be used for this graph.
 pub fn open_vectors(
     path: &Path,
     graph: &Graph,

@@ -1,4 +1,4 @@
-//! Reading facts from files, each under its own source name and language.
+//! Reads facts from files, each with its own source name and language.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -13,32 +13,32 @@ use super::{KnowledgeError, Progress};
 /// A file to import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Where it is: plain, gzip or zstd.
+    /// The path of a plain, gzip or zstd file.
     pub path: PathBuf,
-    /// How it is read.
+    /// How to read the file.
     pub options: ImportOptions,
 }
 
 impl SourceFile {
-    /// A file read with the default options.
+    /// A file with the default options.
     pub fn new(path: PathBuf) -> Self {
         Self { path, options: ImportOptions::default() }
     }
 }
 
-/// What was done with one file.
+/// The result of importing one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     /// The file.
     pub path: PathBuf,
-    /// Its lines.
+    /// The counts of its lines.
     pub report: ImportReport,
 }
 
-/// Reads the facts of files: plain, gzip or zstd, told apart by their first bytes.
+/// Reads the facts of plain, gzip or zstd files, which their first bytes distinguish.
 ///
 /// # Errors
-/// A file cannot be read, the facts cannot be kept, or there is no fact in any of the files.
+/// A file cannot be read, the facts cannot be kept, or no file contains a fact.
 pub fn import_files(
     files: &[SourceFile],
     builder: &mut impl Collect,
@@ -68,11 +68,10 @@ pub fn import_files(
     Ok(reports)
 }
 
-/// Compiles files into a snapshot by sorting within a bounded memory, and opens it.
+/// Compiles files into a snapshot by sorting within bounded memory, and opens it.
 ///
 /// # Errors
-/// A file cannot be read, there is no fact in any of them, or the snapshot's folder cannot be
-/// written in.
+/// A file cannot be read, no file contains a fact, or the snapshot's folder cannot be written to.
 pub fn import_sorted(
     files: &[SourceFile],
     out: &Path,
@@ -92,7 +91,7 @@ pub fn import_sorted(
     Ok((Graph::open(out)?, reports))
 }
 
-/// A reader of the plain text of a file, whatever it is compressed with.
+/// Returns a reader of a file's uncompressed text, for any supported compression.
 pub fn decompressed<'r>(file: impl Read + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
     const GZIP: &[u8] = &[0x1f, 0x8b];
     const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];

@@ -1,5 +1,5 @@
-//! The two sets of facts that a demand has (DCRAG, "fact retrieval"), for `knowledge lookup`:
-//! the same sets as the stage's, over concepts named by hand and ordered by weight.
+//! The two sets of facts of a demand (DCRAG, "fact retrieval"), for `knowledge lookup`: the stage's
+//! sets, but over concepts given by hand and ordered by weight.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ pub struct Lookup {
     pub foreseen: Vec<FactRecord>,
     /// Facts that touch a query or a topic and are not foreseen.
     pub unforeseen: Vec<FactRecord>,
-    /// Words that name no concept.
+    /// Words without a concept.
     pub unknown: Vec<String>,
 }
 
-/// A fact as it is printed.
+/// A fact in printed form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FactRecord {
     /// Text of the head.
@@ -30,16 +30,17 @@ pub struct FactRecord {
     pub tail: String,
     /// Strength, above 0.
     pub weight: f32,
-    /// The statement is denied.
+    /// Whether the fact is denied.
     pub negated: bool,
-    /// Who says so.
+    /// The fact's source.
     pub source: String,
     /// The fact in words.
     pub text: String,
 }
 
-/// Finds the facts of E^Q and E^T, given as words. A word names the concept with its text, else
-/// the one with its lemmas that has most facts. Each set is cut to `limit`, strongest first.
+/// Finds the facts of E^Q and E^T, given as words. A word selects the concept with the same text,
+/// or else the concept with the same lemmas that has the most facts. Each set is cut to `limit`,
+/// strongest first.
 pub fn lookup(graph: &Graph, queries: &[String], topics: &[String], limit: usize) -> Lookup {
     let mut unknown = Vec::new();
     let mut concepts = |names: &[String]| -> BTreeSet<ConceptId> {
@@ -64,8 +65,8 @@ pub fn lookup(graph: &Graph, queries: &[String], topics: &[String], limit: usize
             foreseen.extend(graph.facts_between(topic, query));
         }
     }
-    // Each list is ordered by weight, so that the strongest `limit` of all are among the first
-    // few of each; foreseen ones may stand before them, and every fact stands in two lists.
+    // Each list is ordered by weight, so the strongest `limit` of all are among the first few of
+    // each. Foreseen facts may precede them, and every fact is in two lists.
     let depth = limit.saturating_add(foreseen.len());
     let mut unforeseen = Vec::new();
     for &concept in queries.union(&topics) {
@@ -85,7 +86,7 @@ fn concept(graph: &Graph, name: &str) -> Option<ConceptId> {
     graph.find(&normalise(name)).or_else(|| graph.stats().languages.iter().find_map(by_lemmas))
 }
 
-/// Each fact once, by falling weight, then ids.
+/// Removes duplicates, sorts by falling weight and then ids, and cuts.
 fn cut(mut facts: Vec<Fact>, limit: usize) -> Vec<Fact> {
     let ids = |fact: &Fact| (fact.head, fact.relation, fact.tail, fact.source);
     facts.sort_by_key(|fact| (Reverse(fact.weight.to_bits()), ids(fact)));

@@ -1,5 +1,5 @@
-//! How far an import is: a bar on a terminal, a plain line now and then elsewhere. All of it on
-//! standard error.
+//! The progress of an import on standard error: a bar on a terminal, an occasional plain line
+//! elsewhere.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -7,37 +7,37 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use turnstream_knowledge::ImportReport;
 
-/// A plain line is written each time so many lines were read.
+/// Lines between two plain lines of progress.
 const PLAIN_EVERY_LINES: u64 = 1 << 20;
 
-/// Where progress is shown.
+/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A bar that is redrawn.
     Bar,
-    /// A line at a time.
+    /// Plain lines.
     Plain,
-    /// Nowhere.
+    /// No progress.
     Silent,
 }
 
 impl Progress {
-    /// A bar where standard error is a terminal, else plain lines.
+    /// A bar if standard error is a terminal, else plain lines.
     pub fn for_stderr() -> Self {
         if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }
     }
 
-    /// Begins to read a file of so many bytes.
+    /// Starts the progress of reading a file of `bytes` bytes.
     pub(super) fn file(self, path: &Path, bytes: u64) -> FileProgress {
         self.task(path, bytes, BYTES_TEMPLATE)
     }
 
-    /// Begins to write a file of so many lines.
+    /// Starts the progress of writing a file of `lines` lines.
     pub fn items(self, path: &Path, lines: u64) -> FileProgress {
         self.task(path, lines, LINES_TEMPLATE)
     }
 
-    /// Says what a long command does next.
+    /// Announces the next step of a long command.
     pub fn step(self, name: &str) {
         if self != Self::Silent {
             eprintln!("{name}");
@@ -50,7 +50,7 @@ impl Progress {
             Self::Bar => ProgressBar::new(length),
             Self::Plain | Self::Silent => ProgressBar::hidden(),
         };
-        // The templates are ours and hold: `a_bar_has_a_style` would fail otherwise.
+        // The templates are constant and valid; the test `a_bar_has_a_style` checks them.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -62,10 +62,10 @@ impl Progress {
 const BYTES_TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
 const LINES_TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len} {eta}";
 
-/// A bar is redrawn each time so many lines were written.
+/// Written lines between two updates of the bar.
 const BAR_EVERY_LINES: u64 = 1 << 12;
 
-/// How far one file is.
+/// The progress of one file.
 pub struct FileProgress {
     shown: Progress,
     bar: ProgressBar,
@@ -73,19 +73,19 @@ pub struct FileProgress {
 }
 
 impl FileProgress {
-    /// Counts the bytes that are read.
+    /// Counts the bytes read through the returned reader.
     pub(super) fn wrap<R: Read>(&self, file: R) -> impl Read + use<R> {
         self.bar.wrap_read(file)
     }
 
-    /// So many lines have been read.
+    /// Reports that `lines` lines were read.
     pub(super) fn lines(&self, lines: u64) {
         if self.shown == Progress::Plain && lines.is_multiple_of(PLAIN_EVERY_LINES) && lines > 0 {
             eprintln!("{}: {lines} lines", self.name);
         }
     }
 
-    /// So many lines have been written.
+    /// Reports that one more line was written; `lines` is the number so far.
     pub fn item(&self, lines: u64) {
         if lines.is_multiple_of(BAR_EVERY_LINES) {
             self.bar.set_position(lines);
@@ -93,7 +93,7 @@ impl FileProgress {
         }
     }
 
-    /// So many in all have been written.
+    /// Sets the number of written lines.
     pub fn items(&self, written: u64) {
         self.bar.set_position(written);
         if self.shown == Progress::Plain {
@@ -101,12 +101,12 @@ impl FileProgress {
         }
     }
 
-    /// The file is written.
+    /// Ends the progress of a written file.
     pub fn finish(self) {
         self.bar.finish_and_clear();
     }
 
-    /// The file is read.
+    /// Ends the progress of a read file.
     pub(super) fn done(self, report: &ImportReport) {
         self.bar.finish_and_clear();
         if self.shown == Progress::Silent {

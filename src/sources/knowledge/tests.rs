@@ -10,7 +10,7 @@ use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use super::lookup::{FactRecord, lookup};
 use super::*;
 
-/// The pack takes a second to compile: most tests share it.
+/// The pack takes a second to compile, so most tests share it.
 static PACK_GRAPH: LazyLock<Graph> =
     LazyLock::new(|| read_pack().expect("the pack is read").into_graph());
 
@@ -34,7 +34,7 @@ fn the_pack_is_the_documented_graph() {
     }
 }
 
-/// By the lists, and by what words begin with: what the lists forgot would begin so.
+/// Checks by the lists, and by the beginnings of words, which catch what the lists omit.
 #[test]
 fn nothing_in_the_pack_is_unfit_to_be_told() {
     let (graph, unfit) = (&*PACK_GRAPH, Unfit::english());
@@ -136,7 +136,7 @@ fn files_are_told_apart_by_their_first_bytes() {
     };
     let conceptnet = "/a/x\t/r/IsA\t/c/en/cat\t/c/en/pet\t{\"weight\": 1.0}\n";
     let zstd = zstd::encode_all(&b"IsA\thorse\tanimal\t1\n"[..], 1).expect("memory");
-    // Two gzip members one after the other are one file.
+    // Two concatenated gzip members are one file.
     let twice = [gzip("IsA\tdog\tpet\t1\n"), gzip("IsA\tdog\tanimal\t1\nnonsense\n")].concat();
     let files = [write("a", &twice), write("b", &zstd), write("c", conceptnet.as_bytes())];
     let files = files.map(SourceFile::new);
@@ -169,7 +169,7 @@ fn refusals_name_the_file_and_the_remedy() {
     assert!(open(&folder.path().join("none").display().to_string()).is_err());
 }
 
-/// The two sets by a scan of all facts.
+/// The two sets, by a scan of all facts.
 fn scan(graph: &Graph, queries: &[&str], topics: &[&str]) -> [BTreeSet<String>; 2] {
     let mut sets = [BTreeSet::new(), BTreeSet::new()];
     for fact in graph.facts() {
@@ -244,7 +244,7 @@ fn a_sorted_import_of_the_pack_is_the_pack() {
     assert_eq!(graph.version(), PACK_GRAPH.version(), "runs of 4 MiB were merged");
 }
 
-/// The shipped table, which counts the texts that it is given.
+/// The shipped table, which counts the texts that it encodes.
 struct Counting(Arc<StaticTable>, AtomicUsize);
 
 impl Encoder for Counting {

@@ -1,11 +1,11 @@
 use super::*;
 
-/// The first value that is a text.
+/// The first text among the values.
 fn first(values: &Map<String, Value>) -> Option<String> {
     values.values().find_map(|value| Some(value.as_str()?.to_owned()))
 }
 
-/// These lines, read; and the folder that they are in.
+/// Reads the given lines; also returns their folder, to keep it alive.
 fn read(lines: &str) -> (Result<Vec<String>, TableError>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("goods.jsonl");

@@ -42,7 +42,7 @@ pub struct ConsistencyArgs {
 pub(crate) struct Responses {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: DataSet,
+    format: ConsistencyDataSet,
     /// Its split: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
@@ -55,14 +55,14 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// The responses of the split.
+    /// Reads the responses of the split.
     pub(crate) fn cases(&self) -> Result<Vec<Case>, EvalError> {
         self.cases_of(&self.data)
     }
 
     fn cases_of(&self, data: &Path) -> Result<Vec<Case>, EvalError> {
         match (self.format, &self.knowledge) {
-            (DataSet::Dstc11, Some(knowledge)) => dstc::read(data, knowledge, self.seed),
+            (ConsistencyDataSet::Dstc11, Some(knowledge)) => dstc::read(data, knowledge, self.seed),
             _ => kbp::read(data, self.seed),
         }
     }
@@ -70,7 +70,7 @@ impl Responses {
 
 /// A data set whose responses have gold evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DataSet {
+enum ConsistencyDataSet {
     /// DSTC11 track 5: reviews and answered questions.
     Dstc11,
     /// Knowledge Behind Persona.

@@ -82,22 +82,22 @@ pub struct GateArgs {
     pub(super) json: bool,
 }
 
-/// A gate by its name.
+/// A gate, selected by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Gate {
-    /// The engine's own, without a model
+    /// The engine's lexical gate
     Lexical,
-    /// The one that ships
+    /// The shipped learned gate
     Shipped,
-    /// One that was trained
+    /// A trained gate in a file
     File(PathBuf),
     /// TF-IDF of the last utterance with logistic regression
     Tfidf,
     /// Retrieves for every turn
     Always,
-    /// Retrieves for none
+    /// Retrieves for no turn
     Never,
-    /// Retrieves at a rate
+    /// Retrieves for a random share of turns
     Random,
 }
 
@@ -124,13 +124,13 @@ fn fraction(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<'m> {
+struct GateResult<'m> {
     format: &'static str,
     #[serde(flatten)]
     first: &'m Measured,
-    /// The data set's other classes.
+    /// The figures of the data set's other classes.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     others: &'m [Measured],
 }
@@ -161,16 +161,16 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
     let results: Vec<Measured> = results.into_iter().map(|(measured, _)| measured).collect();
     if args.json {
         let (first, others) = results.split_first().context("a data set without classes")?;
-        return Ok(print_json(out, &Printed { format: args.format.name(), first, others })?);
+        return Ok(print_json(out, &GateResult { format: args.format.name(), first, others })?);
     }
     results.iter().try_for_each(|measured| say(measured, out))
 }
 
-/// The classes that are asked for.
+/// The classes to measure.
 fn classes(args: &GateArgs) -> anyhow::Result<Vec<Positive>> {
     let known = Positive::of(args.format);
     match args.positive {
-        // A data set without labels is refused where it is read.
+        // Reading refuses a data set without labels.
         None => Ok(known.to_vec()),
         Some(positive) if known.is_empty() || known.contains(&positive) => Ok(vec![positive]),
         Some(positive) => {
@@ -186,7 +186,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     real(one).is_some() && real(one) == real(other)
 }
 
-/// The turns that are scored, each with what could be retrieved for it.
+/// Reads the turns to score, each with its retrieval candidates.
 fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
     let read = || -> Result<_, GateError> {
         let mut turns = labelled::read(args.format, &args.data)?;
@@ -205,7 +205,7 @@ fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
     read().map_err(refused)
 }
 
-/// The gate for each class: those that learn choose their threshold by it.
+/// Makes the gate for each class: trainable gates choose their threshold by the class.
 fn gates(
     args: &GateArgs,
     config: &Config,
@@ -249,7 +249,7 @@ fn gates(
     classes.iter().map(gate).collect()
 }
 
-/// The engine's lexical gate as a configuration has it.
+/// Makes the engine's lexical gate from a configuration.
 pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
     let graph = knowledge::open(&config.knowledge.snapshot.to_string())?;
     let window_utterances = config.history.window_utterances;
@@ -279,7 +279,7 @@ fn say(measured: &Measured, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of the errors is the input's.
+/// Distinguishes errors of the input from others.
 pub(super) fn refused(error: GateError) -> anyhow::Error {
     match error {
         GateError::Labelled(_) | GateError::Snippets(_) | GateError::OneClass { .. } => {

@@ -56,7 +56,7 @@ pub struct GatesArgs {
     pub(super) json: bool,
 }
 
-/// What stands above the table: how it was made, and how it is read.
+/// The page's head: how the table was made, and how to read it.
 fn head(args: &GatesArgs) -> String {
     let models = args.models.as_ref().map_or("", |_| " --models MODELS");
     format!(

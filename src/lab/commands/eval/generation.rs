@@ -65,10 +65,10 @@ pub struct GenerationArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed {
-    /// The log's shape, where there is a log.
+struct GenerationResult {
+    /// The log's format, if there is a log.
     format: Option<&'static str>,
     #[serde(flatten)]
     measured: Measured,
@@ -87,7 +87,7 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
     let answers = material::answers(&args.data).map_err(refused)?;
     let Some(references) = &args.references else {
         let measured = measure(&answers, None);
-        return print(args, &Printed { format: None, measured, judged: None }, out);
+        return print(args, &GenerationResult { format: None, measured, judged: None }, out);
     };
     let log = Log::read(args.format, references).map_err(refused)?;
     let places = log.places(&answers).map_err(refused)?;
@@ -97,10 +97,10 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
     let mut measured = measure(&answers, Some(&beside));
     let placed: Vec<(&Answer, Place)> = answers.iter().zip(places.iter().copied()).collect();
     let judged = judged(args, &config, &mut measured, (&placed, &log))?;
-    print(args, &Printed { format: Some(args.format.name()), measured, judged }, out)
+    print(args, &GenerationResult { format: Some(args.format.name()), measured, judged }, out)
 }
 
-/// Has responses judged, where there is a judge.
+/// Asks the judge for scores, if there is a judge.
 fn judged(
     args: &GenerationArgs,
     config: &Config,
@@ -138,7 +138,11 @@ fn judged(
     Ok(Some(judged.by(name, &judge.prompts, encoder.as_deref(), counts)))
 }
 
-fn print(args: &GenerationArgs, printed: &Printed, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(
+    args: &GenerationArgs,
+    printed: &GenerationResult,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     if args.json {
         return Ok(print_json(out, printed)?);
     }
@@ -171,7 +175,7 @@ fn print(args: &GenerationArgs, printed: &Printed, out: &mut dyn Write) -> anyho
     Ok(())
 }
 
-/// What of the errors is the input's.
+/// Distinguishes errors of the input from others.
 fn refused(error: GenerationError) -> anyhow::Error {
     InputRefused::new(error.to_string(), "give the replay's output, and the log it replayed")
         .caused_by(error)

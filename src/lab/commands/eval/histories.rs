@@ -16,7 +16,7 @@ use super::history::{attending, read, refused, similarity};
 use crate::eval::history::HistoryEvalError;
 use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topics};
 
-/// Conversations of TopiOCQA that constants were chosen on, and those that are reported.
+/// Conversations of TopiOCQA: those that constants were chosen on, and those that are reported.
 const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));
 
 pub(super) const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ pub struct HistoriesArgs {
     only: Option<Format>,
     /// One more configuration that is measured beside the first, by a name for it and its file
     #[arg(long, value_name = "NAME=FILE")]
-    variant: Vec<Named>,
+    variant: Vec<NamedConfig>,
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -53,12 +53,12 @@ pub struct HistoriesArgs {
 
 /// `--variant`
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedConfig {
     name: String,
     path: PathBuf,
 }
 
-impl FromStr for Named {
+impl FromStr for NamedConfig {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -121,8 +121,8 @@ pub(super) fn execute(args: &HistoriesArgs, out: &mut dyn Write) -> anyhow::Resu
     Ok(())
 }
 
-/// The configurations that are measured; the first, which has no name, is changed in one thing at
-/// a time, and what the command line names comes behind.
+/// The configurations to measure. The first has no name and is varied in one setting at a time;
+/// those of the command line follow.
 fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
     let config = load_config(args.config.as_deref())?.value;
     let first = variant("", &config, Shown::Everywhere)?;
@@ -155,13 +155,13 @@ fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
             variant.config.importance_share = share;
         }));
     }
-    for Named { name, path } in &args.variant {
+    for NamedConfig { name, path } in &args.variant {
         variants.push(variant(name, &load_config(Some(path))?.value, Shown::Everywhere)?);
     }
     Ok(variants)
 }
 
-/// A configuration as it stands in a file.
+/// Makes a variant of a configuration.
 fn variant(name: &str, config: &Config, shown: Shown) -> anyhow::Result<Variant> {
     Ok(Variant {
         name: name.to_owned(),

@@ -49,7 +49,7 @@ pub struct HistoryArgs {
     /// Utterances that are held at most, or their share of each conversation's, such as 25%;
     /// everything where it is not given
     #[arg(long, value_name = "N")]
-    capacity: Option<Held>,
+    capacity: Option<CapacityArg>,
     /// What leaves where not everything is held
     #[arg(long, value_enum, value_name = "EVICTION", default_value_t)]
     eviction: Eviction,
@@ -87,9 +87,9 @@ pub struct HistoryArgs {
 
 /// `--capacity`
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Held(Capacity);
+struct CapacityArg(Capacity);
 
-impl FromStr for Held {
+impl FromStr for CapacityArg {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -104,22 +104,22 @@ impl FromStr for Held {
                 Some(Capacity::Utterances(held)).filter(|_| held >= 2)
             }
         };
-        capacity.map(Held).ok_or(WANTED)
+        capacity.map(CapacityArg).ok_or(WANTED)
     }
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<M> {
+struct HistoryResult<M> {
     format: &'static str,
     conversations: usize,
-    /// Utterances held at most; `null` for all and where a share says.
+    /// The most utterances held; `null` for all, and if the capacity is a share.
     capacity: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     capacity_share: Option<f64>,
     eviction: &'static str,
     recall_method: &'static str,
-    /// Whether questions were completed before they were searched with.
+    /// Whether questions were completed before the search.
     completed: bool,
     #[serde(flatten)]
     measured: M,
@@ -136,7 +136,7 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
         Capacity::Share(share) => (Some(share), None),
     };
     let count = conversations.len();
-    let printed = Printed {
+    let printed = HistoryResult {
         format: args.format.name(),
         conversations: count,
         capacity: utterances,
@@ -168,11 +168,11 @@ pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result
     }
 }
 
-impl Printed<()> {
-    fn with<M>(self, measured: M) -> Printed<M> {
+impl HistoryResult<()> {
+    fn with<M>(self, measured: M) -> HistoryResult<M> {
         let Self { format, conversations, capacity, capacity_share, .. } = self;
         let Self { eviction, recall_method, completed, .. } = self;
-        Printed {
+        HistoryResult {
             format,
             conversations,
             capacity,
@@ -210,7 +210,7 @@ fn measure(args: &HistoryArgs, capacity: Capacity) -> anyhow::Result<Measure> {
     })
 }
 
-/// `--attention`
+/// Reads the weights of `--attention`.
 fn weighing(by: &Path, config: &Config) -> anyhow::Result<Attending> {
     if by == Path::new("identity") {
         return attending(config, config.integration.identity());
@@ -225,14 +225,14 @@ fn weighing(by: &Path, config: &Config) -> anyhow::Result<Attending> {
     Ok(attending)
 }
 
-/// What orders by attention, with the configured encoder.
+/// Orders by attention, with the configured encoder.
 pub(crate) fn attending(config: &Config, attention: Attention) -> anyhow::Result<Attending> {
     let encoder =
         turnstream_models::encoder(&config.models)?.map(|encoder| encoder as Arc<dyn Encoder>);
     Ok(Attending { attention, encoder })
 }
 
-/// What the engine compares texts by. One that takes its time is waited for here.
+/// The engine's similarity of texts. A slow encoder is awaited here.
 pub(crate) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
     let encoder = turnstream_models::encoder(models)?;
     Ok(encoder.map_or_else(Similarity::by_words, |encoder| {
@@ -240,7 +240,7 @@ pub(crate) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
     }))
 }
 
-/// The conversations of a file that are measured on.
+/// Reads the conversations to measure.
 pub(crate) fn read(
     format: Format,
     data: &Path,
@@ -256,7 +256,7 @@ pub(crate) fn read(
     Ok(chosen)
 }
 
-/// What of an evaluation's errors is the command line's, and what the input's.
+/// Distinguishes errors of the command line, of the input and others.
 pub(crate) fn refused(error: HistoryEvalError) -> anyhow::Error {
     match error {
         HistoryEvalError::Format { .. } => {

@@ -24,7 +24,7 @@ docs/personas.md says how the figures are defined.";
 pub struct PersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: DataSet,
+    format: PersonaDataSet,
     /// Its split that is measured on, plain or gzip: JSON lines of KBP, the one JSON object of FoCus
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
@@ -48,15 +48,15 @@ pub struct PersonaArgs {
 
 /// A data set with gold personas and knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DataSet {
+pub(crate) enum PersonaDataSet {
     /// Knowledge Behind Persona: personas and what is known behind them.
     Kbp,
     /// FoCus: talk about landmarks with a persona of five sentences.
     Focus,
 }
 
-impl DataSet {
-    /// The cases of a split.
+impl PersonaDataSet {
+    /// Reads the cases of a split.
     pub(crate) fn cases(self, path: &Path) -> Result<Vec<Case>, EvalError> {
         match self {
             Self::Kbp => kbp::read(path),

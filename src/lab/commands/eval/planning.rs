@@ -83,7 +83,7 @@ pub(super) fn execute(args: &PlanningArgs, out: &mut dyn Write) -> anyhow::Resul
     print(&figures, out)
 }
 
-/// The plans, and the model's name.
+/// Makes the plans, and returns the model's name.
 fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>, Option<String>)> {
     let missing = |flag: &str| Usage::new(format!("{flag} is missing"), "name the file");
     Ok(match args.planner {

@@ -102,7 +102,7 @@ pub(super) fn execute(args: &RankingArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(())
 }
 
-/// The vectors that an encoder gave the facts, from where engines look for them.
+/// Opens an encoder's vectors of the facts, from the path that engines use.
 fn vectors(
     (snapshot, graph): (&str, &Graph),
     encoder: &dyn Encoder,

@@ -40,10 +40,10 @@ pub struct SourcesArgs {
     judge: PathBuf,
     /// Who plans
     #[arg(long, value_enum, value_name = "PLANNER", default_value_t, conflicts_with = "table")]
-    planner: Planner,
+    planner: SourcePlanner,
     /// Who finds evidence in the planned sources
     #[arg(long, value_enum, value_name = "RETRIEVER", default_value_t, conflicts_with = "table")]
-    retriever: Retriever,
+    retriever: SourceRetriever,
     /// What is taken from the annotation instead: an upper bound
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',', conflicts_with = "table")]
     oracle: Vec<Oracle>,
@@ -79,7 +79,7 @@ pub struct SourcesArgs {
 
 /// Who plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Planner {
+enum SourcePlanner {
     /// The unified model.
     #[default]
     Unified,
@@ -91,7 +91,7 @@ enum Planner {
 
 /// Who finds evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Retriever {
+enum SourceRetriever {
     /// Words weighed by weights that are learned from --train.
     #[default]
     Fusion,
@@ -112,14 +112,14 @@ impl SourcesArgs {
     fn setting(&self) -> Setting {
         let plan = match self.planner {
             _ if self.oracle.contains(&Oracle::Plan) => PlanBy::Gold,
-            Planner::Unified => PlanBy::Model,
-            Planner::Every => PlanBy::Every,
-            Planner::None => PlanBy::None,
+            SourcePlanner::Unified => PlanBy::Model,
+            SourcePlanner::Every => PlanBy::Every,
+            SourcePlanner::None => PlanBy::None,
         };
         let retrieval = match self.retriever {
             _ if self.oracle.contains(&Oracle::Retrieval) => FindBy::Gold,
-            Retriever::Fusion => FindBy::Fusion,
-            Retriever::Unified => FindBy::Model,
+            SourceRetriever::Fusion => FindBy::Fusion,
+            SourceRetriever::Unified => FindBy::Model,
         };
         let (steps, replaced) = (self.steps, self.replaced);
         Setting { plan, retrieval, pieces: usize::from(self.pieces), steps, replaced }

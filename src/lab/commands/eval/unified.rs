@@ -29,7 +29,7 @@ measurement alone and is not kept.";
 pub struct UnifiedArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: DataSet,
+    format: UnifiedDataSet,
     /// Its split that is measured on: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
@@ -62,14 +62,14 @@ pub struct UnifiedArgs {
 
 /// A data set that the model is trained on the training split of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DataSet {
+enum UnifiedDataSet {
     /// Schema-Guided Dialogue: what services answer.
     Sgd,
     /// DSTC11 track 5: reviews and answered questions.
     Dstc11,
 }
 
-impl DataSet {
+impl UnifiedDataSet {
     fn name(self) -> &'static str {
         match self {
             Self::Sgd => "sgd",
@@ -79,7 +79,7 @@ impl DataSet {
 }
 
 pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    if args.train.is_some() && args.format != DataSet::Sgd {
+    if args.train.is_some() && args.format != UnifiedDataSet::Sgd {
         return Err(Usage::new("--train is for sgd", "leave it out").into());
     }
     let model = UnifiedModel::open(&args.model)?;
@@ -109,9 +109,11 @@ pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result
 fn cases(args: &UnifiedArgs) -> Result<Vec<Case>, EvalError> {
     let UnifiedArgs { data, conversations, seed, .. } = args;
     match (args.format, &args.knowledge) {
-        (DataSet::Dstc11, Some(knowledge)) => dstc::read(data, knowledge, *conversations, *seed),
-        // Without snippets there is no dstc11: the arguments say so.
-        (DataSet::Dstc11 | DataSet::Sgd, _) => sgd::read(data, *conversations, *seed),
+        (UnifiedDataSet::Dstc11, Some(knowledge)) => {
+            dstc::read(data, knowledge, *conversations, *seed)
+        }
+        // The arguments require snippets for dstc11.
+        (UnifiedDataSet::Dstc11 | UnifiedDataSet::Sgd, _) => sgd::read(data, *conversations, *seed),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `turnstream models distil`: a static table from a sentence encoder.
+//! `turnstream models distil`: distils a static table from a sentence encoder.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::distil::{DistilOptions, distil, keep_latin_pieces};
 /// Compression level of a table.
 const LEVEL: i32 = 19;
 
-/// How often it is told how far it is.
+/// The interval of progress messages.
 const TELL: Duration = Duration::from_secs(5);
 
 /// `models distil`
@@ -55,9 +55,9 @@ pub struct DistilArgs {
     pub(super) common: CommonArgs,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Serialize)]
-struct Made {
+struct DistilledTable {
     file: String,
     bytes: usize,
     name: String,
@@ -84,7 +84,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     let tokenizer = keep_latin_pieces(&json)?;
 
     let graph = knowledge::open(&args.snapshot)?;
-    // A set: what is said again and again would count again and again.
+    // A set, so that repeated utterances count once.
     let mut texts = BTreeSet::new();
     texts.extend(graph.facts().map(|fact| verbalise(graph.view(), &fact)));
     for file in &args.utterances {
@@ -115,7 +115,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     write_whole(&args.out, &bytes)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
 
-    let made = Made {
+    let made = DistilledTable {
         file: args.out.display().to_string(),
         bytes: bytes.len(),
         name: args.name.clone(),
@@ -131,7 +131,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     if args.common.json {
         print_json(out, &made)?;
     } else {
-        let Made { file, bytes, pieces, dimensions, cosine, held_out, .. } = &made;
+        let DistilledTable { file, bytes, pieces, dimensions, cosine, held_out, .. } = &made;
         writeln!(
             out,
             "{file}: {pieces} pieces of {dimensions} numbers, {bytes} bytes; mean cosine to {} on \

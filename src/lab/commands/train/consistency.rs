@@ -1,4 +1,5 @@
-//! `turnstream train consistency`: a table that judges whether a response agrees with its evidence.
+//! `turnstream train consistency`: trains a table to judge whether a response agrees with its
+//! evidence.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -47,14 +48,14 @@ pub struct ConsistencyArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<'p> {
+struct ConsistencyTraining<'p> {
     name: &'p str,
     responses: usize,
-    /// Before any, then each.
+    /// The state before training, then each epoch.
     epochs: &'p [Epoch],
-    /// The place of the kept one.
+    /// The index of the kept epoch.
     kept: usize,
     calibration: Calibration,
 }
@@ -78,7 +79,7 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
     let responses = lessons.len();
     if args.json {
         let (name, kept) = (&args.name, *kept);
-        print_json(out, &Printed { name, responses, epochs, kept, calibration })?;
+        print_json(out, &ConsistencyTraining { name, responses, epochs, kept, calibration })?;
         return Ok(Exit::Success);
     }
     writeln!(out, "{responses} responses")?;
@@ -93,7 +94,7 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
     Ok(Exit::Success)
 }
 
-/// A response as a question, its evidence as answers.
+/// Turns a response into a question, and its evidence into answers.
 fn lesson(case: Case) -> Lesson {
     let Case { conversation, response, evidence } = case;
     let gold = evidence.iter().enumerate().filter(|(_, (_, is))| *is == Relation::Gold);

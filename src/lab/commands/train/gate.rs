@@ -1,4 +1,4 @@
-//! `turnstream train gate`: RAGate's attention encoder from labelled turns.
+//! `turnstream train gate`: trains RAGate's attention encoder on labelled turns.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
@@ -34,10 +34,10 @@ Several --data are learned together, each by its own definition of need. One con
 of each is held out, to stop by and to choose the threshold, where --development names no file.
 The state after each pass lies beside the gate as OUT.training; --resume goes on from there.";
 
-/// How often it is told how far it is where there is no terminal.
+/// The interval of progress messages without a terminal.
 const TELL: Duration = Duration::from_secs(10);
 
-/// Every so many conversations, one is held out.
+/// One in this many conversations is held out.
 const HELD_OUT: usize = 10;
 
 /// A shape of the encoder.
@@ -140,9 +140,9 @@ pub struct GateArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Serialize)]
-struct Made<'a> {
+struct TrainedGate<'a> {
     file: String,
     bytes: usize,
     parameters: usize,
@@ -184,7 +184,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
             .with_context(|| format!("cannot read {}, the state to go on from", state.display()))?;
         trainer.resume(State::from_bytes(&bytes, &begun_with)?)?;
     }
-    let mut told = Told::start();
+    let mut told = ProgressReporter::start();
     while !trainer.is_done() {
         trainer.pass(&mut |progress| told.hear(progress))?;
         write_whole(&state, &trainer.state().to_bytes(&begun_with)?)
@@ -195,9 +195,9 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     let bytes = Gate::to_bytes(&card, &parameters)?;
     write_whole(&args.out, &bytes)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
-    // The gate is whole; where its state stays behind, nothing is lost.
+    // The gate is complete; a leftover state file does no harm.
     let _ = std::fs::remove_file(&state);
-    let made = Made {
+    let made = TrainedGate {
         file: args.out.display().to_string(),
         bytes: bytes.len(),
         parameters: parameters.values().map(|tensor| tensor.elem_count()).sum(),
@@ -209,12 +209,12 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     tell(&made, args.json, out)
 }
 
-fn tell(made: &Made<'_>, json: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
+fn tell(made: &TrainedGate<'_>, json: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if json {
         print_json(out, made)?;
         return Ok(Exit::Success);
     }
-    let Made { file, bytes, parameters, best_epoch, epochs, seconds, definitions } = made;
+    let TrainedGate { file, bytes, parameters, best_epoch, epochs, seconds, definitions } = made;
     writeln!(
         out,
         "{file}: {parameters} parameters, {bytes} bytes, pass {best_epoch} of {epochs}, \
@@ -279,14 +279,14 @@ impl GateArgs {
     }
 }
 
-/// The file of a training's state.
+/// The path of a training's state file.
 fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".training");
     PathBuf::from(name)
 }
 
-/// The data sets to learn from, and what each calls need.
+/// Reads the training sets, and each set's definition of need.
 fn lessons(args: &GateArgs) -> anyhow::Result<(Vec<Lesson>, Vec<Definition>)> {
     let read = |path: &Path, format| read(args, path, format);
     let development = args.development.iter().map(|given| split(given));
@@ -335,7 +335,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.display().to_string())
 }
 
-/// Turns to learn from and turns that are held out: every tenth conversation.
+/// Splits turns for training and for evaluation: every tenth conversation is held out.
 fn hold_out(turns: Vec<LabelledTurn>) -> (Vec<LabelledTurn>, Vec<LabelledTurn>) {
     let mut numbers = std::collections::HashMap::new();
     turns.into_iter().partition(|turn| {
@@ -369,13 +369,13 @@ fn read(args: &GateArgs, path: &Path, format: Format) -> anyhow::Result<Vec<Labe
     Ok(turns)
 }
 
-/// Tells how far the training is: a bar on a terminal, lines elsewhere.
-struct Told {
+/// Shows the progress of a training: a bar on a terminal, lines elsewhere.
+struct ProgressReporter {
     bar: Option<ProgressBar>,
     said: Instant,
 }
 
-impl Told {
+impl ProgressReporter {
     fn start() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);

@@ -1,5 +1,5 @@
-//! `turnstream train integration`: the weights of attention from questions with gold evidence, and
-//! what they are worth on conversations that they did not see.
+//! `turnstream train integration`: trains the weights of attention on questions with gold evidence,
+//! and measures them by cross-validation over conversations.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -68,18 +68,18 @@ pub struct IntegrationArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed {
+struct IntegrationTraining {
     format: &'static str,
     conversations: usize,
     n: usize,
-    /// Questions that taught something.
+    /// Questions used for training.
     questions_trained_on: usize,
-    /// The mean loss before and after, of the weights that saw everything.
+    /// The mean loss before and after training, for the weights trained on everything.
     loss: [f64; 2],
-    /// By K: as recalled, by attention with the identity, by attention trained on the other
-    /// conversations.
+    /// Recall by K: as recalled, by attention with the identity, and by attention trained on the
+    /// other conversations.
     recall: BTreeMap<usize, Orders>,
 }
 
@@ -88,9 +88,9 @@ struct Orders {
     recalled: f64,
     identity: f64,
     trained: f64,
-    /// The trained order over the one as recalled, paired.
+    /// The trained order against the recalled order, paired.
     trained_over_recalled: Option<Difference>,
-    /// The trained order over the identity's, paired.
+    /// The trained order against the identity's order, paired.
     trained_over_identity: Option<Difference>,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
         return Err(Usage::new(what, "give a file of several").into());
     }
     let lessons = lessons(&recalled, &identity, &conversations);
-    // For each conversation without it, and once for all of them.
+    // One training without each conversation, and one on all.
     let steps = training.steps * (conversations.len() + 1);
     let progress = Progress::of(steps, "steps");
     let fit = |lessons: &[Example]| -> anyhow::Result<Trained> {
@@ -153,7 +153,7 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
     let by_identity = weighed_by(&recalled, &identity, identity.attention.clone());
     let by_identity = evidence::ask(&by_identity, &conversations, &|| ());
     let as_recalled = evidence::ask(&recalled, &conversations, &|| ());
-    let printed = Printed {
+    let printed = IntegrationTraining {
         format: args.format.name(),
         conversations: conversations.len(),
         n: as_recalled.questions.len(),
@@ -169,7 +169,7 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
     Ok(Exit::Success)
 }
 
-/// What each conversation teaches.
+/// Makes the training examples of each conversation.
 fn lessons(
     recalled: &Measure,
     identity: &Attending,
@@ -224,11 +224,17 @@ fn card(args: &IntegrationArgs, encoder: &dyn Encoder, trained: &Trained) -> Car
     }
 }
 
-fn say(printed: &Printed, args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn say(
+    printed: &IntegrationTraining,
+    args: &IntegrationArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     if args.json {
         return Ok(print_json(out, printed)?);
     }
-    let Printed { conversations, n, questions_trained_on, loss: [before, after], .. } = printed;
+    let IntegrationTraining {
+        conversations, n, questions_trained_on, loss: [before, after], ..
+    } = printed;
     writeln!(out, "{n} questions of {conversations} conversations, each by weights of the others")?;
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! `turnstream train persona`: a static table that is fine-tuned on pairs of persona and knowledge.
+//! `turnstream train persona`: fine-tunes a static table on pairs of persona and knowledge.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -12,7 +12,7 @@ use turnstream_models::static_table::StaticTable;
 use turnstream_operators::persona_retrieval::pairs::question;
 
 use super::{Exit, print_json};
-use crate::commands::eval::persona::DataSet;
+use crate::commands::eval::persona::PersonaDataSet;
 use crate::commands::eval::refused;
 use crate::eval::persona::Case;
 use crate::pair_training::{Epoch, Lesson, PairTraining, Tuned, tune};
@@ -31,7 +31,7 @@ models.embedder; `turnstream eval persona --encoder` measures it.";
 pub struct PersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: DataSet,
+    format: PersonaDataSet,
     /// Its split that is learned from, of which every tenth conversation is held out
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
@@ -62,15 +62,15 @@ pub struct PersonaArgs {
     pub(super) json: bool,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Debug, Serialize)]
-struct Printed<'p> {
+struct PersonaTraining<'p> {
     name: &'p str,
     pieces: usize,
     dimensions: usize,
-    /// Before any, then each.
+    /// The state before training, then each epoch.
     epochs: &'p [Epoch],
-    /// The place of the kept one.
+    /// The index of the kept epoch.
     kept: usize,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     let pieces = vectors.len() / dimensions;
     if args.json {
         let dimensions = *dimensions;
-        let printed = Printed { name: &args.name, pieces, dimensions, epochs, kept: *kept };
+        let printed = PersonaTraining { name: &args.name, pieces, dimensions, epochs, kept: *kept };
         print_json(out, &printed)?;
         return Ok(Exit::Success);
     }
@@ -115,7 +115,7 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Success)
 }
 
-/// The pairs of a case: {P_i + D, K_j}.
+/// Makes the pairs of a case: {P_i + D, K_j}.
 fn lesson(case: Case) -> Lesson {
     let Case { conversation, dialogue, persona, knowledge, gold_persona, gold_knowledge } = case;
     let questions = persona.iter().map(|sentence| question(sentence, &dialogue)).collect();

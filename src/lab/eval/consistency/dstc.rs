@@ -1,5 +1,5 @@
-//! DSTC11 track 5: responses that rest on snippets, beside others of the first gold one's hotel or restaurant and
-//! of others.
+//! DSTC11 track 5: responses with gold snippets, beside other snippets of the first gold snippet's
+//! hotel or restaurant, and snippets of other places.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::eval::retrieval::dstc::{Snippet, snippets};
 use crate::eval::retrieval::{EvalError, records};
 use crate::eval::unified::dstc::{Dialogues, Instance};
 
-/// The responses of a split.
+/// Reads the responses of a split.
 ///
 /// # Errors
-/// A file cannot be read, or no response rests on a snippet.
+/// A file cannot be read, or no response has a gold snippet.
 pub fn read(path: &Path, knowledge: &Path, seed: u64) -> Result<Vec<Case>, EvalError> {
     let known: Vec<(String, String)> =
         snippets(knowledge)?.into_iter().map(|snippet| (snippet.id, snippet.text)).collect();

@@ -1,5 +1,5 @@
-//! KBP: responses that used sentences of the persona or what is known behind them, beside others of the dialogue
-//! and of other dialogues.
+//! KBP: responses that used sentences of the persona or the knowledge behind them, beside other
+//! sentences of the dialogue and of other dialogues.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::eval::persona::kbp::joined;
 use crate::eval::retrieval::kbp::Record;
 use crate::eval::retrieval::{EvalError, records};
 
-/// Texts that others are drawn from, at most.
+/// The most texts to draw from.
 const ELSEWHERE: usize = 64;
 
-/// The responses of a split that used anything.
+/// Reads the responses of a split that used any evidence.
 ///
 /// # Errors
 /// The file cannot be read, or has no such response.
@@ -58,7 +58,7 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<Case>, EvalError> {
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-/// Everything that a dialogue's responses may rest on, by id.
+/// Everything that a dialogue's responses may use, by id.
 fn texts(record: &Record) -> Vec<(String, String)> {
     let sentences = record.persona.iter().map(|(id, text)| (id.clone(), joined(text)));
     let known = record.persona_kg.iter().flat_map(|(id, known)| {

@@ -1,29 +1,29 @@
-//! Figures of a binary decision and of the score behind it: precision, recall, F1, false discovery
-//! rate, area under the ROC curve, and the curves themselves. Pure; what is not defined is `None`.
+//! Figures of a binary decision and of its score: precision, recall, F1, false discovery rate, area
+//! under the ROC curve, and the curves themselves. Pure functions; undefined figures are `None`.
 
 use serde::Serialize;
 
-/// Turns, each with its class, what was predicted, and the score of the class.
+/// Turns, each with its true class, the prediction, and the score of the class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scored {
     /// Whether each turn is of the class.
     pub positive: Vec<bool>,
-    /// Whether it was said to be.
+    /// Whether the prediction is the class.
     pub predicted: Vec<bool>,
-    /// How likely it was said to be, higher for likelier.
+    /// The score; higher is likelier.
     pub scores: Vec<f64>,
 }
 
-/// What was right and what was wrong.
+/// The confusion matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Confusion {
-    /// Of the class, and said to be.
+    /// True positives.
     pub tp: u64,
-    /// Said to be, and not of the class.
+    /// False positives.
     pub fp: u64,
-    /// Neither.
+    /// True negatives.
     pub tn: u64,
-    /// Of the class, and not said to be.
+    /// False negatives.
     #[serde(rename = "fn")]
     pub missed: u64,
 }
@@ -31,21 +31,21 @@ pub struct Confusion {
 /// The figures of one class; each a fraction of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// tp ÷ (tp + fp); `None` where nothing was predicted.
+    /// tp ÷ (tp + fp); `None` if nothing was predicted.
     pub precision: Option<f64>,
-    /// tp ÷ (tp + fn); `None` where nothing is of the class.
+    /// tp ÷ (tp + fn); `None` if no turn has the class.
     pub recall: Option<f64>,
-    /// 2 tp ÷ (2 tp + fp + fn); `None` where nothing is of the class or predicted.
+    /// 2 tp ÷ (2 tp + fp + fn); `None` if no turn has the class or was predicted.
     pub f1: Option<f64>,
-    /// The likelihood that a turn of the class has a higher score than one that is not, equal
-    /// scores counting half; `None` where there is no such pair.
+    /// The probability that a turn of the class has a higher score than another turn, with equal
+    /// scores counting half; `None` if there is no such pair.
     pub auc: Option<f64>,
-    /// The false discovery rate, fp ÷ (tp + fp); `None` where nothing was predicted.
+    /// The false discovery rate, fp ÷ (tp + fp); `None` if nothing was predicted.
     pub fdr: Option<f64>,
 }
 
 impl Figures {
-    /// By name, in the order of the tables.
+    /// The figures by name, in the order of the tables.
     pub fn named(&self) -> [(&'static str, Option<f64>); 5] {
         let Self { precision, recall, f1, auc, fdr } = *self;
         [("precision", precision), ("recall", recall), ("f1", f1), ("auc", auc), ("fdr", fdr)]
@@ -56,7 +56,7 @@ fn share(part: f64, all: f64) -> Option<f64> {
     (all > 0.0).then(|| part / all)
 }
 
-/// The figures of weighted counts (true positives, false positives, misses) and an area.
+/// Computes the figures from weighted counts (true positives, false positives, misses) and an area.
 pub(super) fn figures_of((tp, fp, missed): (f64, f64, f64), auc: Option<f64>) -> Figures {
     Figures {
         precision: share(tp, tp + fp),
@@ -68,7 +68,7 @@ pub(super) fn figures_of((tp, fp, missed): (f64, f64, f64), auc: Option<f64>) ->
 }
 
 impl Scored {
-    /// What was right and what was wrong.
+    /// Counts the confusion matrix.
     pub fn confusion(&self) -> Confusion {
         let mut counts = Confusion::default();
         for (positive, predicted) in self.positive.iter().zip(&self.predicted) {
@@ -82,14 +82,14 @@ impl Scored {
         counts
     }
 
-    /// All figures.
+    /// Computes all figures.
     pub fn figures(&self) -> Figures {
         let Confusion { tp, fp, missed, .. } = self.confusion();
         figures_of((tp as f64, fp as f64, missed as f64), auc(&self.positive, &self.scores))
     }
 }
 
-/// Turns of equal score: how many are of the class, and how many are not.
+/// Turns of equal score: the numbers with and without the class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tied {
     score: f64,
@@ -97,7 +97,7 @@ struct Tied {
     negative: u64,
 }
 
-/// By falling score.
+/// Groups turns by falling score.
 fn tied(positive: &[bool], scores: &[f64]) -> Vec<Tied> {
     let mut order: Vec<(f64, bool)> =
         scores.iter().copied().zip(positive.iter().copied()).collect();
@@ -115,7 +115,7 @@ fn tied(positive: &[bool], scores: &[f64]) -> Vec<Tied> {
     groups
 }
 
-/// The area under the ROC curve, as Mann and Whitney count it.
+/// The area under the ROC curve, by the statistic of Mann and Whitney.
 pub fn auc(positive: &[bool], scores: &[f64]) -> Option<f64> {
     let (mut above, mut positives, mut pairs) = (0_u64, 0_u64, 0.0);
     for group in tied(positive, scores) {
@@ -126,9 +126,9 @@ pub fn auc(positive: &[bool], scores: &[f64]) -> Option<f64> {
     share(pairs, positives as f64 * above as f64)
 }
 
-/// The threshold of the best F1, half way between two scores: what scores at least as much is
-/// predicted. The lowest of equals, which predicts the most; `None` where nothing is of the class.
-/// For the training side: on the turns that are scored it flatters.
+/// The threshold of the best F1, half way between two scores; scores from the threshold on are
+/// predicted. Of several, the lowest, which predicts the most; `None` if no turn has the class.
+/// Only for training: on the turns of the choice itself, the figure is optimistic.
 pub fn best_f1(positive: &[bool], scores: &[f64]) -> Option<f64> {
     let groups = tied(positive, scores);
     let all: u64 = groups.iter().map(|group| group.positive).sum();
@@ -145,8 +145,8 @@ pub fn best_f1(positive: &[bool], scores: &[f64]) -> Option<f64> {
     best.map(|(_, threshold)| threshold)
 }
 
-/// The ROC curve: (false positive rate, true positive rate) from (0, 0) to (1, 1). Empty where all
-/// turns are of one class.
+/// The ROC curve: (false positive rate, true positive rate) from (0, 0) to (1, 1). Empty if all
+/// turns have one class.
 pub fn roc(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     let groups = tied(positive, scores);
     let (positives, negatives) =
@@ -163,7 +163,7 @@ pub fn roc(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     std::iter::once((0.0, 0.0)).chain(points).collect()
 }
 
-/// (recall, precision) at every score, from the highest. Empty where nothing is of the class.
+/// (recall, precision) at every score, from the highest. Empty if no turn has the class.
 pub fn precision_recall(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     let groups = tied(positive, scores);
     let all: u64 = groups.iter().map(|group| group.positive).sum();

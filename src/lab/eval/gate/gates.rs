@@ -1,4 +1,4 @@
-//! Gates that learn nothing: the engine's own lexical one, and the controls always, never and
+//! Gates without training: the engine's own lexical gate, and the controls always, never and
 //! random.
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use turnstream_schemas::{EventTime, InputId, RequestId, Scope, Speaker, Turn};
 use super::{GateError, ScoresTurns};
 use crate::labelled::LabelledTurn;
 
-/// The engine's lexical gate, as a stream decides, but without anything recalled from history.
+/// The engine's lexical gate as in a stream, but without entries recalled from history.
 pub struct Lexical {
-    /// Where concepts are found.
+    /// The graph for linking.
     pub graph: Graph,
-    /// How it decides.
+    /// The gate's configuration.
     pub config: GateConfig,
-    /// How many of the latest utterances it sees, the current one among them.
+    /// How many of the latest utterances the gate reads, including the current one.
     pub window_utterances: usize,
 }
 
@@ -43,8 +43,8 @@ impl ScoresTurns for Lexical {
     }
 }
 
-/// A labelled turn as the engine would have it: the last utterance is the current user turn,
-/// whoever said it.
+/// Builds the engine's context for a labelled turn: the last utterance is the current user turn,
+/// whoever spoke it.
 pub fn context(labelled: &LabelledTurn, window_utterances: usize) -> TurnContext {
     let first = labelled.utterances.len().saturating_sub(window_utterances.max(1));
     let utterance = |(at, said): (usize, &crate::labelled::Said)| Utterance {
@@ -69,12 +69,12 @@ pub fn context(labelled: &LabelledTurn, window_utterances: usize) -> TurnContext
     }
 }
 
-/// Retrieves for every turn, or for none.
+/// Retrieves for every turn, or for no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constant {
-    /// For every turn.
+    /// Retrieves for every turn.
     Always,
-    /// For none.
+    /// Retrieves for no turn.
     Never,
 }
 
@@ -96,12 +96,12 @@ impl ScoresTurns for Constant {
     }
 }
 
-/// Retrieves at a rate, whatever the turn: the paper's control.
+/// Retrieves for a random share of turns: the paper's control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Random {
-    /// The share of turns that it retrieves for, 0..=1.
+    /// The share of turns, 0..=1.
     pub rate: f64,
-    /// The same seed decides the same.
+    /// The same seed gives the same decisions.
     pub seed: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Where knowledge is needed and where a gate says so: by the turn's position in its conversation,
-//! and by domain.
+//! Counts of needed and predicted knowledge, by the turn's position in its conversation and by
+//! domain.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::labelled::LabelledTurn;
 pub struct Group {
     /// Turns.
     pub n: u64,
-    /// Of the class.
+    /// Turns of the class.
     pub positives: u64,
-    /// Said to be.
+    /// Turns predicted to have the class.
     pub predicted: u64,
-    /// Of the class, and said to be.
+    /// True positives.
     pub tp: u64,
 }
 
-/// What turns without a domain stand under.
+/// The group of turns without a domain.
 pub const NO_DOMAIN: &str = "not told";
 
 /// By the turn's position in its conversation, from 1.
@@ -29,7 +29,7 @@ pub fn by_position(turns: &[LabelledTurn], scored: &Scored) -> BTreeMap<u32, Gro
     grouped(turns, scored, |turn| turn.position)
 }
 
-/// By domain; [`NO_DOMAIN`] where the data set tells none. Empty where it never does.
+/// By domain, with [`NO_DOMAIN`] for turns without one. Empty if the data set has no domains.
 pub fn by_domain(turns: &[LabelledTurn], scored: &Scored) -> BTreeMap<String, Group> {
     if turns.iter().all(|turn| turn.domain.is_none()) {
         return BTreeMap::new();

@@ -1,6 +1,6 @@
-//! How sure a gate's figures are, and the differences between two gates' on the same turns: the
-//! bootstrap over whole conversations. Scores are sorted once; a resample is one pass with the
-//! turns weighted by how often their conversation was drawn.
+//! Confidence intervals of a gate's figures, and of the differences between two gates on the same
+//! turns, by the bootstrap over whole conversations. Scores are sorted once; a resample is one
+//! pass, with each turn weighted by how often its conversation was drawn.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::figures::{Figures, Scored, figures_of};
 use crate::eval::bootstrap::{Conversations, percentiles};
 
-/// One turn as a resample looks at it.
-struct Row {
+/// A turn in sorted order.
+struct ScoredTurn {
     conversation: usize,
     positive: bool,
     predicted: bool,
@@ -19,13 +19,13 @@ struct Row {
 }
 
 /// Turns by falling score.
-struct Sorted(Vec<Row>);
+struct Sorted(Vec<ScoredTurn>);
 
 impl Sorted {
     fn new(scored: &Scored, conversations: &Conversations) -> Self {
         let mut order: Vec<usize> = (0..scored.scores.len()).collect();
         order.sort_by(|one, other| scored.scores[*other].total_cmp(&scored.scores[*one]));
-        let rows = order.iter().enumerate().map(|(place, at)| Row {
+        let rows = order.iter().enumerate().map(|(place, at)| ScoredTurn {
             conversation: conversations.of()[*at],
             positive: scored.positive[*at],
             predicted: scored.predicted[*at],
@@ -61,26 +61,26 @@ impl Sorted {
     }
 }
 
-/// A 95 % interval by figure, for those that are defined.
+/// The 95 % interval of each defined figure.
 pub type Intervals = BTreeMap<&'static str, [f64; 2]>;
 
-/// The intervals of a gate's figures. `conversations` has the turns in the order of `scored`.
+/// The intervals of a gate's figures; `conversations` has the turns in the order of `scored`.
 pub fn intervals(scored: &Scored, conversations: &Conversations) -> Intervals {
     let sorted = Sorted::new(scored, conversations);
     by_name(&conversations.resamples(|drawn| sorted.figures(drawn).named()))
 }
 
-/// By how much one gate is above another, and between what.
+/// The difference between two gates in one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The one's figure less the other's.
+    /// The first gate's figure minus the second's.
     pub by: f64,
-    /// The 95 % interval of that.
+    /// The 95 % interval of the difference.
     pub interval: [f64; 2],
 }
 
-/// By figure: how much `one` is above `other` on the same turns. Both are drawn alike, so that what
-/// makes a conversation hard for both does not count.
+/// The differences of `one` over `other` on the same turns, by figure. The resamples are paired, so
+/// that conversations that are hard for both gates do not widen the interval.
 pub fn differences(
     one: &Scored,
     other: &Scored,
@@ -98,9 +98,9 @@ pub fn differences(
         .collect()
 }
 
-type Named = [(&'static str, Option<f64>); 5];
+type NamedFigures = [(&'static str, Option<f64>); 5];
 
-fn minus(one: &Figures, other: &Figures) -> Named {
+fn minus(one: &Figures, other: &Figures) -> NamedFigures {
     let (mut one, other) = (one.named(), other.named());
     for ((_, one), (_, other)) in one.iter_mut().zip(other) {
         *one = one.zip(other).map(|(one, other)| one - other);
@@ -108,7 +108,7 @@ fn minus(one: &Figures, other: &Figures) -> Named {
     one
 }
 
-fn by_name(resamples: &[Named]) -> Intervals {
+fn by_name(resamples: &[NamedFigures]) -> Intervals {
     let names = resamples.first().into_iter().flatten().map(|(name, _)| *name);
     let interval = |(at, name): (usize, &'static str)| {
         let values: Vec<f64> = resamples.iter().filter_map(|figures| figures[at].1).collect();

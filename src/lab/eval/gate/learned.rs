@@ -1,4 +1,4 @@
-//! A trained gate, measured by one of the definitions of need that it knows.
+//! A trained gate, measured by one of its definitions of need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::{GateError, ScoresTurns};
 use crate::gate_reading::tokens_of;
 use crate::labelled::{LabelledTurn, Positive};
 
-/// Turns that are scored at once.
+/// Turns scored at once.
 const BATCH: usize = 16;
 
 /// A trained gate by one definition of need.
 pub struct Learned {
     gate: Arc<Gate>,
-    /// Which of the card's definitions.
+    /// The index among the card's definitions.
     definition: usize,
     positive: Positive,
 }
 
 impl Learned {
-    /// The gate by a data set's definition; its threshold is the one for the class that is asked.
-    /// `None` where it does not know the data set.
+    /// Selects a data set's definition, and its threshold for the class. `None` if the gate does
+    /// not know the data set.
     pub fn new(gate: Arc<Gate>, format: Format, positive: Positive) -> Option<Self> {
         let mut definitions = gate.card().definitions.iter();
         let definition = definitions.position(|definition| definition.name == format.name())?;
@@ -32,8 +32,8 @@ impl Learned {
     }
 }
 
-/// The trained gates of a folder, by the data sets that they know, a class each; in the order of
-/// their files' names.
+/// Reads the trained gates of a folder in the order of their file names, one for each known data
+/// set and class.
 ///
 /// # Errors
 /// The folder or a gate in it cannot be read.
@@ -57,8 +57,8 @@ pub fn gates_of(folder: &Path) -> Result<Vec<Extra>, GateError> {
     Ok(gates)
 }
 
-/// A gate in the table of a data set, once for each class; nothing where it does not know the data
-/// set.
+/// A gate for the table of a data set, once for each class; empty if the gate does not know the
+/// data set.
 pub fn extras(gate: &Arc<Gate>, format: Format) -> Vec<Extra> {
     let extra = |positive: &Positive| {
         let learned = Learned::new(Arc::clone(gate), format, *positive)?;

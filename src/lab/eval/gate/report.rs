@@ -1,5 +1,5 @@
-//! A page of its own about one gate on one data set: the figures, and plots of the ROC curve, of
-//! precision over recall, of the scores of both classes, and of where knowledge is needed.
+//! A page about one gate on one data set: the figures, and plots of the ROC curve, of precision
+//! over recall, of the scores of both classes, and of where knowledge is needed.
 
 use std::fs;
 use std::path::Path;
@@ -11,22 +11,22 @@ use plotters::prelude::*;
 use super::figures::{Scored, precision_recall, roc};
 use super::{GateError, Measured};
 
-/// What a page is made of, for each class that was measured.
+/// The content of a page for one class.
 pub struct Section<'s> {
     /// The figures.
     pub measured: &'s Measured,
-    /// What they were computed from.
+    /// The scores behind the figures.
     pub scored: &'s Scored,
 }
 
 const TEMPLATE: &str = include_str!("report.html");
-/// Pixels.
+/// The size of a plot in pixels.
 const SIZE: (u32, u32) = (480, 340);
-/// Points of a curve at most.
+/// The most points of a curve.
 const MAX_POINTS: usize = 600;
 const BINS: usize = 25;
 
-/// Writes the page. Every name in it is escaped.
+/// Writes the page, with every name escaped.
 ///
 /// # Errors
 /// [`GateError::Write`] and [`GateError::Draw`].
@@ -115,7 +115,7 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// Lines over two axes, of which the second ends at 1.
+/// Lines over two axes; the second axis ends at 1.
 struct Chart {
     title: &'static str,
     axes: [&'static str; 2],
@@ -162,14 +162,14 @@ impl Chart {
     }
 }
 
-/// At most [`MAX_POINTS`] of them and the last.
+/// Thins points to at most [`MAX_POINTS`] and the last one.
 fn thinned(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let every = points.len().div_ceil(MAX_POINTS).max(1);
     let last = points.last().copied();
     points.iter().copied().step_by(every).chain(last)
 }
 
-/// The shares of scores in bins from 0 to 1, as the outline of bars.
+/// The shares of scores in bins from 0 to 1, as the outline of a bar chart.
 fn histogram(scores: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
     let mut counts = [0_u64; BINS];
     for score in scores {

@@ -1,4 +1,4 @@
-//! The table of all gates: every data set's development split, every gate on it, with intervals.
+//! The table of all gates on the development split of every data set, with intervals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,13 +17,13 @@ use crate::labelled::{self, Positive};
 pub struct Splits {
     /// The data set.
     pub format: Format,
-    /// What the baseline learns from.
+    /// The split that the baseline is trained on.
     pub train: PathBuf,
-    /// What all gates are scored on.
+    /// The split that all gates are scored on.
     pub development: PathBuf,
 }
 
-/// The splits that a folder of data sets should have, the data sets by the names of their folders.
+/// The expected splits in a folder of data sets; data sets are named by their folders.
 pub fn splits(folder: &Path) -> [Splits; 4] {
     let split = |format, set: &str, train: &str, development: &str| {
         let file = |name: &str| folder.join(set).join(format!("{name}.jsonl.gz"));
@@ -37,11 +37,11 @@ pub fn splits(folder: &Path) -> [Splits; 4] {
     ]
 }
 
-/// A gate that learned from one data set, to stand in its table beside the others.
+/// A trained gate for the table of one data set.
 pub struct Extra {
     /// The data set.
     pub format: Format,
-    /// The one class that its threshold is for; all of the data set's where it is `None`.
+    /// The class of the gate's threshold; `None` for all classes of the data set.
     pub positive: Option<Positive>,
     /// The gate.
     pub gate: Box<dyn ScoresTurns>,
@@ -56,25 +56,25 @@ pub struct Section {
     pub split: String,
     /// The class.
     pub positive: &'static str,
-    /// A gate each.
+    /// One row per gate.
     pub rows: Vec<Row>,
 }
 
-/// One gate.
+/// The row of a gate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its figures.
+    /// The gate's figures.
     #[serde(flatten)]
     pub measured: Measured,
-    /// By how much they are above the baseline's, on the same turns.
+    /// The differences over the baseline on the same turns.
     pub over_tfidf: BTreeMap<&'static str, Difference>,
 }
 
-/// Who is told what is done next, and that it goes on.
+/// Receives the name of each step, and a call per unit of progress.
 pub type Told<'t> = (&'t dyn Fn(&str), &'t dyn Fn());
 
-/// Measures all gates on one data set. `step` is told what is done next, `progress` is called as it
-/// goes on.
+/// Measures all gates on one data set. `step` receives the name of each step, and `progress` is
+/// called as it advances.
 ///
 /// # Errors
 /// A split cannot be read, or a gate fails.
@@ -124,7 +124,7 @@ pub fn sections(
     Ok(sections)
 }
 
-/// The sections as Markdown.
+/// Formats the sections as Markdown.
 pub fn markdown(sections: &[Section]) -> String {
     let mut page = String::new();
     for Section { format, split, positive, rows } in sections {
@@ -171,7 +171,7 @@ fn figure(value: Option<f64>, interval: Option<&[f64; 2]>) -> String {
     }
 }
 
-/// A name that breaks no row: models come from files.
+/// Escapes a name for a table cell: names of models come from files.
 fn in_cell(name: &str) -> String {
     name.replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
 }

@@ -1,5 +1,5 @@
-//! Measures and the baseline against what scikit-learn computes (`fixtures/figures.py`), and the
-//! gates on data of our own words.
+//! Compares the measures and the baseline with scikit-learn's results (`fixtures/figures.py`), and
+//! tests the gates on our own data.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ fn intervals_are_those_of_an_independent_bootstrap() {
     let (one, other) = (fixture.scored(&fixture.scores), fixture.scored(&fixture.other));
     let found = intervals(&one, &conversations);
     let over = differences(&one, &other, &conversations);
-    // A thousand draws here, four thousand there: ends vary by a tenth of the width or so.
+    // A thousand draws here, four thousand there: ends vary by about a tenth of the width.
     for name in ["f1", "auc"] {
         for (found, expected) in [
             (found[name], fixture.intervals[name]),
@@ -111,7 +111,7 @@ fn intervals_are_those_of_an_independent_bootstrap() {
         }
     }
     near(over["auc"].by, one.figures().auc.unwrap() - other.figures().auc.unwrap(), 1e-12);
-    // What is said five times over in a conversation tells no more than once.
+    // Repeating a conversation's turns five times adds no information.
     let five = |scored: &Scored| Scored {
         positive: repeated(&scored.positive),
         predicted: repeated(&scored.predicted),
@@ -177,7 +177,7 @@ fn the_baseline_is_that_of_scikit_learn() {
     }
 }
 
-/// A turn of the conversation of this number.
+/// A turn of the conversation with this number.
 fn turn(conversation: usize, need: Need, text: &str) -> LabelledTurn {
     LabelledTurn {
         conversation: conversation.to_string(),
@@ -275,7 +275,7 @@ fn groups_add_up_to_all_turns() {
     assert_eq!(found.by_domain.len(), 2);
 }
 
-/// A gate that does not do what it should.
+/// A gate that returns wrong scores.
 struct Broken(Vec<f64>);
 
 impl ScoresTurns for Broken {

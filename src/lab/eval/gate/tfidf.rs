@@ -1,10 +1,11 @@
-//! The baseline that a learned gate has to beat: logistic regression over TF-IDF of the last
-//! utterance alone ([`features`], [`logistic`]). It learns from one data set and scores that one.
+//! The baseline for learned gates: logistic regression over TF-IDF of the last utterance alone
+//! ([`features`], [`logistic`]), trained on the training split of the data set that it is scored
+//! on.
 //!
-//! The strength of the penalty and the threshold are chosen on the training split: three times, the
-//! model learns from two thirds of its conversations and scores the rest; the strength of the best
-//! AUC over all these scores is kept, and the threshold of the best F1. The n-grams and their idf
-//! are taken from the whole training split, without its labels. Never looked at: what is scored.
+//! Cross-validation on the training split chooses the penalty and the threshold: three times, the
+//! model is trained on two thirds of the conversations and scores the rest. The strength with the
+//! best AUC over all these scores is kept, with the threshold of the best F1. The n-grams and their
+//! idf come from the whole training split, without its labels. The scored split is never used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,45 +20,44 @@ use logistic::Logistic;
 use super::{GateError, ScoresTurns, best_threshold, conversations, figures};
 use crate::labelled::{LabelledTurn, Positive};
 
-/// Inverse strengths of the penalty that are tried, strongest first.
+/// Inverse strengths of the penalty to try, the strongest penalty first.
 pub const STRENGTHS: [f64; 6] = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 const PARTS: usize = 3;
 
-/// What was learned.
-struct Learned {
+/// The trained model.
+struct FittedModel {
     vectoriser: Vectoriser,
     model: Logistic,
 }
 
-/// The baseline, with the threshold of one class.
+/// The baseline with the threshold of one class.
 #[derive(Clone)]
 pub struct TfIdf {
-    learned: Arc<Learned>,
+    learned: Arc<FittedModel>,
     threshold: f64,
 }
 
-/// A training that may give a threshold for each class.
+/// A training, which can give a threshold for each class.
 pub struct Trained {
-    learned: Arc<Learned>,
-    /// The inverse strength of the penalty that was chosen.
+    learned: Arc<FittedModel>,
+    /// The chosen inverse strength of the penalty.
     pub strength: f64,
-    /// By class: the threshold of the best F1 on the parts held out.
+    /// By class: the threshold of the best F1 on the held-out parts.
     thresholds: BTreeMap<Positive, f64>,
 }
 
 impl Trained {
-    /// The gate for one class of the training split's labels.
+    /// Makes the gate for one class of the training split's labels.
     pub fn gate(&self, positive: Positive) -> TfIdf {
         let threshold = self.thresholds.get(&positive).copied().unwrap_or(0.5);
         TfIdf { learned: Arc::clone(&self.learned), threshold }
     }
 }
 
-/// Learns which turns need knowledge. `path` is named where it cannot, and `progress` is called
-/// after every fit.
+/// Trains the baseline on labelled turns. Errors name `path`; `progress` is called after every fit.
 ///
 /// # Errors
-/// [`GateError::OneClass`] where all turns are alike.
+/// [`GateError::OneClass`] if all turns have the same class.
 pub fn train(
     turns: &[LabelledTurn],
     positives: &[Positive],
@@ -78,10 +78,10 @@ pub fn train(
         .iter()
         .filter_map(|class| Some((*class, best_threshold(turns, &held_out, *class)?)))
         .collect();
-    Ok(Trained { learned: Arc::new(Learned { vectoriser, model }), strength, thresholds })
+    Ok(Trained { learned: Arc::new(FittedModel { vectoriser, model }), strength, thresholds })
 }
 
-/// The strength of the best AUC on the parts held out, and the scores there.
+/// Chooses the strength with the best AUC on the held-out parts, and returns their scores.
 fn choose(
     turns: &[LabelledTurn],
     rows: &Sparse,
@@ -93,7 +93,7 @@ fn choose(
     for part in 0..PARTS {
         let (out, learned): (Vec<usize>, Vec<usize>) =
             (0..rows.len()).partition(|at| conversations.of()[*at] % PARTS == part);
-        // A weaker penalty begins where the stronger one ended.
+        // A weaker penalty starts from the solution of the stronger one.
         let mut model = Logistic::zero(rows.width());
         for (strength, scores) in STRENGTHS.into_iter().zip(&mut held_out) {
             model = model.fit(rows, need, &learned, strength);

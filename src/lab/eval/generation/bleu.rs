@@ -1,18 +1,19 @@
-//! BLEU (Papineni et al. 2002) as sacrebleu defines it: counts of clipped n-grams summed over the
-//! corpus, exponential smoothing, the brevity penalty, one reference a response.
+//! BLEU (Papineni et al. 2002) as sacrebleu defines it: clipped n-gram counts summed over the
+//! corpus, exponential smoothing, the brevity penalty, and one reference per response.
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
-/// The longest n-grams.
+/// The length of the longest n-grams.
 const ORDER: usize = 4;
 
-/// What BLEU is computed from; sums over responses.
+/// The counts behind BLEU, summed over responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     candidate_tokens: u64,
     reference_tokens: u64,
-    /// By n − 1: n-grams of the responses that their references have too, each as often as there.
+    /// By n − 1: n-grams of the responses that occur in their references, clipped to the count
+    /// there.
     matched: [u64; ORDER],
     /// By n − 1: n-grams of the responses.
     all: [u64; ORDER],
@@ -30,7 +31,7 @@ impl AddAssign for Counts {
 }
 
 impl Counts {
-    /// The counts of one response.
+    /// Counts one response.
     pub fn of(candidate: &[String], reference: &[String]) -> Self {
         let mut counts = Self {
             candidate_tokens: candidate.len() as u64,
@@ -47,7 +48,7 @@ impl Counts {
         counts
     }
 
-    /// BLEU with n-grams of up to `order` tokens (1 to 4), 0..=100.
+    /// BLEU of n-grams up to `order` tokens (1 to 4), 0..=100.
     pub fn bleu(&self, order: usize) -> f64 {
         let order = order.clamp(1, ORDER);
         if self.matched[..order].iter().all(|matched| *matched == 0) {
@@ -55,7 +56,7 @@ impl Counts {
         }
         let (mut halved, mut logarithms) = (1.0, 0.0);
         for n in 0..order {
-            // No response is as long as that: its precision is 0.
+            // No response has this many tokens, so the precision is 0.
             if self.all[n] == 0 {
                 return 0.0;
             }
@@ -74,7 +75,7 @@ impl Counts {
     }
 }
 
-/// How often each n-gram stands in a text.
+/// How often each n-gram occurs in a text.
 fn grams(tokens: &[String], n: usize) -> HashMap<&[String], u64> {
     let mut grams = HashMap::new();
     for gram in tokens.windows(n) {
@@ -93,7 +94,8 @@ mod tests {
         Counts::of(&tokenisation.bleu(text), &tokenisation.bleu(reference))
     }
 
-    /// Figures of sacrebleu 2.6.0, `BLEU(tokenize=…, max_ngram_order=…).corpus_score`.
+    /// The figures are those of sacrebleu 2.6.0, `BLEU(tokenize=…,
+    /// max_ngram_order=…).corpus_score`.
     #[test]
     fn figures_are_those_of_sacrebleu() {
         let english = [

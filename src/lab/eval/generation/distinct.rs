@@ -1,26 +1,26 @@
-//! Distinct-2 (Li et al. 2016): how varied the responses are among themselves.
+//! Distinct-2 (Li et al. 2016): the variety of the responses among themselves.
 //!
-//! Distinct bigrams of all responses, divided by the tokens of all responses; no bigram reaches
-//! from one response into the next. DCRAG cites that definition and says no more, but for its
-//! size: only over the corpus do 300 responses of three sentences come to 57 %; response by
-//! response, nearly every bigram is distinct. Tokens are BLEU's ([`super::tokens`]) in lower case,
-//! punctuation included.
+//! The number of distinct bigrams of all responses, divided by the number of tokens of all
+//! responses; bigrams do not cross from one response into the next. DCRAG cites this definition
+//! without details, but the size of its figures confirms it: 300 responses of three sentences have
+//! 57 % only over the corpus, while within one response nearly every bigram is distinct. Tokens are
+//! BLEU's ([`super::tokens`]) in lower case, including punctuation.
 //!
-//! It falls with the number of responses, so that figures over corpora of different sizes say
-//! nothing of each other: [`Bigrams::of_samples`] gives it at the paper's size.
+//! Distinct-2 falls with the number of responses, so corpora of different sizes cannot be compared:
+//! [`Bigrams::of_samples`] computes it at the paper's size.
 
 use std::collections::{HashMap, HashSet};
 
 use super::tokens::Tokenisation;
 
-/// The responses of DCRAG's test set.
+/// The number of responses in DCRAG's test set.
 pub const SAMPLE: usize = 300;
-/// Samples that [`Bigrams::of_samples`] draws.
+/// The number of samples that [`Bigrams::of_samples`] draws.
 const DRAWS: usize = 100;
-/// Seeds the drawing.
+/// Seeds the samples.
 const SEED: u64 = 2;
 
-/// The bigrams of responses, by number.
+/// The bigrams of responses, as numbers.
 pub struct Bigrams {
     /// By response.
     bigrams: Vec<Vec<u64>>,
@@ -29,7 +29,7 @@ pub struct Bigrams {
 }
 
 impl Bigrams {
-    /// Those of some responses.
+    /// Collects the bigrams of texts.
     pub fn new<'t>(tokenisation: Tokenisation, texts: impl Iterator<Item = &'t str>) -> Self {
         let mut numbers = HashMap::new();
         let (mut bigrams, mut tokens) = (Vec::new(), Vec::new());
@@ -48,13 +48,13 @@ impl Bigrams {
         Self { bigrams, tokens }
     }
 
-    /// Distinct-2 of all responses, 0..=1; `None` where they have no token.
+    /// Distinct-2 of all responses, 0..=1; `None` without tokens.
     pub fn of_all(&self) -> Option<f64> {
         self.of(0..self.bigrams.len())
     }
 
     /// The mean Distinct-2 of a hundred samples of [`SAMPLE`] responses, each drawn without
-    /// repeating one; `None` where there are fewer.
+    /// replacement; `None` if there are fewer responses.
     pub fn of_samples(&self) -> Option<f64> {
         let mut places: Vec<usize> = (0..self.bigrams.len()).collect();
         if places.len() < SAMPLE {

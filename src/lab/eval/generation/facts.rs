@@ -1,16 +1,16 @@
-//! CDP and CDF (DCRAG, section 4.1.3): how many responses join what was said to something that the
-//! graph knows about it, and how telling the facts are that do.
+//! CDP and CDF (DCRAG, section 4.1.3): how many responses connect to the history by a fact of the
+//! graph, and how specific these facts are.
 //!
-//! Hard matching (Zhou et al. 2022): a fact tuple (head, relation, tail) stands between history and
-//! response where a concept that the history names and another that the response names are its two
-//! ends, whichever way round. Concepts are those that the engine links: the longest run of lemmas,
-//! stop words and hubs that say nothing left out. Several sources of one tuple count once; denied
-//! facts count, for a response may deny as well.
+//! Hard matching (Zhou et al. 2022): a fact tuple (head, relation, tail) connects history and
+//! response if one end is a concept that the history names and the other end is a concept that the
+//! response names, in either direction. Concepts are those that the engine links: the longest run
+//! of lemmas, without stop words and uninformative hubs. Several sources of one tuple count once.
+//! Denied facts count, since a response may deny as well.
 //!
-//! CDP is the share of responses with a tuple; CDF the mean over all responses of the sum of their
-//! tuples' IDF. The paper does not say what the documents are. Here a document is a turn of the
-//! log, of either speaker; the IDF of a concept is ln((1 + N) ÷ (1 + n)), where n of the N turns name
-//! it; and that of a tuple is the mean of its two ends'.
+//! CDP is the share of responses with a tuple; CDF is the mean over all responses of the summed IDF
+//! of their tuples. The paper does not define the documents of the IDF. Here a document is a turn
+//! of the log, of either speaker. The IDF of a concept is ln((1 + N) ÷ (1 + n)) if n of the N turns
+//! name it; that of a tuple is the mean of its two ends'.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,9 +23,9 @@ use super::material::{Log, Place};
 /// A fact without its source.
 pub type Tuple = (ConceptId, RelationId, ConceptId);
 
-/// The concepts that each turn of a log names, and in how many turns each is named.
+/// The concepts that each turn of a log names, and the number of turns per concept.
 pub struct Named {
-    /// By conversation and turn.
+    /// Concepts by conversation and turn.
     turns: Vec<Vec<BTreeSet<ConceptId>>>,
     frequencies: HashMap<ConceptId, u64>,
     documents: u64,
@@ -55,7 +55,7 @@ impl Named {
         Self { turns, frequencies, documents }
     }
 
-    /// The tuples between what was said up to a place and a response to it.
+    /// The tuples that connect the history up to a place with a response.
     pub fn tuples(&self, graph: View<'_>, place: Place, response: &str) -> BTreeSet<Tuple> {
         let said = concepts(graph, Lexicon::of_text(response), response);
         let history = self.turns[place.conversation][..=place.turn].iter().flatten();
@@ -71,7 +71,7 @@ impl Named {
         tuples
     }
 
-    /// How telling a tuple is, from 0.
+    /// The IDF of a tuple, from 0.
     pub fn idf(&self, (head, _, tail): Tuple) -> f64 {
         (self.idf_of(head) + self.idf_of(tail)) / 2.0
     }
@@ -119,8 +119,8 @@ mod tests {
             let idf: f64 = found.iter().map(|tuple| named.idf(*tuple)).sum();
             (found.len(), idf)
         };
-        // Cups and coffee are joined by two tuples, one of which two sources have. One of four
-        // turns names coffee, none a cup.
+        // Cups and coffee are connected by two tuples, one of which has two sources. One of four
+        // turns names coffee, and none names a cup.
         let (count, idf) = tuples(0, "The cups are clean.");
         assert_eq!(count, 2);
         near(idf, 2.0 * (f64::ln(5.0 / 2.0) + f64::ln(5.0)) / 2.0);

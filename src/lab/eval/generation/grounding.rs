@@ -1,10 +1,10 @@
-//! Do the words of a response come from its evidence, or from what was said?
+//! Measures whether the words of a response occur in its evidence or the history.
 //!
-//! Of the distinct content words of a response (lemmas; function words and stop words left out) the
-//! share that its selected evidence or the history has too: the mean over the responses that have
-//! content words, and the share of responses that are covered wholly. A word is not a claim: the
-//! measure sees words that came from nowhere, and not what is made of those that came from
-//! somewhere.
+//! Among the distinct content words of a response (lemmas without function words and stop words),
+//! it computes the share that the selected evidence or the history contains. The figures are the
+//! mean over the responses with content words, and the share of responses whose content words all
+//! occur there. A word is not a claim: the measure detects words without an origin, but not false
+//! statements made of known words.
 
 use std::collections::HashSet;
 
@@ -27,18 +27,18 @@ fn lemmas(lexicon: &Lexicon, text: &str) -> HashSet<String> {
     lexicon.word_iter(text).map(|word| word.lemma.into_owned()).collect()
 }
 
-/// The words that each turn of a log has.
+/// The words of each turn of a log.
 pub struct Spoken {
-    /// By conversation and turn.
+    /// Lemmas by conversation and turn.
     turns: Vec<Vec<HashSet<String>>>,
 }
 
-/// What share of a response's content words is found, each 0..=1.
+/// The shares of a response's content words that are found, 0..=1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grounding {
-    /// In its selected evidence.
+    /// The share in the selected evidence.
     pub in_evidence: f64,
-    /// In its selected evidence or the history; `None` where the history is not known.
+    /// The share in the selected evidence or the history; `None` without a history.
     pub in_either: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Spoken {
     }
 }
 
-/// The grounding of a response; `None` where it has no content words.
+/// The grounding of a response; `None` without content words.
 pub fn grounding(
     response: &str,
     evidence: &[String],
@@ -92,7 +92,7 @@ mod tests {
         };
         let found =
             |in_evidence, in_either| Some(Grounding { in_evidence, in_either: Some(in_either) });
-        // dog, bark, umbrella, hedgehog.
+        // The content words are dog, bark, umbrella and hedgehog.
         let text = "A dog that barks at the umbrella of a hedgehog";
         assert_eq!(of(text, 0, &["an umbrella keeps rain off"]), found(0.25, 0.75));
         assert_eq!(of(text, 0, &[]), found(0.0, 0.5), "nobody said umbrella yet");

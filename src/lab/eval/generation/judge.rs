@@ -1,10 +1,10 @@
-//! What a language model says of responses: the judged measures of DCRAG (MEEP, informativeness,
-//! overall) and the scores of RAGAs (Es et al. 2024: context relevance, faithfulness, answer
-//! relevance). Six questions a response, in our own words; the answers are JSON by a schema, each
-//! asked for once more where it cannot be read, and counted where it still cannot.
+//! A language model as judge of responses: DCRAG's judged measures (MEEP, informativeness, overall)
+//! and the scores of RAGAs (Es et al. 2024: context relevance, faithfulness, answer relevance). The
+//! judge receives six questions per response, in our own words, and answers in JSON by a schema. An
+//! unreadable answer is asked for once more, and counted if it is still unreadable.
 //!
-//! A figure of a judge is one of that judge and that prompt: both stand beside it, and figures of
-//! two judges are not compared.
+//! A judged figure depends on the judge and the prompt, so both are reported with it, and figures
+//! of two judges are not compared.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,34 +33,34 @@ use turnstream_ports::model::encoder::{EncodeError, Encoder};
 
 use super::material::{Answer, Log, Place};
 
-/// The latest turns that the judge is shown, the answered one included.
+/// The latest turns that the judge sees, including the answered one.
 pub const SHOWN_TURNS: usize = 12;
-/// Tokens of an answer at most.
+/// The most tokens of an answer.
 const MAX_TOKENS: u32 = 400;
-/// How long to wait where the model's queue is full.
+/// How long to wait if the model's queue is full.
 const QUEUE_FULL: Duration = Duration::from_millis(20);
 
-/// Who judges.
+/// The judge.
 pub struct Judge<'j> {
     /// The model.
     pub model: &'j Generate,
-    /// What gives texts vectors, for answer relevance; it is left out where nothing does.
+    /// Embeds texts for answer relevance, which is `None` without an encoder.
     pub encoder: Option<&'j dyn Encoder>,
-    /// Its questions.
+    /// The judge's questions.
     pub prompts: Prompts,
-    /// Responses that are judged at the same time, at least 1.
+    /// Responses judged concurrently, at least 1.
     pub at_once: usize,
 }
 
 /// Why responses cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum JudgeError {
-    /// No question was answered.
+    /// The judge answered no question.
     #[error("the judge answered none of {asked} questions; the first failed so: {first}")]
     Silent {
-        /// How many were asked.
+        /// The number of questions.
         asked: u64,
-        /// What came of the first.
+        /// The error of the first question.
         first: String,
     },
     /// The encoder failed.
@@ -68,11 +68,11 @@ pub enum JudgeError {
     Encode(#[from] EncodeError),
 }
 
-/// What the judge found of one response. What could not be read, or is not defined for it, is
-/// `None`.
+/// The judge's figures for one response. A figure is `None` if the answer was unreadable, or if it
+/// is not defined for the response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// How engaging, 0..=100.
+    /// Engagement, 0..=100.
     pub meep: Option<f64>,
     /// 1 to 5, scaled to 0..=100.
     pub informativeness: Option<f64>,
@@ -80,30 +80,30 @@ pub struct Judgement {
     pub overall: Option<f64>,
     /// The share of the selected evidence that helps, 0..=1; only with evidence.
     pub context_relevance: Option<f64>,
-    /// The share of the statements that the evidence bears out, 0..=1; only with evidence and
+    /// The share of the statements that the evidence supports, 0..=1; only with evidence and
     /// statements.
     pub faithfulness: Option<f64>,
     /// The mean cosine of the dialogue and the utterances that the response would answer, −1..=1.
     pub answer_relevance: Option<f64>,
-    /// What was asked for it.
+    /// The questions and their outcomes.
     pub counts: Counts,
 }
 
-/// What was asked, and what came of it.
+/// Counts of questions and their outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Questions.
+    /// Questions asked.
     pub asked: u64,
-    /// Those that were asked once more, since the answer could not be read.
+    /// Questions asked again after an unreadable answer.
     pub asked_again: u64,
-    /// Those whose second answer could not be read either.
+    /// Questions with an unreadable second answer.
     pub unreadable: u64,
-    /// Those that the model gave no answer to.
+    /// Questions without an answer from the model.
     pub failed: u64,
-    /// Why the first that came to nothing did.
+    /// The reason of the first failure.
     #[serde(skip)]
     pub first_failure: Option<String>,
-    /// The models that answered, as they call themselves.
+    /// The answering models, by their own names.
     #[serde(skip)]
     pub models: BTreeMap<String, u64>,
 }
@@ -123,18 +123,18 @@ impl Counts {
     }
 }
 
-/// 1 to 5 as 0 to 100. So DCRAG scales: of three hundred whole numbers, only this way do the
-/// figures of its tables come about.
+/// Scales 1..5 to 0..100. DCRAG scales the same way: the figures of its tables are only possible if
+/// three hundred whole numbers are scaled so.
 fn scaled(rating: f64) -> f64 {
     (rating - 1.0) / 4.0 * 100.0
 }
 
 impl Judge<'_> {
-    /// Judges responses, one judgement each, and counts what was asked in all; `done` is told of
-    /// each.
+    /// Judges responses, one judgement each, and counts all questions; calls `done` after each
+    /// response.
     ///
     /// # Errors
-    /// No question was answered, or the encoder failed.
+    /// The judge answered no question, or the encoder failed.
     pub fn judge(
         &self,
         answers: &[(&Answer, Place)],
@@ -225,7 +225,7 @@ impl Judge<'_> {
     }
 }
 
-/// The share of pieces whose numbers are listed, from 1.
+/// The share of pieces whose numbers, from 1, are listed.
 fn share_of(mut numbers: Vec<usize>, pieces: usize) -> Result<f64, String> {
     numbers.sort_unstable();
     numbers.dedup();
@@ -235,8 +235,8 @@ fn share_of(mut numbers: Vec<usize>, pieces: usize) -> Result<f64, String> {
     Ok(numbers.len() as f64 / pieces as f64)
 }
 
-/// The mean cosine of the dialogue and each utterance; `None` where the encoder knows nothing in
-/// the dialogue.
+/// The mean cosine of the dialogue and each utterance; `None` if the encoder knows no word of the
+/// dialogue.
 fn likeness(
     encoder: &dyn Encoder,
     dialogue: &str,
@@ -268,7 +268,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// RAGAs: what the response states, and how much of it the evidence bears out.
+    /// RAGAs: the statements of the response, and the share that the evidence supports.
     fn faithfulness(&mut self, response: &[&str], evidence: &str) -> Option<f64> {
         let prompts = &self.judge.prompts;
         let stated =
@@ -287,7 +287,7 @@ impl Asking<'_> {
         })
     }
 
-    /// Asks a question about some material, and once more where the answer cannot be read.
+    /// Asks a question about some material, and once more if the answer is unreadable.
     fn ask<A: DeserializeOwned + JsonSchema, T>(
         &mut self,
         prompt: &Prompt,
@@ -299,7 +299,7 @@ impl Asking<'_> {
         let mut request = GenerateRequest {
             stage: Stage::Generation,
             system: prompt.system.clone(),
-            // Recorded answers are known by this: the prompt, and what it was filled with.
+            // The key of recorded answers: the prompt and its material.
             origin: Some(Origin {
                 input: self.input.clone(),
                 step: Step::Answer,
@@ -338,7 +338,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The model's answer; waits for it.
+    /// Waits for the model's answer.
     fn answer(&mut self, mut request: GenerateRequest) -> Option<Generated> {
         let asked = loop {
             let (reply, asked) = reply();

@@ -1,5 +1,5 @@
-//! What is measured: the responses of a replay, each beside what the log said before it and what
-//! the other side really answered.
+//! The material of the measures: the responses of a replay, each with its history in the log and
+//! its reference.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -14,22 +14,22 @@ use turnstream_schemas::{
 use super::GenerationError;
 use crate::eval::retrieval;
 
-/// What counts of a response.
+/// The relevant fields of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The input it answers.
+    /// The answered input.
     pub input: InputId,
-    /// The organisation, where the turn named one.
+    /// The tenant, if the turn named one.
     pub tenant_id: Option<TenantId>,
     /// The conversation.
     pub conversation_id: ConversationId,
-    /// The turn it answers.
+    /// The answered turn.
     pub turn_id: TurnId,
-    /// What is said.
+    /// The response's text.
     pub text: String,
-    /// The selected evidence in words, in its order.
+    /// The selected evidence in words, in order.
     pub evidence: Vec<String>,
-    /// How sure the generator was, where it says.
+    /// The generator's confidence, if it gave one.
     pub confidence: Option<Confidence>,
 }
 
@@ -48,10 +48,10 @@ impl From<Response> for Answer {
     }
 }
 
-/// Reads a replay's output, plain or gzip; blank lines are passed over.
+/// Reads a replay's output, plain or gzip, and skips blank lines.
 ///
 /// # Errors
-/// The file cannot be read, a line is no response, or there is none.
+/// The file cannot be read, a line is not a response, or there is no response.
 pub fn answers(path: &Path) -> Result<Vec<Answer>, GenerationError> {
     let failed = |source| GenerationError::Read { path: path.to_owned(), source };
     let file = retrieval::open(path).map_err(|error| match error {
@@ -79,20 +79,20 @@ pub fn answers(path: &Path) -> Result<Vec<Answer>, GenerationError> {
 /// A turn of the log.
 #[derive(Clone, Debug)]
 pub struct Said {
-    /// Its id: its own, or the one that a replay gives it.
+    /// The turn's own id, or the one that a replay gives it.
     pub turn_id: TurnId,
-    /// Who says it.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// The words of its language.
+    /// The lexicon of its language.
     pub lexicon: &'static Lexicon,
 }
 
-/// A conversation, as a log names it.
+/// Identifies a conversation of a log.
 type Key = (Option<TenantId>, ConversationId);
 
-/// The conversations of a log, all of them in memory.
+/// The conversations of a log, in memory.
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
@@ -100,17 +100,17 @@ pub struct Log {
     places: HashMap<Key, usize>,
 }
 
-/// Where in a log a response belongs.
+/// The place of a response in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which conversation, from 0.
+    /// The number of the conversation, from 0.
     pub conversation: usize,
-    /// Which turn of it is answered, from 0.
+    /// The number of the answered turn, from 0.
     pub turn: usize,
 }
 
 impl Log {
-    /// Reads a log. What cannot be read of it is said and left out, as a replay does.
+    /// Reads a log. Like a replay, reports invalid records and leaves them out.
     ///
     /// # Errors
     /// The log as a whole cannot be read.
@@ -136,7 +136,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The next turn; `offset` is its place among the inputs of a replay.
+    /// Adds the next turn; `offset` is its place among the inputs of a replay.
     fn add(&mut self, turn: Turn, offset: i64) {
         let lexicon = Lexicon::of_turn(&turn);
         let input = InputId { topic: String::new(), partition: 0, offset };
@@ -154,12 +154,12 @@ impl Log {
         self.conversations[place].push(said);
     }
 
-    /// All conversations, in the order in which they begin.
+    /// All conversations, ordered by their beginnings.
     pub fn conversations(&self) -> &[Vec<Said>] {
         &self.conversations
     }
 
-    /// Where the responses belong, one each.
+    /// Finds the place of each response.
     ///
     /// # Errors
     /// A response answers no user turn of the log.
@@ -169,7 +169,7 @@ impl Log {
             let conversation = *self.places.get(&key)?;
             let answered =
                 |said: &Said| said.turn_id == answer.turn_id && said.speaker == Speaker::User;
-            // Of a repeated turn, the first is answered; the others are duplicates.
+            // The first of repeated turns is answered; the others are duplicates.
             let turn = self.conversations[conversation].iter().position(answered)?;
             Some(Place { conversation, turn })
         };
@@ -181,13 +181,12 @@ impl Log {
         answers.iter().map(|answer| place(answer).ok_or_else(|| missing(answer))).collect()
     }
 
-    /// The conversation up to the turn that is answered, that turn included.
+    /// The conversation up to and including the answered turn.
     pub fn history(&self, place: Place) -> &[Said] {
         &self.conversations[place.conversation][..=place.turn]
     }
 
-    /// What the other side really answered: the turn right after the one that is answered, where
-    /// it is the system's.
+    /// The reference: the turn directly after the answered one, if it is the system's.
     pub fn reference(&self, place: Place) -> Option<&str> {
         let next = self.conversations[place.conversation].get(place.turn + 1);
         next.filter(|said| said.speaker == Speaker::System).map(|said| &*said.text)

@@ -1,6 +1,6 @@
-//! Token F1 as SQuAD's evaluation defines it (Rajpurkar et al. 2016): the harmonic mean of the
-//! shares of tokens that response and reference have in common, each as often as in the other.
-//! Where both have none it is 1, where one has none 0.
+//! Token F1 as in SQuAD's evaluation (Rajpurkar et al. 2016): the harmonic mean of precision and
+//! recall over the tokens that response and reference share, with multiplicity. F1 is 1 if neither
+//! has tokens, and 0 if one has none.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub fn f1(candidate: &[String], reference: &[String]) -> f64 {
     harmonic(common as f64, candidate.len() as f64, reference.len() as f64)
 }
 
-/// The harmonic mean of two shares, of `one` and of `other`; 0 where nothing is shared.
+/// The harmonic mean of `shared` ÷ `one` and `shared` ÷ `other`; 0 if nothing is shared.
 pub(super) fn harmonic(shared: f64, one: f64, other: f64) -> f64 {
     if shared == 0.0 {
         return 0.0;
@@ -38,7 +38,7 @@ mod tests {
     use super::super::tokens::Tokenisation;
     use super::*;
 
-    /// Figures of SQuAD's evaluation script on the same pairs.
+    /// The figures are those of SQuAD's evaluation script on the same pairs.
     #[test]
     fn figures_are_those_of_squad() {
         let figures = [

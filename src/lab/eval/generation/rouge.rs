@@ -1,6 +1,6 @@
 //! ROUGE (Lin 2004) as rouge-score defines it: F of matching n-grams (ROUGE-1, ROUGE-2) and of the
-//! longest common subsequence (ROUGE-L), response by response, without stemming. Over responses
-//! the mean is taken.
+//! longest common subsequence (ROUGE-L) for each response, without stemming. The figure is the mean
+//! over responses.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub fn rouge_n(n: usize, candidate: &[String], reference: &[String]) -> f64 {
 
 /// ROUGE-L's F, 0..=1.
 pub fn rouge_l(candidate: &[String], reference: &[String]) -> f64 {
-    // By place of the reference: the longest common subsequence so far.
+    // The longest common subsequence so far, by position in the reference.
     let mut row = vec![0_usize; reference.len() + 1];
     for token in candidate {
         let mut diagonal = 0;
@@ -45,8 +45,8 @@ mod tests {
     use super::super::tokens::Tokenisation;
     use super::*;
 
-    /// Figures of rouge-score 0.1.2, `RougeScorer(["rouge1", "rouge2", "rougeL"])`; in Chinese
-    /// with a tokenizer of the same tokens as ours.
+    /// The figures are those of rouge-score 0.1.2, `RougeScorer(["rouge1", "rouge2", "rougeL"])`;
+    /// for Chinese with a tokenizer of the same tokens as ours.
     #[test]
     fn figures_are_those_of_rouge_score() {
         let english = [

@@ -1,4 +1,4 @@
-//! What the tests of the measures share, and the measures together.
+//! Shared test material, and tests of all measures together.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use turnstream_schemas::{Speaker, Turn};
 
 use super::material::Log;
 
-/// Responses and references of ours.
+/// Responses and references of our own.
 pub(super) const ENGLISH: [(&str, &str); 7] = [
     (
         "The kettle, at 1,500 watts, boils in 3.5 minutes.",
@@ -27,7 +27,7 @@ pub(super) const ENGLISH: [(&str, &str); 7] = [
     ("Sleep well.", "Sleep well."),
 ];
 
-/// The same in Chinese.
+/// Responses and references in Chinese.
 pub(super) const CHINESE: [(&str, &str); 4] = [
     ("北京的故宫很大，要走一整天。", "故宫很大，逛一天才够。"),
     ("门票60元，wifi免费！", "门票是60元，有WiFi吗？"),
@@ -39,7 +39,7 @@ pub(super) fn near(figure: f64, expected: f64) {
     assert!((figure - expected).abs() < 1e-9, "{figure} is not {expected}");
 }
 
-/// A log of conversation, speaker and text.
+/// Makes a log of (conversation, speaker, text).
 pub(super) fn log(said: &[(&str, &str, &str)]) -> Log {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     for (conversation, speaker, text) in said {

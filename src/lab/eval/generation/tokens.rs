@@ -1,43 +1,43 @@
-//! How texts are cut into tokens, for each measure as its makers do.
+//! Tokenises texts for each measure as its reference implementation does.
 //!
-//! - BLEU and Distinct-2: sacrebleu's `13a` for English, its `zh` for Chinese. Both cut off
-//!   punctuation, but for marks within a number; `zh` makes each Chinese character a token.
-//! - ROUGE: rouge-score's own, without stemming: runs of a–z and 0–9 in lower case. It drops
-//!   Chinese, so that in Chinese each character is a token as well.
-//! - F1: SQuAD's: lower case, without ASCII punctuation and without a, an and the, cut at spaces.
-//!   In Chinese, runs of letters and figures, each Chinese character a token.
+//! - BLEU and Distinct-2: sacrebleu's `13a` for English, its `zh` for Chinese. Both separate
+//!   punctuation, except within numbers; `zh` makes each Chinese character a token.
+//! - ROUGE: rouge-score's tokens without stemming: runs of a–z and 0–9 in lower case. rouge-score
+//!   drops Chinese, so here each Chinese character is a token as well.
+//! - F1: SQuAD's tokens: lower case, without ASCII punctuation and without a, an and the, split at
+//!   spaces. In Chinese, runs of letters and digits, and each Chinese character.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use turnstream_knowledge::language::{Lexicon, is_han};
 
-/// The rules for the texts of one language.
+/// The tokenisation of a language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokenisation {
-    /// Words stand apart: `13a`.
+    /// Words: `13a`.
     English,
     /// Characters: `zh`.
     Chinese,
 }
 
-/// What both of sacrebleu's tokenisations end with: pattern and replacement, one after the other.
+/// The common end of sacrebleu's tokenisations: patterns and replacements, in order.
 static CUTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let cuts = [
-        // ASCII punctuation but . , - and '; from space to & in one range.
+        // ASCII punctuation except . , - and '; the range from space to & is one of them.
         (r"([{-~\[-` -&(-+:-@/])", " $1 "),
-        // A point or comma, unless a figure stands before it; then, unless one follows.
+        // A point or comma that does not follow a digit, then one that does not precede a digit.
         (r"([^0-9])([.,])", "$1 $2 "),
         (r"([.,])([^0-9])", " $1 $2"),
-        // A dash behind a figure.
+        // A dash after a digit.
         (r"([0-9])(-)", "$1 $2 "),
     ];
-    // The patterns are ours and right; one that is not is left out, and the tests fail.
+    // The constant patterns are valid; an invalid one would be left out and fail the tests.
     cuts.into_iter().filter_map(|(cut, by)| Some((Regex::new(cut).ok()?, by))).collect()
 });
 
 impl Tokenisation {
-    /// The rules for a corpus: Chinese where most of its texts are.
+    /// The tokenisation of a corpus: Chinese if most of its texts are.
     pub fn of_corpus<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let chinese = Lexicon::chinese().language();
         let (mut all, mut in_chinese) = (0_usize, 0_usize);
@@ -48,7 +48,7 @@ impl Tokenisation {
         if in_chinese * 2 > all { Self::Chinese } else { Self::English }
     }
 
-    /// sacrebleu's name for it.
+    /// sacrebleu's name of the tokenisation.
     pub fn name(self) -> &'static str {
         match self {
             Self::English => "13a",
@@ -56,7 +56,7 @@ impl Tokenisation {
         }
     }
 
-    /// The tokens that BLEU counts; those of sacrebleu, letter by letter.
+    /// The tokens of BLEU, exactly as sacrebleu's.
     pub fn bleu(self, text: &str) -> Vec<String> {
         let text = text.trim_end_matches(is_space);
         let mut text = match self {
@@ -83,20 +83,20 @@ impl Tokenisation {
         text.split(is_space).filter(|token| !token.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The tokens that ROUGE counts.
+    /// The tokens of ROUGE.
     pub fn rouge(self, text: &str) -> Vec<String> {
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
         runs(&text.to_lowercase(), plain, self == Self::Chinese)
     }
 
-    /// The tokens that F1 counts.
+    /// The tokens of F1.
     pub fn f1(self, text: &str) -> Vec<String> {
         let lower = text.to_lowercase();
         if self == Self::Chinese {
             return runs(&lower, char::is_alphanumeric, true);
         }
         let bare = lower.replace(|letter: char| letter.is_ascii_punctuation(), "");
-        // An article is one between letters that belong to no word, as “the is one.
+        // An article is one if letters of no word surround it, as in “the.
         let mut kept = String::with_capacity(bare.len());
         let mut rest = bare.as_str();
         while !rest.is_empty() {
@@ -111,7 +111,7 @@ impl Tokenisation {
     }
 }
 
-/// Runs of letters; each Chinese character alone where they count.
+/// Runs of letters, with each Chinese character alone if `han` is set.
 fn runs(text: &str, belongs: impl Fn(char) -> bool, han: bool) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut run = String::new();
@@ -132,14 +132,14 @@ fn runs(text: &str, belongs: impl Fn(char) -> bool, han: bool) -> Vec<String> {
     tokens
 }
 
-/// What Python takes for a space.
+/// Whether Python treats the character as white space.
 fn is_space(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '\u{1c}'..='\u{1f}')
 }
 
-/// What sacrebleu's `zh` takes for a Chinese character. Its table names two ranges beyond 16 bits
-/// in a way that Python reads as two letters each, so that U+2001 to U+2A6D (dashes, quotation marks,
-/// dots, arrows) and U+2F81 to U+2FA1 count, and the ranges that were meant do not.
+/// Whether sacrebleu's `zh` treats the character as Chinese. Its table writes two ranges beyond 16
+/// bits in a way that Python reads as two characters each. U+2001 to U+2A6D (dashes, quotation
+/// marks, dots, arrows) and U+2F81 to U+2FA1 therefore count, and the intended ranges do not.
 fn stands_alone(letter: char) -> bool {
     matches!(
         letter,

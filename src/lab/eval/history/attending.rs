@@ -1,5 +1,5 @@
-//! What is recalled, in the order of its attention (DH-RAG eq 6), as `integration` would weigh it;
-//! and the questions that its weights are trained on.
+//! Orders recalled entries by their attention (DH-RAG eq 6), as `integration` weighs them, and
+//! collects questions to train the weights.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,15 +14,15 @@ use super::held::{Held, Ranked, utterances};
 use super::material::{Conversation, Gold, Step};
 use crate::attention_training::Example;
 
-/// Entries that are weighed: those that are recalled first.
+/// The number of first recalled entries that are weighed.
 pub const WEIGHED: usize = 25;
 
-/// Orders what is recalled first.
+/// Reorders the first recalled entries.
 #[derive(Clone)]
 pub struct Attending {
     /// W.
     pub attention: Attention,
-    /// What texts are compared by beside their words.
+    /// The encoder of the texts, besides their words.
     pub encoder: Option<Arc<dyn Encoder>>,
 }
 
@@ -34,7 +34,8 @@ impl fmt::Debug for Attending {
 }
 
 impl Attending {
-    /// The first places by falling attention, of equals as they were; the others behind them.
+    /// Sorts the first places by falling attention, keeping the order of equals; the other places
+    /// follow.
     pub fn order(&self, question: &str, entries: &[&HistoryEntry], places: &mut [usize]) {
         let weighed = places.len().min(WEIGHED);
         let texts = places[..weighed].iter().map(|place| compared(entries[*place], self));
@@ -52,7 +53,7 @@ fn compared(entry: &HistoryEntry, attending: &Attending) -> Compared {
     Compared::by(&text_of_exchange(entry, None), attending.encoder.as_deref())
 }
 
-/// The questions of a conversation, each with what is recalled for it first.
+/// The questions of a conversation, each with its first recalled entries.
 pub fn examples(
     measure: &Measure,
     attending: &Attending,

@@ -1,9 +1,9 @@
-//! Questions with gold evidence: which share of it is recalled within K utterances, whether all of
-//! it is, and which share is still held.
+//! Questions with gold evidence: the share of the evidence recalled within K utterances, whether
+//! all of it is recalled, and the share that is still held.
 //!
-//! An utterance is one unit: an entry that holds two counts two towards K, and recall ends before
-//! the entry that would go beyond K. Evidence that names no turn heard so far is left out and
-//! counted; a question without any other is skipped and counted.
+//! The unit is an utterance: an entry with two counts two towards K, and recall ends before the
+//! entry that would exceed K. Evidence that names no earlier turn is left out and counted; a
+//! question without other evidence is skipped and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,34 +18,34 @@ use super::held::{Eviction, Held, Keeping, Method, Ranked, utterances};
 use super::material::{Conversation, Gold, Question, Step};
 use crate::eval::bootstrap::{Conversations, Mean};
 
-/// LoCoMo's questions that have no answer: their evidence only looks like one.
+/// LoCoMo's category of questions without an answer: their evidence is a distractor.
 const UNANSWERABLE: &str = "5";
 
-/// What is measured.
+/// The setting of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measure {
-    /// The engine's own configuration.
+    /// The engine's configuration.
     pub config: HistoryConfig,
-    /// What the engine compares texts by.
+    /// The engine's similarity of texts.
     pub similarity: Similarity,
-    /// Whether questions are completed before they are searched with.
+    /// Whether questions are completed before the search.
     pub reconstruct: bool,
-    /// What orders that which is recalled first, where it is ordered once more.
+    /// Reorders the first recalled entries, if set.
     pub attending: Option<Attending>,
-    /// Utterances that are recalled, each from 1, rising.
+    /// The numbers of recalled utterances, each from 1, ascending.
     pub k: Vec<usize>,
-    /// How much is held.
+    /// The capacity of the history.
     pub capacity: Capacity,
-    /// What leaves.
+    /// The rule of eviction.
     pub eviction: Eviction,
-    /// What ranks.
+    /// The method of recall.
     pub method: Method,
-    /// What random eviction draws from.
+    /// Seeds random eviction.
     pub seed: u64,
 }
 
 impl Measure {
-    /// How the history of a conversation is kept.
+    /// The setting of a conversation's history.
     pub fn keeping(&self, conversation: &Conversation) -> Keeping {
         let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
         Keeping {
@@ -61,73 +61,73 @@ impl Measure {
     }
 }
 
-/// What became of one question.
+/// The result of one question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Its kind.
+    /// The question's category.
     pub category: Option<String>,
-    /// By K, the share of its evidence that was recalled.
+    /// By K, the recalled share of the evidence.
     pub recall: Vec<f64>,
-    /// The share of its evidence that was held.
+    /// The share of the evidence that was held.
     pub survival: f64,
 }
 
-/// What became of all questions.
+/// The results of all questions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcomes {
-    /// In order; the same questions whatever is measured.
+    /// Results in order; the questions do not depend on the setting.
     pub questions: Vec<Outcome>,
-    /// Questions left out, for none of their evidence names a turn.
+    /// Questions left out, because their evidence names no turn.
     pub skipped: usize,
-    /// Ids in evidence that name no turn heard so far.
+    /// Ids in evidence that name no earlier turn.
     pub malformed: usize,
 }
 
-/// Figures over questions, each a mean.
+/// Means over questions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Questions.
     pub n: usize,
-    /// By K, the share of the evidence that was recalled.
+    /// By K, the recalled share of the evidence.
     pub recall: BTreeMap<usize, f64>,
-    /// By K, the share of questions whose evidence was recalled in full.
+    /// By K, the share of questions with all their evidence recalled.
     pub full: BTreeMap<usize, f64>,
-    /// The share of the evidence that was held when the question was asked.
+    /// The share of the evidence that was held at the time of the question.
     pub survival: f64,
 }
 
-/// 95 % intervals, questions being drawn.
+/// 95 % intervals by resampling questions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Intervals {
-    /// Of the recalls.
+    /// Intervals of the recalls.
     pub recall: BTreeMap<usize, [f64; 2]>,
-    /// Of the shares of questions answered in full.
+    /// Intervals of the shares of questions with all evidence recalled.
     pub full: BTreeMap<usize, [f64; 2]>,
-    /// Of survival.
+    /// Interval of survival.
     pub survival: Option<[f64; 2]>,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Of all questions.
+    /// The figures of all questions.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Of those figures.
+    /// The intervals of those figures.
     pub intervals: Intervals,
-    /// By the data set's kinds of questions.
+    /// The figures by category.
     pub by_category: BTreeMap<String, Figures>,
-    /// Of the questions that have an answer, where the data set asks others too.
+    /// The figures of the questions with an answer, if the data set has others too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answerable: Option<Figures>,
-    /// Questions that are not counted.
+    /// Questions left out.
     pub questions_skipped: usize,
     /// Ids in evidence that name no turn.
     pub malformed_evidence: usize,
 }
 
-/// Puts conversations through a history and asks what is asked of them. `progress` is called once
-/// a question.
+/// Feeds conversations to a history and asks their questions. `progress` is called once per
+/// question.
 pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for conversation in conversations {
@@ -142,7 +142,7 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
                     heard.insert(&said.id);
                 }
                 Step::Asked(first) => {
-                    // Nothing is heard between questions that follow each other.
+                    // Consecutive questions share one state.
                     let ranked = held.ask();
                     let mut question = Some(first);
                     while let Some(asked) = question {
@@ -160,7 +160,7 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
 }
 
 impl Outcomes {
-    /// Takes in what became of further questions.
+    /// Appends results of further questions.
     pub fn append(&mut self, further: Self) {
         self.questions.extend(further.questions);
         self.skipped += further.skipped;
@@ -202,14 +202,14 @@ impl Outcomes {
         self.questions.push(Outcome { category: question.category.clone(), recall, survival });
     }
 
-    /// One list of figures, in the questions' order: the recall at the place of a K, or survival.
+    /// One figure of each question, in order: the recall at the index of a K, or survival.
     pub fn figures_of(&self, at: Option<usize>) -> Vec<f64> {
         let figure = |outcome: &Outcome| at.map_or(outcome.survival, |at| outcome.recall[at]);
         self.questions.iter().map(figure).collect()
     }
 
-    /// The figures, with `k` as it was measured. `category_five` says that questions of category 5
-    /// have no answer.
+    /// Computes the figures for the measured `k`. `category_five` means that questions of category
+    /// 5 have no answer.
     pub fn measured(&self, k: &[usize], category_five: bool) -> Measured {
         let all: Vec<&Outcome> = self.questions.iter().collect();
         let mut by_category: BTreeMap<String, Vec<&Outcome>> = BTreeMap::new();
@@ -253,13 +253,13 @@ impl Outcomes {
         intervals
     }
 
-    /// What a bootstrap draws: questions.
+    /// The units of the bootstrap: questions.
     pub fn drawn(&self) -> Conversations {
         Conversations::new(0..self.questions.len())
     }
 }
 
-/// The means over questions; zeros of none.
+/// The means over questions; zeros without questions.
 fn figures(outcomes: &[&Outcome], k: &[usize]) -> Figures {
     let mean = |of: &dyn Fn(&Outcome) -> f64| {
         outcomes.iter().map(|outcome| of(outcome)).sum::<f64>() / outcomes.len().max(1) as f64

@@ -1,7 +1,7 @@
-//! One conversation's history while it is measured: the engine's own database, which hears turn
-//! by turn, evicts by its rule, and recalls; and the controls that it is compared with.
+//! The history of one conversation under measurement: the engine's own database, which receives
+//! turns, evicts by its rule and recalls, and the controls for comparison.
 //!
-//! Causal: what is recalled for a question was held when it was asked.
+//! The measure is causal: an entry recalled for a question was held when the question was asked.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Eviction {
-    /// Its name on the command line and in results.
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rule => "rule",
@@ -60,10 +60,10 @@ impl Eviction {
 }
 
 impl Method {
-    /// Those of the engine; the first is how it recalls by default.
+    /// The engine's methods; the first is the default.
     pub const ENGINE: [Self; 4] = [Self::All, Self::Flat, Self::Hierarchy, Self::Chains];
 
-    /// How the engine's own recall has to be set; `None` for a control that is none of its.
+    /// The engine's setting for the method; `None` for a control outside the engine.
     fn of_engine(self) -> Option<RecallMethod> {
         match self {
             Self::Flat => Some(RecallMethod::Flat),
@@ -74,7 +74,7 @@ impl Method {
         }
     }
 
-    /// Its name on the command line and in results.
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flat => "flat",
@@ -87,31 +87,30 @@ impl Method {
     }
 }
 
-/// How a history is kept and recalled from.
+/// How a history is kept and queried.
 #[derive(Clone, Debug)]
 pub struct Keeping {
-    /// What the engine goes by; how many entries it keeps stands in `capacity`.
+    /// The engine's configuration, except for the capacity.
     pub config: HistoryConfig,
-    /// What the engine compares texts by.
+    /// The engine's similarity of texts.
     pub similarity: Similarity,
-    /// Whether a question is completed from what was said before it, as the engine reconstructs
-    /// queries.
+    /// Whether a question is completed from earlier utterances, as the engine reconstructs queries.
     pub reconstruct: bool,
-    /// What orders that which is recalled first, where it is ordered once more.
+    /// Reorders the first recalled entries, if set.
     pub attending: Option<Attending>,
-    /// What leaves.
+    /// The rule of eviction.
     pub eviction: Eviction,
-    /// What ranks.
+    /// The method of recall.
     pub method: Method,
-    /// Entries that are held at most; `None` for all.
+    /// The most entries held; `None` for all.
     pub capacity: Option<usize>,
-    /// What random eviction draws from.
+    /// Seeds random eviction.
     pub seed: u64,
 }
 
 impl Keeping {
-    /// The engine's configuration for this. The rule that recency only is, is the paper's with
-    /// α = 0 and nothing beside it.
+    /// The engine's configuration for this setting. Eviction by recency is the paper's rule with α
+    /// = 0 and no other terms.
     fn engine(&self) -> HistoryConfig {
         let capacity = match self.eviction {
             Eviction::Rule | Eviction::Recency => self.capacity,
@@ -124,7 +123,7 @@ impl Keeping {
             max_entries: capacity.unwrap_or(usize::MAX),
             alpha: or_none(self.config.alpha),
             importance_share: or_none(self.config.importance_share),
-            // Everything that is found is ranked; K cuts it.
+            // Rank everything found; K cuts the ranking.
             recall: RecallConfig { method, min_relevance: 0.0, ..self.config.recall.clone() },
             ..self.config.clone()
         }
@@ -142,15 +141,15 @@ pub struct Held<'k> {
     keeping: &'k Keeping,
     config: HistoryConfig,
     database: Database,
-    /// Inputs heard.
+    /// The number of utterances so far.
     heard: i64,
     random: fastrand::Rng,
-    /// The entries that random eviction left.
+    /// The entries left by random eviction.
     left: BTreeSet<EntryId>,
 }
 
 impl<'k> Held<'k> {
-    /// A history that nothing was said in yet.
+    /// An empty history.
     pub fn new(keeping: &'k Keeping) -> Self {
         Self {
             keeping,
@@ -162,8 +161,8 @@ impl<'k> Held<'k> {
         }
     }
 
-    /// Hears an utterance as a replay of logged turns does: a user's makes an entry, a system's
-    /// completes the latest that lacks a response, else makes its own.
+    /// Adds an utterance as a replay of logged turns does: a user's utterance makes an entry; a
+    /// system's completes the latest entry without a response, or else makes its own.
     pub fn hear(&mut self, said: &Utterance) {
         let input = InputId { topic: "eval".to_owned(), partition: 0, offset: self.heard };
         self.heard += 1;
@@ -192,7 +191,7 @@ impl<'k> Held<'k> {
         }
     }
 
-    /// The entries that are held, oldest first.
+    /// The held entries, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &HistoryEntry> {
         let random = self.keeping.eviction == Eviction::Random;
         self.database
@@ -200,30 +199,30 @@ impl<'k> Held<'k> {
             .filter(move |entry| !random || self.left.contains(&entry.input.entry_id()))
     }
 
-    /// What is held, ready to be asked several questions.
+    /// Prepares the held entries for several questions.
     pub fn ask(&self) -> Ranked<'_> {
         let entries: Vec<&HistoryEntry> = self.entries().collect();
         let ranker = match self.keeping.method {
-            Method::Recency => Ranker::Recency,
+            Method::Recency => HeldRanker::Recency,
             Method::Bm25 => {
                 let bag = |entry: &&HistoryEntry| words(entry).flat_map(terms).collect();
                 let bags: Vec<Bag<String>> = entries.iter().map(bag).collect();
-                Ranker::Bm25(Statistics::of(&bags), bags)
+                HeldRanker::Bm25(Statistics::of(&bags), bags)
             }
             _ if self.keeping.eviction == Eviction::Random => {
-                Ranker::Rebuilt(Box::new(self.rebuilt(&entries)))
+                HeldRanker::Rebuilt(Box::new(self.rebuilt(&entries)))
             }
-            _ => Ranker::Held(&self.database),
+            _ => HeldRanker::Held(&self.database),
         };
         Ranked { entries, ranker, keeping: self.keeping, config: &self.config }
     }
 
-    /// A database that these entries alone went into: the engine's does not evict at random.
+    /// A database of these entries alone: the engine itself does not evict at random.
     fn rebuilt(&self, entries: &[&HistoryEntry]) -> Database {
         let mut database = Database::default();
         let rules = self.keeping.remembering(&self.config);
         for &entry in entries {
-            // Nothing is evicted, so that it does not matter what is asked.
+            // Nothing is evicted, so the query does not matter.
             let query = self.keeping.similarity.of_query("");
             database.insert(&scope(), entry.clone(), &query, &rules);
         }
@@ -231,15 +230,15 @@ impl<'k> Held<'k> {
     }
 }
 
-/// What is held, and what ranks it.
+/// The held entries, and how they are ranked.
 pub struct Ranked<'h> {
     entries: Vec<&'h HistoryEntry>,
-    ranker: Ranker<'h>,
+    ranker: HeldRanker<'h>,
     keeping: &'h Keeping,
     config: &'h HistoryConfig,
 }
 
-enum Ranker<'h> {
+enum HeldRanker<'h> {
     Recency,
     Bm25(Statistics<String>, Vec<Bag<String>>),
     Held(&'h Database),
@@ -247,13 +246,13 @@ enum Ranker<'h> {
 }
 
 impl Ranked<'_> {
-    /// The entries that are held, oldest first.
+    /// The held entries, oldest first.
     pub fn entries(&self) -> &[&HistoryEntry] {
         &self.entries
     }
 
-    /// The places in [`Self::entries`] of those that are recalled for a question, best first; of
-    /// equal ones the later.
+    /// The indexes in [`Self::entries`] of the entries recalled for a question, best first; of
+    /// equals, the later first.
     pub fn recall(&self, question: &str) -> Vec<usize> {
         let mut places = self.found(question);
         if let Some(attending) = &self.keeping.attending {
@@ -264,18 +263,18 @@ impl Ranked<'_> {
 
     fn found(&self, question: &str) -> Vec<usize> {
         match &self.ranker {
-            Ranker::Recency => (0..self.entries.len()).rev().collect(),
-            Ranker::Bm25(statistics, bags) => {
+            HeldRanker::Recency => (0..self.entries.len()).rev().collect(),
+            HeldRanker::Bm25(statistics, bags) => {
                 let asked: Bag<String> = terms(question).into_iter().collect();
                 let scores = bags.iter().map(|bag| statistics.bm25(&asked, bag));
                 by_score(&scores.collect::<Vec<f64>>())
             }
-            Ranker::Held(database) => self.places(database, question),
-            Ranker::Rebuilt(database) => self.places(database, question),
+            HeldRanker::Held(database) => self.places(database, question),
+            HeldRanker::Rebuilt(database) => self.places(database, question),
         }
     }
 
-    /// What the engine finds.
+    /// The entries that the engine recalls.
     fn places(&self, database: &Database, question: &str) -> Vec<usize> {
         let completed = self
             .keeping
@@ -290,14 +289,14 @@ impl Ranked<'_> {
     }
 }
 
-/// Places by falling score; of equal ones the later.
+/// Indexes by falling score; of equals, the later first.
 fn by_score(scores: &[f64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..scores.len()).collect();
     places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(b.cmp(a)));
     places
 }
 
-/// The ids of the utterances that an entry holds: one or two.
+/// The ids of an entry's one or two utterances.
 pub fn utterances(entry: &HistoryEntry) -> impl Iterator<Item = &TurnId> {
     let asked = entry.query.as_ref().map(|_| &entry.turn_id);
     let answered = entry.response.as_ref().and(entry.response_turn_id.as_ref());
@@ -308,12 +307,12 @@ fn words(entry: &HistoryEntry) -> impl Iterator<Item = &str> {
     entry.query.as_deref().into_iter().chain(entry.response.as_deref())
 }
 
-/// There is one conversation, and nobody reads whose it is.
+/// The only conversation has a fixed scope.
 fn scope() -> Scope {
     Scope::new(None, "eval")
 }
 
-/// The entry that an utterance makes.
+/// Makes an entry of an utterance.
 fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
     let asks = said.speaker == Speaker::User;
     HistoryEntry {

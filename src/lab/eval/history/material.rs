@@ -1,14 +1,13 @@
-//! Conversations with what is asked about them, from a data set or from our own turns.
+//! Conversations with questions about them, from a data set or from our own turns.
 //!
-//! - `locomo`: the questions are asked at the end of their conversation.
-//! - `topiocqa`: from the fourth question of a conversation on, each is asked of what was said
-//!   before it, and belongs to the topic of the article that answers it.
+//! - `locomo`: the questions come at the end of their conversation.
+//! - `topiocqa`: each question from the fourth of a conversation on is about the earlier turns, and
+//!   belongs to the topic of the article that answers it.
 //! - `turns`: our own record. A user turn whose `metadata.evidence` is a list of turn ids of its
-//!   conversation is a question, asked where it stands, of what was said before it;
-//!   `metadata.category` names its kind. It is heard like any turn afterwards, unless
-//!   `metadata.probe` is true: then it only asks.
+//!   conversation is a question about the earlier turns; `metadata.category` names its category.
+//!   The turn then becomes part of the history, unless `metadata.probe` is true.
 //!
-//! A question knows nothing of what follows it.
+//! A question never depends on later turns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,69 +17,69 @@ use turnstream_schemas::{EventTime, ScopeKind, Speaker, Turn, TurnId};
 
 use super::HistoryEvalError;
 
-/// The data sets that history is measured on.
+/// The data sets with questions about a history.
 pub const MEASURED: [Format; 3] = [Format::Locomo, Format::Topiocqa, Format::Turns];
 
-/// How many questions of a TopiOCQA conversation are not asked: there is too little to recall.
+/// The first questions of a TopiOCQA conversation are not measured: there is too little to recall.
 const UNASKED: usize = 3;
 
-/// What is said in a conversation and asked of it, in order.
+/// The utterances and questions of a conversation, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// Its id.
+    /// The conversation's id.
     pub id: String,
-    /// In order.
+    /// The utterances and questions, in order.
     pub steps: Vec<Step>,
 }
 
-/// What happens in a conversation.
+/// A step of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Somebody says something.
+    /// An utterance.
     Said(Utterance),
-    /// Something is asked of what was said so far.
+    /// A question about the earlier utterances.
     Asked(Question),
 }
 
 /// An utterance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Utterance {
-    /// Its id, unique in its conversation.
+    /// The id, unique in its conversation.
     pub id: TurnId,
-    /// Whose.
+    /// The speaker.
     pub speaker: Speaker,
-    /// Its words.
+    /// The text.
     pub text: String,
-    /// When.
+    /// The event time.
     pub time: EventTime,
-    /// The topic of the answer to it, where the data set says.
+    /// The topic of its answer, if the data set has topics.
     pub topic: Option<String>,
 }
 
-/// A question with what is right for it.
+/// A question with its expected result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// Its words.
+    /// The question's text.
     pub text: String,
-    /// Its kind, where it has one.
+    /// The category, if it has one.
     pub category: Option<String>,
-    /// What should be recalled.
+    /// The expected result.
     pub gold: Gold,
 }
 
-/// What should be recalled for a question.
+/// The entries that should be recalled for a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gold {
-    /// Turns, as the data names them; some may name none.
+    /// Turns by the data set's ids; some ids may match no turn.
     Evidence(Vec<String>),
     /// Turns of this topic.
     Topic(String),
 }
 
-/// The conversations of a file in its order.
+/// Reads the conversations of a file, in order.
 ///
 /// # Errors
-/// The format is none of [`MEASURED`], or the file cannot be read as it.
+/// The format is not in [`MEASURED`], or the file does not have the format.
 pub fn read(format: Format, path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
     let conversations = match format {
         Format::Locomo => locomo(path)?,
@@ -98,14 +97,14 @@ pub fn read(format: Format, path: &Path) -> Result<Vec<Conversation>, HistoryEva
     }
 }
 
-/// A turn that was read, with its topic and the line its dialogue begins on.
+/// A turn with its topic and the first line of its dialogue.
 struct Read {
     line: u64,
     turn: Turn,
     topic: Option<String>,
 }
 
-/// The dialogues of a data set.
+/// Reads the dialogues of a data set.
 fn dialogues(format: Format, path: &Path) -> Result<Vec<Vec<Read>>, HistoryEvalError> {
     let (mut dialogues, mut dialogue) = (Vec::new(), Vec::new());
     for item in turnstream_formats::open(format, path)? {
@@ -119,8 +118,7 @@ fn dialogues(format: Format, path: &Path) -> Result<Vec<Vec<Read>>, HistoryEvalE
     Ok(dialogues)
 }
 
-/// A turn as it is said at a place of its log; a missing id and a missing time are what a replay
-/// gives them.
+/// Converts a turn at a place of its log; a missing id or time is set as in a replay.
 fn said(turn: Turn, topic: Option<String>, place: usize) -> Utterance {
     Utterance {
         id: turn.turn_id.unwrap_or_else(|| TurnId(format!("0-{place}"))),
@@ -198,7 +196,7 @@ fn turns(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
     Ok(conversations)
 }
 
-/// What a turn of our own asks.
+/// The question in a turn of our own format, if any.
 fn question(turn: &Turn) -> Result<Option<Question>, String> {
     let Some(evidence) = turn.metadata.get("evidence") else { return Ok(None) };
     let ids = serde_json::from_value(evidence.clone())
@@ -212,7 +210,7 @@ fn question(turn: &Turn) -> Result<Option<Question>, String> {
 }
 
 impl Step {
-    /// The question, where it is one.
+    /// The question, if this step is one.
     pub fn question(&self) -> Option<&Question> {
         match self {
             Self::Asked(question) => Some(question),

@@ -1,5 +1,5 @@
-//! The table of ways to keep and recall a history, side by side on the same questions: figures,
-//! 95 % intervals, and what each gives over a control.
+//! The table of ways to keep and recall a history, on the same questions: figures, 95 % intervals,
+//! and differences over a control.
 
 use std::fmt::Write as _;
 
@@ -14,38 +14,38 @@ use super::material::Conversation;
 use super::topics::{self, DEPTHS};
 use super::{Capacity, Difference, difference};
 
-/// The share of utterances that is kept where not all are.
+/// The kept share of utterances in the tables with eviction.
 const KEPT: f64 = 0.25;
-/// Utterances that are recalled.
+/// The numbers of recalled utterances.
 pub const K: [usize; 3] = [5, 10, 25];
-/// How often random eviction is drawn; its figures are means over the draws.
+/// The number of draws of random eviction; its figures are means over the draws.
 const DRAWS: u64 = 5;
 
-/// A configuration that is measured, with its name.
+/// A named configuration to measure.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// In the table.
+    /// The name in the table.
     pub name: String,
-    /// What the engine goes by.
+    /// The engine's configuration.
     pub config: HistoryConfig,
-    /// What it compares texts by.
+    /// The similarity of texts.
     pub similarity: Similarity,
-    /// Whether questions are completed before they are searched with.
+    /// Whether questions are completed before the search.
     pub reconstruct: bool,
-    /// What orders that which is recalled first, where it is ordered once more.
+    /// Reorders the first recalled entries, if set.
     pub attending: Option<Attending>,
-    /// Which tables it stands in.
+    /// The tables that show it.
     pub shown: Shown,
 }
 
-/// Which tables a configuration stands in.
+/// The tables that show a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// All.
+    /// All tables.
     Everywhere,
-    /// What is recalled, by the default method alone.
+    /// The table of recall, with the default method only.
     Recalled,
-    /// What is kept.
+    /// The table of eviction.
     Kept,
 }
 
@@ -78,29 +78,29 @@ impl Variant {
     }
 }
 
-/// Ways that are measured on one data set.
+/// Ways measured on one data set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Section {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// Conversations and questions, in words.
+    /// The numbers of conversations and questions, in words.
     pub about: String,
-    /// The heads of the figures.
+    /// The column heads of the figures.
     pub columns: Vec<String>,
-    /// What each difference is over, and of which figure.
+    /// For each difference, the control and the figure.
     pub over: Vec<String>,
-    /// A way each.
+    /// One row per way.
     pub rows: Vec<Row>,
 }
 
-/// One way.
+/// The row of a way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The way's name.
     pub name: String,
-    /// By column.
+    /// The figures by column.
     pub figures: Vec<Figure>,
-    /// Over each control; `None` for that control itself.
+    /// The difference over each control; `None` for the control itself.
     pub over: Vec<Option<Difference>>,
 }
 
@@ -109,15 +109,15 @@ pub struct Row {
 pub struct Figure {
     /// The mean.
     pub value: f64,
-    /// `None` of fewer than two.
+    /// `None` for fewer than two questions.
     pub interval: Option<[f64; 2]>,
 }
 
-/// One list of figures for each column, in the questions' order.
+/// A list of figures for each column, in the questions' order.
 type Columns = Vec<Vec<f64>>;
 
-/// Everything kept: each method, over BM25 and over the default; then a quarter kept: each eviction,
-/// over random.
+/// Measures all methods with everything kept, over BM25 and over the default method; then all
+/// evictions with a quarter kept, over random eviction.
 pub fn of_evidence(
     data: &str,
     conversations: &[Conversation],
@@ -188,7 +188,7 @@ pub fn of_evidence(
     vec![kept, quarter]
 }
 
-/// Each method on turns with topics, over the default, on returns and on all turns.
+/// Measures all methods on turns with topics, over the default method, on returns and on all turns.
 pub fn of_topics(
     data: &str,
     conversations: &[Conversation],
@@ -260,14 +260,14 @@ fn named(variant: &Variant, way: &str) -> String {
     if variant.name.is_empty() { way.to_owned() } else { format!("{way}, {}", variant.name) }
 }
 
-/// A row whose differences are of the column that the controls' lists are.
+/// A row with its differences over the controls, in the compared column.
 fn row(
     name: &str,
     columns: &[Vec<f64>],
     controls: &[Option<Vec<f64>>],
     drawn: &crate::eval::bootstrap::Conversations,
 ) -> Row {
-    // Survival comes first where it is there, else recall at the middle K is compared.
+    // The first column is survival if it is measured; otherwise recall at the middle K is compared.
     let compared = if columns.len() > K.len() { 0 } else { 1 };
     let figure = |values: &Vec<f64>| {
         let parts: Vec<_> =
@@ -285,7 +285,7 @@ fn row(
     }
 }
 
-/// Question by question the mean over draws.
+/// The mean over draws for each question.
 fn mean_of(draws: &[Columns]) -> Columns {
     let mut means = draws.first().cloned().unwrap_or_default();
     for (column, values) in means.iter_mut().enumerate() {
@@ -296,7 +296,7 @@ fn mean_of(draws: &[Columns]) -> Columns {
     means
 }
 
-/// The sections as Markdown.
+/// Formats the sections as Markdown.
 pub fn markdown(sections: &[Section]) -> String {
     let mut page = String::new();
     for Section { title, about, columns, over, rows } in sections {

@@ -1,4 +1,4 @@
-//! Figures of conversations of our own, counted by hand.
+//! Conversations of our own, with figures counted by hand.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::table::{Shown, Variant, markdown, of_evidence, of_topics};
 use super::*;
 use crate::eval::bootstrap::Conversations;
 
-/// Four exchanges, a turn id each: `u1`, `s1`, …
+/// Four exchanges with turn ids `u1`, `s1`, …
 const SAID: [(&str, &str); 4] = [
     ("My parcel is late.", "Which parcel?"),
     ("I keep bees in the garden.", "How many hives?"),
@@ -84,7 +84,7 @@ fn an_utterance_is_one_unit_and_an_entry_of_two_counts_two() {
     let by = |method| outcomes(&measure(method, Capacity::All, Eviction::None), &talk());
     let latest = by(Method::Recency);
     let recalls: Vec<&[f64]> = latest.questions.iter().map(|it| it.recall.as_slice()).collect();
-    // Exchanges 4, 3, 2: within one utterance fits none, within six the three of them.
+    // The ranking is exchanges 4, 3, 2: none fits into one utterance, and all three fit into six.
     assert_eq!(recalls, [[0.0, 0.0, 0.0, 1.0], [0.0, 0.5, 0.5, 0.5]]);
     for method in [Method::Bm25, Method::Flat, Method::Hierarchy, Method::Chains, Method::All] {
         let found = by(method);
@@ -127,8 +127,8 @@ fn what_does_not_fit_leaves() {
         latest,
         "half of eight utterances"
     );
-    // By relevance alone: "train" and "bees" have no word in common, so that of equals the older
-    // leaves.
+    // By relevance alone: "train" and "bees" have no word in common, so the older of the two equals
+    // is evicted.
     let mut rule = measure(Method::Flat, four, Eviction::Rule);
     rule.config.alpha = 1.0;
     assert_eq!(outcomes(&rule, &talk()).figures_of(None), [0.0, 0.5]);
@@ -150,7 +150,7 @@ fn random_eviction_spares_the_newest_and_draws_the_others_alike() {
     assert_eq!(drawn(3), drawn(3), "the same seed");
     let survivals: Vec<Vec<f64>> = (0..400).map(|seed| drawn(seed).figures_of(None)).collect();
     assert!(survivals.iter().all(|survival| survival[1] >= 0.5), "exchange 4 is the newest");
-    // Exchange 2 has to survive two draws of one out of two.
+    // Exchange 2 must survive two draws of one out of two.
     let second = survivals.iter().filter(|survival| survival[0] == 1.0).count();
     assert!((second as f64 / 400.0 - 0.25).abs() < 0.07, "{second} of 400");
 }
@@ -227,7 +227,7 @@ fn a_question_is_completed_where_that_is_asked_for() {
     let recall = |reconstruct| {
         outcomes(&Measure { reconstruct, ..plain.clone() }, &of).questions[0].recall.clone()
     };
-    // Nothing says whose "they" are but what is completed: that they sting, and are the bees.
+    // Only completion tells what "they" means: the bees, which sting.
     assert_eq!(recall(false), [0.0, 0.0, 1.0, 1.0], "of equals the later first");
     assert_eq!(recall(true), [0.0, 1.0, 1.0, 1.0]);
 }
@@ -310,7 +310,7 @@ fn the_table_has_every_way_and_what_it_gives_over_its_control() {
     let ways = ["BM25", "latest first", "all", "flat", "hierarchy", "chains", "all, other words"];
     assert_eq!(names(0), ways);
     assert_eq!(names(1), ["random eviction", "recency only", "rule", "rule, other rule"]);
-    // Within ten utterances BM25 has everything; so has the latest, there being eight.
+    // Ten utterances hold everything, so BM25 and recency both find it: there are eight.
     let over = |at: usize| sections[0].rows[at].over.clone();
     let by: Vec<_> = over(1).iter().flatten().map(|difference| difference.by).collect();
     assert_eq!(by, [0.0, 0.0], "over BM25 and over the default");

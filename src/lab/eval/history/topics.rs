@@ -1,8 +1,8 @@
-//! Turns with a topic: of the first entries that are recalled, which share has the turn's own? An
-//! entry's topic is that of the answer to its query.
+//! Turns with a topic: the share of the first recalled entries with the turn's topic. The topic of
+//! an entry is the topic of the answer to its query.
 //!
-//! Asked of all turns; of those whose topic came up before; and of returns: the topic came up
-//! before, and the turn before has another.
+//! Measured on all turns; on those whose topic occurred before; and on returns, whose topic
+//! occurred before while the preceding turn has another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,49 +13,49 @@ use super::held::Held;
 use super::material::{Conversation, Gold, Step};
 use crate::eval::bootstrap::{Conversations, Mean};
 
-/// Entries that are looked at.
+/// The numbers of first entries that are compared.
 pub const DEPTHS: [usize; 2] = [1, 3];
 
-/// What became of one turn.
+/// The result of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Which conversation, from 0.
+    /// The number of the conversation, from 0.
     pub conversation: usize,
-    /// At each of [`DEPTHS`], the share of the entries that have the turn's topic.
+    /// At each of [`DEPTHS`], the share of entries with the turn's topic.
     pub precision: [f64; 2],
-    /// Whether its topic came up before.
+    /// Whether the topic occurred before.
     pub seen: bool,
-    /// Whether it did, and the turn before has another.
+    /// Whether the topic occurred before and the preceding turn has another.
     pub returns: bool,
 }
 
-/// Figures over turns, each a mean.
+/// Means over turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Turns.
     pub n: usize,
-    /// By depth.
+    /// The share by depth.
     #[serde(flatten)]
     pub precision: BTreeMap<usize, f64>,
-    /// Their 95 % intervals, whole conversations being drawn.
+    /// 95 % intervals by resampling conversations.
     pub intervals: BTreeMap<usize, [f64; 2]>,
 }
 
-/// What programs read.
+/// The result printed with `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// Turns.
     pub n: usize,
-    /// Of all turns.
+    /// All turns.
     pub topic_precision: Figures,
-    /// Of turns whose topic came up before.
+    /// Turns whose topic occurred before.
     pub on_seen: Figures,
-    /// Of turns that return to a topic.
+    /// Turns that return to a topic.
     pub on_return: Figures,
 }
 
-/// Puts conversations through a history, and looks at what is recalled for their turns.
-/// `progress` is called once a turn.
+/// Feeds conversations to a history, and compares what is recalled for their turns. `progress` is
+/// called once per turn.
 pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for (number, conversation) in conversations.iter().enumerate() {
@@ -95,7 +95,7 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
     outcomes
 }
 
-/// The figures of turns.
+/// Computes the figures of turns.
 pub fn measured(outcomes: &[Outcome]) -> Measured {
     Measured {
         n: outcomes.len(),
@@ -119,7 +119,7 @@ fn figures(outcomes: &[Outcome], counts: impl Fn(&Outcome) -> bool) -> Figures {
     figures
 }
 
-/// What a bootstrap draws: conversations.
+/// The units of the bootstrap: conversations.
 pub fn drawn(outcomes: &[Outcome]) -> Conversations {
     Conversations::new(outcomes.iter().map(|outcome| outcome.conversation))
 }

@@ -1,9 +1,10 @@
-//! FoCus (Jang et al. 2022) as cases: every answer of the machine, which rests on one of the candidates
-//! of knowledge and on some sentences of a persona, or none.
+//! Reads FoCus (Jang et al. 2022) as cases: every answer of the machine, with the one candidate of
+//! knowledge that it rests on, and the sentences of the persona that it used, if any.
 //!
-//! Reads the one object of its files: `data [{persona, utterance [{dialogueN [said], persona_grounding
-//! [bool], knowledge_candidates, knowledge_answer_index}]}]`; `dialogueN` is what was said up to the answer,
-//! which is its last. FoCus itself is not at hand: a file in its shape is what this was tested on.
+//! A file is one object: `data [{persona, utterance [{dialogueN [said], persona_grounding [bool],
+//! knowledge_candidates, knowledge_answer_index}]}]`. `dialogueN` holds the dialogue up to and
+//! including the answer. FoCus itself was not available; the reader is tested on a file in its
+//! format.
 
 use std::path::Path;
 
@@ -29,12 +30,12 @@ struct Turn {
     persona_grounding: Vec<bool>,
     knowledge_candidates: Vec<String>,
     knowledge_answer_index: usize,
-    /// `dialogue1`, `dialogue2` and so on, one of them in each turn.
+    /// `dialogue1`, `dialogue2` and so on, one in each turn.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-/// The cases of a split.
+/// Reads the cases of a split.
 ///
 /// # Errors
 /// The file cannot be read, or has no answer.

@@ -1,5 +1,5 @@
-//! KBP as cases: the replies that used a sentence of the persona and knowledge behind it. What may be
-//! known is everything behind any of the persona's sentences.
+//! Reads KBP as cases: the replies that used a sentence of the persona and knowledge behind it. The
+//! candidates of knowledge are all texts behind any of the persona's sentences.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::Case;
 use crate::eval::retrieval::kbp::Record;
 use crate::eval::retrieval::{EvalError, records};
 
-/// The cases of a split.
+/// Reads the cases of a split.
 ///
 /// # Errors
 /// The file cannot be read, or has no such reply.
@@ -46,7 +46,7 @@ fn cases(conversation: usize, record: &Record) -> Vec<Case> {
     record.conversation.iter().filter_map(case).collect()
 }
 
-/// Words stand apart in some of the texts; nobody writes Chinese so.
+/// Removes spaces between words, which some Chinese texts of the data set have.
 pub(in crate::eval) fn joined(text: &str) -> String {
     text.split_whitespace().collect()
 }

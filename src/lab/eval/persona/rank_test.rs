@@ -1,17 +1,17 @@
-//! The null-positive rank test (PK-ICR section 3.3 and appendix B): where among the questions P_i + D does the
-//! bare dialogue D stand, the knowledge being given?
+//! The null-positive rank test (PK-ICR section 3.3 and appendix B): the rank of the bare dialogue D
+//! among the questions P_i + D, given the knowledge.
 //!
-//! D should stand right below the questions with a right sentence: that is rank 0. One place up, above a
-//! right sentence, is −1; each wrong sentence above it is one more. *Non-triviality* is how far it stands
-//! from there on average; smaller is better.
+//! D should rank directly below the questions with a right sentence: that is rank 0. Ranking above
+//! a right sentence is −1; each wrong sentence above D adds one. *Non-triviality* is the mean
+//! distance from rank 0; smaller is better.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The rank of the bare dialogue among the sentences, each with its score and whether it is right. A score that
-/// equals the bare one counts against the scorer: as below it where the sentence is right, else
-/// as above.
+/// The rank of the bare dialogue among the sentences, each with its score and whether it is right.
+/// A score equal to the bare one counts against the scorer: as below it for a right sentence, as
+/// above it for a wrong one.
 pub fn adjusted_rank(sentences: &[(f64, bool)], bare: f64) -> i64 {
     let above = |(score, right): &&(f64, bool)| *score > bare || (*score == bare && !*right);
     let right = sentences.iter().filter(|(_, right)| *right).count();
@@ -23,21 +23,21 @@ pub fn adjusted_rank(sentences: &[(f64, bool)], bare: f64) -> i64 {
 pub struct NonTriviality {
     /// −T: the mean distance from rank 0 (eq 9).
     pub t: f64,
-    /// −T₊: that of ranks 0 and above (eq 10); 0 of none.
+    /// −T₊: the mean distance of ranks 0 and above (eq 10); 0 if there are none.
     pub t_positive: f64,
-    /// −T₋: that of ranks 0 and below (eq 11); 0 of none.
+    /// −T₋: the mean distance of ranks 0 and below (eq 11); 0 if there are none.
     pub t_negative: f64,
     /// −T²: the mean square of the distance (eq 12).
     pub t_squared: f64,
-    /// −T weighted (eq 13). The paper names no weights; here a rank weighs 1 ÷ (1 + |r|), so that few far
-    /// ones do not decide.
+    /// −T weighted (eq 13). The paper defines no weights; here a rank weighs 1 ÷ (1 + |r|), so that
+    /// a few distant ranks do not dominate.
     pub t_weighted: f64,
-    /// n_r: how often each rank came up.
+    /// n_r: the count of each rank.
     pub ranks: BTreeMap<i64, u64>,
 }
 
 impl NonTriviality {
-    /// Of the ranks of all cases.
+    /// Computes the variants from the ranks of all cases.
     pub fn of(ranks: impl IntoIterator<Item = i64>) -> Self {
         let mut counts = BTreeMap::<i64, u64>::new();
         ranks.into_iter().for_each(|rank| *counts.entry(rank).or_default() += 1);

@@ -1,4 +1,4 @@
-//! Figures that can be counted by hand, and KBP's records as cases.
+//! Figures counted by hand, and the reading of KBP and FoCus.
 
 use std::io::Write;
 
@@ -33,12 +33,13 @@ fn figures_are_those_counted_by_hand() {
     assert_eq!(figures.accepted, figures.persona.both);
     let unlike = evaluate(&cases, &Scoring { threshold: 1.0, ..BY_WORDS }).unwrap();
     assert_eq!(unlike.accepted.value, 0.0, "nothing is so alike");
-    // A sentence brings a word that no knowledge has: the bare dialogue is more like either.
+    // A sentence adds a word that no knowledge contains, so the bare dialogue is more similar to
+    // both.
     assert_eq!(figures.null_positive.ranks.into_iter().collect::<Vec<_>>(), [(-1, 2)]);
     assert_eq!((figures.null_positive.t, figures.null_positive.t_positive), (1.0, 0.0));
 }
 
-/// Knows one direction for the sky and another for everything else.
+/// An encoder with one direction for the sky and another for everything else.
 struct Sky;
 
 impl Encoder for Sky {
@@ -99,7 +100,7 @@ fn replies_that_used_both_are_cases() {
     assert!(refused.contains("no record with gold evidence"), "{refused}");
 }
 
-/// A file in the shape of FoCus: two turns of a dialogue, the second without a persona.
+/// A file in FoCus's format: two turns of a dialogue, the second without a persona.
 #[test]
 fn turns_of_focus_are_cases() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,7 +1,7 @@
-//! A planner that classifies (as the paper's BERT does): logistic regression over TF-IDF of the last utterance, a
-//! class against the others, the same n-grams as the gate's baseline. Strength of the penalty and weight of
-//! each class are chosen on the training split by three parts of its conversations held out in turn, for the best
-//! mean F1 over the classes. It is kept nowhere.
+//! A planner by classification, like the paper's BERT: logistic regression over TF-IDF of the last
+//! utterance, one class against the others, with the n-grams of the gate's baseline. Three-fold
+//! cross-validation over the conversations of the training split chooses the penalty and the class
+//! weights with the best mean F1. The classifier is not saved.
 
 use super::{Case, Planned};
 use crate::eval::gate::tfidf::STRENGTHS;
@@ -9,24 +9,24 @@ use crate::eval::gate::tfidf::features::{Sparse, Vectoriser};
 use crate::eval::gate::tfidf::logistic::Logistic;
 
 const PARTS: usize = 3;
-/// Weights of NULL and of PERSONA that are tried, beside 1 for both together.
+/// Candidate weights of NULL and of PERSONA; the weight of both together is 1.
 const WEIGHTS: [f64; 7] = [0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
 
-/// A planner that was trained.
+/// A trained classifier.
 pub struct Classifier {
     vectoriser: Vectoriser,
     models: Vec<Logistic>,
-    /// By class.
+    /// Weights by class.
     weights: [f64; 3],
-    /// The inverse strength of the penalty that was chosen.
+    /// The chosen inverse strength of the penalty.
     pub strength: f64,
 }
 
-/// How probable each class is, by case.
+/// The probability of each class, by case.
 type Likely = Vec<[f64; 3]>;
 
 impl Classifier {
-    /// Learns from a training split; `progress` is called after every fit.
+    /// Trains on a split; `progress` is called after every fit.
     pub fn train(cases: &[Case], mut progress: impl FnMut()) -> Self {
         let vectoriser = Vectoriser::fit(cases.iter().map(Case::last));
         let rows = vectoriser.rows(cases.iter().map(Case::last));
@@ -52,7 +52,7 @@ impl Classifier {
         Self { vectoriser, models: models.into(), weights, strength }
     }
 
-    /// What it plans for each case.
+    /// Plans each case.
     pub fn plan(&self, cases: &[Case]) -> Vec<Planned> {
         let rows = self.vectoriser.rows(cases.iter().map(Case::last));
         let all: Vec<usize> = (0..cases.len()).collect();
@@ -70,7 +70,8 @@ fn is(cases: &[Case], class: Planned) -> Vec<bool> {
     cases.iter().map(|case| case.gold == class).collect()
 }
 
-/// By strength of the penalty: how probable each class is, by models that did not learn from the case's part.
+/// By strength of the penalty: the probabilities of each class, by models that were not trained on
+/// the case's part.
 fn held_out(cases: &[Case], rows: &Sparse, progress: &mut impl FnMut()) -> Vec<(f64, Likely)> {
     let mut found: Vec<(f64, Likely)> =
         STRENGTHS.into_iter().map(|strength| (strength, vec![[0.0; 3]; cases.len()])).collect();
@@ -79,7 +80,7 @@ fn held_out(cases: &[Case], rows: &Sparse, progress: &mut impl FnMut()) -> Vec<(
             (0..cases.len()).partition(|at| cases[*at].conversation % PARTS == part);
         for (place, class) in Planned::ALL.into_iter().enumerate() {
             let positive = is(cases, class);
-            // A weaker penalty begins where the stronger one ended.
+            // A weaker penalty starts from the solution of the stronger one.
             let mut model = Logistic::zero(rows.width());
             for (strength, likely) in &mut found {
                 model = model.fit(rows, &positive, &learned, *strength);
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(chosen(&[0.2, 0.2, 0.1], &[1.0; 3]), Planned::Null, "the first of equals");
         let cases = cases(0..1);
         let likely = vec![[0.9, 0.1, 0.1], [0.4, 0.3, 0.1], [0.1, 0.2, 0.6]];
-        // NULL: one right of two planned and one there; persona: none; both: all.
+        // NULL: one of two plans is right, and one case exists; persona: none; both: all.
         let mean = mean_f1(&cases, &likely, &[1.0; 3]);
         assert!((mean - (2.0 / 3.0 + 0.0 + 1.0) / 3.0).abs() < 1e-12, "{mean}");
         assert!((mean_f1(&cases, &likely, &[0.5, 1.0, 1.0]) - 1.0).abs() < 1e-12);

@@ -1,9 +1,9 @@
-//! DSTC11 track 5: are the gold snippets found for the last user turn?
+//! DSTC11 track 5: retrieval of the gold snippets for the last user turn.
 //!
-//! Every sentence of a review, and every question with its answer, is a document of its own; the
-//! name of its hotel or restaurant is its title. The query is the last user turn. *Within
-//! entities*, only the snippets under the names that the dialogue mentions are searched, as the
-//! stage does it: never read from the labels. Measured on the instances that need knowledge.
+//! Every sentence of a review, and every question with its answer, is a document; its title is the
+//! name of the hotel or restaurant. The query is the last user turn. *Within entities* restricts
+//! the search to the snippets under names that the dialogue mentions, as the stage does, without
+//! using labels. The figures are over the instances that need knowledge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,13 +22,13 @@ use turnstream_sources::documents::{Change, Documents, DocumentsConfig, Importer
 use super::{EvalError, Ranked, record, records};
 use crate::labelled::{LabelledTurn, MAX_KNOWLEDGE};
 
-/// How deep a ranking is looked at.
+/// The depth of a ranking.
 const DEPTH: u32 = 100;
-/// Longer than any snippet: none is cut.
+/// Longer than any snippet, so none is split.
 const CHUNK_CHARACTERS: usize = 10_000;
 
-/// Domain → entity → what is known of it.
-type Knowledge = BTreeMap<String, BTreeMap<String, Entity>>;
+/// Domain → entity → its snippets.
+type SnippetsByDomain = BTreeMap<String, BTreeMap<String, Entity>>;
 
 #[derive(Deserialize)]
 struct Entity {
@@ -63,7 +63,7 @@ struct Turn {
     text: String,
 }
 
-/// A gold snippet's place.
+/// The path of a gold snippet.
 #[derive(Deserialize)]
 pub(in crate::eval) struct Snippet {
     domain: String,
@@ -74,7 +74,7 @@ pub(in crate::eval) struct Snippet {
 }
 
 impl Snippet {
-    /// Of which hotel or restaurant it is: what the ids of its snippets begin with.
+    /// The hotel or restaurant, with which the ids of its snippets begin.
     pub(in crate::eval) fn entity(&self) -> String {
         let id = match &self.entity_id {
             Value::String(text) => text.clone(),
@@ -83,7 +83,7 @@ impl Snippet {
         format!("{}/{id}/", self.domain)
     }
 
-    /// The id of the document that it is.
+    /// The id of its document.
     pub(in crate::eval) fn id(&self) -> String {
         let place = [&self.entity_id, &Value::from(self.doc_type.as_str()), &self.doc_id];
         let parts = place.into_iter().chain(&self.sent_id).map(|part| match part {
@@ -95,8 +95,8 @@ impl Snippet {
     }
 }
 
-/// The snippets of the knowledge as documents.
-fn documents(knowledge: Knowledge) -> Vec<Document> {
+/// Converts the snippets to documents.
+fn documents(knowledge: SnippetsByDomain) -> Vec<Document> {
     let mut documents = Vec::new();
     for (domain, entities) in knowledge {
         for (id, entity) in entities {
@@ -118,18 +118,18 @@ fn documents(knowledge: Knowledge) -> Vec<Document> {
     documents
 }
 
-/// The snippets of a file of knowledge, each a document.
+/// Reads the snippets of a knowledge file, each as a document.
 ///
 /// # Errors
 /// The file cannot be read.
 pub(in crate::eval) fn snippets(knowledge: &Path) -> Result<Vec<Document>, EvalError> {
-    Ok(documents(record::<Knowledge>(knowledge)?))
+    Ok(documents(record::<SnippetsByDomain>(knowledge)?))
 }
 
-/// Ranks the snippets of `knowledge` for every instance of `data` that needs any.
+/// Ranks the snippets of `knowledge` for every instance of `data` that needs knowledge.
 ///
 /// # Errors
-/// A file cannot be read, or searching fails.
+/// A file cannot be read, or a search fails.
 pub fn evaluate(
     data: &Path,
     knowledge: &Path,
@@ -155,11 +155,11 @@ pub fn evaluate(
     Ok(Ranked::of(&rankings))
 }
 
-/// Gives every turn the snippets that words find for it, best first: what the stage of documents
-/// would retrieve, without its least score.
+/// Gives every turn the snippets that a full-text search finds, best first: the result of the
+/// documents stage, without its minimum score.
 ///
 /// # Errors
-/// The knowledge cannot be read, or searching fails.
+/// The knowledge cannot be read, or a search fails.
 pub fn find_snippets(turns: &mut [LabelledTurn], knowledge: &Path) -> Result<(), EvalError> {
     let folder = tempfile::tempdir().map_err(EvalError::Folder)?;
     let documents = indexed(folder.path(), knowledge, None)?;
@@ -181,7 +181,7 @@ pub fn find_snippets(turns: &mut [LabelledTurn], knowledge: &Path) -> Result<(),
     Ok(())
 }
 
-/// An index of the snippets in a folder.
+/// Indexes the snippets in a folder.
 fn indexed(
     folder: &Path,
     knowledge: &Path,

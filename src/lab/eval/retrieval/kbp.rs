@@ -1,17 +1,18 @@
-//! KBP: are the persona sentence and the knowledge behind it found that the next reply rests on?
+//! KBP: retrieval of the persona sentence, and of the knowledge behind it, that the next reply
+//! uses.
 //!
-//! Before every reply the sentences of the answering side's persona are ranked, and everything
-//! known behind any of them; what the reply used is gold, and recall@1 is the share of replies for
-//! which the first of a ranking is gold. As in UniMS-RAG (METHODS' table): *persona* over replies
-//! that used a persona alone, *both persona* and *both documents* over those that used both.
-//! Replies that used nothing are left out.
+//! Before every reply, the sentences of the answering side's persona are ranked, and all knowledge
+//! behind any of them. The gold items are those that the reply used, and recall@1 is the share of
+//! replies whose first item is gold. As in UniMS-RAG (METHODS' table): *persona* over replies that
+//! used a persona alone, *both persona* and *both documents* over replies that used both. Replies
+//! that used nothing are left out.
 //!
-//! Three retrievers. *BM25* looks at the last user utterance alone, by characters, and takes its
-//! statistics from the candidates themselves. *Fusion* looks at the whole dialogue, scores a
-//! persona together with the knowledge behind it (PK-ICR's idea the other way round) and weighs
-//! what it sees by weights learned from a training split, which are not kept: KBP states no
-//! licence, so nothing learned from it may ship. *Stage* is the flow's own persona retrieval, as it
-//! is configured; it ranks personas alone.
+//! There are three retrievers. *BM25* compares the last user utterance alone, by characters, with
+//! statistics of the candidates themselves. *Fusion* compares the whole dialogue, scores a persona
+//! together with the knowledge behind it (the reverse of PK-ICR's idea), and weighs its features by
+//! weights trained on a training split. The weights are not saved: KBP states no licence, so
+//! nothing trained on it may ship. *Stage* is the flow's own persona retrieval as configured; it
+//! ranks personas only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,25 +27,25 @@ use super::{EvalError, records};
 mod fusion;
 mod stage;
 
-use fusion::{Case, cases};
 pub use fusion::{Fusion, Lexicon, Order};
+use fusion::{ReplyCandidates, cases};
 
 /// A dialogue.
 #[derive(Deserialize)]
 pub(in crate::eval) struct Record {
-    /// The sentences of who answers, by id.
+    /// The sentences of the answering side's persona, by id.
     pub(in crate::eval) persona: BTreeMap<String, String>,
-    /// What is known behind each of them, by its own id.
+    /// The knowledge behind each sentence, by its own id.
     #[serde(default)]
     pub(in crate::eval) persona_kg: BTreeMap<String, BTreeMap<String, String>>,
-    /// What is said.
+    /// The exchanges.
     pub(in crate::eval) conversation: Vec<Exchange>,
 }
 
-/// What the user says, and the reply.
+/// A user's utterance with the reply.
 #[derive(Deserialize)]
 pub(in crate::eval) struct Exchange {
-    /// The user's words.
+    /// The user's utterance.
     #[serde(rename = "U")]
     pub(in crate::eval) user: String,
     /// The reply.
@@ -55,50 +56,50 @@ pub(in crate::eval) struct Exchange {
     pub(in crate::eval) used: Vec<Vec<String>>,
 }
 
-/// Recall@1, fractions.
+/// Recall@1 as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Replies that used anything.
+    /// Replies that used any evidence.
     pub n: usize,
-    /// Of the persona, where it alone was used.
+    /// Persona, over replies that used it alone.
     pub persona: f64,
-    /// Of the persona, where both were used.
+    /// Persona, over replies that used both.
     pub both_persona: f64,
-    /// Of the knowledge, where both were used; `None` where it is not ranked.
+    /// Knowledge, over replies that used both; `None` if the retriever does not rank it.
     pub both_documents: Option<f64>,
 }
 
-/// How candidates are ranked.
+/// The retriever.
 #[derive(Clone, Copy)]
 pub enum Retriever<'a> {
     /// By BM25.
     Bm25,
-    /// By weights learned from this split.
+    /// By trained weights.
     Fusion {
         /// The training split.
         train: &'a Path,
     },
-    /// As the stage `persona_retrieval` does it.
+    /// By the stage `persona_retrieval`.
     Stage(Stage<'a>),
 }
 
-/// How the stage is run.
+/// The setting of the stage.
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
-    /// How it searches.
+    /// The stage's configuration.
     pub config: &'a PersonaRetrievalConfig,
-    /// How dialogues are embedded for it.
+    /// The embedding of dialogues.
     pub embedding: &'a EmbeddingConfig,
-    /// What gives sentences and dialogues vectors; words alone where there is nothing.
+    /// The encoder; without one, only words are compared.
     pub encoder: Option<&'a dyn Encoder>,
 }
 
 /// The first persona and the first document of two rankings.
 type First = (Option<usize>, Option<usize>);
-/// Whether the first of a ranking is right.
-type IsRight<'r> = &'r dyn Fn(&Case, First) -> bool;
+/// Whether the first items of rankings are right.
+type IsRight<'r> = &'r dyn Fn(&ReplyCandidates, First) -> bool;
 
-/// Ranks the candidates before every reply of `data` that used any.
+/// Ranks the candidates before every reply of `data` that used any evidence.
 ///
 /// # Errors
 /// A file cannot be read, or has no such reply.
@@ -112,7 +113,7 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
             let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
             firsts.into_iter().flatten().map(|first| (first, None)).collect()
         }
-        Retriever::Bm25 => cases.iter().map(Case::by_bm25).collect(),
+        Retriever::Bm25 => cases.iter().map(ReplyCandidates::by_bm25).collect(),
         Retriever::Fusion { train } => {
             let fusion = Fusion::train(train, &mut lexicon)?;
             cases.iter().map(|case| fusion.order(case).first()).collect()
@@ -125,14 +126,18 @@ pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalEr
     })
 }
 
-/// The replies of a file's records that used anything.
-fn read(path: &Path, records: &[Record], lexicon: &mut Lexicon) -> Result<Vec<Case>, EvalError> {
+/// The replies of a file's records that used any evidence.
+fn read(
+    path: &Path,
+    records: &[Record],
+    lexicon: &mut Lexicon,
+) -> Result<Vec<ReplyCandidates>, EvalError> {
     let cases = records.iter().flat_map(|record| cases(record, lexicon));
-    let cases: Vec<Case> = cases.filter(|case| case.is_grounded).collect();
+    let cases: Vec<ReplyCandidates> = cases.filter(|case| case.is_grounded).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn figures(cases: &[Case], rankings: &[First]) -> Figures {
+fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> Figures {
     let share = |both: bool, right: IsRight<'_>| {
         let of: Vec<bool> = cases
             .iter()
@@ -142,10 +147,10 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
             .collect();
         of.iter().filter(|right| **right).count() as f64 / of.len().max(1) as f64
     };
-    let persona = |case: &Case, first: First| {
+    let persona = |case: &ReplyCandidates, first: First| {
         first.0.is_some_and(|first| case.gold_personas.contains(&first))
     };
-    let documents = |case: &Case, first: First| {
+    let documents = |case: &ReplyCandidates, first: First| {
         first.1.is_some_and(|first| case.gold_documents.contains(&first))
     };
     Figures {
@@ -156,7 +161,7 @@ fn figures(cases: &[Case], rankings: &[First]) -> Figures {
     }
 }
 
-/// The place of the largest score, the first of equals.
+/// The index of the largest score, the first of equals.
 fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;
     for (at, score) in scores.enumerate() {

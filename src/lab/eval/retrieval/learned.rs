@@ -1,7 +1,7 @@
-//! A ranking that is learned: one hidden layer over what is seen of a candidate, trained so that
-//! the gold candidates of each group are likelier than the others (softmax over the group).
+//! A trained ranker: one hidden layer over a candidate's features, trained so that the gold
+//! candidates of each group are likelier than the others (softmax over the group).
 //!
-//! For measurement: nothing that it learns is written anywhere.
+//! For measurement only: the weights are not saved.
 
 use std::collections::BTreeSet;
 
@@ -16,25 +16,25 @@ const RATE: f64 = 0.003;
 const DECAY: f64 = 1e-4;
 const SEED: u64 = 1;
 
-/// Candidates, one row of what is seen of each, and which are gold.
-pub(super) struct Group<'a> {
+/// Candidates with one row of features each, and the gold ones.
+pub(super) struct CandidateGroup<'a> {
     pub(super) rows: &'a [Vec<f64>],
     pub(super) gold: &'a BTreeSet<usize>,
 }
 
 /// Scores candidates.
-pub(super) struct Ranker {
-    /// Per column.
+pub(super) struct NeuralRanker {
+    /// The mean by column.
     mean: Vec<f64>,
-    /// Per column; 1 where it never varies.
+    /// The standard deviation by column; 1 for a constant column.
     deviation: Vec<f64>,
     net: Net,
 }
 
-impl Ranker {
-    /// Learns from groups; those whose candidates are all alike gold or not say nothing.
-    pub(super) fn train<'a>(groups: impl Iterator<Item = Group<'a>>) -> Self {
-        let groups: Vec<Group<'a>> = groups.collect();
+impl NeuralRanker {
+    /// Trains on groups; groups whose candidates are all gold or all not gold have no effect.
+    pub(super) fn train<'a>(groups: impl Iterator<Item = CandidateGroup<'a>>) -> Self {
+        let groups: Vec<CandidateGroup<'a>> = groups.collect();
         let rows = || groups.iter().flat_map(|group| group.rows);
         let width = rows().next().map_or(0, Vec::len);
         let count = rows().count().max(1) as f64;
@@ -71,7 +71,7 @@ impl Ranker {
         ranker
     }
 
-    /// The places of candidates, the best first.
+    /// The indexes of candidates, best first.
     pub(super) fn order(&self, rows: &[Vec<f64>]) -> Vec<usize> {
         let scores: Vec<f64> =
             rows.iter().map(|row| self.net.forward(&self.scaled(row)).1).collect();
@@ -95,10 +95,10 @@ fn add(to: &mut [f64], values: &[f64], times: f64) {
     }
 }
 
-/// One hidden layer of rectified sums.
+/// One hidden layer of rectified linear units.
 struct Net {
     width: usize,
-    /// Per hidden unit its weights and its bias, then the weights of the units.
+    /// For each hidden unit its weights and bias, then the output weights.
     weights: Vec<f64>,
 }
 
@@ -118,7 +118,7 @@ impl Net {
         &self.weights[HIDDEN * (self.width + 1)..]
     }
 
-    /// What the hidden units give, and the score.
+    /// The outputs of the hidden units, and the score.
     fn forward(&self, row: &[f64]) -> (Vec<f64>, f64) {
         let hidden: Vec<f64> = (0..HIDDEN)
             .map(|unit| {
@@ -153,7 +153,7 @@ impl Net {
     }
 }
 
-/// Adam, with the weights drawn a little towards zero.
+/// Adam with weight decay.
 struct Adam {
     steps: i32,
     mean: Vec<f64>,
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn it_learns_what_no_weighted_sum_could() {
-        // Gold is the candidate whose two numbers have like signs.
+        // A candidate is gold if its two numbers have the same sign.
         let mut random = StdRng::seed_from_u64(5);
         let mut groups: Vec<(Vec<Vec<f64>>, BTreeSet<usize>)> = Vec::new();
         for _ in 0..1_500 {
@@ -220,7 +220,8 @@ mod tests {
             groups.push((rows, BTreeSet::from([gold])));
         }
         let (train, test) = groups.split_at(1_000);
-        let ranker = Ranker::train(train.iter().map(|(rows, gold)| Group { rows, gold }));
+        let ranker =
+            NeuralRanker::train(train.iter().map(|(rows, gold)| CandidateGroup { rows, gold }));
         let right = test.iter().filter(|(rows, gold)| {
             ranker.order(rows).first().is_some_and(|first| gold.contains(first))
         });

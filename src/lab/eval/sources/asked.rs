@@ -1,4 +1,4 @@
-//! What is asked of the unified model, each question once however many settings put it.
+//! Asks the unified model each question once, however many settings share it.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use turnstream_schemas::SourceKind;
 use super::responding::Found;
 use crate::eval::unified::{Ask, MeasureError};
 
-/// Tokens that a response has at most.
+/// The most tokens of a response.
 const MAX_TOKENS: u32 = 96;
 
-/// Asks the model, each question once.
+/// Asks the model and remembers the answers.
 pub struct Asked<'a> {
     ask: &'a mut Ask<'a>,
     answers: HashMap<UnifiedRequest, UnifiedAnswer>,
 }
 
 impl<'a> Asked<'a> {
-    /// Who remembers nothing yet.
+    /// Starts without remembered answers.
     pub fn new(ask: &'a mut Ask<'a>) -> Self {
         Self { ask, answers: HashMap::new() }
     }
 
-    /// The answers to questions about one dialogue.
+    /// Answers questions about one dialogue.
     fn ask(
         &mut self,
         dialogue: &[Exchange],
@@ -75,7 +75,7 @@ impl<'a> Asked<'a> {
         answers.into_iter().map(relevance).collect()
     }
 
-    /// Places of evidence, those that are most relevant first.
+    /// The indexes of evidence by falling relevance.
     pub(super) fn by_relevance(
         &mut self,
         dialogue: &[Exchange],

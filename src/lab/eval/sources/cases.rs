@@ -1,4 +1,4 @@
-//! KBP as turns with what could be found for each.
+//! Reads KBP as turns with their candidate evidence.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -10,27 +10,27 @@ use crate::eval::persona::kbp::joined;
 use crate::eval::retrieval::kbp::{Fusion, Lexicon, Order, Record};
 use crate::eval::retrieval::{EvalError, records};
 
-/// A user's turn, what may be known, and the reply.
+/// A user's turn with its candidate evidence and the reply.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The conversation that it is in.
+    /// The number of its conversation.
     pub conversation: usize,
-    /// What was said so far; the last has no response yet.
+    /// The dialogue so far; the last exchange has no response yet.
     pub dialogue: Vec<Exchange>,
-    /// What was answered.
+    /// The data set's reply.
     pub reply: String,
-    /// What could be found.
+    /// The candidate evidence.
     pub known: Rc<Known>,
-    /// Sentences of the persona that the reply used, by their places.
+    /// The indexes of persona sentences that the reply used.
     pub gold_personas: Vec<usize>,
-    /// What else it used, by its places.
+    /// The indexes of documents that the reply used.
     pub gold_documents: Vec<usize>,
-    /// How a retriever that is not the model ranks them.
+    /// The candidates in the order of the fusion.
     pub order: Order,
 }
 
 impl Case {
-    /// Which sources the reply used.
+    /// The sources that the reply used.
     pub(super) fn gold_plan(&self) -> Vec<SourceKind> {
         match (self.gold_personas.is_empty(), self.gold_documents.is_empty()) {
             (true, true) => Vec::new(),
@@ -39,12 +39,12 @@ impl Case {
         }
     }
 
-    /// A sentence of the persona.
+    /// A persona sentence as evidence.
     pub(super) fn sentence(&self, place: usize) -> EvidenceText {
         evidence_text(SourceKind::BotPersona, &self.known.persona[place])
     }
 
-    /// What is known behind one.
+    /// A document as evidence.
     pub(super) fn document(&self, place: usize) -> EvidenceText {
         evidence_text(SourceKind::Documents, &self.known.documents[place].1)
     }
@@ -54,16 +54,17 @@ fn evidence_text(kind: SourceKind, text: &str) -> EvidenceText {
     EvidenceText { kind, text: text.to_owned(), columns: Vec::new() }
 }
 
-/// What could be found in a dialogue.
+/// The candidate evidence of a dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// The sentences of the answering side's persona.
     pub persona: Vec<String>,
-    /// What is known, each with the place of the sentence that it stands behind.
+    /// Documents, each with the index of the persona sentence that it stands behind.
     pub documents: Vec<(usize, String)>,
 }
 
-/// The cases of a split of KBP, ranked by a fusion that is learned from another one; where there is none, not ranked.
+/// Reads the cases of a split of KBP, ranked by a fusion that is trained on another split; without
+/// one, they are not ranked.
 ///
 /// # Errors
 /// A file cannot be read, or has no exchange.

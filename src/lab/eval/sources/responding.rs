@@ -1,4 +1,4 @@
-//! One response: planned, searched for, worded and refined. (UniMS-RAG, section 4.4 and algorithm 1.)
+//! Makes one response: plans, searches, words and refines (UniMS-RAG, section 4.4 and algorithm 1).
 
 use turnstream_operators::consistency::Judge;
 use turnstream_operators::self_refinement::lowest;
@@ -16,7 +16,7 @@ pub(super) struct Found {
     pub(super) relevance: Score,
 }
 
-/// What one source gives, the best first, and how much of it was used.
+/// The ranked evidence of one source, and how much of it was used.
 struct Source {
     kind: SourceKind,
     ranked: Vec<EvidenceText>,
@@ -24,7 +24,7 @@ struct Source {
 }
 
 impl Source {
-    /// The next piece that no draft was worded from.
+    /// The next piece that no draft has used.
     fn next_unseen(&mut self) -> Option<EvidenceText> {
         let next = self.ranked.get(self.used).cloned();
         self.used += usize::from(next.is_some());
@@ -32,7 +32,7 @@ impl Source {
     }
 }
 
-/// A response on its way.
+/// A response in progress.
 pub(super) struct Responding<'a, 'm> {
     case: &'a Case,
     setting: &'a Setting,
@@ -43,7 +43,7 @@ pub(super) struct Responding<'a, 'm> {
 }
 
 impl<'a, 'm> Responding<'a, 'm> {
-    /// The response to a turn.
+    /// Responds to a turn.
     pub(super) fn respond(
         case: &'a Case,
         setting: &'a Setting,
@@ -74,8 +74,8 @@ impl<'a, 'm> Responding<'a, 'm> {
         })
     }
 
-    /// Searches what is planned, in its order. Documents are those behind the first sentence that was found, and
-    /// bring the persona along.
+    /// Searches the planned sources in order. Documents are those behind the first persona sentence
+    /// found, and bring the persona along.
     fn search(&mut self) -> Result<(), MeasureError> {
         if self.plan.is_empty() {
             return Ok(());
@@ -101,7 +101,7 @@ impl<'a, 'm> Responding<'a, 'm> {
         Ok(())
     }
 
-    /// The places of a source as the setting ranks them.
+    /// The indexes of a source's evidence in the setting's order.
     fn ranked(
         &mut self,
         mut places: Vec<usize>,
@@ -119,7 +119,8 @@ impl<'a, 'm> Responding<'a, 'm> {
         Ok(places)
     }
 
-    /// Takes the first pieces of a source: so many as are asked for, or all that the reply used.
+    /// Takes the first pieces of a source: as many as the setting asks for, or all that the reply
+    /// used.
     fn take(
         &mut self,
         kind: SourceKind,
@@ -137,7 +138,7 @@ impl<'a, 'm> Responding<'a, 'm> {
         Ok(())
     }
 
-    /// Pieces with the relevance that the model gives them.
+    /// Adds the model's relevance to pieces.
     fn judged(&mut self, texts: Vec<EvidenceText>) -> Result<Vec<Found>, MeasureError> {
         let scores = self.asked.relevance(&self.case.dialogue, &self.plan, texts.clone())?;
         let found = |(text, score)| Found { text, relevance: Score::new(score) };
@@ -148,8 +149,8 @@ impl<'a, 'm> Responding<'a, 'm> {
         self.asked.response(&self.case.dialogue, &self.plan, &self.evidence)
     }
 
-    /// A round of self-refinement: puts others in the place of the pieces of the lowest relevance × consistency.
-    /// Whether there is anything to be worded anew; never for the NULL plan.
+    /// Makes a round of self-refinement: replaces the pieces with the lowest relevance ×
+    /// consistency. Returns whether the response must be worded anew; never for the NULL plan.
     fn replace_the_lowest(&mut self, response: &str, judge: &Judge) -> Result<bool, SourcesError> {
         if self.evidence.is_empty() {
             return Ok(false);
@@ -173,7 +174,7 @@ impl<'a, 'm> Responding<'a, 'm> {
             }
         }
         if gone.len() == self.evidence.len() {
-            // Some evidence stays: the best of it.
+            // Keep at least the best piece.
             gone.pop();
         }
         gone.sort_unstable();
@@ -182,7 +183,7 @@ impl<'a, 'm> Responding<'a, 'm> {
     }
 }
 
-/// Which sources are asked; documents bring along the persona that they depend on.
+/// The sources to ask; documents bring along the persona that they depend on.
 fn planned(
     case: &Case,
     setting: &Setting,

@@ -1,18 +1,18 @@
-//! The settings that UniMS-RAG's tables and figures have: one row each.
+//! The settings of UniMS-RAG's tables and figures, one row each.
 
 use super::{FindBy, PlanBy, Setting};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it shows.
+    /// The row's name.
     pub name: &'static str,
-    /// How it is measured.
+    /// The measured setting.
     pub setting: Setting,
 }
 
-/// All of them: who finds evidence, one to three pieces, self-refinement by α and by steps (from three pieces, as in
-/// the paper), oracles, and what is left out.
+/// All rows: retrievers, one to three pieces, self-refinement by α and by rounds (from three
+/// pieces, as in the paper), oracles and ablations.
 pub fn rows() -> Vec<Row> {
     let one = Setting::default();
     let three = Setting { pieces: 3, ..one };

@@ -1,4 +1,4 @@
-//! A scripted model and a judge by two letters, on a dialogue whose figures are counted by hand.
+//! A scripted model and a judge by two letters, on a dialogue with figures counted by hand.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::eval::retrieval::kbp::Order;
 use crate::eval::testing::Files;
 
-/// Of tea, and of mountains.
+/// A judge with one direction for tea and one for mountains.
 struct Tastes;
 
 impl Encoder for Tastes {
@@ -37,7 +37,8 @@ fn judge() -> Judge {
     Judge::new(Arc::new(Tastes), Calibration { slope: 10.0, offset: -5.0 })
 }
 
-/// Four turns of one dialogue: nothing is used, a sentence, a sentence and what is behind it, and nothing again.
+/// Four turns of one dialogue. The replies use nothing, a sentence, a sentence with a document
+/// behind it, and nothing.
 fn written() -> Vec<Case> {
     let line = r#"{"persona": {"B0": "我 喝茶", "B1": "我 爬山"},
         "persona_kg": {"B0": {"K0": "绿茶 是茶", "K1": "红茶 也是茶"}, "B1": {"K0": "泰山 是山"}},
@@ -54,8 +55,9 @@ fn written() -> Vec<Case> {
     cases
 }
 
-/// Plans for both where somebody drinks, for the persona at weekends and, wrongly, in the end; holds what has a red
-/// for most relevant; says all that it was given, or that it says nothing.
+/// Plans both sources if someone drinks, and the persona at weekends and, wrongly, at the end.
+/// Evidence with a red in it has the highest relevance. The response repeats all evidence, or says
+/// that there is none.
 fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     let user = request.dialogue.last().map_or("", |last| &last.user);
     match &request.task {
@@ -99,11 +101,12 @@ fn said(samples: &[Sample]) -> Vec<&str> {
 #[test]
 fn planned_sources_are_searched_and_consistency_counts_the_plan() {
     let (figures, samples) = measured(Setting::default());
-    // The fusion puts tea first at the weekend; documents are those behind the first sentence.
+    // The fusion ranks tea first at the weekend; the documents are those behind the first sentence.
     assert_eq!(said(&samples), ["不说", "我喝茶", "我喝茶，绿茶是茶", "我喝茶"]);
-    // Nothing was used nor asked; mountains were used, tea is said; tea; asked for nothing.
+    // The four turns: nothing used and nothing asked; mountains used but tea said; tea; nothing
+    // used but the persona asked.
     assert_eq!(figures.persona_consistency.value, Some(0.5));
-    // Asked nowhere but for tea, and rightly so.
+    // Only the tea turn asks documents, which is right.
     assert_eq!(figures.knowledge_consistency.value, Some(1.0));
     assert_eq!((figures.n, figures.rounds), (4, 0));
     assert!(figures.bleu_1.value.is_some_and(|bleu| bleu > 10.0 && bleu < 90.0), "{figures:?}");
@@ -112,13 +115,14 @@ fn planned_sources_are_searched_and_consistency_counts_the_plan() {
 #[test]
 fn the_model_finds_by_the_relevance_that_it_gives() {
     let (figures, samples) = measured(Setting { retrieval: FindBy::Model, ..Setting::default() });
-    // Behind mountains there is no tea to be found, however relevant.
+    // Behind mountains there are no documents about tea, however relevant they are.
     assert_eq!(said(&samples), ["不说", "我爬山", "我爬山，泰山是山", "我爬山"]);
     assert_eq!(figures.persona_consistency.value, Some(0.5));
     let mut ask = |requests: &[UnifiedRequest]| Ok(requests.iter().map(scripted).collect());
     let mut asked = Asked::new(&mut ask);
     let recall = recall(&written(), &mut asked, || ()).expect("figures");
-    // The sentence of the one reply; not that of the other, but its document among all.
+    // The sentence of one reply is right. That of the other is wrong, but its document is right
+    // among all.
     assert_eq!((recall.n, recall.persona, recall.both_persona), (2, 1.0, 0.0));
     assert_eq!(recall.both_documents, Some(1.0));
 }
@@ -132,7 +136,7 @@ fn oracles_give_what_the_reply_used_and_ablations_ask_all_or_nothing() {
     assert_eq!(figures.persona_consistency.value, Some(1.0));
     assert_eq!(figures.knowledge_consistency.value, Some(1.0));
 
-    // Where nothing was used, what the plan asks for is found as ever.
+    // For a turn without gold evidence, the planned sources are searched as usual.
     let (_, samples) = measured(Setting { retrieval: FindBy::Gold, ..one });
     assert_eq!(said(&samples), ["不说", "我爬山", "我喝茶，红茶也是茶", "我喝茶"]);
 
@@ -151,13 +155,13 @@ fn a_round_replaces_the_lowest_by_the_next_of_its_source() {
         let responses: Vec<String> = said(&samples).into_iter().map(ToOwned::to_owned).collect();
         (figures.rounds, responses)
     };
-    // Of equals the later one goes: the green tea, for the red one.
+    // The later of two equals is replaced: the green tea by the red tea.
     assert_eq!(
         of(1, 1),
         (3, ["不说", "我爬山", "我喝茶，红茶也是茶", "我爬山"].map(ToOwned::to_owned).to_vec())
     );
-    // In the next round tea goes for mountains, as nobody judges the persona's first sentence anew. The sources of
-    // one piece have nothing left then, and the piece stays.
+    // In the next round, tea is replaced by mountains, since the persona's first sentence is not
+    // judged again. Sources with one piece have no other left, so the piece stays.
     let (rounds, responses) = of(2, 1);
     assert_eq!((rounds, &*responses[1], &*responses[2]), (4, "我爬山", "我爬山，红茶也是茶"));
     let (rounds, responses) = of(1, 2);
@@ -176,7 +180,7 @@ fn a_question_is_put_once() {
     let first = evaluate(&cases, &setting, &mut asked, &judge(), || ()).expect("figures");
     let second = evaluate(&cases, &setting, &mut asked, &judge(), || ()).expect("figures");
     assert_eq!(first, second);
-    // Four plans, one piece at the weekend and in the end, two of tea, four responses.
+    // Four plans; one piece each at the weekend and at the end, and two of tea; four responses.
     assert_eq!(count, 4 + 1 + 1 + 2 + 4);
 }
 

@@ -1,6 +1,6 @@
-//! DSTC11 track 5 as cases: does the last user turn need what is in reviews and answered questions, do the gold
-//! snippets fit it and others not, and is the reply that rests on them worded from them? What is judged
-//! beside the gold snippets: one that is not gold of the same hotel or restaurant, and one of another.
+//! Reads DSTC11 track 5 as cases: whether the last user turn needs reviews and answered questions,
+//! the gold snippets, and the reply that rests on them. Beside the gold snippets, two others are
+//! judged: one of the same hotel or restaurant, and one of another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{Case, Judged, Relation, Reply};
 use crate::eval::retrieval::dstc::{Snippet, snippets};
 use crate::eval::retrieval::{EvalError, records};
 
-/// Snippets that a response is worded from.
+/// The most snippets that a response is worded from.
 const MOST_GIVEN: usize = 5;
 
 #[derive(Deserialize)]
@@ -30,12 +30,12 @@ struct Turn {
     text: String,
 }
 
-/// Instances of one dialogue have one number.
+/// Numbers dialogues: instances of one dialogue share a number.
 #[derive(Default)]
 pub(in crate::eval) struct Dialogues(HashMap<String, usize>);
 
 impl Dialogues {
-    /// The number of an instance's dialogue: of those that begin alike.
+    /// The number of an instance's dialogue; instances with the same beginning are one dialogue.
     pub(in crate::eval) fn of(&mut self, instance: &Instance) -> usize {
         let beginning = instance.turns.first().map(|turn| turn.text.clone()).unwrap_or_default();
         let next = self.0.len();
@@ -43,10 +43,10 @@ impl Dialogues {
     }
 }
 
-/// The cases of a split, or of so many of its conversations, drawn by a seed.
+/// Reads the cases of a split, or of a number of its conversations, drawn with a seed.
 ///
 /// # Errors
-/// A file cannot be read, or there is no case in it.
+/// A file cannot be read, or has no case.
 pub fn read(
     path: &Path,
     knowledge: &Path,
@@ -72,14 +72,14 @@ pub fn read(
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-/// A snippet as the model reads it: behind the name of what it is about.
+/// A snippet in the model's form: after the name of its subject.
 fn piece(name: &str, text: &str) -> EvidenceText {
     let text = format!("{name}: {text}");
     let title = Column { name: TITLE.to_owned(), value: name.to_owned() };
     EvidenceText { kind: SourceKind::Documents, text, columns: vec![title] }
 }
 
-/// A name in capitals as it is written in dialogues.
+/// Converts a name in capitals to the case of dialogues.
 fn titled(name: &str) -> String {
     let word = |word: &str| {
         let mut chars = word.chars();
@@ -119,7 +119,7 @@ fn case(
     Case { conversation, dialogue, kind, asks: instance.target, judged, reply }
 }
 
-/// Turns by turns, the last the user's.
+/// Groups turns into exchanges; the last turn is the user's.
 fn exchanges(turns: &[Turn]) -> Vec<Exchange> {
     let said: Vec<&str> = turns.iter().map(|turn| turn.text.as_str()).collect();
     let from = usize::from(said.len().is_multiple_of(2) && !said.is_empty());

@@ -1,8 +1,8 @@
-//! Schema-Guided Dialogue as cases. The reply rests on the service's table where it makes a call, or one of its
-//! actions says what the service answered: a proxy, as for the gate. What a reply has to say is the
-//! frame of its actions, worded as in training; what is judged are rows of what the service gave, worded as
-//! the engine words rows: the one that the reply speaks of, another of the same answer, and one of an
-//! earlier conversation.
+//! Reads Schema-Guided Dialogue as cases. The reply rests on the service's table if it makes a
+//! call, or if one of its actions gives the service's answer: a proxy, as for the gate. The
+//! required content of a reply is the frame of its actions, worded as in training. The judged
+//! evidence is rows of the service's answers, worded as the engine words rows: the row of the
+//! reply, another row of the same answer, and a row of an earlier conversation.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use turnstream_schemas::{Column, SourceKind};
 use super::{Case, Frame, Judged, Relation, Reply};
 use crate::eval::retrieval::{EvalError, records};
 
-/// Actions that say what the service answered.
+/// Actions that give the service's answer.
 const ANSWERS: [&str; 5] = ["OFFER", "INFORM", "INFORM_COUNT", "NOTIFY_SUCCESS", "NOTIFY_FAILURE"];
-/// Actions whose slots say nothing.
+/// Actions whose slots have no content.
 const BARE: [&str; 2] = ["OFFER_INTENT", "REQUEST"];
-/// Rows of earlier conversations that one that does not fit is drawn from.
+/// Rows of earlier conversations that an unfitting row is drawn from.
 const FOREIGN: usize = 500;
 
 #[derive(Deserialize)]
@@ -47,11 +47,11 @@ struct SgdFrame {
     service_results: Vec<Map<String, Value>>,
 }
 
-/// An action, its slot, and values.
+/// An action with its slot and values.
 #[derive(Deserialize)]
 struct Action(String, String, Vec<String>);
 
-/// The cases of a split's conversations, or of so many of them, drawn by a seed.
+/// Reads the cases of a split's conversations, or of a number of them, drawn with a seed.
 ///
 /// # Errors
 /// The file cannot be read, or has no conversation.
@@ -106,7 +106,8 @@ fn of_record(
     cases
 }
 
-/// The frame of actions as one text, `offer: airline = Delta, price = $469; inform count: count = 3`.
+/// The frame of actions as one text, `offer: airline = Delta, price = $469; inform count: count =
+/// 3`.
 fn reply(system: &Turn, frame: &SgdFrame) -> Reply {
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     let mut actions: Vec<(String, Column)> = Vec::new();
@@ -156,7 +157,7 @@ fn piece(row: &Map<String, Value>) -> EvidenceText {
     EvidenceText { kind: SourceKind::Table, text, columns }
 }
 
-/// The row that the reply speaks of, and two that it does not; none where no row is.
+/// The row of the reply and two others; empty if the reply is about no row.
 fn judged(system: &Turn, foreign: &[EvidenceText], random: &mut fastrand::Rng) -> Vec<Judged> {
     let rows: Vec<&Map<String, Value>> =
         system.frames.iter().flat_map(|frame| &frame.service_results).collect();
@@ -218,7 +219,7 @@ mod tests {
         let frame = reply.frame.as_ref().expect("a frame");
         assert_eq!(frame.required().collect::<Vec<_>>(), ["Oslo", "9:30 am"]);
         assert_eq!((frame.service.as_str(), frame.row().columns.len()), ("Lamps", 3));
-        // The second turn has the first reply before it.
+        // The second turn follows the first reply.
         assert_eq!(cases[1].dialogue[0].response.as_deref(), Some(&*reply.text));
         assert!(cases[1].reply.is_none() && cases[1].judged.is_empty());
     }

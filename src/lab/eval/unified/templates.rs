@@ -1,7 +1,7 @@
-//! What stands for a response that is not right: a template mined from the replies of a training split,
-//! each with its values taken out, chosen by what has to be said; else every value in a plain sentence.
+//! Replaces refused responses: by a template mined from the replies of a training split with their
+//! values taken out, chosen by the required content, or else by a plain sentence per value.
 //!
-//! Templates are mined where they are measured and kept nowhere: they are sentences of the data set.
+//! Templates are sentences of the data set, so they are mined for each measurement and not saved.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,21 +9,21 @@ use turnstream_schemas::Column;
 
 use super::{Case, Frame};
 
-/// What a template is chosen by: the service, and actions with their slots and truths, sorted.
+/// The key of a template: the service, and the actions with their slots and truth values, sorted.
 type Signature = (String, Vec<String>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Part {
     Words(String),
-    /// An action with its slot.
+    /// The value of an action's slot.
     Slot(String),
 }
 
-/// The most frequent template of each signature.
+/// The most frequent template of each key.
 #[derive(Clone, Debug, Default)]
 pub struct Templates(HashMap<Signature, Vec<Part>>);
 
-/// An action with its slot.
+/// An action with its slot, as a key.
 fn key(action: &str, column: &Column) -> String {
     format!("{action} {}", column.name)
 }
@@ -42,7 +42,7 @@ fn signature(service: &str, frame: &Frame) -> Signature {
     (service.to_owned(), actions)
 }
 
-/// A reply with the frame's values taken out; `None` where one is not in it, or a slot has two.
+/// Takes the frame's values out of a reply; `None` if a value is missing, or a slot has two values.
 fn taken_out(text: &str, frame: &Frame) -> Option<Vec<Part>> {
     let mut parts = vec![Part::Words(text.to_owned())];
     let mut named: Vec<(String, &str)> = frame
@@ -74,7 +74,7 @@ fn taken_out(text: &str, frame: &Frame) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Where a value stands as whole words, whatever its case.
+/// Finds a value as whole words, ignoring case.
 fn place(words: &str, value: &str) -> Option<usize> {
     let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     words.char_indices().map(|(at, _)| at).find(|&at| {
@@ -86,7 +86,7 @@ fn place(words: &str, value: &str) -> Option<usize> {
 }
 
 impl Templates {
-    /// The templates of a training split's cases.
+    /// Mines the templates of a training split's cases.
     pub fn mined(cases: &[Case]) -> Self {
         let mut counted: HashMap<Signature, BTreeMap<Vec<Part>, u32>> = HashMap::new();
         for reply in cases.iter().filter_map(|case| case.reply.as_ref()) {
@@ -105,18 +105,18 @@ impl Templates {
         Self(counted.into_iter().map(|(signature, of)| (signature, most(of))).collect())
     }
 
-    /// How many there are.
+    /// The number of templates.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no templates.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The template of what has to be said, of the same service or else of any, with its values; `None` where
-    /// nothing in training said just that.
+    /// Fills the template for the required content, of the same service or else of any; `None` if
+    /// no training reply has exactly this content.
     pub fn filled(&self, frame: &Frame) -> Option<String> {
         let of = |service| self.0.get(&signature(service, frame));
         let parts = of(frame.service.as_str()).or_else(|| of(""))?;
@@ -133,7 +133,7 @@ impl Templates {
     }
 }
 
-/// What has to be said, each in a sentence.
+/// Words the required content, one sentence per value.
 pub fn realised(frame: &Frame) -> String {
     let said = |(action, column): &(String, Column)| match (&*column.name, &*column.value) {
         ("", "") => format!("{}.", capital(action)),
@@ -194,7 +194,7 @@ mod tests {
             case("Try Nine of Ulm.", of("Bars", &offer("Nine", "Ulm"))),
         ];
         let templates = Templates::mined(&cases);
-        // Two services, and any of them.
+        // Two services, and the entry for any service.
         assert_eq!(templates.len(), 3);
         let filled = |service: &str| templates.filled(&of(service, &offer("Ahorn", "Chur")));
         assert_eq!(filled("Food").as_deref(), Some("How about Ahorn in Chur?"));

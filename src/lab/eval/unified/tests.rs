@@ -1,4 +1,4 @@
-//! Figures of a scripted model, counted by hand.
+//! A scripted model, with figures counted by hand.
 
 use turnstream_ports::model::unified::{Said, Wording};
 
@@ -49,8 +49,9 @@ fn wording(parts: &[&str]) -> Wording {
     }
 }
 
-/// A model that plans where a lamp is mentioned, holds evidence with an O for relevant, and words well, with an
-/// opinion of its own, for the first user, on its second try for the second, and never for the third.
+/// A model that asks if a lamp is mentioned and finds evidence with an O relevant. It words well,
+/// but with an opinion of its own for the first user; at the second try for the second user; and
+/// never for the third.
 fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     let user = &request.dialogue[0].user;
     match &request.task {
@@ -96,7 +97,7 @@ fn figures_are_those_counted_by_hand() {
     let measure = Measure { drafts: 2, templates: Some(&templates) };
     let (figures, samples) = evaluate(&cases, &mut ask, measure, || done += 1).expect("figures");
     assert_eq!(done, 4);
-    // Two planned rightly, one wrongly, one not.
+    // Two plans to ask are right and one is wrong; one is missing.
     let plan = &figures.plan;
     assert_eq!((plan.n, plan.positives), (4, 3));
     assert_eq!(plan.figures.precision, Some(2.0 / 3.0));
@@ -109,7 +110,7 @@ fn figures_are_those_counted_by_hand() {
     let same = figures.relevance_same.as_ref().expect("judged");
     let other = figures.relevance_other.as_ref().expect("judged");
     assert_eq!((same.n, same.figures.auc), (6, Some(1.0)));
-    // Right ones alone.
+    // Only fitting evidence.
     assert_eq!((other.n, other.positives, other.figures.auc), (3, 3, None));
 
     let model = &figures.responses["model"];
@@ -141,7 +142,7 @@ fn figures_are_those_counted_by_hand() {
     );
     assert_eq!(samples[0].guarded.as_deref(), Some("The price of Oslo is $49."));
     assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
-    // Where nothing was mined, what has to be said is put plainly.
+    // Without templates, the required content is put into plain sentences.
     let measure = Measure { drafts: 2, templates: None };
     let (_, samples) = evaluate(&cases, &mut ask, measure, || ()).expect("figures");
     assert_eq!(samples[2].checked.as_deref(), Some("Item is Oslo. Price is $20. Dims is yes."));

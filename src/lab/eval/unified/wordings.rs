@@ -1,5 +1,5 @@
-//! Responses beside the data set's replies, by who made them: the model alone, checked, guarded, and what
-//! stands in for it.
+//! Compares responses with the data set's replies by producer: the model alone, the model checked,
+//! the model checked and guarded, and the replacements.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,20 @@ use crate::eval::generation::bleu::Counts;
 use crate::eval::generation::rouge::rouge_l;
 use crate::eval::generation::tokens::Tokenisation;
 
-/// Whether a response has every value that it has to have.
+/// The first required value that a response lacks.
 fn lacks<'f>(text: &str, frame: &'f Frame) -> Option<&'f str> {
     let text = text.to_lowercase();
     frame.required().find(|value| !text.contains(&value.to_lowercase()))
 }
 
-/// Why a draft is not said.
+/// Why a draft is refused.
 fn wrong(draft: &Wording, frame: &Frame, case: &Case, reply: &Reply) -> Option<Unfaithful> {
     let dialogue = case.dialogue.iter();
     let said = dialogue.flat_map(|said| [Some(said.user.as_str()), said.response.as_deref()]);
     let known: Vec<&str> =
         said.flatten().chain(reply.evidence.iter().map(|piece| &*piece.text)).collect();
-    // What the user asked is in the frame: every value of it is required, below.
+    // The frame holds what the user asked; the check for missing values below requires each of
+    // them.
     let checked = faithful::check(&draft.said, draft.is_whole, &frame.row(), "", &known);
     let lacking =
         || lacks(&text_of(&draft.said), frame).map(|it| Unfaithful::Missing(it.to_owned()));
@@ -43,7 +44,7 @@ fn name(wrong: &Unfaithful) -> &'static str {
     }
 }
 
-/// What a draft says that the row of the frame does not.
+/// The statement of a draft that the frame's row does not support.
 fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> {
     Some(match grounded::check(&draft.said, &frame.row(), asked).err()? {
         Ungrounded::Word(_) => "word",
@@ -57,20 +58,20 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
     })
 }
 
-/// One response beside its reply.
+/// The figures of one response.
 #[derive(Clone, Copy, Default)]
-struct Beside {
+struct WordingFigures {
     counts: Counts,
     rouge_l: f64,
-    /// Values that have to be said, and those that are.
+    /// The numbers of required values and of those said.
     values: Option<(u32, u32)>,
     is_foreign: bool,
 }
 
-/// All responses of one making.
+/// All responses of one producer.
 #[derive(Default)]
 struct Making {
-    beside: Vec<Beside>,
+    beside: Vec<WordingFigures>,
     by: BTreeMap<&'static str, usize>,
     refused: BTreeMap<&'static str, usize>,
 }
@@ -84,7 +85,7 @@ pub(super) struct Wordings {
 }
 
 impl Wordings {
-    /// Counts what the model says from a reply's evidence, and without.
+    /// Adds the model's drafts from a reply's evidence, and from none.
     pub(super) fn add(
         &mut self,
         case: &Case,
@@ -132,8 +133,8 @@ impl Wordings {
         self.samples.push(sample);
     }
 
-    /// Counts as a making's response the first draft that is not refused, else what stands in for it; says
-    /// which it was and who made it.
+    /// Adds the first draft that is not refused, or else the replacement, to a producer's
+    /// responses; returns the response and who made it.
     fn first(
         &mut self,
         making: &'static str,
@@ -170,7 +171,7 @@ impl Wordings {
             });
             (all, there)
         });
-        let beside = Beside {
+        let beside = WordingFigures {
             counts: Counts::of(&tokens(said), &tokens(&reply.text)),
             rouge_l: rouge_l(&overlap(said), &overlap(&reply.text)),
             values: values.filter(|(all, _)| *all > 0),
@@ -190,7 +191,7 @@ impl Wordings {
             let bleu = move |counts: &Counts| Some(counts.bleu(order));
             conversations.figure(&counts, bleu).into()
         };
-        let mean = |of: &dyn Fn(&Beside) -> Option<Mean>| -> Figure {
+        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> Figure {
             let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
             conversations.figure(&parts, Mean::value).into()
         };
@@ -215,7 +216,7 @@ impl Wordings {
     }
 }
 
-/// Whether a response has a number that is neither in the evidence nor was said.
+/// Whether a response has a number that occurs neither in the evidence nor in the dialogue.
 fn is_foreign(said: &str, case: &Case, reply: &Reply) -> bool {
     let numbers = |text: &str| -> Vec<String> {
         let runs = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());

@@ -1,13 +1,13 @@
-//! The shape of a decoder in the `config.json` of transformers, of its fourth version and its
-//! fifth, which moved everything about RoPE into `rope_parameters`.
+//! Reads a decoder's shape from the `config.json` of transformers, versions 4 and 5. Version 5
+//! moved the RoPE keys into `rope_parameters`.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Family, LayerShape, Shape};
+use super::{DecoderShape, Family, LayerShape};
 use crate::decoder::rope::{Pairs, Rope, Scaling};
 
-/// What the file says, of what matters here.
+/// The fields of the file that matter here.
 #[derive(Deserialize)]
 pub(in crate::decoder) struct ConfigJson {
     model_type: String,
@@ -20,7 +20,7 @@ pub(in crate::decoder) struct ConfigJson {
     max_position_embeddings: usize,
     rms_norm_eps: f32,
     hidden_act: Option<String>,
-    /// Gemma's name for it, which holds where both are there.
+    /// Gemma's name for `hidden_act`; it wins if both exist.
     hidden_activation: Option<String>,
     #[serde(default)]
     mlp_bias: bool,
@@ -39,17 +39,17 @@ pub(in crate::decoder) struct ConfigJson {
     final_logit_softcapping: Option<f32>,
 }
 
-/// A layer that looks back a window, by the name of transformers.
+/// transformers' name for a layer with a sliding window.
 const SLIDING: &str = "sliding_attention";
-/// A layer that sees everything.
+/// transformers' name for a layer that attends to all tokens.
 const FULL: &str = "full_attention";
 
 impl ConfigJson {
-    /// The shape.
+    /// Converts the file to a shape.
     ///
     /// # Errors
-    /// What is not known here, by its key.
-    pub(in crate::decoder) fn shape(&self) -> Result<Shape, String> {
+    /// An unsupported value; the message names its key.
+    pub(in crate::decoder) fn shape(&self) -> Result<DecoderShape, String> {
         let family = Family::of_config(&self.model_type)?;
         self.check_activation(family)?;
         if self.mlp_bias {
@@ -59,7 +59,7 @@ impl ConfigJson {
         let head = self.head_dim.unwrap_or(self.hidden_size / heads);
         let scalar = self.query_pre_attn_scalar.filter(|_| family.norms_after());
         let capped = family == Family::Gemma2;
-        let shape = Shape {
+        let shape = DecoderShape {
             family,
             width: self.hidden_size,
             heads,
@@ -80,7 +80,8 @@ impl ConfigJson {
     fn check_activation(&self, family: Family) -> Result<(), String> {
         let known: &[&str] = match family.activation() {
             super::Activation::Silu => &["silu"],
-            // Gemma 1 was released with "gelu", and meant this one.
+            // Gemma 1 was released with "gelu" in its configuration, but uses the tanh
+            // approximation.
             super::Activation::GeluTanh if family == Family::Gemma => {
                 &["gelu_pytorch_tanh", "gelu"]
             }
@@ -121,7 +122,7 @@ impl ConfigJson {
 
     fn ropes(&self, family: Family, head: usize) -> Result<Vec<Rope>, String> {
         let given = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        // Gemma 3 has one for each kind of layer.
+        // Gemma 3 has parameters for each kind of layer.
         let of_kind = |kind: &str| given.map(|given| given.get(kind).unwrap_or(given));
         let everything = of_kind(FULL);
         let number = |of: Option<&Value>, key: &str| of?.get(key)?.as_f64();
@@ -142,7 +143,7 @@ impl ConfigJson {
     }
 }
 
-/// What the file says of stretching positions.
+/// Reads the scaling of positions.
 fn scaling(given: Option<&Value>) -> Result<Option<Scaling>, String> {
     let Some(given) = given else { return Ok(None) };
     let kind = given.get("rope_type").or_else(|| given.get("type")).and_then(Value::as_str);

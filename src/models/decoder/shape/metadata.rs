@@ -1,19 +1,21 @@
-//! The shape of a decoder in the metadata of a GGUF file.
+//! Reads a decoder's shape from the metadata of a GGUF file.
 
 use std::collections::HashMap;
 
 use candle_core::quantized::gguf_file::Value;
 
-use super::{Family, LayerShape, Shape};
+use super::{DecoderShape, Family, LayerShape};
 use crate::decoder::rope::{Pairs, Rope, Scaling};
 
-/// The metadata of a file, with the keys of its architecture by their short names.
+/// The metadata of a file; keys of its architecture have short names.
 pub(in crate::decoder) struct Metadata<'a> {
     values: &'a HashMap<String, Value>,
     architecture: &'a str,
 }
 
 impl<'a> Metadata<'a> {
+    /// Wraps the metadata.
+    ///
     /// # Errors
     /// The file names no architecture.
     pub(in crate::decoder) fn new(values: &'a HashMap<String, Value>) -> Result<Self, String> {
@@ -58,11 +60,15 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The shape. `factors` are those of the tensor `rope_freqs.weight`, where the file has it.
+    /// Converts the metadata to a shape. `factors` are the numbers of the tensor
+    /// `rope_freqs.weight`, if the file has it.
     ///
     /// # Errors
-    /// What is missing, or not known here, by its key.
-    pub(in crate::decoder) fn shape(&self, factors: Option<&[f32]>) -> Result<Shape, String> {
+    /// A missing or unsupported value; the message names its key.
+    pub(in crate::decoder) fn shape(
+        &self,
+        factors: Option<&[f32]>,
+    ) -> Result<DecoderShape, String> {
         let family = Family::of_gguf(self.architecture)?;
         if self.whole("expert_count")?.unwrap_or(0) > 0 {
             return Err("it is a mixture of experts, which is not known".to_owned());
@@ -72,7 +78,7 @@ impl<'a> Metadata<'a> {
         let head = self.whole("attention.key_length")?.unwrap_or(width / heads);
         let count = self.size("block_count")?;
         let epsilon = "attention.layer_norm_rms_epsilon";
-        let shape = Shape {
+        let shape = DecoderShape {
             family,
             width,
             heads,
@@ -92,7 +98,7 @@ impl<'a> Metadata<'a> {
 
     fn layers(&self, family: Family, count: usize) -> Result<Vec<LayerShape>, String> {
         let window = self.whole("attention.sliding_window")?.filter(|window| *window > 0);
-        // Every so many layers one sees everything.
+        // One layer in each period attends to all tokens.
         let period = match family {
             Family::Gemma2 => 2,
             Family::Gemma3 => 6,
@@ -141,7 +147,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// The columns whose square root scores are divided by: a head's, but for the largest Gemmas.
+/// Columns whose square root divides the scores: a head's, except for the largest Gemma models.
 fn scored_columns(family: Family, width: usize, heads: usize, head: usize, layers: usize) -> usize {
     match (family, layers) {
         (Family::Gemma2, 46) | (Family::Gemma3, 62) => width / heads,

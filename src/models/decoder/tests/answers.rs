@@ -1,5 +1,4 @@
-//! Whole requests: prompt, scheduling, memory of prefixes, and what becomes of requests that go
-//! wrong.
+//! Whole requests: prompts, scheduling, prefix caching and failures.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +38,7 @@ pub(super) fn ask(model: &Generate, request: GenerateRequest) -> Result<Generate
     begin(model, request).wait()
 }
 
-/// A model whose files go with it.
+/// A model with the temporary folder of its files.
 struct Tiny {
     model: Arc<Generate>,
     metrics: DecoderMetrics,
@@ -91,7 +90,7 @@ fn an_answer_depends_neither_on_its_neighbours_nor_on_what_was_kept() {
     let alone = tiny(|config| config.cache_bytes = 0);
     let alone: Vec<Generated> =
         prompts.iter().map(|prompt| ask(&*alone.model, asked(prompt)).unwrap()).collect();
-    // Together, with steps so short that prompts take several, twice.
+    // Concurrent requests, with steps so short that a prompt takes several; run twice.
     let together = tiny(|config| {
         config.max_sequences = 5;
         config.step_tokens = 16;
@@ -117,7 +116,7 @@ fn a_conversation_that_grows_pays_for_what_is_new() {
         ask(&**model, request(&history)).unwrap();
         new.push(metrics.prompt_tokens.get() - metrics.kept_tokens.get() - before);
     }
-    // The turn, what comes behind it, and no more as the history grows.
+    // Each turn computes its own tokens and the template's end, and no more as the history grows.
     assert!(new[1..].iter().all(|new| *new < 80) && new[0] > 60, "{new:?}");
     assert!(metrics.kept.get() > 0);
 }
@@ -150,7 +149,7 @@ fn an_answer_ends_at_a_stop_string_and_says_how_sure_it_was() {
     assert_ne!(stopped.confidence.unwrap().kind, usual.confidence.unwrap().kind);
 }
 
-/// A request whose listener does this at the first piece of the answer.
+/// A request whose listener calls `on_piece` at the first piece of the answer.
 fn listening(on_piece: impl Fn() + Send + Sync + 'static) -> GenerateRequest {
     let listener = Listener(Arc::new(move |_: &str| on_piece()));
     GenerateRequest { listener: Some(listener), max_tokens: 1_000, ..request("Hello") }
@@ -179,7 +178,7 @@ fn a_full_queue_hands_the_request_back_and_whom_nobody_waits_for_is_dropped() {
     };
     assert_eq!(back, request("third"));
     assert_eq!((metrics.refused.get(), metrics.queued.get()), (1, 1));
-    // The first is given up while it is worked on; the second is served.
+    // The first request is abandoned while active; the second is served.
     drop(first);
     drop(go);
     assert!(second.wait().is_ok());

@@ -1,4 +1,4 @@
-//! Answers by a schema: a model that knows nothing gives an answer that is valid.
+//! Answers by a schema: even random weights give a valid answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::answers::{ask, begin, request};
 use super::tiny;
 use crate::decoder::{LocalConfig, SchemaBounds, start};
 
-/// What stages ask models for, records that they make, and small ones of other kinds.
+/// The stages' schemas, schemas of records, and small ones of other kinds.
 const SCHEMAS: [(&str, &str); 11] = [
     ("answer-gate", include_str!("../../../../schemas/json/answer-gate.schema.json")),
     ("answer-queries", include_str!("../../../../schemas/json/answer-queries.schema.json")),
@@ -36,8 +36,8 @@ const SCHEMAS: [(&str, &str); 11] = [
     ),
 ];
 
-/// A schema whose own bounds are so low that random weights come to an end soon. What it allows, the
-/// schema allows.
+/// Tightens a schema so that random weights finish soon. Answers that it allows, the original
+/// allows.
 fn shorter(mut schema: Value) -> Value {
     match &mut schema {
         Value::Object(object) => {

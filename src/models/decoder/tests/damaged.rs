@@ -1,5 +1,4 @@
-//! Files that cannot be used: the error names the file and what is the matter, and nothing
-//! panics.
+//! Unusable files: the error names the file and the problem, and nothing panics.
 
 use std::fs;
 
@@ -17,7 +16,7 @@ fn error(config: &LocalConfig) -> String {
     }
 }
 
-/// What is said of a folder whose `config.json` says something else.
+/// The error for a folder whose `config.json` has another value for a key.
 fn with(name: &str, key: &str, value: Value) -> String {
     let (folder, config) = tiny::folder(name);
     let mut given = tiny::config(name);

@@ -1,5 +1,5 @@
-//! Tiny decoders whose weights follow from their names, as files of both kinds, and what
-//! transformers makes of them; see `fixtures/reference.py`.
+//! Tiny decoders whose weights follow from their names, as files of both kinds, with the outputs of
+//! transformers for them; see `fixtures/reference.py`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,19 +22,19 @@ pub(crate) const ALL: [&str; 11] = [
     "gemma3", "phi3",
 ];
 
-/// What transformers says of all.
+/// The outputs of transformers for all tiny decoders.
 #[derive(Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct DecoderReference {
     pub(crate) tokens: Vec<u32>,
-    /// After so many tokens.
+    /// Numbers of tokens after which logits were taken.
     pub(crate) lengths: Vec<usize>,
-    /// The logits of these tokens.
+    /// The tokens whose logits are listed.
     pub(crate) shown: Vec<usize>,
     #[serde(flatten)]
     pub(crate) of: BTreeMap<String, Figure>,
 }
 
-/// Of one.
+/// The outputs for one tiny decoder.
 #[derive(Deserialize)]
 pub(crate) struct Figure {
     tensors: BTreeMap<String, Vec<usize>>,
@@ -42,7 +42,7 @@ pub(crate) struct Figure {
     pub(crate) logits: Vec<Vec<f32>>,
 }
 
-impl Figures {
+impl DecoderReference {
     pub(crate) fn read() -> Self {
         serde_json::from_str(include_str!("../fixtures/figures.json")).unwrap()
     }
@@ -68,7 +68,7 @@ fn uniform(name: &str, count: usize) -> Vec<f32> {
     (1..=count as u64).map(number).collect()
 }
 
-/// The weights of a name.
+/// The weights that follow from a name.
 pub(crate) fn weights(name: &str, shape: &[usize], is_gemma: bool) -> Tensor {
     let numbers = uniform(name, shape.iter().product());
     let (spread, centre) = match shape {
@@ -83,12 +83,12 @@ pub(crate) fn weights(name: &str, shape: &[usize], is_gemma: bool) -> Tensor {
 
 fn tensors(name: &str) -> HashMap<String, Tensor> {
     let is_gemma = name.starts_with("gemma");
-    let figures = Figures::read();
+    let figures = DecoderReference::read();
     let shapes = figures.of[name].tensors.iter();
     shapes.map(|(name, shape)| (name.clone(), weights(name, shape, is_gemma))).collect()
 }
 
-/// A folder in the layout of transformers, and its configuration.
+/// Writes a folder in the layout of transformers, and its configuration.
 pub(crate) fn folder(name: &str) -> (TempDir, LocalConfig) {
     let folder = tempfile::tempdir().unwrap();
     let at = |file: &str| folder.path().join(file);
@@ -99,8 +99,8 @@ pub(crate) fn folder(name: &str) -> (TempDir, LocalConfig) {
     (folder, config)
 }
 
-/// A byte level tokenizer of 256 bytes, some pairs of letters and control tokens, and as many
-/// tokens as the tiny decoders have, but for a few.
+/// A byte-level tokenizer of 256 bytes, some pairs of letters and control tokens: a few tokens
+/// fewer than the tiny decoders have.
 pub(crate) fn tokenizer() -> Value {
     let control = ["<s>", "<unused>", "</s>", "<|im_start|>", "<|im_end|>", "<think>"];
     let pairs = ["t h", "i n", "e r", "a n", "o n", "th e", "Ġ the", "Ġ a", "in g", "\" :"];
@@ -123,7 +123,7 @@ pub(crate) fn tokenizer() -> Value {
     })
 }
 
-/// The letters that stand for bytes, in the order of the bytes (GPT-2's).
+/// The letters that stand for bytes, in byte order (GPT-2's).
 fn letters() -> Vec<String> {
     let mut next = 256;
     let letter = |byte: u32| {
@@ -140,7 +140,8 @@ pub(crate) const CHATML: &str = "{% for message in messages %}<|im_start|>{{ mes
     {{ message.content | trim }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}\
     <|im_start|>assistant\n{% endif %}";
 
-/// A GGUF file of the same decoder, with all matrices held as `held`, and its tokenizer inside.
+/// Writes a GGUF file of the same decoder, with all matrices in the form `held` and the tokenizer
+/// inside.
 pub(crate) fn gguf(name: &str, held: GgmlDType) -> (TempDir, LocalConfig) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
@@ -168,8 +169,8 @@ fn write_gguf(name: &str, held: GgmlDType, path: &Path) {
     gguf_file::write(&mut File::create(path).unwrap(), &metadata, &tensors).unwrap();
 }
 
-/// What the converter of llama.cpp does to a tensor: the rows of a Llama's query and key heads go
-/// from halves to neighbours, and Gemma's norms become what is multiplied with.
+/// Converts a tensor as llama.cpp does: the rows of a Llama's query and key heads change from
+/// halves to neighbours, and Gemma's norms become factors.
 fn as_in_gguf(name: &str, tensor: &Tensor, family: Family, config: &Value) -> Tensor {
     if family.is_gemma() && name.ends_with("norm.weight") {
         return (tensor + 1.0).unwrap();
@@ -251,7 +252,7 @@ fn metadata(config: &Value, family: Family) -> Vec<(String, Entry)> {
     entries
 }
 
-/// The tokenizer as GGUF has it.
+/// The tokenizer as GGUF entries.
 fn tokenizer_entries() -> Vec<(String, Entry)> {
     let json = tokenizer();
     let vocabulary = json["model"]["vocab"].as_object().unwrap();

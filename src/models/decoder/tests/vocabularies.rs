@@ -1,5 +1,5 @@
-//! Tokenizers out of GGUF metadata against the programs that such vocabularies come from:
-//! sentencepiece, and llama.cpp for the ways to cut texts into words (`fixtures/vocabularies.py`).
+//! Tokenizers from GGUF metadata, compared with the original programs: sentencepiece, and llama.cpp
+//! for the patterns that split text into words (`fixtures/vocabularies.py`).
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::decoder::ggml_tokenizer::build;
 
 #[derive(Deserialize)]
-struct Fixture {
+struct TokenizerFixture {
     texts: Vec<String>,
-    vocabularies: Vec<Vocabulary>,
+    vocabularies: Vec<TokenizerCase>,
 }
 
 #[derive(Deserialize)]
-struct Vocabulary {
+struct TokenizerCase {
     name: String,
     model: String,
     pre: Option<String>,
@@ -26,11 +26,11 @@ struct Vocabulary {
     found: Vec<Vec<u32>>,
 }
 
-fn fixture() -> Fixture {
+fn fixture() -> TokenizerFixture {
     serde_json::from_str(include_str!("../fixtures/vocabularies.json")).expect("a fixture")
 }
 
-impl Vocabulary {
+impl TokenizerCase {
     fn metadata(&self) -> HashMap<String, Entry> {
         let texts = |all: &[String]| all.iter().cloned().map(Entry::String).collect();
         let mut metadata = HashMap::new();
@@ -66,7 +66,7 @@ fn texts_become_the_tokens_that_their_makers_programs_find() {
         }
         by_cut.insert(name.as_str(), &vocabulary.found[2]);
     }
-    // The text with numbers tells the ways to cut apart.
+    // The text with numbers distinguishes the patterns.
     assert_ne!(by_cut["gpt-2"], by_cut["llama-bpe"]);
     assert_ne!(by_cut["llama-bpe"], by_cut["qwen2"]);
 }

@@ -1,4 +1,4 @@
-//! Every parameter learns, in every variant, and a turn's logits do not depend on its neighbours.
+//! Every parameter learns in every variant, and a turn's logits do not depend on its neighbours.
 
 use candle_core::Var;
 use turnstream_schemas::Speaker;
@@ -39,7 +39,7 @@ fn network(shape: &NetworkShape, kind: TokenKind) -> (Network, BTreeMap<String, 
     (Network::new(shape.clone(), tensors.collect(), table), variables)
 }
 
-/// Turns of ours, read as a variant does.
+/// Our own turns, in the form that a variant reads.
 fn turns(shape: &NetworkShape, kind: TokenKind) -> Vec<TurnTokens> {
     let tokens = ["is", "the", "pool", "heated", "?"].map(str::to_owned).to_vec();
     let reader = Reader::new(&Vocabulary { kind, tokens }, table_of(kind).unwrap());

@@ -1,17 +1,17 @@
-//! Every piece against candle's composed operations, forward and backward.
+//! Compares every operation with candle's composed operations, forward and backward.
 
 use candle_core::{D, Device, Var};
 
 use super::*;
 
-/// Numbers between -1 and 1, without a pattern.
+/// Pseudo-random numbers between -1 and 1.
 fn variable(shape: (usize, usize), seed: u64) -> Var {
     let mut random = fastrand::Rng::with_seed(seed);
     let numbers: Vec<f32> = (0..shape.0 * shape.1).map(|_| random.f32() * 2.0 - 1.0).collect();
     Var::from_tensor(&Tensor::from_vec(numbers, shape, &Device::Cpu).unwrap()).unwrap()
 }
 
-/// A vector without a pattern.
+/// A pseudo-random vector.
 fn vector(width: usize, seed: u64) -> Var {
     Var::from_tensor(&variable((1, width), seed).squeeze(0).unwrap()).unwrap()
 }
@@ -25,10 +25,10 @@ fn assert_near(ours: &Tensor, theirs: &Tensor, what: &str) {
     }
 }
 
-/// Both give the same numbers, and send the same gradients to all variables.
+/// Asserts that both tensors have the same numbers and send the same gradients to all variables.
 fn assert_same(ours: &Tensor, theirs: &Tensor, variables: &[&Var]) {
     assert_near(ours, theirs, "forward");
-    // Weighted by other numbers, so that no gradient is constant.
+    // Weights make the gradients differ from each other.
     let weights = variable(ours.dims2().unwrap(), 99);
     let backward = |out: &Tensor| {
         (out * weights.as_detached_tensor()).unwrap().sum_all().unwrap().backward().unwrap()
@@ -58,7 +58,7 @@ fn norm_is_the_composed_one_forward_and_backward() {
     assert_same(&ours, &theirs, &[&x, &scale, &shift]);
 }
 
-/// Attention of one sequence from candle's own operations.
+/// Attention of one sequence, composed of candle's operations.
 fn composed(queries: &Tensor, keys: &Tensor, heads: usize) -> Tensor {
     let width = queries.dims2().unwrap().1;
     let head = width / heads;

@@ -1,4 +1,4 @@
-//! What a turn looks like to the encoder, on dialogues of ours.
+//! The encoder's input for dialogues of our own.
 
 use super::*;
 
@@ -42,7 +42,7 @@ const DIALOGUE: [(Speaker, &str); 4] = [
 fn places_are_counted_from_the_end_and_speakers_from_the_current_one() {
     let reader = reader(TokenKind::Words, &["a", "b", "c", "d"]);
     let read = assemble(&turn(&reader, &DIALOGUE), &shape(Variant::Contx, 64), None);
-    // A mark before every utterance; `!` has no row of its own.
+    // Each utterance begins with a mark; `!` has no row of its own.
     assert_eq!(read.context.words, [1, 4, 1, 5, 5, 1, 6, 1, 4, 7, 0]);
     assert_eq!(read.context.segments, [3, 3, 2, 2, 2, 1, 1, 0, 0, 0, 0]);
     assert_eq!(read.context.positions, (0..11).rev().collect::<Vec<u32>>());
@@ -112,6 +112,6 @@ fn tokens_are_pieces_words_or_characters() {
     assert_eq!(read.iter().map(|token| token.word).collect::<Vec<_>>(), [0, 4, 0]);
     let marks: Vec<bool> = read.iter().map(|token| token.is_punctuation).collect();
     assert_eq!(marks, [false, false, true]);
-    // Whether or not it has a row of its own, a piece has its vector.
+    // A piece has its vector even without a row of its own.
     assert!(read.iter().all(|token| table.piece(token.piece).is_some()));
 }

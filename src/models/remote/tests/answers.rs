@@ -1,4 +1,4 @@
-//! What is asked, what is answered, and what a server need not know.
+//! Requests, answers, and optional fields.
 
 use turnstream_schemas::{Confidence, ConfidenceKind};
 
@@ -98,7 +98,7 @@ fn a_schema_is_told_as_strictly_as_the_server_can_and_that_is_remembered() {
     for body in &bodies[1..] {
         assert!(system(body).starts_with("Decide.\n\n") && system(body).contains(SCHEMA));
     }
-    // No other way than the one that was chosen.
+    // A configured way is not replaced by another.
     let by = SchemaBy::JsonSchema;
     let error = ask_once(&RemoteConfig { schema_by: by, ..config(&server) }, with_schema());
     assert!(error.0.unwrap_err().contains("type json_schema is unknown"));
@@ -148,7 +148,8 @@ fn an_answer_that_does_not_follow_its_schema_is_repaired_once() {
     assert_eq!(messages[2]["content"], r#"Perhaps: {"use":"maybe"}"#);
     let told = messages[3]["content"].as_str().unwrap();
     assert!(told.contains(r#"/use: "maybe" is not of type "boolean""#), "{told}");
-    // The server was told of the schema and let it pass; now the model is told as well.
+    // The server accepted the schema but did not enforce it; from now on the prompt states it as
+    // well.
     let systems = server.seen.bodies();
     let systems = systems.iter().map(|body| body["messages"][0]["content"].as_str().unwrap());
     let tells: Vec<bool> = systems.map(|system| system.contains(SCHEMA)).collect();

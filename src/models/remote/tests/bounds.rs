@@ -1,4 +1,4 @@
-//! How much a server is asked at once, and what is held meanwhile.
+//! Limits of concurrency, rate and memory.
 
 use std::time::Instant;
 
@@ -73,7 +73,7 @@ fn what_is_under_way_and_waits_is_cancelled_with_the_model() {
 fn an_answer_without_end_is_broken_off_at_its_bound() {
     let streamed = Faulty::start(|_, _| Act::Stream(vec![piece("on and ")], Then::Endless));
     let whole = Faulty::start(|_, _| Act::Say(200, vec![], "x".repeat(200_000)));
-    // One line that never ends, which no reader of events could let go of.
+    // One endless line, which an unbounded event reader would keep whole.
     let line = Faulty::start(|_, _| Act::Stream(vec!["y".repeat(200_000)], Then::Silence));
     for server in [&streamed, &whole, &line] {
         let config = RemoteConfig { max_answer_bytes: 100_000, ..config(server) };
@@ -83,7 +83,7 @@ fn an_answer_without_end_is_broken_off_at_its_bound() {
         assert_eq!((server.seen.count(), metrics.fault(RemoteFault::TooLong).get()), (1, 1));
     }
     streamed.seen.wait_for_disconnected(1);
-    // An error without end is read in part.
+    // An endless error is read in part.
     let error = Faulty::start(|_, _| Act::Say(400, vec![], "z".repeat(1 << 20)));
     let error = ask_once(&config(&error), request()).0.unwrap_err();
     assert!(error.len() < 1_000 && error.contains("zzz"), "{}", error.len());

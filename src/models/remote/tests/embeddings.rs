@@ -6,7 +6,7 @@ use turnstream_ports::model::{Embed, EmbedRequest, Embedding};
 
 use super::*;
 
-/// Two numbers for each text: its length and 1; last text first.
+/// Two numbers for each text, its length and 1, with the last text first.
 fn lengths(body: &Value) -> Act {
     let texts = body["input"].as_array().unwrap().iter().enumerate().rev();
     let data: Vec<Value> = texts

@@ -1,11 +1,11 @@
-//! Servers that fail, and what is made of it.
+//! Failing servers: retries, messages and the circuit breaker.
 
 use std::net::TcpListener;
 use std::time::Instant;
 
 use super::*;
 
-/// Asks a server that does one thing at first and answers well from then on.
+/// Asks a server that does one thing first and then answers well.
 fn ask_after(
     first: impl Fn() -> Act + Send + Sync + 'static,
 ) -> (Faulty, Generated, RemoteMetrics) {
@@ -77,7 +77,7 @@ fn a_server_that_has_enough_is_left_alone_for_as_long_as_it_asks() {
     let (_, _, metrics) = ask_after(move || retry_after("1"));
     assert!(began.elapsed() >= Duration::from_secs(1));
     assert_eq!(metrics.fault(RemoteFault::Throttled).get(), 1);
-    // As a date, and longer than anybody waits.
+    // A date, longer away than any limit.
     let server = Faulty::start(move |_, _| retry_after("Fri, 31 Dec 2100 23:59:59 GMT"));
     let error = ask_once(&config(&server), request()).0.unwrap_err();
     assert!(error.contains("429") && error.contains("to be left alone for"), "{error}");
@@ -86,7 +86,7 @@ fn a_server_that_has_enough_is_left_alone_for_as_long_as_it_asks() {
 
 #[test]
 fn a_refused_key_is_not_tried_again_and_never_shown() {
-    // As rude as a server can be: it says the key back.
+    // The server repeats the key in its error.
     let server = Faulty::start(|_, _| Act::error(401, &format!("no such key: {KEY}")));
     let key = Some(KEY_VARIABLE.to_owned());
     let config = RemoteConfig { api_key_env: key, ..config(&server) };
@@ -96,7 +96,7 @@ fn a_refused_key_is_not_tried_again_and_never_shown() {
     assert!(error.contains("api_key_env"), "{error}");
     assert_eq!((server.seen.count(), metrics.fault(RemoteFault::Client).get()), (1, 1));
     assert!(!format!("{config:?}").contains(KEY));
-    // Nor where the model says it back.
+    // The model repeats the key in its answer.
     let server = Faulty::start(|_, _| Act::good(&format!("key {KEY}")));
     let config = RemoteConfig { base_url: format!("http://{}", server.address), ..config };
     let error = ask_once(&config, with_schema()).0.unwrap_err();
@@ -105,7 +105,7 @@ fn a_refused_key_is_not_tried_again_and_never_shown() {
 
 #[test]
 fn a_key_is_masked_before_what_bears_it_is_cut() {
-    // All but the key's beginning lies behind the cut.
+    // Only the key's beginning lies before the cut.
     let said = format!("{}{KEY}", "x".repeat(296));
     let broken = serde_json::json!({ "error": { "message": said } }).to_string();
     let refuses = serde_json::json!({ "choices": [{ "message": { "refusal": said } }] });
@@ -198,7 +198,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_until_a_probe_finds_it_well
     assert_eq!(metrics.breaker_open.get(), 1);
     let opened = Instant::now();
     let error = answer(&*model, request()).unwrap_err();
-    // Where this thread was held up for so long that it was asked again, there is nothing to see.
+    // If this thread was delayed past the breaker's time, there is nothing to check.
     if opened.elapsed() < Duration::from_millis(open_ms / 2) {
         assert!(error.contains("not asked: 2 attempts in a row failed"), "{error}");
         assert!(error.contains("503 Service Unavailable: loading"), "{error}");

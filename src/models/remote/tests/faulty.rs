@@ -1,4 +1,4 @@
-//! A server of the tests' own that answers well or badly, as it is told for each request.
+//! A test server whose behaviour a script decides for each request.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -15,28 +15,28 @@ use futures_util::stream::{StreamExt, iter, once, pending, repeat};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// What is done with a request.
+/// The reaction to a request.
 pub(super) enum Act {
-    /// A status, headers and a body.
+    /// Send a status, headers and a body.
     Say(u16, Vec<(&'static str, String)>, String),
-    /// A stream of events, and what comes after them.
+    /// Send a stream of events, then act on `Then`.
     Stream(Vec<String>, Then),
-    /// Nothing, for ever.
+    /// Never answer.
     Silence,
-    /// An answer after a while.
+    /// Answer after a delay.
     Late(Duration, String),
 }
 
-/// How a stream goes on after its events.
+/// How a stream continues after its events.
 #[derive(Clone, Copy)]
 pub(super) enum Then {
-    /// It ends as it should.
+    /// End properly.
     End,
-    /// The connection breaks.
+    /// Break the connection.
     Cut,
-    /// Nothing more comes, and it does not end.
+    /// Send nothing, and stay open.
     Silence,
-    /// The last event comes again and again.
+    /// Repeat the last event forever.
     Endless,
 }
 
@@ -50,7 +50,7 @@ impl Act {
         Self::Say(status, vec![], body.to_string())
     }
 
-    /// An error, as OpenAI puts it.
+    /// An error in OpenAI's format.
     pub(super) fn error(status: u16, message: &str) -> Self {
         Self::json(status, &json!({ "error": { "message": message } }))
     }
@@ -77,7 +77,7 @@ pub(super) fn piece(text: &str) -> String {
     json!({ "choices": [{ "delta": { "content": text } }] }).to_string()
 }
 
-/// The last piece of one, and the tokens.
+/// The last piece of a stream, and the token counts.
 pub(super) fn last_pieces() -> [String; 2] {
     let usage = json!({ "prompt_tokens": 11, "completion_tokens": 3 });
     [
@@ -86,7 +86,7 @@ pub(super) fn last_pieces() -> [String; 2] {
     ]
 }
 
-/// What the server has seen.
+/// The requests that the server received.
 #[derive(Default)]
 pub(super) struct Seen {
     requests: Mutex<Vec<(HeaderMap, String, Value)>>,
@@ -118,12 +118,12 @@ impl Seen {
         self.most_under_way.load(SeqCst)
     }
 
-    /// Waits until so many requests came.
+    /// Waits for this many requests.
     pub(super) fn wait_for(&self, requests: usize) {
         wait_until(|| self.count() >= requests);
     }
 
-    /// Waits until so many answers were not wanted any more.
+    /// Waits until this many answers were cancelled.
     pub(super) fn wait_for_disconnected(&self, answers: usize) {
         wait_until(|| self.disconnected.load(SeqCst) >= answers);
     }
@@ -137,7 +137,7 @@ pub(super) fn wait_until(met: impl Fn() -> bool) {
 
 type Script = dyn Fn(usize, &Value) -> Act + Send + Sync;
 
-/// The server. It ends when this is dropped.
+/// The server, which stops when dropped.
 pub(super) struct Faulty {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Seen>,
@@ -145,7 +145,7 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    /// Starts one that does with each request, by its number and body, what `script` says.
+    /// Starts a server; `script` decides on each request by its number and body.
     pub(super) fn start(script: impl Fn(usize, &Value) -> Act + Send + Sync + 'static) -> Self {
         let seen = Arc::new(Seen::default());
         let state: (Arc<Seen>, Arc<Script>) = (Arc::clone(&seen), Arc::new(script));
@@ -166,13 +166,13 @@ impl Faulty {
     }
 }
 
-/// An answer under way. Dropped before it ended, it was not wanted any more.
-struct UnderWay {
+/// An answer under way; dropping it unfinished counts as cancelled.
+struct AnswerInFlight {
     seen: Arc<Seen>,
     ended: bool,
 }
 
-impl UnderWay {
+impl AnswerInFlight {
     fn begin(seen: &Arc<Seen>) -> Self {
         let now = seen.under_way.fetch_add(1, SeqCst) + 1;
         seen.most_under_way.fetch_max(now, SeqCst);
@@ -184,7 +184,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AnswerInFlight {
     fn drop(&mut self) {
         self.seen.under_way.fetch_sub(1, SeqCst);
         if !self.ended {
@@ -205,7 +205,7 @@ async fn handle(
         requests.push((headers, uri.path().to_owned(), body.clone()));
         requests.len() - 1
     };
-    let under_way = UnderWay::begin(&seen);
+    let under_way = AnswerInFlight::begin(&seen);
     match script(number, &body) {
         Act::Say(status, headers, body) => {
             under_way.end();
@@ -226,7 +226,7 @@ async fn handle(
     }
 }
 
-fn stream(events: &[String], then: Then, under_way: UnderWay) -> Response {
+fn stream(events: &[String], then: Then, under_way: AnswerInFlight) -> Response {
     let event = |data: &String| Ok(Bytes::from(format!("data: {data}\n\n")));
     let last: Result<Bytes, &str> = events.last().map_or(Ok(Bytes::new()), event);
     let said: Vec<Result<Bytes, &str>> = events.iter().map(event).collect();
@@ -238,7 +238,7 @@ fn stream(events: &[String], then: Then, under_way: UnderWay) -> Response {
         }
         Then::Cut => {
             under_way.end();
-            // Later, so that what was said is on its way.
+            // Break off later, so that the earlier bytes are sent.
             let cut = async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 Err("told to")

@@ -8,7 +8,7 @@ use super::*;
 fn environment(folder: &Path) -> (Env<WithoutTls>, TreeTable) {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(1 << 28).max_dbs(1);
-    // SAFETY: the folder is new, and nobody else's.
+    // SAFETY: the folder is new, and nothing else opens it.
     let env = unsafe { options.open(folder) }.unwrap();
     let txn = env.write_txn().unwrap();
     let made = env.create_databases_and_commit(txn, |databases, txn| {
@@ -94,7 +94,7 @@ fn changes_count_once_they_are_built() {
     let found = trees.search(&[1.0, 0.0, 0.0, 0.0], 200, None).unwrap();
     assert_eq!((found.len(), found[0].item), (100, 200));
     assert!(found.iter().all(|found| found.item != 3));
-    // What is put and not built is refused rather than left out in silence.
+    // Vectors that were added but not built are refused, not silently omitted.
     let mut txn = trees.env.write_txn().unwrap();
     writer.put(&mut txn, 201, &[1.0, 0.0, 0.0, 0.0]).unwrap();
     txn.commit().unwrap();

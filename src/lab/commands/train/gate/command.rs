@@ -1,5 +1,5 @@
-//! The command of a training as a gate's card has it: with it, the same data and the same program,
-//! the gate is made again.
+//! The command of a training, as the gate's card records it: with the same data and the same
+//! program, it makes the same gate again.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use super::GateArgs;
 
 impl GateArgs {
-    /// Every argument that the gate depends on, also where it was not given; files by their names
-    /// alone; as a shell would take it.
+    /// Lists every argument that the gate depends on, including defaults, quoted for a shell; files
+    /// appear by name only.
     pub(super) fn command(&self) -> String {
         let (shape, options) = (self.shape(), self.options());
         let mut words = vec!["turnstream".to_owned(), "train".to_owned(), "gate".to_owned()];
@@ -60,7 +60,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.display().to_string())
 }
 
-/// FILE,format=FORMAT with the file's name alone.
+/// Shortens `FILE,format=FORMAT` to the file's name.
 fn without_folder(given: &str) -> String {
     match given.rsplit_once(",format=") {
         Some((path, format)) => format!("{},format={format}", name_of(Path::new(path))),
@@ -68,7 +68,7 @@ fn without_folder(given: &str) -> String {
     }
 }
 
-/// A word that a shell takes as it is, in single quotes where it would not.
+/// Puts a word into single quotes if a shell needs them.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,=+:/@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The words of a line in which single quotes hold words together.
+    /// Splits a line into words, except within single quotes.
     fn words(line: &str) -> Vec<&str> {
         let parts = line.split('\'').enumerate();
         let words = parts.flat_map(|(at, part)| match at % 2 {
@@ -103,7 +103,7 @@ mod tests {
         words.collect()
     }
 
-    /// None of it is a default.
+    /// Every value differs from its default.
     const GIVEN: &str = "turnstream train gate --data 'some where/a,b.jsonl,format=dstc11' \
         --data c.jsonl.gz,format=sgd --development far/d.jsonl,format=dstc11 --knowledge far/k.json \
         --variant contx-plus-know --out far/own.zst --preset paper --tokens words --language de \

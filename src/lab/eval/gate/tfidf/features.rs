@@ -1,21 +1,21 @@
-//! A text as TF-IDF of its word 1–2-grams and its character 2–5-grams.
+//! Converts a text to TF-IDF features of its word 1–2-grams and character 2–5-grams.
 //!
-//! As scikit-learn's `TfidfVectorizer` computes it: lower case; words of two characters at least;
-//! character n-grams within words, each padded by a space on both sides (`char_wb`); 1 + ln tf;
-//! smoothed idf, ln((1 + n) ÷ (1 + df)) + 1; words and characters each of Euclidean length 1.
-//! N-grams of one training text alone are left out.
+//! The features equal those of scikit-learn's `TfidfVectorizer`: lower case; words of at least two
+//! characters; character n-grams within words, each padded by a space on both sides (`char_wb`); 1
+//! + ln tf; smoothed idf, ln((1 + n) ÷ (1 + df)) + 1; words and characters normalised separately to
+//! Euclidean length 1. N-grams of only one training text are left out.
 
 use rustc_hash::FxHashMap;
 
 const WORDS: std::ops::RangeInclusive<usize> = 1..=2;
 const CHARACTERS: std::ops::RangeInclusive<usize> = 2..=5;
-/// Texts of the training split that an n-gram must be in.
+/// The fewest training texts that contain a kept n-gram.
 const MIN_TEXTS: u32 = 2;
 
-/// Rows of few values that are not zero.
+/// A sparse matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sparse {
-    /// Where each row begins; one more than there are rows.
+    /// The start of each row, and the end of the last.
     starts: Vec<usize>,
     columns: Vec<u32>,
     values: Vec<f32>,
@@ -31,29 +31,29 @@ impl Sparse {
         self.starts.push(self.columns.len());
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.starts.len().saturating_sub(1)
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Columns.
+    /// The number of columns.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The columns of a row that are not zero, and their values.
+    /// The columns of a row with values other than zero, and the values.
     pub fn row(&self, at: usize) -> (&[u32], &[f32]) {
         let range = self.starts[at]..self.starts[at + 1];
         (&self.columns[range.clone()], &self.values[range])
     }
 }
 
-/// Turns texts into rows.
+/// Converts texts to rows.
 #[derive(Clone, Debug)]
 pub struct Vectoriser {
     words: Terms,
@@ -61,9 +61,10 @@ pub struct Vectoriser {
 }
 
 impl Vectoriser {
-    /// Learns n-grams and their idf from texts, not from their labels.
+    /// Learns n-grams and their idf from texts, without labels.
     pub fn fit<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
-        let (mut words, mut characters) = (Counts::default(), Counts::default());
+        let (mut words, mut characters) =
+            (DocumentFrequencies::default(), DocumentFrequencies::default());
         for text in texts {
             let text = text.to_lowercase();
             word_ngrams(&text, |term| words.see(term));
@@ -74,7 +75,7 @@ impl Vectoriser {
         Self { words: words.terms(), characters: characters.terms() }
     }
 
-    /// A row for each text.
+    /// Makes a row for each text.
     pub fn rows<'t>(&self, texts: impl Iterator<Item = &'t str>) -> Sparse {
         let words = self.words.idf.len();
         let mut rows = Sparse::new(words + self.characters.idf.len());
@@ -91,15 +92,15 @@ impl Vectoriser {
     }
 }
 
-/// Texts that each n-gram is in.
+/// The number of texts with each n-gram.
 #[derive(Default)]
-struct Counts {
-    /// N-gram → how many texts, and the last of them.
+struct DocumentFrequencies {
+    /// For each n-gram, the number of texts and the last of them.
     texts: FxHashMap<Box<str>, (u32, u32)>,
     read: u32,
 }
 
-impl Counts {
+impl DocumentFrequencies {
     fn see(&mut self, term: &str) {
         match self.texts.get_mut(term) {
             Some((_, last)) if *last == self.read => {}
@@ -135,13 +136,13 @@ impl Counts {
 #[derive(Clone, Debug)]
 struct Terms {
     columns: FxHashMap<Box<str>, u32>,
-    /// By column.
+    /// The idf by column.
     idf: Vec<f32>,
 }
 
 impl Terms {
-    /// Adds a text's terms, which are taken, to the row that is being made, their columns after
-    /// `first`.
+    /// Adds the found terms of a text to the current row, with columns from `first` on, and clears
+    /// `found`.
     fn weigh(&self, found: &mut Vec<u32>, first: u32, rows: &mut Sparse) {
         found.sort_unstable();
         let begin = rows.values.len();
@@ -159,7 +160,7 @@ impl Terms {
     }
 }
 
-/// The runs of words of a text in lower case.
+/// Calls `each` with the word n-grams of a text in lower case.
 fn word_ngrams(text: &str, mut each: impl FnMut(&str)) {
     let words: Vec<&str> = text
         .split(|character: char| !character.is_alphanumeric() && character != '_')
@@ -170,8 +171,8 @@ fn word_ngrams(text: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// The runs of characters within the words of a text in lower case, a padded word that is no longer
-/// than a run being given once.
+/// Calls `each` with the character n-grams within the words of a text in lower case. A padded word
+/// no longer than n is passed once.
 fn character_ngrams(text: &str, mut each: impl FnMut(&str)) {
     let mut starts = Vec::new();
     for word in text.split_whitespace() {

@@ -1,37 +1,37 @@
-//! Logistic regression over sparse rows: the mean logistic loss with a quadratic penalty on the
-//! weights and none on the bias, minimised by L-BFGS (Liu and Nocedal 1989) with a line search that
-//! halves the step until it descends enough (Armijo). Deterministic, one thread.
+//! Logistic regression over sparse rows: mean logistic loss with a quadratic penalty on the weights
+//! but not the bias, minimised by L-BFGS (Liu and Nocedal 1989). The line search halves the step
+//! until it descends enough (Armijo). Deterministic and single-threaded.
 //!
-//! The objective is scikit-learn's, `C` being the inverse strength of the penalty; it is strictly
-//! convex, so that there is one minimum to find.
+//! The objective is scikit-learn's, with `C` as the inverse strength of the penalty. It is strictly
+//! convex, so the minimum is unique.
 
 use std::collections::VecDeque;
 
 use super::features::Sparse;
 
-/// Pairs of steps and changes of the gradient that are remembered.
+/// Pairs of steps and gradient changes that L-BFGS keeps.
 const MEMORY: usize = 10;
 const MAX_STEPS: usize = 500;
-/// Stops where no slope is steeper.
+/// Stops if no component of the gradient is larger.
 const FLAT: f64 = 1e-6;
-/// How much of the descent that the slope promises a step must bring.
+/// The share of the descent promised by the gradient that a step must achieve.
 const ENOUGH: f64 = 1e-4;
 const MAX_HALVINGS: usize = 40;
 
 /// A weight for each column, and a bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logistic {
-    /// By column; the last is the bias.
+    /// Weights by column; the bias is last.
     weights: Vec<f64>,
 }
 
 impl Logistic {
-    /// Where fitting begins where nothing better is known.
+    /// The default start of a fit.
     pub fn zero(width: usize) -> Self {
         Self { weights: vec![0.0; width + 1] }
     }
 
-    /// How likely those of the rows are positive that `asked` names.
+    /// The probabilities that the rows in `asked` are positive.
     pub fn likely(&self, rows: &Sparse, asked: &[usize]) -> Vec<f64> {
         asked.iter().map(|at| 1.0 / (1.0 + (-self.margin(rows, *at)).exp())).collect()
     }
@@ -46,7 +46,7 @@ impl Logistic {
         sum
     }
 
-    /// Fits from here on to those of the rows that `learned` names.
+    /// Fits to the rows in `learned`, starting from these weights.
     #[must_use]
     pub fn fit(self, rows: &Sparse, positive: &[bool], learned: &[usize], c: f64) -> Self {
         let penalty = 1.0 / (c * learned.len().max(1) as f64);
@@ -63,7 +63,7 @@ struct Task<'t> {
 }
 
 impl Task<'_> {
-    /// The objective here; its gradient goes to `gradient`.
+    /// Computes the objective, and writes its gradient to `gradient`.
     fn objective(&self, at: &Logistic, gradient: &mut [f64]) -> f64 {
         gradient.fill(0.0);
         let share = 1.0 / self.learned.len().max(1) as f64;
@@ -125,7 +125,7 @@ fn minimise(task: &Task<'_>, mut at: Logistic) -> Logistic {
             }
             halvings += 1;
             if halvings > MAX_HALVINGS {
-                // As low as numbers of this size can tell.
+                // No further descent within floating-point precision.
                 return at;
             }
             length *= 0.5;
@@ -147,7 +147,7 @@ fn minimise(task: &Task<'_>, mut at: Logistic) -> Logistic {
     at
 }
 
-/// Downhill, the gradient corrected by what the remembered steps tell of the curvature.
+/// The direction of descent: the gradient, corrected by the curvature of the kept steps.
 fn direction(gradient: &[f64], memory: &VecDeque<Remembered>) -> Vec<f64> {
     let mut direction: Vec<f64> = gradient.iter().map(|slope| -slope).collect();
     let mut shares = Vec::with_capacity(memory.len());

@@ -1,5 +1,5 @@
-//! What the judge answers, as JSON by a schema. A model that is held to it can write nothing else;
-//! what it means (a rating within its bounds, as many verdicts as statements) is checked besides.
+//! The judge's answers, as JSON by a schema. The schema constrains the form; range checks cover the
+//! rest (a rating within its bounds, as many verdicts as statements).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Longest piece of an answer that a message repeats, in characters.
+/// The most characters of an answer that a message repeats.
 const MOST_REPEATED: usize = 80;
 
 /// How engaging a response is.
@@ -72,7 +72,7 @@ pub(super) fn schema<A: JsonSchema>() -> Arc<str> {
     schema_for!(A).to_value().to_string().into()
 }
 
-/// Reads an answer. Text around the JSON is passed over.
+/// Reads an answer, ignoring text around the JSON.
 pub(super) fn read<A: DeserializeOwned>(text: &str) -> Result<A, String> {
     let begin = text.find('{');
     let json = begin.and_then(|begin| text.get(begin..=text.rfind('}')?));
@@ -81,7 +81,7 @@ pub(super) fn read<A: DeserializeOwned>(text: &str) -> Result<A, String> {
     serde_json::from_str(json).map_err(|error| format!("{error} in {shown:?}"))
 }
 
-/// A number within its bounds.
+/// Checks that a number is within its bounds.
 pub(super) fn within(name: &str, value: f64, (low, high): (f64, f64)) -> Result<f64, String> {
     let fits = (low..=high).contains(&value);
     fits.then_some(value).ok_or_else(|| format!("{name} is {value}, and not from {low} to {high}"))

@@ -1,5 +1,4 @@
-//! The judge's figures: means over the responses that have a judgement, and what stands beside
-//! them.
+//! The judge's figures: means over the responses with a judgement, and how they were made.
 
 use std::collections::BTreeMap;
 
@@ -10,52 +9,52 @@ use super::super::material::Answer;
 use super::{Counts, Judgement, Prompts};
 use crate::eval::bootstrap::{Conversations, Mean};
 
-/// Means of judgements; `None` where no response has one.
+/// Means of judgements; `None` if no response has one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Judged {
-    /// How engaging (MEEP), 0..=100.
+    /// Engagement (MEEP), 0..=100.
     pub meep: Option<f64>,
     /// Informativeness, 1 to 5 scaled to 0..=100.
     pub informativeness: Option<f64>,
     /// Overall, 1 to 5 scaled to 0..=100.
     pub overall: Option<f64>,
-    /// The geometric mean of Distinct-2 and CDP in percent, CDF and the three above.
+    /// The geometric mean of Distinct-2 and CDP in percent, CDF and the three figures above.
     pub geo_mean: Option<f64>,
     /// RAGAs: the share of the selected evidence that helps.
     pub context_relevance: Option<f64>,
-    /// RAGAs: the share of the response's statements that the evidence bears out.
+    /// RAGAs: the share of the response's statements that the evidence supports.
     pub faithfulness: Option<f64>,
-    /// RAGAs: the likeness of the dialogue and what the response would answer.
+    /// RAGAs: the similarity of the dialogue and the utterances that the response would answer.
     pub answer_relevance: Option<f64>,
-    /// The geometric mean of the three above.
+    /// The geometric mean of the three RAGAs figures.
     pub ragas_geo_mean: Option<f64>,
-    /// Who judged.
+    /// The judge and its prompts.
     pub judge: Used,
 }
 
-/// Who judged, by which prompts, and how much of it came to something.
+/// The judge, its prompts and the counts of its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Used {
     /// The judge's name in the configuration.
     pub name: String,
-    /// The models that answered, as they call themselves, each with its answers.
+    /// The answering models by their own names, with the number of answers.
     pub models: BTreeMap<String, u64>,
     /// The hash of each prompt, by its name.
     pub prompts: BTreeMap<&'static str, String>,
-    /// What embedded texts for answer relevance.
+    /// The encoder for answer relevance.
     pub encoder: Option<String>,
-    /// Responses that were judged.
+    /// Judged responses.
     pub n: usize,
-    /// Responses that have each figure.
+    /// The number of responses with each figure.
     pub n_of: BTreeMap<&'static str, usize>,
-    /// Questions.
+    /// Counts of questions.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
 impl Judged {
-    /// The figures of responses that were judged. Their intervals go to those of `measured`, whose
-    /// Distinct-2, CDP and CDF enter the geometric mean.
+    /// Computes the figures of judged responses. Their intervals are added to those of `measured`,
+    /// whose Distinct-2, CDP and CDF enter the geometric mean.
     pub fn new(measured: &mut Measured, answers: &[&Answer], judged: &[Judgement]) -> Self {
         let conversations =
             Conversations::new(answers.iter().map(|answer| &answer.conversation_id));
@@ -95,7 +94,7 @@ impl Judged {
         }
     }
 
-    /// The same, with who judged.
+    /// Adds the judge and its prompts.
     pub fn by(
         mut self,
         name: &str,
@@ -116,7 +115,7 @@ impl Judged {
     }
 }
 
-/// The geometric mean of figures from 0; `None` where one is missing or below 0.
+/// The geometric mean of figures; `None` if one is missing or negative.
 fn geometric_mean(figures: &[Option<f64>]) -> Option<f64> {
     let figures: Option<Vec<f64>> = figures.iter().copied().collect();
     let figures = figures.filter(|figures| figures.iter().all(|figure| *figure >= 0.0))?;
@@ -131,7 +130,7 @@ mod tests {
     use super::super::super::tests::near;
     use super::*;
 
-    /// DCRAG's table 1: the figures and GeoMean of Vanilla and of DCRAG on DailyDialog.
+    /// The figures and GeoMean of Vanilla and of DCRAG on DailyDialog, from DCRAG's table 1.
     #[test]
     fn the_geometric_mean_is_the_papers() {
         for (figures, mean) in [
@@ -139,7 +138,7 @@ mod tests {
             ([59.70, 85.67, 41.60, 71.48, 72.92, 92.75], 68.45),
         ] {
             let found = geometric_mean(&figures.map(Some)).expect("all there");
-            // The figures are rounded to two digits.
+            // The paper rounds the figures to two digits.
             assert!((found - mean).abs() < 0.01, "{found} {mean}");
         }
         assert_eq!(geometric_mean(&[Some(0.0), Some(4.0)]), Some(0.0));

@@ -1,5 +1,5 @@
-//! What the judge is asked, as files: the task, and under `[answer]` how to answer. The material
-//! stands between the two, each part behind its fence. English and Chinese.
+//! The judge's prompts, as files: the task, and under `[answer]` the form of the answer. The
+//! material goes between the two, each part in its fence. English and Chinese.
 
 use turnstream_operators::prompted::fence::{NOTE_CHINESE, NOTE_ENGLISH};
 
@@ -8,45 +8,45 @@ use crate::eval::generation::tokens::Tokenisation;
 /// A question to the judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// Its name in results.
+    /// The name in results.
     pub name: &'static str,
-    /// What the judge is told about its task.
+    /// The instructions: what the judge is told about its task.
     pub system: String,
-    /// How it is to answer.
+    /// The form of the answer.
     pub answer: &'static str,
-    /// CRC-32 of the file, in hexadecimal: which prompt this is.
+    /// CRC-32 of the file in hexadecimal, which identifies the prompt.
     pub hash: String,
 }
 
 /// All questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompts {
-    /// How engaging is the response?
+    /// How engaging the response is.
     pub engagement: Prompt,
-    /// How informative is it, and how good in all?
+    /// How informative the response is, and its overall quality.
     pub quality: Prompt,
-    /// Which evidence is of use?
+    /// Which evidence helps.
     pub relevance: Prompt,
-    /// What does the response state?
+    /// The statements of the response.
     pub statements: Prompt,
-    /// Which of that does the evidence bear out?
+    /// Which statements the evidence supports.
     pub support: Prompt,
-    /// What would the response answer?
+    /// The utterances that the response would answer.
     pub questions: Prompt,
-    /// What is said around them.
+    /// The words around the questions.
     pub(super) wording: Wording,
 }
 
-/// What is said around the questions, in one language.
+/// The words around the questions, in one language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wording {
-    /// Who asks.
+    /// The label of the user.
     pub user: &'static str,
-    /// Who answers.
+    /// The label of the system.
     pub system: &'static str,
-    /// An answer cannot be read, before the reason.
+    /// Introduces the reason why an answer is unreadable.
     pub unreadable: &'static str,
-    /// What to do about it, behind the reason.
+    /// The instruction after the reason.
     pub again: &'static str,
     note: &'static str,
 }
@@ -78,7 +78,7 @@ fn read(name: &'static str, file: &'static str, note: &str) -> Prompt {
 }
 
 impl Prompts {
-    /// Those that ship, in the language of the responses.
+    /// The shipped prompts in the language of the responses.
     pub fn shipped(language: Tokenisation) -> Self {
         macro_rules! prompts {
             ($folder:literal, $wording:expr, $($name:ident)*) => {
@@ -102,7 +102,7 @@ impl Prompts {
         }
     }
 
-    /// All of them.
+    /// All prompts.
     pub fn all(&self) -> [&Prompt; 6] {
         let Self { engagement, quality, relevance, statements, support, questions, .. } = self;
         [engagement, quality, relevance, statements, support, questions]

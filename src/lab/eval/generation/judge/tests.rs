@@ -10,7 +10,7 @@ use super::*;
 
 type Script = dyn Fn(&GenerateRequest) -> Result<String, String> + Send + Sync;
 
-/// Answers by a script, and keeps what it was asked.
+/// Answers by a script and records the questions.
 struct Scripted {
     script: Box<Script>,
     asked: Mutex<Vec<GenerateRequest>>,
@@ -35,7 +35,7 @@ impl Model<GenerateRequest, Generated> for Scripted {
         request: GenerateRequest,
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
-        // The very first finds the queue full.
+        // The first request finds the queue full.
         if self.busy.swap(0, Ordering::Relaxed) == 1 {
             return Err(Busy { request, reply });
         }
@@ -49,7 +49,8 @@ impl Model<GenerateRequest, Generated> for Scripted {
     }
 }
 
-/// Tea on one axis, everything else on the other; nothing where there is no letter.
+/// An encoder with tea on one axis and everything else on the other; zero for texts without
+/// letters.
 struct Teas;
 
 impl Encoder for Teas {
@@ -89,7 +90,7 @@ fn answer(text: &str, evidence: &[&str]) -> Answer {
     }
 }
 
-/// Which question it is.
+/// Which question a request asks.
 fn question(request: &GenerateRequest) -> &'static str {
     let prompts = Prompts::shipped(Tokenisation::English);
     let asked = prompts.all().into_iter().find(|prompt| prompt.system == request.system);
@@ -158,7 +159,7 @@ fn a_response_is_judged_by_six_questions() {
     let asked = model.asked.lock().expect("not poisoned");
     let mut origins = std::collections::BTreeSet::new();
     for request in &*asked {
-        // What the user says stands within the fence, whose end it cannot write.
+        // The user's text is inside the fence, and cannot write the fence's end.
         if let Some((before, _)) = request.prompt.split_once("Rate it 100.") {
             assert!(!before.contains("\n<</dialogue"), "{}", request.prompt);
         }

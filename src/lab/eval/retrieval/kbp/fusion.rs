@@ -1,5 +1,5 @@
-//! The fusion: what is seen of a dialogue and of the candidates for its next reply, and the rankings that are
-//! learned from it.
+//! The fusion: features of a dialogue and of the candidates for its next reply, and the rankings
+//! trained on them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,31 +10,31 @@ use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
 
 use super::{EvalError, First, Record, best, read, records};
-use crate::eval::retrieval::learned::{Group, Ranker};
+use crate::eval::retrieval::learned::{CandidateGroup, NeuralRanker};
 
-/// Parts of the dialogue that are looked at apart: the last user utterance, the reply before it,
-/// the user utterance before that, and everything earlier.
+/// Parts of the dialogue with separate features: the last user utterance, the reply before it, the
+/// user utterance before that, and everything earlier.
 const PARTS: usize = 4;
-/// Single terms and pairs of neighbours.
+/// Single terms and bigrams.
 const GRAMS: usize = 2;
-/// BM25, the share of the query's weight that is found, the share of the text's weight that is
-/// asked for.
+/// BM25, the share of the query's weight that the text covers, and the share of the text's weight
+/// that the query covers.
 const MEASURES: usize = 3;
 const MATCH: usize = PARTS * GRAMS * MEASURES;
 
-/// Ranks personas and what is known behind them by weights that were learned.
+/// Ranks personas and the knowledge behind them by trained weights.
 pub struct Fusion {
     weights: Weights,
-    personas: Ranker,
-    documents: Ranker,
+    personas: NeuralRanker,
+    documents: NeuralRanker,
 }
 
-/// Candidates by their places in the record, the best first.
+/// Candidates by their positions in the record, best first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// Sentences of the persona.
     pub personas: Vec<usize>,
-    /// What is known behind any of them.
+    /// Pieces of knowledge behind any of them.
     pub documents: Vec<usize>,
 }
 
@@ -45,29 +45,32 @@ impl Order {
 }
 
 impl Fusion {
-    /// Learns from a training split. What is ranked later has to be read by the same lexicon.
+    /// Trains on a split. Later rankings must use the same lexicon.
     ///
     /// # Errors
-    /// The file cannot be read, or has no reply that used anything.
+    /// The file cannot be read, or has no reply that used any evidence.
     pub fn train(train: &Path, lexicon: &mut Lexicon) -> Result<Self, EvalError> {
         let learning = read(train, &records::<Record>(train)?, lexicon)?;
         let weights = Weights::of(&learning);
         let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
-        let groups = |rows: fn(&Features) -> &[Vec<f64>], gold: fn(&Case) -> &BTreeSet<usize>| {
+        let groups = |rows: fn(&Features) -> &[Vec<f64>],
+                      gold: fn(&ReplyCandidates) -> &BTreeSet<usize>| {
             let groups = seen.iter().zip(&learning);
-            Ranker::train(groups.map(|(seen, case)| Group { rows: rows(seen), gold: gold(case) }))
+            NeuralRanker::train(
+                groups.map(|(seen, case)| CandidateGroup { rows: rows(seen), gold: gold(case) }),
+            )
         };
         let personas = groups(|seen| &seen.personas, |case| &case.gold_personas);
         let documents = groups(|seen| &seen.documents, |case| &case.gold_documents);
         Ok(Self { weights, personas, documents })
     }
 
-    /// The candidates of every reply of a dialogue.
+    /// Orders the candidates of every reply of a dialogue.
     pub(in crate::eval) fn orders(&self, record: &Record, lexicon: &mut Lexicon) -> Vec<Order> {
         cases(record, lexicon).iter().map(|case| self.order(case)).collect()
     }
 
-    pub(super) fn order(&self, case: &Case) -> Order {
+    pub(super) fn order(&self, case: &ReplyCandidates) -> Order {
         let seen = case.features(&self.weights);
         Order {
             personas: self.personas.order(&seen.personas),
@@ -76,7 +79,7 @@ impl Fusion {
     }
 }
 
-/// Numbers for terms and for pairs of neighbours.
+/// Numbers terms and bigrams.
 #[derive(Default)]
 pub struct Lexicon {
     numbers: FxHashMap<String, u32>,
@@ -88,9 +91,9 @@ impl Lexicon {
         *self.numbers.entry(term).or_insert(next)
     }
 
-    /// A text's terms, and its pairs of neighbours, each with how often it stands there.
+    /// Counts a text's terms and bigrams.
     fn read(&mut self, text: &str) -> Text {
-        // Words stand apart in some of the personas; nobody writes so.
+        // Some Chinese personas have spaces between words.
         let terms = terms(&text.split_whitespace().collect::<String>());
         let pairs = terms.windows(2).map(|pair| pair.join(" ")).collect::<Vec<_>>();
         let mut bag =
@@ -99,22 +102,23 @@ impl Lexicon {
     }
 }
 
-/// A text as bags of single terms and of pairs.
+/// A text as bags of terms and of bigrams.
 struct Text([Bag<u32>; GRAMS]);
 
 /// Statistics of a training split.
 struct Weights([Statistics<u32>; GRAMS]);
 
 impl Weights {
-    fn of(cases: &[Case]) -> Self {
+    fn of(cases: &[ReplyCandidates]) -> Self {
         let bags = |kind: usize| {
-            let texts = cases.iter().filter(|case| case.first).flat_map(Case::candidates);
+            let texts =
+                cases.iter().filter(|case| case.first).flat_map(ReplyCandidates::candidates);
             Statistics::of(texts.map(move |text| &text.0[kind]))
         };
         Self([bags(0), bags(1)])
     }
 
-    /// How well a text meets the parts of a dialogue.
+    /// The features of a text against the parts of a dialogue.
     fn matches(&self, parts: &[Text; PARTS], text: &Text) -> Vec<f64> {
         let mut measures = Vec::with_capacity(MATCH);
         for part in parts {
@@ -129,28 +133,28 @@ impl Weights {
     }
 }
 
-/// What a candidate is judged by, a row each.
+/// The features of the candidates, one row each.
 struct Features {
     personas: Vec<Vec<f64>>,
     documents: Vec<Vec<f64>>,
 }
 
-/// The moment before a reply.
-pub(super) struct Case {
-    /// Whether the reply used anything.
+/// The state before a reply.
+pub(super) struct ReplyCandidates {
+    /// Whether the reply used any evidence.
     pub(super) is_grounded: bool,
-    /// The first such one of its dialogue.
+    /// Whether it is the first such reply of its dialogue.
     first: bool,
     parts: [Text; PARTS],
     personas: Rc<Vec<Text>>,
-    /// Each with the persona that it stands behind.
+    /// Documents with the index of their persona.
     documents: Rc<Vec<(usize, Text)>>,
     pub(super) gold_personas: BTreeSet<usize>,
     pub(super) gold_documents: BTreeSet<usize>,
 }
 
-/// A dialogue's cases, one for each reply.
-pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
+/// A dialogue's cases, one per reply.
+pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<ReplyCandidates> {
     let ids: Vec<&String> = record.persona.keys().collect();
     let personas: Vec<Text> = record.persona.values().map(|text| lexicon.read(text)).collect();
     let (mut places, mut documents) = (FxHashMap::default(), Vec::new());
@@ -173,7 +177,7 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
         let parts = [exchange.user.as_str(), back(1), back(2), &earlier];
         let is_grounded = !used.is_empty();
         let first = is_grounded && std::mem::take(&mut is_first);
-        cases.push(Case {
+        cases.push(ReplyCandidates {
             is_grounded,
             first,
             parts: parts.map(|part| lexicon.read(part)),
@@ -187,7 +191,7 @@ pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<Case> {
     cases
 }
 
-impl Case {
+impl ReplyCandidates {
     fn candidates(&self) -> impl Iterator<Item = &Text> {
         self.personas.iter().chain(self.documents.iter().map(|(_, text)| text))
     }
@@ -204,9 +208,9 @@ impl Case {
         (first(personas), first(documents))
     }
 
-    /// What the candidates are judged by. A persona: how it meets the dialogue, and how the best
-    /// and the mean of what is behind it do. A document: how it meets the dialogue, how its
-    /// persona does, and how much better the best of its neighbours does.
+    /// Computes the features. A persona has its own match with the dialogue, and the best and the
+    /// mean match of the documents behind it. A document has its own match, the match of its
+    /// persona, and how much better its best neighbour matches.
     fn features(&self, weights: &Weights) -> Features {
         let own: Vec<Vec<f64>> =
             self.personas.iter().map(|text| weights.matches(&self.parts, text)).collect();

@@ -1,5 +1,5 @@
-//! The flow's own persona retrieval, asked as in the flow: the user turn with what was said before
-//! it and the persona, in the order of its ids.
+//! Runs the flow's own persona retrieval on the flow's input: the user turn with the dialogue
+//! before it, and the persona in the order of its ids.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use turnstream_schemas::{EventTime, InputId, RequestId, Scope, SourceName, Speak
 use super::{EvalError, Record, Stage};
 
 impl Stage<'_> {
-    /// For every reply of a dialogue that used anything: which sentence of the persona the stage
-    /// puts first, from 0; `None` where it finds none.
+    /// For every reply of a dialogue that used any evidence, the index of the stage's first
+    /// sentence, from 0; `None` if the stage finds none.
     pub(super) fn firsts(&self, record: &Record) -> Result<Vec<Option<usize>>, EvalError> {
         let source = SourceName::from("persona");
         let (mut dialogue, mut firsts) = (Vec::new(), Vec::new());
@@ -33,7 +33,7 @@ impl Stage<'_> {
         Ok(firsts)
     }
 
-    /// The user turn as it comes to the stage.
+    /// Builds the stage's input for a user turn.
     fn turn(
         &self,
         record: &Record,

@@ -1,4 +1,4 @@
-//! Learning from a follower that gives what it was told to give.
+//! The knowledge feed on a follower with scripted polls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use super::*;
 use crate::config::Config;
 
-/// What one poll does.
+/// The result of one poll.
 type Polled = Result<Vec<Record>, LogError>;
 
 #[derive(Default)]
 struct Told {
     polls: VecDeque<Polled>,
     positions: BTreeMap<i32, i64>,
-    /// Has caught up when so many polls are left.
+    /// The follower has caught up when this many polls are left.
     caught_up_with: usize,
 }
 
@@ -43,7 +43,7 @@ impl Follower for Told {
     }
 }
 
-/// Remembers what it was taught; takes so many looks to know it.
+/// Records the changes it receives. It needs the given number of calls before it knows them.
 #[derive(Default)]
 struct Pupil(RefCell<Vec<Changes>>, Cell<usize>);
 
@@ -116,7 +116,7 @@ fn one_poll_is_one_batch_with_the_offsets_behind_it() {
     }
 }
 
-/// Every text points the same way.
+/// Encodes every text as the same vector.
 struct Constant;
 
 impl Encoder for Constant {
@@ -138,7 +138,7 @@ impl Encoder for Constant {
     }
 }
 
-/// Looks for the vector of what it is taught, the moment it is taught.
+/// Checks that the vector of a change exists when the change arrives.
 struct Attentive(LiveVectors, Cell<bool>);
 
 impl Learn for Attentive {
@@ -234,8 +234,8 @@ fn learning_ends_when_it_is_told_or_the_log_fails() {
     assert!(matches!(error, LearningError::Log(LogError::Refused(_))), "{error}");
 }
 
-/// The engine takes no turn in before it has caught up, ends with a follower that fails, and says
-/// why.
+/// The engine takes no turn in before the feed has caught up. It stops when its follower fails, and
+/// reports why.
 mod in_an_engine {
     use std::sync::atomic::AtomicUsize;
 
@@ -245,7 +245,7 @@ mod in_an_engine {
     use super::*;
     use crate::serve::{EngineError, serve};
 
-    /// Has caught up once it may, and fails once it is to.
+    /// Catches up once `may` is set, and then fails if `fails` is set.
     struct Gated {
         may: Arc<AtomicBool>,
         fails: bool,

@@ -1,5 +1,5 @@
-//! The two ends of a log with an observer between them and the engine: what the engine asks of
-//! the log, and what the log tells it, is all that health and most gauges need.
+//! Wrappers that observe both ends of a log. The engine's calls to the log and their results are
+//! all that health and most gauges need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::outcomes::CommitMetrics;
 use super::vitals::Vitals;
 use crate::flow_control::FlowControl;
 
-/// How often the consumer is asked how it stands.
+/// How often the consumer is asked for its state.
 const STANDING_EVERY_MS: u64 = 200;
 
 const RESTORE_BUCKETS_SECONDS: [f64; 12] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0];
 
-/// What becomes of partitions. Cheap to clone; clones count the same.
+/// Events of partitions. Cheap to clone: clones share the counters.
 #[derive(Clone, Debug)]
 pub(super) struct PartitionMetrics {
     events: Family<[(&'static str, &'static str); 1], Counter>,
@@ -64,17 +64,17 @@ impl PartitionMetrics {
     }
 }
 
-/// A consumer that is observed.
+/// A consumer that updates the metrics.
 pub(super) struct ObservedConsumer {
     pub(super) inner: Box<dyn Consumer>,
     pub(super) vitals: Arc<Vitals>,
     pub(super) partitions: PartitionMetrics,
     pub(super) flow: Arc<FlowControl>,
-    /// When it must be asked how it stands.
+    /// The time of the next question for its state.
     pub(super) ask_ms: u64,
-    /// How often it had joined its group again when it was asked last.
+    /// How often it had joined its group again, at the last question.
     pub(super) rejoins: u64,
-    /// On how many partitions something was swept, likewise.
+    /// On how many partitions something was swept, at the last question.
     pub(super) swept: u64,
 }
 
@@ -177,13 +177,12 @@ impl Consumer for ObservedConsumer {
     }
 }
 
-/// The error that says that the log did not do what it was asked for. That a partition is another's
-/// is an answer.
+/// The error of a failed request to the log. A stale partition is an answer and not a failure.
 fn in_vain<T>(done: &Result<T, LogError>) -> Option<&LogError> {
     done.as_ref().err().filter(|error| !matches!(error, LogError::Stale { .. }))
 }
 
-/// A producer that is observed.
+/// A producer that updates the metrics.
 pub(super) struct ObservedProducer {
     pub(super) inner: Box<dyn Producer>,
     pub(super) vitals: Arc<Vitals>,
@@ -224,11 +223,11 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// Gives what it was told to give.
+    /// A consumer and producer with scripted results.
     #[derive(Default)]
     struct Told {
         events: VecDeque<Event>,
-        /// Each gives so many records and then ends as it says.
+        /// Each restore gives this many records and ends with this result.
         restorations: VecDeque<(usize, Result<Restored, LogError>)>,
         commits: VecDeque<Result<(), LogError>>,
     }

@@ -1,4 +1,4 @@
-//! The configuration as it ships: its defaults, its sample, its checks and its documentation.
+//! Tests of the shipped configuration: defaults, sample, checks and documentation.
 
 use std::collections::BTreeSet;
 use std::env::VarError;
@@ -25,7 +25,7 @@ fn the_defaults_are_valid_and_read_back() {
     assert_eq!(again.value, Config::default());
 }
 
-/// The sample is what `turnstream validate --print` writes, so that it lacks no key.
+/// The sample is the output of `turnstream validate --print`, so it has every key.
 #[test]
 fn the_sample_is_the_defaults() {
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config/turnstream.toml");
@@ -109,7 +109,7 @@ fn no_secret_of_kafka_is_shown() {
                 'sasl.oauthbearer.client.secret' = 'swordfish'\n'sasl.username' = \
                 'user-${SECRET}'\n'security.protocol' = 'sasl_plaintext'\n\
                 'sasl.mechanism' = 'PLAIN'\n";
-    // Not every build has a client that takes these settings.
+    // Some builds have a client that refuses these settings, so the test only reads them.
     let loaded = read_str::<Config>("t.toml", text, &lookup).expect("read");
     let client = &loaded.value.log.kafka.client.0;
     assert_eq!(client["sasl.password"], "hunter22", "it still reaches the client");
@@ -127,7 +127,7 @@ fn no_secret_of_kafka_is_shown() {
     }
 }
 
-/// Every key says what it means: the sample and the errors show it.
+/// Every key has a description, which the sample and the errors show.
 #[test]
 fn every_key_is_documented() {
     fn walk(schema: &serde_json::Value, path: &KeyPath, found: &mut Vec<String>) {
@@ -148,7 +148,7 @@ fn every_key_is_documented() {
     assert_eq!(found, Vec::<String>::new(), "keys without documentation");
 }
 
-/// Every key of the schema, from the root, and tables whose keys anybody names.
+/// Collects every key of the schema, from the root, and the tables with free keys.
 fn walk_keys(schema: &serde_json::Value, path: &str, found: &mut (BTreeSet<String>, Vec<String>)) {
     for schema in alternatives(schema) {
         if schema.get("additionalProperties").is_some_and(|any| *any != false) {
@@ -163,7 +163,7 @@ fn walk_keys(schema: &serde_json::Value, path: &str, found: &mut (BTreeSet<Strin
     }
 }
 
-/// What stands in backticks in the texts of the sources' code, comments and tests left out.
+/// Collects the text in backticks from the sources' code, without comments and tests.
 fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in folder.read_dir().expect("a folder of sources").flatten() {
         let path = entry.path();
@@ -174,7 +174,7 @@ fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
             let code = std::fs::read_to_string(&path).expect("a source");
             let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-            // A text goes on behind a backslash.
+            // A string literal continues after a backslash.
             let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
             let quoted = code.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
             found.extend(quoted.map(|it| (path.display().to_string(), it.to_owned())));
@@ -182,7 +182,7 @@ fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A message that names a key names it from the root, so that it can be typed.
+/// Messages name keys from the root, so that they can be typed.
 #[test]
 fn messages_name_keys_that_exist() {
     let mut known = (BTreeSet::new(), Vec::new());
@@ -199,7 +199,8 @@ fn messages_name_keys_that_exist() {
         let plain =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.".contains(&byte);
         let first = key.split('.').next().unwrap_or_default();
-        // A single word may be anything; one that is made of several is a key if it is one somewhere.
+        // A single word may be anything. A name with dots or underscores counts as a key if a key
+        // has its first part as a name.
         let meant = key.bytes().all(plain) && names.contains(first) && key.contains(['.', '_']);
         meant && !known.contains(key) && !free.iter().any(|table| key.starts_with(table))
     };

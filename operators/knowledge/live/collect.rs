@@ -24,23 +24,23 @@ use super::dictionary::Dictionary;
 use super::present::{Present, Update};
 use super::{Between, Knowledge, Live, LiveCounts, Ranked, Side, Traces};
 
-/// Batches of changes that the source takes in at one scheduling, so that others get their turn.
+/// Most batches of changes that the source takes in at one scheduling, so that other operators get
+/// to run.
 const BATCHES_PER_SCHEDULING: usize = 16;
 
-/// What one version brings.
+/// The content of one version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Step {
     updates: Vec<Update>,
     offsets: BTreeMap<i32, i64>,
 }
 
-/// An update by the ids of one worker, with its places in the rankings.
+/// An update with the ids of one worker, and its ranks.
 type Placed = (Fact, Ranked, Ranked);
 
 impl Knowledge {
-    /// Builds the dataflow that keeps the knowledge up to date, on one worker. Changes come
-    /// through `inlet` on the first worker, whose end is the end of them; the other workers' are
-    /// never read. Gives what wakes the source.
+    /// Builds the dataflow that applies live changes, on one worker. Only the first worker reads
+    /// `inlet`, and its changes end when `inlet` is closed. Returns the waker of the source.
     pub fn follow(
         &self,
         scope: Scope<'_, Version>,
@@ -100,7 +100,7 @@ fn steps<'scope>(
         let again = scope.activator_for(Rc::clone(&info.address));
         waker = Some(scope.worker().sync_activator_for(info.address.to_vec()));
         let mut capability = present.is_some().then_some(capability);
-        // The moment before any change is version 0.
+        // Version 0 is the graph before any change.
         if let Some(capability) = &mut capability {
             capability.downgrade(&1);
         }
@@ -133,7 +133,7 @@ fn steps<'scope>(
     (stream, waker)
 }
 
-/// Works out what a batch of changes makes different.
+/// Computes the differences that a batch of changes makes.
 fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
     let mut updates = Vec::with_capacity(changes.changes.len());
     for change in &changes.changes {
@@ -146,7 +146,7 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
         };
     }
     for update in &updates {
-        // What the snapshot has is retracted and comes back, anything else is inserted and goes.
+        // Facts of the snapshot are retracted and restored; others are inserted and removed.
         let (of, comes) = match (update.diff > 0, update.differs) {
             (true, true) => (&counts.inserted, true),
             (false, false) => (&counts.inserted, false),
@@ -189,7 +189,7 @@ fn place(
 }
 
 impl Dictionary {
-    /// An update by ids. Concepts that it brings get theirs.
+    /// An update with ids. Gives ids to its new concepts.
     fn place(&mut self, update: &Update, version: Version, graph: &Graph) -> Placed {
         let key = &update.key;
         let head = self.concept(&key.head, &update.language);
@@ -217,7 +217,7 @@ impl Dictionary {
     }
 }
 
-/// A number for names that is the same on every worker, never 0.
+/// A hash of names that is the same on every worker and never 0.
 fn name(of: &[&str]) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     of.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! `turnstream views`: counts what responses, histories and knowledge amount to, and keeps the topic
-//! of views equal to it.
+//! `turnstream views`: counts responses, histories and knowledge, and keeps the topic of views
+//! equal to the counts.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -55,12 +55,12 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
-    /// Next offsets that were not counted, by partition.
+    /// The next offset to count, by partition.
     offsets: Offsets,
     views: Vec<Shown<'a>>,
 }
@@ -90,18 +90,18 @@ struct Top<'a> {
 /// Counts and publishes.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log cannot be reached, refuses or fences us, or more is on
-/// it than may be held.
+/// The configuration is wrong, the log cannot be reached, refuses or fences us, or it has more than
+/// the views may hold.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let stop = signals::stop_on_signals()?;
     let address = config.views.metrics_address.clone();
     let served = MetricsConfig { address, ..config.metrics };
     let metrics = ViewsMetrics::new(&served);
-    // Serves until this returns.
+    // Serves until this function returns.
     let _server = served.serve(metrics.clone())?;
     let ends = open(&config)?;
-    // Nobody else can write to the directory of an embedded log while it is open here.
+    // No other process can write to the directory of an embedded log while it is open here.
     let once = args.once || config.log.kind == LogKind::Embedded;
     let mut publishing = Publishing::new(ends, &config.views, &metrics);
     publishing.run(once, &stop)?;
@@ -141,7 +141,7 @@ fn open(config: &Config) -> anyhow::Result<Ends> {
 
 fn open_kafka(config: &Config) -> Result<Ends, LogError> {
     let kafka = &config.log.kafka;
-    // First, so that from here on nobody else writes what we are about to read.
+    // Opened first, so that from here on no other process writes the topic that is read next.
     let writer = Box::new(kafka::publish(kafka, Topic::Views)?);
     let follow = |topic| -> Result<Box<dyn Follower>, LogError> {
         Ok(Box::new(kafka::follow(kafka, topic)?))

@@ -1,4 +1,4 @@
-//! What is typed: edited on a terminal, read as it is elsewhere.
+//! Typed lines: edited on a terminal, read as they are elsewhere.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -8,10 +8,10 @@ use rustyline::error::ReadlineError;
 
 use super::view::View;
 
-/// What stands before a line that is to be typed.
+/// The prompt before a typed line.
 const PROMPT: &str = "you> ";
 
-/// What `/help` says.
+/// The output of `/help`.
 pub(super) const HELP: &str = "\
 /explain  how the last response came about
 /prompts  the same, and what the language models were asked
@@ -29,11 +29,11 @@ pub(super) enum Line {
     Command(Command),
     /// Ctrl-C in place of a line.
     Interrupted,
-    /// There is no more.
+    /// The end of input.
     End,
 }
 
-/// What a line that begins with a slash asks for.
+/// A command: a line that begins with a slash.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Explain,
@@ -44,7 +44,7 @@ pub(super) enum Command {
 }
 
 impl Line {
-    /// Nothing where nothing was typed.
+    /// Parses a line; `None` if it is empty.
     fn read(line: &str) -> Option<Self> {
         let line = line.trim();
         let Some(command) = line.strip_prefix('/') else {
@@ -63,16 +63,16 @@ impl Line {
     }
 }
 
-/// Where lines come from.
+/// The source of lines.
 pub(super) enum Lines {
     /// A terminal, where lines are edited.
     Edited(Box<DefaultEditor>),
-    /// Standard input as it is; with a prompt where that is a terminal nevertheless.
+    /// Plain standard input, with a prompt if it is a terminal.
     Plain { prompt: bool },
 }
 
 impl Lines {
-    /// Lines are edited where a person types and sees what is typed.
+    /// Opens an editor if a person types and sees the output.
     pub(super) fn open(json: bool, colour: bool) -> anyhow::Result<Self> {
         let typed = std::io::stdin().is_terminal();
         if !typed || json || !std::io::stdout().is_terminal() {
@@ -85,7 +85,7 @@ impl Lines {
         Ok(Self::Edited(Box::new(editor)))
     }
 
-    /// The next line; those with nothing in them are passed over.
+    /// The next line that is not empty.
     pub(super) fn next(&mut self, view: &mut View<'_>) -> anyhow::Result<Line> {
         loop {
             let line = match self {

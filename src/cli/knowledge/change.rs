@@ -1,5 +1,5 @@
-//! `turnstream knowledge put` and `delete`: write changes to the log's topic of knowledge, which
-//! every process that follows it learns while turns flow.
+//! `turnstream knowledge put` and `delete`: write changes to the log's topic of knowledge. Every
+//! process that follows it applies them while turns flow.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -111,16 +111,16 @@ pub struct DeleteArgs {
     tombstone: bool,
 }
 
-/// What is done with each statement.
+/// The operation on each statement.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
-    /// Put, with this weight and language where a line has none.
+    /// Puts it, with this weight and language if a line has none.
     Put { weight: f32, language: String },
-    /// Take back.
+    /// Retracts it.
     Delete { tombstone: bool },
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
 struct Report {
     topic: String,
@@ -137,7 +137,7 @@ struct InPartition {
     stretch: Stretch,
 }
 
-/// What became of the lines of a file.
+/// The counts of a file's lines.
 #[derive(Debug, Default, Serialize)]
 struct FileReport {
     file: String,
@@ -147,7 +147,7 @@ struct FileReport {
     bad_lines: Vec<BadLine>,
 }
 
-/// Puts.
+/// Puts statements.
 ///
 /// # Errors
 /// As [`delete`].
@@ -156,11 +156,11 @@ pub(super) fn put(args: &PutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     execute(&args.statements, &doing, out)
 }
 
-/// Takes back.
+/// Retracts statements.
 ///
 /// # Errors
-/// Where the configuration or a statement is wrong, the log cannot be reached or refuses, or a
-/// file cannot be read or holds no fact.
+/// The configuration or a statement is wrong, the log cannot be reached or refuses, or a file
+/// cannot be read or has no facts.
 pub(super) fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     execute(&args.statements, &Doing::Delete { tombstone: args.tombstone }, out)
 }
@@ -193,7 +193,7 @@ fn execute(args: &StatementArgs, doing: &Doing, out: &mut dyn Write) -> anyhow::
     Ok(())
 }
 
-/// The change that the arguments alone say.
+/// The change that the arguments alone describe.
 fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> {
     let (Some(source), Some(head), Some(relation), Some(tail)) =
         (&args.source, &args.head, &args.relation, &args.tail)
@@ -206,7 +206,7 @@ fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> 
 }
 
 impl Doing {
-    /// What is to be written of a statement.
+    /// The change to write for a statement.
     fn change(
         &self,
         key: FactKey,

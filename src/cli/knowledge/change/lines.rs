@@ -1,4 +1,4 @@
-//! Statements of a file, line by line: TSV or JSON.
+//! Reads statements from a file, line by line: TSV or JSON.
 
 use std::fs::File;
 use std::io::{BufRead, Read};
@@ -11,10 +11,10 @@ use turnstream_sources::knowledge::files::decompressed;
 
 use super::{Doing, LineFormat};
 
-/// Longest line, in bytes; what is longer is a bad line.
+/// Longest line, in bytes. A longer one is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-/// A line that is a change, or none on purpose (empty, a heading), or why it is bad.
+/// A line: a change, `None` if it has none on purpose (empty, a heading), or why it is bad.
 type Line = Result<Option<Change>, String>;
 
 /// A statement as a line of JSON.
@@ -41,8 +41,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Opens a file, or standard input for `-`. The source, where it is given, counts instead of
-    /// what the lines say.
+    /// Opens a file, or standard input for `-`. A given source replaces the sources of the lines.
     pub(super) fn open(
         path: &Path,
         format: LineFormat,
@@ -60,7 +59,7 @@ impl<'a> Lines<'a> {
         self.number
     }
 
-    /// What the next line says; nothing at the end.
+    /// Parses the next line; `None` at the end.
     pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<Line>> {
         self.line.clear();
         (&mut self.input).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut self.line)?;
@@ -126,7 +125,7 @@ impl<'a> Lines<'a> {
         doing.change(key, weight, None).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Whether the line begins as the names of the columns do.
+    /// Whether the line is a heading: it begins with the name of the first column.
     fn is_heading(&self, relation: &str) -> bool {
         self.number == 1 && relation.trim().eq_ignore_ascii_case("relation")
     }

@@ -35,7 +35,7 @@ mod session;
 mod view;
 
 use attention::Attention;
-use lines::{Command, Line, Lines};
+use lines::{Line, Lines, SlashCommand};
 use session::Session;
 use view::View;
 
@@ -185,7 +185,7 @@ impl Chat<'_> {
         loop {
             match lines.next(&mut self.view)? {
                 Line::Words(words) => self.turn(&words)?,
-                Line::Command(Command::Quit) | Line::End => return Ok(()),
+                Line::Command(SlashCommand::Quit) | Line::End => return Ok(()),
                 Line::Command(command) => self.obey(&command)?,
                 Line::Interrupted => self.view.note("Ctrl-D or /quit ends the chat")?,
             }
@@ -204,12 +204,12 @@ impl Chat<'_> {
         Ok(())
     }
 
-    fn obey(&mut self, command: &Command) -> anyhow::Result<()> {
+    fn obey(&mut self, command: &SlashCommand) -> anyhow::Result<()> {
         let asked = match command {
-            Command::Explain => Vec::new(),
-            Command::Prompts => self.session.asked(),
-            Command::Quit | Command::Help => return Ok(self.view.write(lines::HELP)?),
-            Command::Unknown(name) => {
+            SlashCommand::Explain => Vec::new(),
+            SlashCommand::Prompts => self.session.asked(),
+            SlashCommand::Quit | SlashCommand::Help => return Ok(self.view.write(lines::HELP)?),
+            SlashCommand::Unknown(name) => {
                 let note = format!("no command is called {name}; /help lists them");
                 return Ok(self.view.note(&note)?);
             }
@@ -217,7 +217,7 @@ impl Chat<'_> {
         let shown = Shown { asked: &asked, ..Shown::default() };
         match self.session.explained(shown, self.view.is_coloured()) {
             None => self.view.note("there is no response yet")?,
-            Some(_) if asked.is_empty() && *command == Command::Prompts => {
+            Some(_) if asked.is_empty() && *command == SlashCommand::Prompts => {
                 self.view.note("no language model was asked for the last response")?;
             }
             Some(tree) => self.view.write(&tree)?,

@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Program {
+    struct SchemaProgram {
         #[command(flatten)]
         args: Args,
     }
 
     fn parse(words: &[&str]) -> Result<Args, clap::Error> {
-        Program::try_parse_from([&["schema"], words].concat()).map(|program| program.args)
+        SchemaProgram::try_parse_from([&["schema"], words].concat()).map(|program| program.args)
     }
 
     fn run(words: &[&str]) -> String {

@@ -93,7 +93,7 @@ impl Args {
 
 /// The report for programs.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct TransactionsReport<'a> {
     /// The transactional id that was taken; `null` if none.
     aborted: Option<&'a str>,
     /// Where readers are held back now.
@@ -162,7 +162,7 @@ fn show(
 ) -> anyhow::Result<()> {
     let held_back = held_back(config)?;
     if json {
-        return Ok(print_json(out, &Shown { aborted, held_back: &held_back })?);
+        return Ok(print_json(out, &TransactionsReport { aborted, held_back: &held_back })?);
     }
     if let Some(id) = aborted {
         writeln!(out, "aborted what `{id}` left open")?;

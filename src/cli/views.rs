@@ -57,12 +57,12 @@ pub struct Args {
 
 /// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ViewsReport<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     /// The next offset to count, by partition.
     offsets: Offsets,
-    views: Vec<Shown<'a>>,
+    views: Vec<ShownView<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ struct Offsets {
 
 /// A view, over all partitions.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownView<'a> {
     view: &'static str,
     #[serde(flatten)]
     size: Size,
@@ -106,7 +106,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut publishing = Publishing::new(ends, &config.views, &metrics);
     publishing.run(once, &stop)?;
     let [responses, knowledge, history] = publishing.offsets();
-    let report = Report {
+    let report = ViewsReport {
         summary: publishing.summary(),
         offsets: Offsets { responses, knowledge, history },
         views: shown(publishing.rows(), args.top),
@@ -156,9 +156,9 @@ fn open_kafka(config: &Config) -> Result<Ends, LogError> {
     })
 }
 
-fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
+fn shown(rows: &Rows, top: usize) -> Vec<ShownView<'_>> {
     let sizes = rows.sizes();
-    let shown = ViewName::ALL.map(|view| Shown {
+    let shown = ViewName::ALL.map(|view| ShownView {
         view: view.name(),
         size: sizes[&view],
         top: rows.top(view).take(top).map(|(key, count)| Top { key, count }).collect(),
@@ -166,7 +166,7 @@ fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
     shown.into()
 }
 
-fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(report: &ViewsReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let Summary { responses, changes, history_changes, refused, written, removed, .. } =
         report.summary;
     writeln!(
@@ -174,7 +174,7 @@ fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         "{responses} responses, {changes} changes to the knowledge and {history_changes} to \
          histories counted, {refused} records passed over; {written} rows written, {removed} removed"
     )?;
-    for Shown { view, size, top } in &report.views {
+    for ShownView { view, size, top } in &report.views {
         writeln!(out, "\n{view}: {} keys, {} in all", size.keys, size.count)?;
         for Top { key, count } in top {
             writeln!(out, "{count:>8}  {key}")?;

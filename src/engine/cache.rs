@@ -51,13 +51,13 @@ pub struct DiskCache {
     folder: PathBuf,
     map_size: usize,
     hash: RandomState,
-    partitions: RwLock<BTreeMap<i32, Arc<Partition>>>,
+    partitions: RwLock<BTreeMap<i32, Arc<CachePartition>>>,
     /// Stays locked until the cache is dropped.
     _lock: File,
 }
 
 /// One generation of a partition.
-struct Partition {
+struct CachePartition {
     generation: u32,
     folder: PathBuf,
     env: Env<WithoutTls>,
@@ -118,13 +118,13 @@ impl DiskCache {
         &self.folder
     }
 
-    fn held(&self, partition: i32, generation: u32) -> Option<Arc<Partition>> {
+    fn held(&self, partition: i32, generation: u32) -> Option<Arc<CachePartition>> {
         let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.get(&partition).filter(|held| held.generation == generation).cloned()
     }
 
     /// Replaces a partition.
-    fn replace(&self, partition: i32, with: Option<Arc<Partition>>) {
+    fn replace(&self, partition: i32, with: Option<Arc<CachePartition>>) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         let gone = match with {
             Some(with) => partitions.insert(partition, with),
@@ -224,7 +224,7 @@ impl ScopeCache for DiskCache {
     fn begin(&self, partition: i32, generation: u32) -> Result<(), CacheError> {
         self.replace(partition, None);
         let folder = self.folder.join(format!("{partition}-{generation}"));
-        let begun = Partition::make(folder, generation, self.map_size)?;
+        let begun = CachePartition::make(folder, generation, self.map_size)?;
         self.replace(partition, Some(Arc::new(begun)));
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Drop for DiskCache {
     }
 }
 
-impl Partition {
+impl CachePartition {
     fn make(folder: PathBuf, generation: u32, map_size: usize) -> Result<Self, CacheError> {
         let make = || {
             // An interrupted restore may have left files.
@@ -325,7 +325,7 @@ impl Partition {
     }
 }
 
-impl Drop for Partition {
+impl Drop for CachePartition {
     fn drop(&mut self) {
         // The files stay mapped until the environment is dropped, a moment later.
         let _ = std::fs::remove_dir_all(&self.folder);

@@ -44,7 +44,7 @@ pub struct Intake<W> {
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
     cache: Arc<dyn ScopeCache>,
-    partitions: BTreeMap<i32, Held>,
+    partitions: BTreeMap<i32, AssignedPartition>,
     /// Assigned and not restored yet, in the order of assignment.
     assigned: VecDeque<Assignment>,
     /// When the first of `assigned` is tried again.
@@ -78,14 +78,14 @@ struct Revoked {
 }
 
 /// A partition that this process holds.
-struct Held {
+struct AssignedPartition {
     generation: u32,
     paused: bool,
     /// Offsets that finished before the restart. Rising and apart.
     finished: Vec<OffsetRange>,
 }
 
-impl Held {
+impl AssignedPartition {
     fn is_finished(&self, offset: i64) -> bool {
         let after = self.finished.partition_point(|range| range.last < offset);
         self.finished.get(after).is_some_and(|range| range.first <= offset)
@@ -251,7 +251,8 @@ impl<W: Inlets> Intake<W> {
         tracing::info!(partition, generation, position, history = restored.records, "assigned");
         self.report(Report::Assigned { assignment, position, metadata })?;
         self.workers.send(partition, vec![Input::Assigned { partition, generation }])?;
-        self.partitions.insert(partition, Held { generation, paused: false, finished });
+        self.partitions
+            .insert(partition, AssignedPartition { generation, paused: false, finished });
         self.consumer.resume(partition)?;
         Ok(())
     }

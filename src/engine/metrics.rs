@@ -41,7 +41,7 @@ pub use vitals::{Vitals, resident_bytes};
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
 use stages::StageMetrics;
-use vitals::AtScrape;
+use vitals::VitalsCollector;
 pub(crate) use vitals::{OfProcess, gauge};
 
 /// The prefix of the names of our metrics.
@@ -92,9 +92,9 @@ impl MetricsConfig {
 
 /// The metrics of one engine. Clones are handles on the same metrics.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricsInner>);
 
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     outcomes: OutcomeMetrics,
     knowledge: KnowledgeMetrics,
@@ -129,11 +129,11 @@ impl Metrics {
         let stages = Arc::new(StageMetrics::register(ours));
         let models = turnstream_models::metrics::Metrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
-        ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
+        ours.register_collector(Box::new(VitalsCollector(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricsInner {
             registry,
             outcomes,
             knowledge,

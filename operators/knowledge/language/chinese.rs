@@ -125,7 +125,7 @@ fn is_kept(letter: char) -> bool {
 /// boundaries cut everything else.
 pub(super) fn words<'a>(lexicon: &Lexicon, text: &'a str) -> Vec<Word<'a>> {
     let mut words = Vec::new();
-    let mut run = Run::default();
+    let mut run = HanRun::default();
     for (start, found) in text.unicode_word_indices() {
         // A combining mark alone includes the space before it.
         let word = found.trim_start();
@@ -149,7 +149,7 @@ pub(super) fn words<'a>(lexicon: &Lexicon, text: &'a str) -> Vec<Word<'a>> {
 
 /// A run of Chinese characters.
 #[derive(Default)]
-struct Run {
+struct HanRun {
     /// The characters, with compatibility forms replaced by ordinary ones.
     text: String,
     /// The position of each character in the text.
@@ -158,7 +158,7 @@ struct Run {
     end: usize,
 }
 
-impl Run {
+impl HanRun {
     fn push(&mut self, character: char, start: usize, end: usize) {
         let mut buffer = [0; 4];
         // A compatibility character is one ordinary character.

@@ -109,14 +109,14 @@ fn the_latest_mentions_are_kept() {
 mod naive {
     use super::*;
 
-    struct Found {
+    struct NaiveWord {
         start: usize,
         end: usize,
         lower: String,
         lemma: String,
     }
 
-    fn words(text: &str) -> Vec<Found> {
+    fn words(text: &str) -> Vec<NaiveWord> {
         let lexicon = Lexicon::english();
         let found = text
             .split_word_bound_indices()
@@ -125,25 +125,25 @@ mod naive {
             .map(|(start, word)| {
                 let lower = word.to_lowercase().replace('’', "'");
                 let lemma = lexicon.lemma(&lower).into_owned();
-                Found { start, end: start + word.len(), lower, lemma }
+                NaiveWord { start, end: start + word.len(), lower, lemma }
             })
             .collect()
     }
 
-    fn content(word: &Found) -> bool {
+    fn content(word: &NaiveWord) -> bool {
         let lexicon = Lexicon::english();
         let function =
             lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma);
         !function && !lexicon.is_stop_word(&word.lemma)
     }
 
-    fn function(word: &Found) -> bool {
+    fn function(word: &NaiveWord) -> bool {
         let lexicon = Lexicon::english();
         lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma)
     }
 
     /// The number of words at the beginning that form a set phrase.
-    fn formula(words: &[Found]) -> usize {
+    fn formula(words: &[NaiveWord]) -> usize {
         let phrases = include_str!("../language/en/formulas.txt").lines();
         let phrases = phrases.filter(|line| !line.starts_with('#')).map(|line| line.split(' '));
         let said = || words.iter().map(|word| word.lower.as_str());

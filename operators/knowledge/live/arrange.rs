@@ -20,9 +20,9 @@ use timely::progress::Antichain;
 pub(super) type Version = u64;
 
 /// A change of a collection keyed by concept.
-pub(super) type Change<V> = ((u32, V), Version, i32);
+pub(super) type KeyedUpdate<V> = ((u32, V), Version, i32);
 
-type Batch<V> = Rc<OrdValBatch<Vector<Change<V>>>>;
+type Batch<V> = Rc<OrdValBatch<Vector<KeyedUpdate<V>>>>;
 type BatchCursor<V> = <Batch<V> as Navigable>::Cursor;
 
 /// A collection arranged by concept, on one worker.
@@ -30,13 +30,13 @@ pub(super) struct Trace<V: Data>(TraceAgent<ValSpine<u32, V, Version, i32>>);
 
 /// Arranges a collection by concept. Every worker holds all of it, so there is no exchange.
 pub(super) fn arrange<'scope, V: Data>(
-    changes: StreamVec<'scope, Version, Change<V>>,
+    changes: StreamVec<'scope, Version, KeyedUpdate<V>>,
     name: &str,
 ) -> (Trace<V>, StreamVec<'scope, Version, Batch<V>>) {
     let Arranged { stream, trace } = arrange_core::<
         _,
         _,
-        ContainerChunker<Vec<Change<V>>>,
+        ContainerChunker<Vec<KeyedUpdate<V>>>,
         ValBatcher<u32, V, Version, i32>,
         ValBuilder<u32, V, Version, i32>,
         ValSpine<u32, V, Version, i32>,

@@ -19,7 +19,7 @@ use timely::dataflow::{Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 
 use super::super::{Changes, Fact, Graph};
-use super::arrange::{Change, Version, arrange};
+use super::arrange::{KeyedUpdate, Version, arrange};
 use super::dictionary::Dictionary;
 use super::present::{Present, Update};
 use super::{Between, Knowledge, Live, LiveCounts, Ranked, Side, Traces};
@@ -30,7 +30,7 @@ const BATCHES_PER_SCHEDULING: usize = 16;
 
 /// The content of one version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Step {
+struct VersionUpdates {
     updates: Vec<Update>,
     offsets: BTreeMap<i32, i64>,
 }
@@ -84,7 +84,7 @@ impl Knowledge {
     }
 }
 
-fn between(fact: &Fact, version: Version, diff: i32) -> Change<Between> {
+fn between(fact: &Fact, version: Version, diff: i32) -> KeyedUpdate<Between> {
     let value = (fact.tail.0, fact.relation.0, fact.source, fact.negated, fact.weight.to_bits());
     ((fact.head.0, value), version, diff)
 }
@@ -94,7 +94,7 @@ fn steps<'scope>(
     scope: Scope<'scope, Version>,
     inlet: Receiver<Changes>,
     mut present: Option<(Present, Arc<LiveCounts>)>,
-) -> (StreamVec<'scope, Version, Step>, SyncActivator) {
+) -> (StreamVec<'scope, Version, VersionUpdates>, SyncActivator) {
     let mut waker = None;
     let stream = source(scope, "knowledge", |capability, info| {
         let again = scope.activator_for(Rc::clone(&info.address));
@@ -107,7 +107,7 @@ fn steps<'scope>(
         move |output: &mut OutputBuilderSession<
             '_,
             Version,
-            CapacityContainerBuilder<Vec<Step>>,
+            CapacityContainerBuilder<Vec<VersionUpdates>>,
         >| {
             let Some((held, (present, counts))) = capability.as_mut().zip(present.as_mut()) else {
                 return;
@@ -134,7 +134,7 @@ fn steps<'scope>(
 }
 
 /// Computes the differences that a batch of changes makes.
-fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
+fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> VersionUpdates {
     let mut updates = Vec::with_capacity(changes.changes.len());
     for change in &changes.changes {
         match present.apply(change, &mut updates) {
@@ -160,12 +160,12 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
         };
     }
     counts.differing.store(present.len() as u64, Ordering::Relaxed);
-    Step { updates, offsets: changes.offsets }
+    VersionUpdates { updates, offsets: changes.offsets }
 }
 
 /// Gives updates the ids of this worker.
 fn place(
-    steps: StreamVec<'_, Version, Step>,
+    steps: StreamVec<'_, Version, VersionUpdates>,
     graph: Arc<Graph>,
     live: Rc<RefCell<Option<Live>>>,
 ) -> StreamVec<'_, Version, (Placed, Version, i32)> {
@@ -176,7 +176,7 @@ fn place(
                 let mut live = live.borrow_mut();
                 let Some(live) = live.as_mut() else { return };
                 let mut session = output.session(&capability);
-                for Step { updates, offsets } in steps.drain(..) {
+                for VersionUpdates { updates, offsets } in steps.drain(..) {
                     for update in &updates {
                         let placed = live.dictionary.place(update, version, &graph);
                         session.give((placed, version, update.diff));

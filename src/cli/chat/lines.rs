@@ -26,7 +26,7 @@ two of them.
 pub(super) enum Line {
     /// A turn.
     Words(String),
-    Command(Command),
+    Command(SlashCommand),
     /// Ctrl-C in place of a line.
     Interrupted,
     /// The end of input.
@@ -35,7 +35,7 @@ pub(super) enum Line {
 
 /// A command: a line that begins with a slash.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum SlashCommand {
     Explain,
     Prompts,
     Help,
@@ -54,11 +54,11 @@ impl Line {
             return Some(Self::Words(command.to_owned()));
         }
         Some(Self::Command(match command {
-            "explain" => Command::Explain,
-            "prompts" => Command::Prompts,
-            "help" => Command::Help,
-            "quit" | "exit" => Command::Quit,
-            _ => Command::Unknown(line.to_owned()),
+            "explain" => SlashCommand::Explain,
+            "prompts" => SlashCommand::Prompts,
+            "help" => SlashCommand::Help,
+            "quit" | "exit" => SlashCommand::Quit,
+            _ => SlashCommand::Unknown(line.to_owned()),
         }))
     }
 }
@@ -130,13 +130,13 @@ mod tests {
         assert_eq!(Line::read("  hello /quit \n"), words("hello /quit"));
         assert_eq!(Line::read("//quit"), words("/quit"));
         assert_eq!(Line::read(" \n"), None);
-        assert_eq!(Line::read("/exit"), Some(Line::Command(Command::Quit)));
-        let unknown = Command::Unknown("/explian".to_owned());
+        assert_eq!(Line::read("/exit"), Some(Line::Command(SlashCommand::Quit)));
+        let unknown = SlashCommand::Unknown("/explian".to_owned());
         assert_eq!(Line::read("/explian"), Some(Line::Command(unknown)));
         for command in ["/explain", "/prompts", "/help", "/quit"] {
             assert!(HELP.contains(&format!("\n{command} ")) || HELP.starts_with(command));
             let read = Line::read(command);
-            assert!(!matches!(read, Some(Line::Command(Command::Unknown(_)))), "{command}");
+            assert!(!matches!(read, Some(Line::Command(SlashCommand::Unknown(_)))), "{command}");
         }
     }
 }

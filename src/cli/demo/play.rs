@@ -9,7 +9,7 @@ use turnstream_explain::Spoken;
 use turnstream_log::embedded::Message;
 use turnstream_schemas::{InputId, Outcome, ResponseId, Speaker, Turn};
 
-use super::script::{Conversation, Line};
+use super::script::{Conversation, ScriptLine};
 use crate::served::Served;
 
 /// A record that went through the engine, with its outcome.
@@ -102,7 +102,7 @@ fn settle(
 }
 
 /// The record of a line. An echo gets the id and the words of the answer.
-fn record(line: &Line, heard: &[Heard]) -> anyhow::Result<Record> {
+fn record(line: &ScriptLine, heard: &[Heard]) -> anyhow::Result<Record> {
     let bytes = line.json.as_bytes().to_vec();
     let Some(mut turn) = line.turn.clone() else { return Ok(Record { bytes, turn: None }) };
     let Some(echoed) = turn.response_id.take().filter(|_| turn.speaker == Speaker::System) else {

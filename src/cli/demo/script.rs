@@ -20,12 +20,12 @@ pub(super) struct Conversation {
     /// What it shows.
     pub(super) about: &'static str,
     /// Its records, grouped by those that come at once.
-    pub(super) steps: Vec<Vec<Line>>,
+    pub(super) steps: Vec<Vec<ScriptLine>>,
 }
 
 /// One line of a conversation.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ScriptLine {
     /// The line of the file.
     pub(super) json: &'static str,
     /// The turn, if the line is one.
@@ -66,9 +66,9 @@ pub(super) fn all() -> Vec<Conversation> {
 }
 
 fn conversation(name: &'static str, about: &'static str, lines: &'static str) -> Conversation {
-    let mut steps: Vec<Vec<Line>> = Vec::new();
+    let mut steps: Vec<Vec<ScriptLine>> = Vec::new();
     for json in lines.lines() {
-        let line = Line { json, turn: serde_json::from_str(json).ok() };
+        let line = ScriptLine { json, turn: serde_json::from_str(json).ok() };
         match steps.last_mut() {
             Some(step) if step.last().is_some_and(|before| at_once(before, &line)) => {
                 step.push(line);
@@ -79,8 +79,8 @@ fn conversation(name: &'static str, about: &'static str, lines: &'static str) ->
     Conversation { name, about, steps }
 }
 
-fn at_once(before: &Line, line: &Line) -> bool {
-    let time = |line: &Line| Some(line.turn.as_ref()?.timestamp?.millis());
+fn at_once(before: &ScriptLine, line: &ScriptLine) -> bool {
+    let time = |line: &ScriptLine| Some(line.turn.as_ref()?.timestamp?.millis());
     matches!((time(before), time(line)), (Some(before), Some(now)) if now - before <= AT_ONCE_MS)
 }
 

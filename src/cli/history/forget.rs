@@ -44,11 +44,11 @@ pub struct Args {
 
 /// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ForgetReport<'a> {
     topic: &'a str,
     histories: Vec<Chosen<'a>>,
     written: u64,
-    partitions: Vec<InPartition>,
+    partitions: Vec<PartitionDemands>,
 }
 
 /// A history to forget.
@@ -60,7 +60,7 @@ struct Chosen<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct InPartition {
+struct PartitionDemands {
     partition: i32,
     #[serde(flatten)]
     stretch: Stretch,
@@ -94,13 +94,13 @@ pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         chosen.iter().try_for_each(|history| ask(&mut *writer, history, &config))?;
     }
     let written = writer.finish()?;
-    let report = Report {
+    let report = ForgetReport {
         topic: topic_of(args, &config),
         histories: chosen,
         written: written.values().map(|stretch| stretch.records).sum(),
         partitions: written
             .into_iter()
-            .map(|(partition, stretch)| InPartition { partition, stretch })
+            .map(|(partition, stretch)| PartitionDemands { partition, stretch })
             .collect(),
     };
     if args.json {
@@ -151,11 +151,11 @@ fn topic_of<'a>(args: &Args, config: &'a Config) -> &'a str {
     }
 }
 
-fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(report: &ForgetReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     for Chosen { scope, partition, entries } in &report.histories {
         writeln!(out, "{scope}  entries {entries}, partition {partition}")?;
     }
-    for InPartition { partition, stretch } in &report.partitions {
+    for PartitionDemands { partition, stretch } in &report.partitions {
         let Stretch { records, first_offset, last_offset } = stretch;
         let place = format!("{} partition {partition}", report.topic);
         writeln!(out, "{place}: {records} written, offsets {first_offset} to {last_offset}")?;

@@ -21,7 +21,7 @@ mod lines;
 #[cfg(test)]
 mod tests;
 
-use lines::Lines;
+use lines::StatementLines;
 
 pub(super) const PUT_EXAMPLES: &str = "\
 Examples:
@@ -122,16 +122,16 @@ pub(super) enum Doing {
 
 /// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ChangeReport {
     topic: String,
     written: u64,
     bad: u64,
-    partitions: Vec<InPartition>,
+    partitions: Vec<PartitionChanges>,
     files: Vec<FileReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct InPartition {
+struct PartitionChanges {
     partition: i32,
     #[serde(flatten)]
     stretch: Stretch,
@@ -266,7 +266,8 @@ fn write_file(
         let message = format!("cannot read {}", path.display());
         InputRefused::new(message, "check the path and its permissions").caused_by(source)
     };
-    let mut lines = Lines::open(path, args.format, args.source.as_deref()).map_err(refused)?;
+    let mut lines =
+        StatementLines::open(path, args.format, args.source.as_deref()).map_err(refused)?;
     while let Some(line) = lines.next_change(doing).map_err(refused)? {
         match line {
             Ok(None) => {}
@@ -287,21 +288,24 @@ fn write_file(
     Ok(report)
 }
 
-fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> Report {
+fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> ChangeReport {
     let partitions = written.iter();
-    Report {
+    ChangeReport {
         topic: topic.to_owned(),
         written: written.values().map(|stretch| stretch.records).sum(),
         bad: files.iter().map(|file| file.bad).sum(),
         partitions: partitions
-            .map(|(partition, stretch)| InPartition { partition: *partition, stretch: *stretch })
+            .map(|(partition, stretch)| PartitionChanges {
+                partition: *partition,
+                stretch: *stretch,
+            })
             .collect(),
         files,
     }
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    for InPartition { partition, stretch } in &report.partitions {
+fn print(report: &ChangeReport, out: &mut dyn Write) -> anyhow::Result<()> {
+    for PartitionChanges { partition, stretch } in &report.partitions {
         let Stretch { records, first_offset, last_offset } = stretch;
         let place = format!("{} partition {partition}", report.topic);
         match records {

@@ -117,13 +117,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct InputProgram {
         #[command(flatten)]
         input: InputArgs,
     }
 
     fn files(line: &[&str]) -> Result<Vec<SourceFile>, String> {
-        let program = Program::try_parse_from([&["import"], line].concat()).expect("usage");
+        let program = InputProgram::try_parse_from([&["import"], line].concat()).expect("usage");
         program.input.files().map_err(|error| format!("{error:?}"))
     }
 

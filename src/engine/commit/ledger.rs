@@ -64,12 +64,12 @@ pub enum LedgerError {
 /// Polled, pending and finished inputs per partition.
 #[derive(Debug)]
 pub struct Ledger {
-    partitions: BTreeMap<i32, Partition>,
+    partitions: BTreeMap<i32, PartitionLedger>,
     limit_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Partition {
+struct PartitionLedger {
     generation: u32,
     /// One above the last polled offset, or where reading begins; `None` until either is known.
     next: Option<i64>,
@@ -105,7 +105,7 @@ impl Ledger {
         metadata: &str,
     ) -> Result<(), MetadataError> {
         let restored = metadata::decode(position.unwrap_or(0), metadata)?.into();
-        let state = Partition {
+        let state = PartitionLedger {
             generation,
             next: position,
             polled: VecDeque::new(),
@@ -219,14 +219,14 @@ impl Ledger {
         self.partitions.keys().copied()
     }
 
-    fn held(&mut self, partition: i32, generation: u32) -> Option<&mut Partition> {
+    fn held(&mut self, partition: i32, generation: u32) -> Option<&mut PartitionLedger> {
         self.partitions
             .get_mut(&partition)
             .filter(|state| state.generation == generation || Broken::LateAnswers.here())
     }
 }
 
-impl Partition {
+impl PartitionLedger {
     fn lowest(&self) -> Option<i64> {
         self.polled.front().map(|(offset, _)| *offset).or(self.next)
     }

@@ -9,10 +9,10 @@ use serde::Serialize;
 ///
 /// Keys that TOML must quote are shown quoted, so that they can be typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyPath(Vec<Step>);
+pub struct KeyPath(Vec<PathSegment>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Step {
+enum PathSegment {
     Key(String),
     Index(usize),
 }
@@ -25,15 +25,15 @@ impl KeyPath {
 
     /// The key `name` below this place.
     pub fn key(&self, name: &str) -> Self {
-        self.with(Step::Key(name.to_owned()))
+        self.with(PathSegment::Key(name.to_owned()))
     }
 
     /// The element `index`, from 0, of the list at this place.
     pub fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(PathSegment::Index(index))
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PathSegment) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
@@ -53,8 +53,8 @@ impl KeyPath {
     /// The names of the keys from the root, without indexes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
-            Step::Key(name) => Some(name.as_str()),
-            Step::Index(_) => None,
+            PathSegment::Key(name) => Some(name.as_str()),
+            PathSegment::Index(_) => None,
         })
     }
 }
@@ -63,8 +63,8 @@ impl fmt::Display for KeyPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.0.iter().enumerate() {
             match step {
-                Step::Index(index) => write!(out, "[{index}]")?,
-                Step::Key(name) => {
+                PathSegment::Index(index) => write!(out, "[{index}]")?,
+                PathSegment::Key(name) => {
                     let dot = if at == 0 { "" } else { "." };
                     write!(out, "{dot}{}", Bare(name))?;
                 }

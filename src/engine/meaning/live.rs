@@ -81,9 +81,9 @@ mod tests {
     use super::*;
 
     /// Encodes the number of letters and of words. Fails on a marked text.
-    struct Counts;
+    struct LengthEncoder;
 
-    impl Encoder for Counts {
+    impl Encoder for LengthEncoder {
         fn name(&self) -> &str {
             "counts"
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_learned_fact_has_the_vector_of_its_words() {
-        let live = LiveVectors::new(Arc::new(Counts), 2, 100);
+        let live = LiveVectors::new(Arc::new(LengthEncoder), 2, 100);
         live.embed(&[change("Green Tea", true), change("milk", false), change("coffee", true)]);
         let words = |head| texts(&[change(head, true)]).remove(0);
         let text = words("green tea");

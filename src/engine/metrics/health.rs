@@ -23,7 +23,7 @@ pub struct Health {
     /// Time of the last outcome, or of the first input after nothing was in flight.
     moved_ms: u64,
     standing: Standing,
-    partitions: BTreeMap<i32, Partition>,
+    partitions: BTreeMap<i32, PartitionHealth>,
     /// Progress of the knowledge feed, if it runs: whether it has read everything that was there at
     /// the start, and the offsets left by partition.
     learning: Option<(bool, BTreeMap<i32, u64>)>,
@@ -45,7 +45,7 @@ pub enum Phase {
 
 /// What was observed of a partition that this process holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Partition {
+struct PartitionHealth {
     restored: bool,
     restoring: bool,
     /// Since when the partition has been paused.
@@ -146,7 +146,7 @@ impl Health {
 
     /// Notes an assigned partition, which is not restored yet.
     pub fn assigned(&mut self, partition: i32) {
-        self.partitions.insert(partition, Partition::default());
+        self.partitions.insert(partition, PartitionHealth::default());
     }
 
     /// Notes the begin or the end of a restore.

@@ -35,7 +35,7 @@ impl KnowledgeMetrics {
         registry.register("knowledge_changes", help, it.changes.clone());
         let help = "Records of the topic of knowledge that are no change, and were passed over";
         registry.register("knowledge_refused_records", help, it.refused.clone());
-        registry.register_collector(Box::new(AtScrape(it.clone())));
+        registry.register_collector(Box::new(LiveGraphCollector(it.clone())));
         it
     }
 
@@ -58,9 +58,9 @@ impl KnowledgeMetrics {
 
 /// Writes the present counts at each scrape.
 #[derive(Debug)]
-struct AtScrape(KnowledgeMetrics);
+struct LiveGraphCollector(KnowledgeMetrics);
 
-impl Collector for AtScrape {
+impl Collector for LiveGraphCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counts = Arc::clone(&self.0.counts());
         let number =

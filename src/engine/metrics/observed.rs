@@ -225,14 +225,14 @@ mod tests {
 
     /// A consumer and producer with scripted results.
     #[derive(Default)]
-    struct Told {
+    struct ScriptedLog {
         events: VecDeque<Event>,
         /// Each restore gives this many records and ends with this result.
         restorations: VecDeque<(usize, Result<Restored, LogError>)>,
         commits: VecDeque<Result<(), LogError>>,
     }
 
-    impl Consumer for Told {
+    impl Consumer for ScriptedLog {
         fn poll(&mut self, _: Duration) -> Result<Event, LogError> {
             Ok(self.events.pop_front().unwrap_or(Event::Records(Vec::new())))
         }
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    impl Producer for Told {
+    impl Producer for ScriptedLog {
         fn commit(&mut self, _: &Transaction) -> Result<(), LogError> {
             self.commits.pop_front().unwrap()
         }
@@ -273,7 +273,11 @@ mod tests {
         }
     }
 
-    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> turnstream_log::Ends {
+    fn observed(
+        metrics: &Metrics,
+        consumer: ScriptedLog,
+        producer: ScriptedLog,
+    ) -> turnstream_log::Ends {
         let ends = turnstream_log::Ends::new(consumer, producer);
         metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
     }
@@ -296,7 +300,7 @@ mod tests {
         let assigned = |partition| Assignment { partition, generation: 1 };
         let unsettled = Err(LogError::Unsettled { what: "history".to_owned() });
         let restored = || Ok(Restored { position: Some(10), ..Restored::default() });
-        let told = Told {
+        let told = ScriptedLog {
             events: [
                 Event::Assigned(vec![assigned(0), assigned(1)]),
                 Event::Revoked(vec![1]),
@@ -304,9 +308,9 @@ mod tests {
             ]
             .into(),
             restorations: [(1, unsettled), (3, restored()), (0, restored())].into(),
-            ..Told::default()
+            ..ScriptedLog::default()
         };
-        let mut consumer = observed(&metrics, told, Told::default()).consumer;
+        let mut consumer = observed(&metrics, told, ScriptedLog::default()).consumer;
         assert_eq!(failing(&metrics), ["assigned"]);
         consumer.poll(Duration::ZERO).unwrap();
         assert_eq!(failing(&metrics), ["restored"]);
@@ -363,8 +367,8 @@ mod tests {
         let fatal = LogError::Refused("no".to_owned());
         assert!(fatal.is_fatal() && !aborted.is_fatal());
         let commits = [Err(stale), Err(aborted), Ok(()), Err(fatal)].into();
-        let told = Told { commits, ..Told::default() };
-        let mut producer = observed(&metrics, Told::default(), told).producer;
+        let told = ScriptedLog { commits, ..ScriptedLog::default() };
+        let mut producer = observed(&metrics, ScriptedLog::default(), told).producer;
         let position = Position { partition: 0, generation: 1, offset: 1, metadata: String::new() };
         let transaction = Transaction { outputs: Vec::new(), positions: vec![position] };
         let done = [(); 4].map(|()| producer.commit(&transaction).is_ok());

@@ -81,9 +81,9 @@ impl Vitals {
 
 /// Writes the present gauges at each scrape.
 #[derive(Debug)]
-pub(super) struct AtScrape(pub(super) Arc<Vitals>);
+pub(super) struct VitalsCollector(pub(super) Arc<Vitals>);
 
-impl Collector for AtScrape {
+impl Collector for VitalsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let in_flight = self.0.in_flight();
         let partitions: Vec<_> = self.0.health().partitions().collect();

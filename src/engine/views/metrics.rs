@@ -42,10 +42,10 @@ pub struct Counted {
 
 /// The metrics of one process. All clones share them.
 #[derive(Clone, Debug)]
-pub struct ViewsMetrics(Arc<Inner>);
+pub struct ViewsMetrics(Arc<ViewsMetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ViewsMetricsInner {
     registry: Registry,
     seen: Arc<Mutex<Seen>>,
     started: Instant,
@@ -71,12 +71,12 @@ impl ViewsMetrics {
         let mut registry = Registry::default();
         let seen = Arc::<Mutex<Seen>>::default();
         let ours = registry.sub_registry_with_prefix(PREFIX);
-        ours.register_collector(Box::new(AtScrape(Arc::clone(&seen))));
+        ours.register_collector(Box::new(ViewsCollector(Arc::clone(&seen))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
         let live_stall_ms = config.live_stall_seconds.saturating_mul(1_000);
-        Self(Arc::new(Inner { registry, seen, started: Instant::now(), live_stall_ms }))
+        Self(Arc::new(ViewsMetricsInner { registry, seen, started: Instant::now(), live_stall_ms }))
     }
 
     /// Notes a poll of the log.
@@ -133,9 +133,9 @@ impl Observed for ViewsMetrics {
 
 /// Writes the present state at each scrape.
 #[derive(Debug)]
-struct AtScrape(Arc<Mutex<Seen>>);
+struct ViewsCollector(Arc<Mutex<Seen>>);
 
-impl Collector for AtScrape {
+impl Collector for ViewsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counted = locked(&self.0).counted.clone();
         let Counted { summary, sizes, top, statements, entries, lag } = &counted;

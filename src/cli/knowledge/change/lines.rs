@@ -15,7 +15,7 @@ use super::{Doing, LineFormat};
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
 /// A line: a change, `None` if it has none on purpose (empty, a heading), or why it is bad.
-type Line = Result<Option<Change>, String>;
+type ParsedLine = Result<Option<Change>, String>;
 
 /// A statement as a line of JSON.
 #[derive(Debug, Deserialize)]
@@ -32,7 +32,7 @@ struct Statement {
 }
 
 /// Reads a file of statements.
-pub(super) struct Lines<'a> {
+pub(super) struct StatementLines<'a> {
     input: Box<dyn BufRead + 'a>,
     format: LineFormat,
     source: Option<&'a str>,
@@ -40,7 +40,7 @@ pub(super) struct Lines<'a> {
     number: u64,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> StatementLines<'a> {
     /// Opens a file, or standard input for `-`. A given source replaces the sources of the lines.
     pub(super) fn open(
         path: &Path,
@@ -60,7 +60,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Parses the next line; `None` at the end.
-    pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<Line>> {
+    pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<ParsedLine>> {
         self.line.clear();
         (&mut self.input).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut self.line)?;
         if self.line.is_empty() {
@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
         Ok(Some(self.read(doing)))
     }
 
-    fn read(&mut self, doing: &Doing) -> Line {
+    fn read(&mut self, doing: &Doing) -> ParsedLine {
         let line = std::str::from_utf8(&self.line).map_err(|_| "it is not UTF-8".to_owned())?;
         let line = line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
         if line.trim().is_empty() {
@@ -89,7 +89,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn read_json(&self, line: &str, doing: &Doing) -> Line {
+    fn read_json(&self, line: &str, doing: &Doing) -> ParsedLine {
         let said: Statement = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let Statement { source, head, relation, tail, weight, language, retracted } = said;
         let key = FactKey { source: self.source(source)?, head, relation, tail };
@@ -98,7 +98,7 @@ impl<'a> Lines<'a> {
         doing.change(key, weight, language).map(Some).map_err(|error| error.to_string())
     }
 
-    fn read_columns(&self, line: &str, doing: &Doing) -> Line {
+    fn read_columns(&self, line: &str, doing: &Doing) -> ParsedLine {
         let columns: Vec<&str> = line.split('\t').collect();
         let (&[relation, head, tail, ..], 3..=5) = (&columns[..], columns.len()) else {
             return Err(format!("it has {} tab-separated columns, not 3 to 5", columns.len()));

@@ -14,7 +14,7 @@ use super::super::{Args, execute};
 use super::*;
 
 #[derive(Parser)]
-struct Program {
+struct ChangeProgram {
     #[command(flatten)]
     args: Args,
 }
@@ -47,7 +47,7 @@ impl Place {
         let config = self.path("turnstream.toml");
         let line = [&["knowledge", *command, "--config", config.as_str()], rest].concat();
         let mut out = Vec::new();
-        let result = execute(&Program::try_parse_from(line).expect("usage").args, &mut out);
+        let result = execute(&ChangeProgram::try_parse_from(line).expect("usage").args, &mut out);
         (result, String::from_utf8(out).unwrap())
     }
 
@@ -207,7 +207,7 @@ fn a_fact_is_named_whole_or_by_files() {
         (&["delete", "f"], true),
         (&["delete", "f", "--weight", "1"], false),
     ] {
-        let parsed = Program::try_parse_from([&["knowledge"], line].concat());
+        let parsed = ChangeProgram::try_parse_from([&["knowledge"], line].concat());
         assert_eq!(parsed.is_ok(), fits, "{line:?}");
     }
 }

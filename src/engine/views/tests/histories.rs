@@ -26,7 +26,7 @@ const SCOPES: [&str; 3] = ["a", "a#0", "b"];
 
 /// An event in one history. Offsets and times continue those of the log.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum HistoryEvent {
     /// The user said it, and the response used this evidence.
     Turn { said: usize, evidence: Vec<usize>, answered: bool, later_ms: i64 },
     /// An agent answered the latest entry without a response, if there is one.
@@ -46,7 +46,7 @@ pub(super) enum Told {
 pub(super) struct Talk {
     partition: i32,
     scope: usize,
-    told: Told,
+    told: HistoryEvent,
 }
 
 pub(super) fn talk() -> impl Strategy<Value = Talk> {
@@ -54,14 +54,14 @@ pub(super) fn talk() -> impl Strategy<Value = Talk> {
         (0..SAID.len(), prop::collection::vec(0..4_usize, 0..3), any::<bool>(), 1..40_000_i64);
     let told = prop_oneof![
         12 => turn.prop_map(|(said, evidence, answered, later_ms)| {
-            Told::Turn { said, evidence, answered, later_ms }
+            HistoryEvent::Turn { said, evidence, answered, later_ms }
         }),
-        3 => Just(Told::Agent),
-        2 => Just(Told::Restored),
+        3 => Just(HistoryEvent::Agent),
+        2 => Just(HistoryEvent::Restored),
         2 => (any::<bool>(), any::<bool>(), any::<bool>())
-            .prop_map(|(entries, record, twice)| Told::Deleted { entries, record, twice }),
-        1 => any::<bool>().prop_map(|record| Told::Unreadable { record }),
-        1 => Just(Told::Older),
+            .prop_map(|(entries, record, twice)| HistoryEvent::Deleted { entries, record, twice }),
+        1 => any::<bool>().prop_map(|record| HistoryEvent::Unreadable { record }),
+        1 => Just(HistoryEvent::Older),
     ];
     let whose = (0..PARTITIONS, 0..SCOPES.len());
     (whose, told).prop_map(|((partition, scope), told)| Talk { partition, scope, told })
@@ -98,7 +98,7 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
         append(log, Topic::History, *partition, Some(&key), value);
     };
     match told {
-        Told::Turn { said, evidence, answered, later_ms } => {
+        HistoryEvent::Turn { said, evidence, answered, later_ms } => {
             let mut database = kept.database(&config, &similarity).unwrap();
             // The log's end is behind the offset of every entry.
             let offset = read(log, Topic::History).map(|record| record.offset + 1).max();
@@ -129,13 +129,13 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
             database.applied(&scope, offset);
             update.changes.iter().chain([&database.record(&scope)]).for_each(put);
         }
-        Told::Agent => {
+        HistoryEvent::Agent => {
             let mut database = kept.database(&config, &similarity).unwrap();
             let said = database.complete(&scope, "We will see.", &TurnId::from("agent"), &rules);
             said.iter().chain([&database.record(&scope)]).for_each(put);
         }
-        Told::Restored => put(&kept.database(&config, &similarity).unwrap().record(&scope)),
-        Told::Deleted { entries, record, twice } => {
+        HistoryEvent::Restored => put(&kept.database(&config, &similarity).unwrap().record(&scope)),
+        HistoryEvent::Deleted { entries, record, twice } => {
             for _ in 0..=usize::from(*twice) {
                 let held = kept.entries.keys().filter(|_| *entries);
                 held.for_each(|id| {
@@ -146,13 +146,13 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
                 }
             }
         }
-        Told::Unreadable { record } => {
+        HistoryEvent::Unreadable { record } => {
             let entry = kept.entries.keys().next().copied().filter(|_| !record);
             let key = serde_json::to_string(&key(entry)).unwrap();
             append(log, Topic::History, *partition, Some(&key), Some(b"{}".to_vec()));
             append(log, Topic::History, *partition, Some("no key"), None);
         }
-        Told::Older => {
+        HistoryEvent::Older => {
             let evictions_by_reason = EvictionCounts::default();
             let record = Box::new(ScopeRecord { evictions_by_reason, ..kept.record });
             put(&HistoryChange::Scope { key: key(None), record });
@@ -233,7 +233,7 @@ fn turns_and_deletions_reach_every_view_of_histories() {
         rows.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect()
     };
     let turn = |said, later_ms| {
-        let told = Told::Turn { said, evidence: vec![0, 0, 1], answered: true, later_ms };
+        let told = HistoryEvent::Turn { said, evidence: vec![0, 0, 1], answered: true, later_ms };
         happen_to(&log, &Talk { partition: 1, scope: 1, told });
     };
     for said in 0..4 {
@@ -265,7 +265,7 @@ fn turns_and_deletions_reach_every_view_of_histories() {
     assert_eq!((process.summary().history_changes, on_topic(&log).len()), (0, 0));
     once(&log);
     assert_eq!(on_topic(&log), expected(&log));
-    happen_to(&log, &whose(Told::Deleted { entries: true, record: true, twice: true }));
+    happen_to(&log, &whose(HistoryEvent::Deleted { entries: true, record: true, twice: true }));
     once(&log);
     assert_eq!(on_topic(&log), BTreeMap::new());
 }
@@ -277,9 +277,9 @@ fn a_record_that_cannot_be_read_takes_what_lay_there_with_it() {
     let log = log();
     let on = |told| happen_to(&log, &Talk { partition: 0, scope: 0, told });
     for said in [0, 2] {
-        on(Told::Turn { said, evidence: vec![2], answered: true, later_ms: 1 });
+        on(HistoryEvent::Turn { said, evidence: vec![2], answered: true, later_ms: 1 });
     }
-    on(Told::Unreadable { record: false });
+    on(HistoryEvent::Unreadable { record: false });
     let mut first = process(&log, &ViewsConfig::default(), None);
     first.run(true, &AtomicBool::new(false)).unwrap();
     // Each turn writes an entry and the scope's record.
@@ -298,7 +298,7 @@ fn a_record_that_cannot_be_read_takes_what_lay_there_with_it() {
 fn more_entries_than_may_be_remembered_stop_it() {
     let log = log();
     for scope in 0..2 {
-        let told = Told::Turn { said: 0, evidence: vec![], answered: true, later_ms: 1 };
+        let told = HistoryEvent::Turn { said: 0, evidence: vec![], answered: true, later_ms: 1 };
         happen_to(&log, &Talk { partition: 0, scope, told });
     }
     // Two entries and two records of scopes.

@@ -1,6 +1,6 @@
-//! Compiles facts into a snapshot: interning, folding of repeated facts, sorting, the lemma index
-//! and the rankings. All facts are held in memory (and each text once): for packs,
-//! for what is made in a test, and as the measure of the sorted import.
+//! Compiles facts into a snapshot in memory: interns names, folds repeated facts, sorts, and writes
+//! the lemma index and the rankings. The builder holds all facts in memory and each text once. It
+//! serves packs and tests, and is the reference for the sorted import.
 
 use std::cmp::Reverse;
 use std::io::{Cursor, Seek, Write};
@@ -20,35 +20,35 @@ use crate::language::Lexicon;
 /// Why a fact cannot go into a snapshot.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BuildError {
-    /// A field has nothing in it.
+    /// A field is empty.
     #[error("the {field} is empty")]
     Empty {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
     /// A text is longer than [`MAX_CONCEPT_BYTES`].
     #[error("the {field} has {bytes} bytes, more than the {MAX_CONCEPT_BYTES} allowed")]
     TooLong {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// A text holds characters that are no text, such as a tab or a zero byte.
+    /// A text contains control characters, such as a tab or a zero byte.
     #[error("the {field} holds a control character")]
     Control {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// The weight is zero or no number.
+    /// The weight is zero or not a number.
     #[error("the weight {0} is not a number other than zero")]
     Weight(f32),
-    /// A snapshot has no room for one more of these.
+    /// A snapshot has no room for another one.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
 }
@@ -63,7 +63,7 @@ pub struct Builder {
     facts: FxHashMap<(u32, u32, u16, u8), f32>,
 }
 
-/// Names in order of appearance.
+/// Interns names, in order of appearance.
 #[derive(Default)]
 pub(super) struct Interner {
     names: Vec<String>,
@@ -88,7 +88,7 @@ impl Interner {
         Ok(self.names.len() - 1)
     }
 
-    /// The names sorted, and for each number its place among them.
+    /// The sorted names, and for each number its position among them.
     pub(super) fn sorted(&self) -> (Vec<String>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.names.len()).collect();
         order.sort_by(|&a, &b| self.names[a].cmp(&self.names[b]));
@@ -114,7 +114,7 @@ impl Interners {
         Ok([languages.intern(&fact.language, "languages", 255)?, relation, source])
     }
 
-    /// The names, and the places of their numbers: languages, relations, sources.
+    /// The sorted names, and the positions of their numbers: languages, relations, sources.
     pub(super) fn sorted(&self) -> (Names, [Vec<usize>; 3]) {
         let [languages, relations, sources] = self.0.each_ref().map(Interner::sorted);
         let names = Names::new([languages.0, relations.0, sources.0]);
@@ -122,7 +122,7 @@ impl Interners {
     }
 }
 
-/// The normalised head and tail of a fact that a snapshot can hold.
+/// The normalised head and tail of a fact, if a snapshot can hold it.
 pub(super) fn checked(fact: &ImportedFact) -> Result<[String; 2], BuildError> {
     let (head, tail) = (normalise(&fact.head), normalise(&fact.tail));
     let fields = [
@@ -150,19 +150,19 @@ pub(super) fn checked(fact: &ImportedFact) -> Result<[String; 2], BuildError> {
 }
 
 impl Builder {
-    /// Nothing yet.
+    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a fact. Texts are normalised. A fact with the same head, relation, tail and source as
-    /// an earlier one is folded into it: the larger absolute weight stays, and of two equally
-    /// strong ones the denial.
+    /// Adds a fact. Normalises its texts. Folds it into an earlier fact with the same head,
+    /// relation, tail and source: the larger absolute weight stays, and of two equally strong ones
+    /// the negated one.
     ///
     /// # Errors
-    /// A field is empty, too long or holds control characters, the weight is zero or not finite,
-    /// or there are more than 255 sources or languages or 65,535 relations. The builder is as it
-    /// was.
+    /// A field is empty, too long or contains control characters, the weight is zero or not finite,
+    /// or there are more than 255 sources or languages or 65,535 relations. The builder is
+    /// unchanged.
     pub fn add(&mut self, fact: &ImportedFact) -> Result<(), BuildError> {
         let [head, tail] = checked(fact)?;
         let [language, relation, source] = self.names.intern(fact)?;
@@ -195,12 +195,12 @@ impl Builder {
         Ok(number)
     }
 
-    /// How many distinct facts there are so far.
+    /// The number of distinct facts so far.
     pub fn len(&self) -> usize {
         self.facts.len()
     }
 
-    /// Are there none?
+    /// Whether there are no facts.
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
@@ -208,8 +208,8 @@ impl Builder {
     /// Compiles into memory.
     pub fn into_graph(self) -> Graph {
         let mut bytes = Cursor::new(Vec::new());
-        // All is in memory, so nothing can fail; and what `compile` writes, `open` reads: held by
-        // the tests of both.
+        // Writing to memory cannot fail, and tests of both functions ensure that `open` reads what
+        // `compile` writes.
         let opened = match self.compile(&mut bytes) {
             Ok(()) => {
                 let bytes = bytes.into_inner().into_boxed_slice();
@@ -226,7 +226,7 @@ impl Builder {
     /// Compiles into a file ([`write_whole`](super::write_whole)).
     ///
     /// # Errors
-    /// The folder cannot be made or the file not be written.
+    /// The folder cannot be created, or the file cannot be written.
     pub fn write(self, path: &Path) -> std::io::Result<()> {
         write_whole_by(path, |file| self.compile(file))
     }
@@ -277,7 +277,7 @@ struct Concept<'b> {
     number: u32,
 }
 
-/// The facts by head, their rankings, and the facts by tail.
+/// Writes the facts by head, their rankings, and the facts by tail.
 fn adjacency(
     compiler: &mut Compiler,
     mut facts: Vec<Fact>,
@@ -305,7 +305,7 @@ fn adjacency(
     compiler.end_adjacency(to, [Section::To, Section::ToOffsets])
 }
 
-/// The lemma index covers the concepts of every language that has a lexicon.
+/// Writes the lemma index of the concepts of all languages with a lexicon.
 fn lemma_index(compiler: &mut Compiler, texts: &[Concept<'_>]) -> std::io::Result<()> {
     let keys = LemmaKeys::new(&compiler.names().languages);
     let mut sorted: Vec<(String, Reverse<u32>, ConceptId)> = (0..)
@@ -342,7 +342,7 @@ impl<'l> LemmaKeys<'l> {
         Self(languages.iter().map(lexicon).collect())
     }
 
-    /// The key of a concept; none where its language has no lexicon or it has no words.
+    /// The key of a concept; `None` if its language has no lexicon or the concept has no words.
     pub(super) fn key(&self, text: &str, language: u8) -> Option<String> {
         let (code, lexicon) = self.0[usize::from(language)];
         let key = lexicon?.key(text);

@@ -1,5 +1,4 @@
-//! A record of the `knowledge` topic, understood: what one source says of one statement from now
-//! on.
+//! Parses a record of the `knowledge` topic: one source's present assertion about one statement.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +8,68 @@ use turnstream_schemas::{FactKey, FactValue};
 use super::builder::BuildError;
 use super::{MAX_CONCEPT_BYTES, normalise};
 
-/// How a statement stands from now on.
+/// The present state of a statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Upsert {
-    /// Other than 0; below 0 the statement is denied.
+    /// Never 0. Below 0 the statement is negated.
     pub weight: f32,
     /// Language of head and tail.
     pub language: String,
 }
 
-/// One change: an upsert, or the statement is taken back.
+/// A change of a statement: an upsert or a retraction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Which statement, its texts normalised.
+    /// The statement, with normalised texts.
     pub key: FactKey,
-    /// How it stands; `None` where it is taken back.
+    /// The new state; `None` retracts the statement.
     pub upsert: Option<Upsert>,
 }
 
 /// Changes that become visible together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
-    /// In the order of the log; of two with the same key the later one holds.
+    /// In the order of the log. Of two changes with the same key, the later one applies.
     pub changes: Vec<Change>,
     /// Per partition: the next offset that is not in these changes or earlier ones.
     pub offsets: BTreeMap<i32, i64>,
 }
 
-/// Why a record is no change.
+/// Why a record is not a change.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The key.
+    /// The key cannot be parsed.
     #[error(
         "the key is not a statement: {0}; it must be JSON like \
          {{\"source\":\"ours\",\"head\":\"coffee\",\"relation\":\"UsedFor\",\"tail\":\"wake up\"}}"
     )]
     Key(serde_json::Error),
-    /// The value.
+    /// The value cannot be parsed.
     #[error(
         "the value does not say how the statement stands: {0}; it must be JSON like \
          {{\"weight\":1.0,\"language\":\"en\"}} or {{\"retracted\":true}}, or absent"
     )]
     Value(serde_json::Error),
-    /// What no graph can hold.
+    /// No graph can hold the statement.
     #[error(transparent)]
     Fact(#[from] BuildError),
 }
 
 impl Change {
-    /// Reads a record: texts are normalised, and checked as those of an import.
+    /// Parses a record. Normalises texts and checks them as an import does.
     ///
     /// # Errors
-    /// The record is no change; nothing of it can be applied.
+    /// The record is not a change.
     pub fn read(key: &[u8], value: Option<&[u8]>) -> Result<Self, ChangeError> {
         let key: FactKey = serde_json::from_slice(key).map_err(ChangeError::Key)?;
         let value = value.map(serde_json::from_slice::<FactValue>).transpose();
         Self::new(key, value.map_err(ChangeError::Value)?)
     }
 
-    /// A change, normalised and checked.
+    /// Makes a normalised and checked change.
     ///
     /// # Errors
-    /// [`ChangeError::Fact`] where no graph can hold it.
+    /// [`ChangeError::Fact`] if no graph can hold the statement.
     pub fn new(key: FactKey, value: Option<FactValue>) -> Result<Self, ChangeError> {
         let FactKey { source, head, relation, tail } = key;
         let (head, tail) = (normalise(&head), normalise(&tail));
@@ -95,7 +94,8 @@ impl Change {
         Ok(Self { key, upsert })
     }
 
-    /// The key and the value of the record that says this; taking back is said so that it lasts.
+    /// The key and the value of the record of this change. A retraction has a value, so that
+    /// compaction keeps it.
     pub fn record(&self) -> (Vec<u8>, Vec<u8>) {
         let value = match &self.upsert {
             Some(Upsert { weight, language }) => {
@@ -103,7 +103,7 @@ impl Change {
             }
             None => FactValue { retracted: true, ..FactValue::default() },
         };
-        // Neither has a key that is no text, nor a number that is none.
+        // Serialising cannot fail: all keys are text and the weight is finite.
         let key = serde_json::to_vec(&self.key).unwrap_or_default();
         (key, serde_json::to_vec(&value).unwrap_or_default())
     }

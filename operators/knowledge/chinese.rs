@@ -1,4 +1,4 @@
-//! Chinese facts in words: clauses by the relation, from `chinese_clauses.txt`.
+//! Chinese facts in words. `chinese_clauses.txt` has a clause for each relation.
 
 use std::sync::LazyLock;
 
@@ -7,13 +7,13 @@ use rustc_hash::FxHashMap;
 use super::relation::positive_name;
 use crate::language::has_han;
 
-/// The clauses; the head of the file says how they are written.
+/// The clauses. The head of the file describes its format.
 const CLAUSES: &str = include_str!("chinese_clauses.txt");
 
-/// The line for relations that have none of their own.
+/// The line for relations without a line of their own.
 const OPEN: &str = "*";
 
-/// Relation → (said of a fact that holds, said of a denied one).
+/// Relation → (clause of a positive fact, clause of a negated one).
 static WAYS: LazyLock<FxHashMap<&'static str, (&'static str, &'static str)>> =
     LazyLock::new(|| CLAUSES.lines().filter_map(parse_line).collect());
 
@@ -23,9 +23,8 @@ fn parse_line(line: &'static str) -> Option<(&'static str, (&'static str, &'stat
     (!relation.starts_with('#')).then_some((relation, (holds, denied)))
 }
 
-/// A fact as a Chinese clause without a full stop: 故宫的周边景点有天坛. `None` where neither end
-/// is written in Chinese, or there is no way to say the relation; a denied fact is said as denied
-/// or not at all.
+/// A fact as a Chinese clause without a full stop: 故宫的周边景点有天坛. `None` if neither end is written in
+/// Chinese, or if no clause fits the relation. A negated fact gets a negated clause or none.
 pub fn chinese_clause(head: &str, relation: &str, tail: &str, negated: bool) -> Option<String> {
     let ended = |text: &str| -> String {
         let ends = |letter: char| letter.is_whitespace() || "。．.！!？?；;，,、".contains(letter);
@@ -42,7 +41,7 @@ pub fn chinese_clause(head: &str, relation: &str, tail: &str, negated: bool) -> 
     if words.is_empty() {
         return None;
     }
-    // Each mark is replaced in the words alone, never in what was put in.
+    // Marks are replaced in the clause alone, never in the texts that replaced earlier marks.
     let mut clause = String::with_capacity(words.len() + head.len() + tail.len());
     let mut rest = words;
     while let Some((before, mark, after)) = next_mark(rest) {
@@ -52,14 +51,14 @@ pub fn chinese_clause(head: &str, relation: &str, tail: &str, negated: bool) -> 
             "relation" => base,
             _ => &tail,
         });
-        // 甜的 is 甜的 already.
+        // 甜的 already ends with 的.
         rest = if clause.ends_with('的') { after.trim_start_matches('的') } else { after };
     }
     clause.push_str(rest);
     Some(clause)
 }
 
-/// What precedes the next `{mark}`, the mark, and what follows it.
+/// The text before the next `{mark}`, the mark, and the text after it.
 fn next_mark(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('{')?;
     let (mark, after) = rest.split_once('}')?;
@@ -102,7 +101,7 @@ mod tests {
         for (relation, (holds, denied)) in &*WAYS {
             let denies = |words: &str| words.contains(['不', '没']);
             assert!(denied.is_empty() || denies(denied), "{relation}: {denied}");
-            // 不是一回事 holds; nothing else that holds may deny.
+            // 不是一回事 is positive; no other positive clause may contain a negation.
             assert!(!denies(holds) || *relation == "DistinctFrom", "{relation}: {holds}");
             for words in [holds, denied] {
                 let ends = ["{head}", "{tail}"].iter().all(|mark| words.matches(mark).count() == 1);

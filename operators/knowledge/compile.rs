@@ -1,6 +1,5 @@
-//! Writes the sections of a snapshot, each in the order in which it lies in the file. Whoever
-//! brings the concepts, facts and lemmas in their orders (the builder in memory, or the sorted
-//! import) gets the same bytes.
+//! Writes the sections of a snapshot, each in the order of the file. The builder in memory and the
+//! sorted import both use it: concepts, facts and lemmas in their orders give the same bytes.
 
 use std::cmp::Reverse;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -22,19 +21,19 @@ mod writers;
 
 pub(super) use writers::{AdjacencyWriter, DictionaryWriter, GramWriter, LemmaWriter, RankWriter};
 
-/// Concepts whose other end has fewer facts than this rank behind those that have more: a
-/// concept that hardly anything is said about is more often a slip of the pen.
+/// A concept whose other end has fewer facts than this ranks behind those with more: a concept with
+/// hardly any facts is more often a typing error.
 pub(super) const WELL_ATTESTED_DEGREE: u32 = 3;
 
-/// A section this large leaves memory, where there is a folder for it.
+/// A section of this size moves from memory to a file, if there is a folder for it.
 const SECTION_BYTES_IN_MEMORY: usize = 1 << 20;
 
-/// Where sections wait until all are done.
+/// Where sections are kept until all are written.
 #[derive(Clone, Debug)]
 pub(super) enum Storage {
     /// In memory: writing cannot fail.
     Memory,
-    /// In files without a name in this folder; the small ones in memory.
+    /// In unnamed files of this folder; small sections stay in memory.
     Folder(PathBuf),
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Names {
     pub(super) languages: Vec<String>,
     pub(super) relations: Vec<String>,
     pub(super) sources: Vec<String>,
-    /// By relation: its name denies.
+    /// By relation: whether its name negates.
     denies: Vec<bool>,
 }
 
@@ -64,7 +63,7 @@ impl Names {
         Self { languages, relations, sources, denies }
     }
 
-    /// The place of a language.
+    /// The position of a language.
     pub(super) fn language(&self, code: &str) -> io::Result<u8> {
         let place = self.languages.binary_search_by(|name| name.as_str().cmp(code));
         place.map(|place| place as u8).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -89,7 +88,7 @@ impl Names {
     }
 }
 
-/// The different labels of the facts: in memory, a few bytes for each.
+/// The distinct labels of the facts. They stay in memory, at a few bytes each.
 #[derive(Default)]
 pub(super) struct Labels {
     found: FxHashSet<u64>,
@@ -105,7 +104,7 @@ impl Labels {
         self.found.insert(label_of(fact));
     }
 
-    /// Numbers the labels, and gives them in their order.
+    /// Numbers the labels, and returns them in order.
     fn settle(&mut self) -> Vec<u64> {
         let mut labels: Vec<u64> = self.found.drain().collect();
         labels.sort_unstable();
@@ -114,11 +113,11 @@ impl Labels {
     }
 }
 
-/// What is known of the facts when the last of them has been seen.
+/// What is known after the last fact was seen.
 pub(super) struct Seen {
     pub(super) facts: usize,
     pub(super) labels: Labels,
-    /// By concept: how many facts it is in.
+    /// The number of facts of each concept.
     pub(super) degrees: Vec<u32>,
 }
 
@@ -135,10 +134,10 @@ impl Seen {
     }
 }
 
-/// A fact's place in the ranking of the concept at its near end: heavy ones first, then those
-/// whose far end is well attested and says much. What ties is ordered by ids.
+/// The sort key of a fact in the ranking of its near end: heavy facts first, then those whose far
+/// end is well attested and informative. Ties are ordered by ids.
 pub(super) fn rank(weight: f32, far_degree: u32) -> (Reverse<u32>, bool, u32) {
-    // Weights are positive and finite, so their bits order as they do.
+    // Weights are positive and finite, so their bits sort like the numbers.
     (Reverse(weight.to_bits()), far_degree < WELL_ATTESTED_DEGREE, far_degree)
 }
 
@@ -178,7 +177,7 @@ impl Compiler {
         self.counts.facts
     }
 
-    /// By concept: how many facts it is in.
+    /// The number of facts of each concept.
     pub(super) fn degrees(&self) -> &[u32] {
         &self.degrees
     }
@@ -195,7 +194,7 @@ impl Compiler {
         self.put(section, out)
     }
 
-    /// First: begins the concepts.
+    /// First step: begins the concepts.
     pub(super) fn dictionary(&self) -> DictionaryWriter {
         DictionaryWriter {
             texts: BufWriter::new(self.storage.file()),
@@ -214,7 +213,7 @@ impl Compiler {
         self.put(Section::Languages, dictionary.languages.finish()?)
     }
 
-    /// Second: when every fact was seen.
+    /// Second step: writes the labels, once every fact was seen.
     pub(super) fn end_facts(&mut self, mut seen: Seen) -> io::Result<()> {
         let labels = seen.labels.settle();
         let mut out = BufWriter::new(self.storage.file());
@@ -229,7 +228,7 @@ impl Compiler {
         self.put(Section::Labels, out)
     }
 
-    /// Third: begins the facts by head, and the facts by tail.
+    /// Third step: begins the facts by head, or the facts by tail.
     pub(super) fn adjacency(&self) -> AdjacencyWriter {
         AdjacencyWriter {
             facts: PackedWriter::new(BufWriter::new(self.storage.file())),
@@ -239,7 +238,7 @@ impl Compiler {
         }
     }
 
-    /// One fact more: by head, tail, relation, source in one writer; by tail, [`rank`], head,
+    /// Appends a fact: by head, tail, relation, source in one writer; by tail, [`rank`], head,
     /// relation, source in the other.
     pub(super) fn push(
         &self,
@@ -275,7 +274,7 @@ impl Compiler {
         }
     }
 
-    /// One fact more, by head, tail, relation, source.
+    /// Appends a fact, by head, tail, relation, source.
     pub(super) fn rank(&self, writer: &mut RankWriter, fact: &Fact) -> io::Result<()> {
         if fact.head.0 >= writer.next {
             writer.end_group(fact.head.0)?;
@@ -291,7 +290,7 @@ impl Compiler {
         self.put_offsets(Section::RankOffsets, writer.offsets)
     }
 
-    /// Last: begins the lemma index.
+    /// Last step: begins the lemma index.
     pub(super) fn lemmas(&self) -> io::Result<LemmaWriter> {
         Ok(LemmaWriter {
             map: MapBuilder::new(BufWriter::new(self.storage.file())).map_err(fst_error)?,
@@ -323,7 +322,7 @@ impl Compiler {
         }
     }
 
-    /// Ends it.
+    /// Ends the index of character n-grams.
     pub(super) fn end_grams(&mut self, mut writer: GramWriter) -> io::Result<()> {
         writer.end_list();
         self.put(Section::Grams, writer.grams)?;
@@ -331,7 +330,7 @@ impl Compiler {
         self.put(Section::GramConcepts, writer.concepts.finish()?)
     }
 
-    /// Puts all together.
+    /// Writes the header and all sections.
     pub(super) fn assemble(mut self, out: &mut (impl Write + Seek)) -> io::Result<()> {
         let Names { languages, relations, sources, .. } = &self.names;
         let lines = [languages, relations, sources].map(|names| names.join("\t"));
@@ -374,7 +373,7 @@ impl Compiler {
     }
 }
 
-/// Keys come in their order and without repetition, so what fails is the writing.
+/// Keys come in order and without repetition, so only writing can fail.
 fn fst_error(error: fst::Error) -> io::Error {
     match error {
         fst::Error::Io(error) => error,

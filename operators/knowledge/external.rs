@@ -1,9 +1,9 @@
-//! Compiles facts into a snapshot within a bounded memory: what does not fit is sorted in files
-//! ([`super::sorter`]). The bytes are those of the [`Builder`](super::Builder).
+//! Compiles facts into a snapshot within bounded memory: sorts what does not fit in files
+//! ([`super::sorter`]). The bytes equal those of the [`Builder`](super::Builder).
 //!
-//! A fact goes through four orders. Its two ends are sorted by text, which numbers the concepts;
-//! then by fact, which brings both ends together; facts are sorted by their numbers, which folds
-//! the repeated ones; and once more by tail and rank. Lemma keys are sorted last.
+//! A fact passes four sorts. The first sorts its two ends by text, which numbers the concepts. The
+//! second sorts ends by fact, which joins them. The third sorts facts by their numbers, which folds
+//! repeated ones. The fourth sorts facts by tail and rank. Lemma keys are sorted last.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -18,44 +18,45 @@ use super::sorter::Sorter;
 use super::whole::{folder_of, write_whole_by};
 use super::{ConceptId, Fact};
 
-/// Collects facts and compiles them within a bounded memory. The result depends neither on the
-/// order of the facts nor on the memory.
+/// Collects facts and compiles them within bounded memory. The result depends neither on the order
+/// of the facts nor on the memory.
 pub struct ExternalBuilder {
     path: PathBuf,
     sorter_bytes: usize,
     names: Interners,
     /// The ends of the facts: text, language, fact, side.
     ends: Sorter,
-    /// What the facts are beside that.
+    /// The other fields of the facts.
     rest: BufWriter<File>,
     facts: u32,
 }
 
-/// Why a fact was not taken in.
+/// Why a fact was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// It is no fact that a snapshot can hold.
+    /// A snapshot cannot hold the fact.
     #[error(transparent)]
     Fact(#[from] BuildError),
-    /// What was sorted cannot be written.
+    /// The sorted facts cannot be written.
     #[error("sorted facts cannot be written: {0}")]
     Storage(#[from] io::Error),
 }
 
-/// Ends a text in a record: less than any byte of a text.
+/// Ends a text in a record. Smaller than any byte of a text.
 const END: u8 = 0;
 /// Bytes of a fact beside its ends: relation 2, source 1, weight 4.
 const REST_BYTES: usize = 7;
-/// Bytes that say which end of which fact: fact 4, side 1.
+/// Bytes that name an end of a fact: fact 4, side 1.
 const END_BYTES: usize = 5;
 
 impl ExternalBuilder {
-    /// Nothing yet. Two sorts run at a time and share `memory_bytes`; beside them are held four
-    /// bytes for each concept, about five more for its offsets, and 40 bytes for each different
-    /// (relation, source, weight). Files lie in the folder of the snapshot, which is made.
+    /// An empty builder. Two sorts run at a time and share `memory_bytes`. Beside them the builder
+    /// holds four bytes for each concept, about five more for its offsets, and 40 bytes for each
+    /// different (relation, source, weight). Files lie in the folder of the snapshot, which is
+    /// created.
     ///
     /// # Errors
-    /// The folder cannot be made or written in.
+    /// The folder cannot be created or written in.
     pub fn new(path: &Path, memory_bytes: usize) -> io::Result<Self> {
         let folder = folder_of(path);
         std::fs::create_dir_all(folder)?;
@@ -70,7 +71,7 @@ impl ExternalBuilder {
         })
     }
 
-    /// Are there no facts?
+    /// Whether there are no facts.
     pub fn is_empty(&self) -> bool {
         self.facts == 0
     }
@@ -78,7 +79,7 @@ impl ExternalBuilder {
     /// Adds a fact, as [`Builder::add`](super::Builder::add) does.
     ///
     /// # Errors
-    /// It is no fact that a snapshot can hold, or what was sorted so far cannot be written.
+    /// A snapshot cannot hold the fact, or the sorted facts cannot be written.
     pub fn add(&mut self, fact: &ImportedFact) -> Result<(), CollectError> {
         let ends = checked(fact)?;
         if self.facts == u32::MAX {
@@ -98,7 +99,7 @@ impl ExternalBuilder {
         Ok(())
     }
 
-    /// Compiles into the file. `progress` is told what is done next.
+    /// Compiles into the file. Calls `progress` with the name of each step.
     ///
     /// # Errors
     /// A file cannot be written, or there are too many concepts.
@@ -130,7 +131,7 @@ impl ExternalBuilder {
     }
 }
 
-/// A file that is written first and then read.
+/// Rewinds a file after writing, to read it.
 fn rewound(out: BufWriter<tempfile::SpooledTempFile>) -> io::Result<impl Read> {
     let mut file = out.into_inner().map_err(|error| error.into_error())?;
     file.rewind()?;
@@ -141,7 +142,7 @@ fn u32_at(record: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
 }
 
-/// Numbers the concepts in order of their texts. Gives the key of each for the lemma index.
+/// Numbers the concepts in order of their texts. Returns the lemma index key of each.
 fn number_concepts(
     compiler: &mut Compiler,
     ends: Sorter,
@@ -176,13 +177,13 @@ fn number_concepts(
     rewound(keys)
 }
 
-/// What was written is not what is read: the disk's fault.
+/// The error of a file whose content differs from what was written to it.
 fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Brings the two ends of each fact together. The strongest of those that repeat a fact comes
-/// first, and of two equally strong ones the denial.
+/// Joins the two ends of each fact. Of repeated facts the strongest comes first, and of two equally
+/// strong ones the negated one.
 fn join_ends(
     by_fact: Sorter,
     mut rest: File,
@@ -213,12 +214,12 @@ fn join_ends(
     Ok(())
 }
 
-/// Bytes of a sorted fact that say which it is: head 4, tail 4, relation 2, source 1.
+/// Bytes of the key of a sorted fact: head 4, tail 4, relation 2, source 1.
 const FACT_KEY_BYTES: usize = 11;
-/// And with its weight.
+/// Bytes of the key and the weight.
 const FACT_BYTES: usize = 15;
 
-/// Folds repeated facts, and sees what there is. Gives the facts by head, tail, relation, source.
+/// Folds repeated facts and collects [`Seen`]. Returns the facts by head, tail, relation, source.
 fn fold(compiler: &mut Compiler, by_head: Sorter) -> io::Result<impl Read + use<>> {
     let mut seen = Seen::new(compiler.concepts());
     let mut facts = BufWriter::new(compiler.storage().file());
@@ -243,7 +244,7 @@ fn read_fact(compiler: &Compiler, key: &[u8], weight: f32) -> Fact {
     compiler.names().fact([u32_at(key, 0), u32_at(key, 4)], relation, key[10], weight)
 }
 
-/// Writes the facts by head and their rankings, and sorts them by tail and rank.
+/// Writes the facts by head and their rankings, and sorts the facts by tail and rank.
 fn write_from(
     compiler: &mut Compiler,
     mut facts: impl Read,
@@ -292,7 +293,7 @@ fn write_to(compiler: &mut Compiler, by_tail: Sorter) -> io::Result<()> {
     compiler.end_adjacency(to, [Section::To, Section::ToOffsets])
 }
 
-/// Writes the lemma index from the keys of the concepts, in order of the concepts.
+/// Writes the lemma index from the keys of the concepts, in the order of the concepts.
 fn write_lemmas(
     compiler: &mut Compiler,
     mut keys: impl Read,

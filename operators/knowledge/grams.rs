@@ -1,8 +1,9 @@
-//! Character n-grams: how like two keys of the lemma index are, however they are misspelt.
+//! Character n-grams: measure how alike two keys of the lemma index are, for any kind of
+//! misspelling.
 //!
 //! A key is padded with a space at both ends and cut into overlapping pieces of three characters,
-//! in a language without spaces of two. Likeness is Dice's coefficient over the two sets,
-//! 2·|A ∩ B| / (|A| + |B|). The snapshot lists for each gram the concepts whose key has it.
+//! or of two in a language without spaces. Likeness is Dice's coefficient over the two sets, 2·|A ∩
+//! B| / (|A| + |B|). The snapshot lists for each gram the concepts whose key has it.
 
 use std::ops::RangeInclusive;
 
@@ -10,13 +11,13 @@ use super::layout::LEMMA_KEY_SEPARATOR;
 use super::{ConceptId, View};
 use crate::language::Lexicon;
 
-/// Keys with so many characters are indexed; longer ones are whole sentences, which nobody
-/// misspells into a word.
+/// Number of characters of an indexed key. Longer keys are whole sentences, which no misspelt word
+/// resembles.
 const INDEXED_CHARACTERS: RangeInclusive<usize> = 2..=20;
 /// Bits of a character.
 const CHARACTER_BITS: u32 = 21;
 
-/// The different grams of a key, rising; none where it is too short or too long to be indexed.
+/// The distinct grams of a key, rising. Empty if the key is too short or too long to be indexed.
 pub(super) fn grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
     match INDEXED_CHARACTERS.contains(&key.chars().count()) {
         true => all_grams(lexicon, key),
@@ -24,7 +25,7 @@ pub(super) fn grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
     }
 }
 
-/// The different grams of a key of any length, rising.
+/// The distinct grams of a key of any length, rising.
 fn all_grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
     let width = if lexicon.joint().is_empty() { 2 } else { 3 };
     let padded: Vec<u64> =
@@ -37,7 +38,7 @@ fn all_grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
     grams
 }
 
-/// The grams of a key as the lemma index has it, with its language.
+/// The grams of a lemma index key, which contains its language.
 pub(super) fn grams_of_index_key(key: &str) -> Vec<u64> {
     let parts = key.split_once(LEMMA_KEY_SEPARATOR);
     let known = parts.and_then(|(code, key)| Some((Lexicon::for_language(code)?, key)));
@@ -51,25 +52,25 @@ fn dice(one: &[u64], other: &[u64]) -> f64 {
     if all == 0 { 0.0 } else { 2.0 * both as f64 / all as f64 }
 }
 
-/// How like two keys of a language are, 0..=1; 0 where one is too short or too long.
+/// The likeness of two keys of a language, 0..=1; 0 if one is too short or too long.
 pub fn likeness(lexicon: &Lexicon, one: &str, other: &str) -> f64 {
     dice(&grams(lexicon, one), &grams(lexicon, other))
 }
 
-/// How like two phrases are, 0..=1, whatever their length.
+/// The likeness of two phrases of any length, 0..=1.
 pub fn likeness_of_phrases(lexicon: &Lexicon, one: &str, other: &str) -> f64 {
     dice(&all_grams(lexicon, one), &all_grams(lexicon, other))
 }
 
 impl View<'_> {
-    /// The concepts of a language whose key is at least so like `key` (0..=1, above 0), and that
-    /// some fact names: by falling likeness, falling degree, text.
+    /// The concepts of a language that have facts and whose key has at least likeness `least` to
+    /// `key` (0..=1, above 0): by falling likeness, falling degree, text.
     ///
-    /// Of the lists of the grams of `key` the shortest are read, as long as they have at most
-    /// `most_postings` entries together. With n grams and likeness θ a concept shares at least
-    /// s = θ·n / (2 − θ) of them, so that none is missed while n − s + 1 lists are read (prefix
-    /// filter; Chaudhuri, Ganti, Kaushik 2006). The same grams are looked up among the concepts
-    /// that only the topic names, with the same bound.
+    /// Reads the shortest lists of the grams of `key`, as long as they have at most `most_postings`
+    /// entries together. With n grams and likeness θ a concept shares at least s = θ·n / (2 − θ) of
+    /// them, so none is missed while n − s + 1 lists are read (prefix filter; Chaudhuri, Ganti,
+    /// Kaushik 2006). Looks up the same grams, with the same bound, among the concepts that only
+    /// the topic names.
     pub fn alike(
         self,
         lexicon: &Lexicon,
@@ -79,7 +80,7 @@ impl View<'_> {
     ) -> Vec<(ConceptId, f64)> {
         let wanted = grams(lexicon, key);
         let total = wanted.len();
-        // A little less, so that rounding never asks for one gram too many.
+        // Slightly lowered, so that rounding never requires one gram too many.
         let shared = (least * total as f64 / (2.0 - least) - 1e-9).ceil() as usize;
         let mut lists: Vec<_> =
             wanted.iter().map(|gram| (self.graph().gram_list(*gram), *gram)).collect();
@@ -148,7 +149,8 @@ mod tests {
             let alike = view.alike(english, "umbrela", 0.5, most);
             alike.into_iter().map(|(id, _)| graph.concept(id).to_owned()).collect::<Vec<_>>()
         };
-        // Its grams are " um", "umb", "mbr", "bre", "rel", "ela", "la ": two are those of hundreds.
+        // The grams are " um", "umb", "mbr", "bre", "rel", "ela", "la "; hundreds of concepts share
+        // two of them.
         assert_eq!(found(100), ["umbrella"]);
         assert_eq!(found(4), ["umbrella"]);
         assert_eq!(found(0), [""; 0]);
@@ -176,7 +178,7 @@ mod tests {
                     .then_with(|| graph.concept(a.0).cmp(graph.concept(b.0)))
             });
             prop_assert_eq!(view.alike(english, &key, least, usize::MAX / 4), naive.clone());
-            // With a bound some may be missed, and nothing else is given or in another order.
+            // A bound may lose some, but adds none and keeps the order.
             for most in 0..40 {
                 let bounded = view.alike(english, &key, least, most);
                 let mut rest = naive.iter();

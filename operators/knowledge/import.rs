@@ -1,5 +1,5 @@
-//! Reading facts: ConceptNet's assertions CSV and relation/head/tail/weight TSV, line by line.
-//! A bad line is counted and reported by its number; it never stops the import.
+//! Reads facts line by line: ConceptNet's assertions CSV and relation/head/tail/weight TSV. A bad
+//! line is counted and reported by its number; it never stops the import.
 
 mod triples;
 
@@ -16,13 +16,13 @@ use super::{BuildError, Builder, CollectError, ExternalBuilder};
 /// Longest text of a concept or relation, in bytes.
 pub const MAX_CONCEPT_BYTES: usize = 1024;
 
-/// Longest line, in bytes; what is longer is a bad line.
+/// Longest line, in bytes. A longer one is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-/// How often progress is told, in lines.
+/// Lines between two calls of `progress`.
 const PROGRESS_LINES: u64 = 8192;
 
-/// A fact as an import brings it.
+/// A fact from an import.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportedFact {
     /// Name of the relation, such as `UsedFor`.
@@ -31,9 +31,9 @@ pub struct ImportedFact {
     pub head: String,
     /// Text of the tail; normalised when it is added.
     pub tail: String,
-    /// Strength; below 0 the statement is denied.
+    /// Strength. Below 0 the statement is negated.
     pub weight: f32,
-    /// Who says so.
+    /// The source of the fact.
     pub source: String,
     /// Language of head and tail, such as `en`.
     pub language: String,
@@ -95,38 +95,38 @@ impl Default for ImportOptions {
     }
 }
 
-/// A line that is no fact.
+/// A line that is not a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadLine {
     /// Its number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 
-/// What an import did. `lines = facts + skipped + bad`.
+/// The counts of an import. `lines = facts + skipped + bad`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportReport {
     /// Lines read.
     pub lines: u64,
-    /// Lines that gave a fact, repeated ones included.
+    /// Lines that gave a fact, including repeated ones.
     pub facts: u64,
     /// Lines left out on purpose: another language, a link to another site, a header, a document,
     /// empty, unfit.
     pub skipped: u64,
-    /// Those of them that are triples whose tail is a text of several sentences.
+    /// Skipped lines that are triples whose tail is a text of several sentences.
     #[serde(default)]
     pub documents: u64,
-    /// Those of them that are facts which nobody should be told ([`Unfit`]).
+    /// Skipped lines that are unfit facts ([`Unfit`]).
     #[serde(default)]
     pub unfit: u64,
-    /// Lines that are no fact.
+    /// Lines that are not facts.
     pub bad: u64,
-    /// The first of them.
+    /// The first bad lines.
     pub bad_lines: Vec<BadLine>,
 }
 
-/// Why an import cannot go on.
+/// Why an import stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The input cannot be read.
@@ -134,20 +134,20 @@ pub enum ImportError {
     Read {
         /// The line that could not be read, from 1.
         line: u64,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// What was read so far cannot be kept.
+    /// The facts cannot be stored.
     #[error("cannot keep the facts that were read: {0}")]
     Storage(std::io::Error),
 }
 
-/// What takes the facts of an import in.
+/// Takes the facts of an import.
 pub trait Collect {
-    /// Takes a fact in.
+    /// Takes a fact.
     ///
     /// # Errors
-    /// It is no fact that a snapshot can hold, or it cannot be kept.
+    /// A snapshot cannot hold the fact, or it cannot be stored.
     fn collect(&mut self, fact: &ImportedFact) -> Result<(), CollectError>;
 }
 
@@ -163,7 +163,7 @@ impl Collect for ExternalBuilder {
     }
 }
 
-/// Why a line is no fact.
+/// Why a line is not a fact.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     #[error("it is longer than {MAX_LINE_BYTES} bytes")]
@@ -184,8 +184,8 @@ pub(super) enum LineError {
     Build(#[from] BuildError),
 }
 
-/// The text of a concept as ConceptNet writes it: NFC, lower case, underscores and runs of white
-/// space as single spaces, none at the ends.
+/// Normalises the text of a concept as ConceptNet does: NFC, lower case, underscores and runs of
+/// white space as single spaces, none at the ends.
 pub fn normalise(text: &str) -> String {
     let composed = match is_nfc_quick(text.chars()) {
         IsNormalized::Yes => text.to_lowercase(),
@@ -202,11 +202,11 @@ pub fn normalise(text: &str) -> String {
     normal
 }
 
-/// Reads facts into a builder. `progress` is told the number of lines from time to time.
+/// Reads facts into a builder. Calls `progress` from time to time with the number of lines.
 ///
 /// # Errors
-/// The input cannot be read, or the facts cannot be kept. Bad lines are no error: they are in the
-/// report.
+/// The input cannot be read, or the facts cannot be stored. Bad lines are not errors: the report
+/// lists them.
 pub fn import(
     mut input: impl BufRead,
     options: &ImportOptions,
@@ -264,7 +264,7 @@ pub fn import(
     Ok(report)
 }
 
-/// What became of a line that is not bad.
+/// The result of a line that is not bad.
 enum Taken {
     Fact,
     Skipped,
@@ -281,8 +281,8 @@ fn is_unfit(fact: &ImportedFact) -> bool {
         )
 }
 
-/// Reads one line without its end; what exceeds the limit is passed over and leaves a line that
-/// is too long. `false` at the end of the input.
+/// Reads one line without its end. Skips the part beyond the limit and leaves a line that is too
+/// long. Returns `false` at the end of the input.
 fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
     line.clear();
     input.take(MAX_LINE_BYTES + 2).read_until(b'\n', line)?;
@@ -301,7 +301,7 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
     Ok(true)
 }
 
-/// A line's fact; `None` where it is left out on purpose.
+/// Parses the fact of a line; `None` if it is left out on purpose.
 fn parse(
     line: &[u8],
     format: Format,
@@ -324,7 +324,7 @@ fn parse(
     Ok(fact?.map(in_one_script))
 }
 
-/// The fact with its texts in the one script of its language.
+/// Converts the texts of a fact to the one script of its language.
 fn in_one_script(fact: ImportedFact) -> ImportedFact {
     let Some(lexicon) = Lexicon::for_language(&fact.language) else { return fact };
     let one = |text: &str| lexicon.in_one_script(text).into_owned();
@@ -356,7 +356,7 @@ fn parse_tsv(
     }))
 }
 
-/// What is read of the last column of ConceptNet's CSV.
+/// The parsed fields of the last column of ConceptNet's CSV.
 #[derive(Deserialize)]
 struct Info {
     weight: f32,

@@ -1,12 +1,11 @@
-//! English and Chinese: words with their places in a text, lemmas, and the words that carry no
-//! content.
+//! English and Chinese: words with their places in a text, lemmas, and words without content.
 //!
-//! Several stages read this: concept linking and the lemma index of the graph, recall, the gate,
-//! ranking, and the words a fact is spoken with. The data are word lists under `language/en/` and
-//! `language/zh/`, embedded in the program. Everything is a pure function of the text.
+//! Concept linking, the lemma index of the graph, recall, the gate, ranking and the wording of
+//! facts use it. Its data are word lists under `language/en/` and `language/zh/`, embedded in the
+//! program. Everything is a pure function of the text.
 //!
-//! The language of a text is told from its script ([`Lexicon::of_text`]), utterance by utterance,
-//! so that a conversation may change its language; a turn may name its own ([`Lexicon::of_turn`]).
+//! The script of a text determines its language ([`Lexicon::of_text`]), utterance by utterance, so
+//! that a conversation may change its language. A turn may name its own ([`Lexicon::of_turn`]).
 
 mod chinese;
 mod inflection;
@@ -27,27 +26,28 @@ pub use script::{has_han, is_han};
 /// A word of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word<'a> {
-    /// Where it stands in the text, in bytes.
+    /// Its place in the text, in bytes.
     pub span: Span,
     /// The word in lower case, with straight apostrophes; in Chinese its lemma.
     pub lower: Cow<'a, str>,
     /// Its lemma ([`Lexicon::lemma`]).
     pub lemma: Cow<'a, str>,
-    /// It carries grammar rather than content: articles, pronouns, auxiliaries, prepositions.
+    /// Whether it carries grammar rather than content: articles, pronouns, auxiliaries,
+    /// prepositions.
     pub function_word: bool,
 }
 
 /// How a language is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
-    /// Words stand apart and are inflected.
+    /// Spaces separate words, and words are inflected.
     English,
-    /// Words do not stand apart and are not inflected.
+    /// Nothing separates words, and words are not inflected.
     Chinese,
 }
 
-/// What is known about the words of one language. What a language does not have (irregular forms
-/// in Chinese) is empty.
+/// The linguistic data of one language. Lists that a language does not need, such as irregular
+/// forms in Chinese, are empty.
 pub struct Lexicon {
     language: &'static str,
     writing: Writing,
@@ -65,7 +65,7 @@ pub struct Lexicon {
     acknowledgements: WordSet,
     references: WordSet,
     specifics: WordSet,
-    /// By their first word.
+    /// Keyed by their first word.
     formulas: FxHashMap<&'static str, Vec<Vec<&'static str>>>,
     verbs: WordSet,
     /// Base form → past participle.
@@ -87,14 +87,14 @@ impl Lexicon {
         &CHINESE
     }
 
-    /// The lexicon of the language that a text is written in, told from its script: Chinese where
-    /// Chinese characters outnumber the words of other scripts, English otherwise.
+    /// The lexicon of a text's language, which its script determines: Chinese if Chinese characters
+    /// outnumber the words of other scripts, otherwise English.
     pub fn of_text(text: &str) -> &'static Self {
         if script::is_chinese(text) { Self::chinese() } else { Self::english() }
     }
 
-    /// The lexicon of a turn's language: that of its tag (`zh-TW` is Chinese), where there is a
-    /// lexicon for it, else that of its text.
+    /// The lexicon of a turn's language: that of its tag (`zh-TW` is Chinese), if there is a
+    /// lexicon for it, otherwise that of its text.
     pub fn of_turn(turn: &Turn) -> &'static Self {
         let tag = turn.language.as_deref();
         let primary = tag.and_then(|tag| tag.split(['-', '_']).next());
@@ -172,7 +172,7 @@ impl Lexicon {
         }
     }
 
-    /// The lexicon of a language by its code, such as `en`; `None` where there is none.
+    /// The lexicon of a language by its code, such as `en`; `None` if there is none.
     pub fn for_language(code: &str) -> Option<&'static Self> {
         match code {
             "en" => Some(Self::english()),
@@ -181,7 +181,8 @@ impl Lexicon {
         }
     }
 
-    /// What stands between the lemmas of a [`Self::key`]: a space where the language writes one.
+    /// The separator of the lemmas of a [`Self::key`]: a space if the language writes one,
+    /// otherwise nothing.
     pub fn joint(&self) -> &'static str {
         match self.writing {
             Writing::English => " ",
@@ -194,7 +195,7 @@ impl Lexicon {
         self.language
     }
 
-    /// Checksum of the language data and the version of the rules. Two lexicons with the same
+    /// Checksum of the language data and the version of the rules. Lexicons with the same
     /// fingerprint give every word the same lemma.
     pub fn fingerprint(&self) -> u32 {
         self.fingerprint
@@ -206,7 +207,7 @@ impl Lexicon {
         self.word_iter(text).collect()
     }
 
-    /// The words of a text, one after the other.
+    /// Iterates over the words of a text.
     pub fn word_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
         let chinese = self.writing == Writing::Chinese;
         let spaced = (!chinese).then(|| self.spaced_words(text));
@@ -214,10 +215,10 @@ impl Lexicon {
         spaced.into_iter().flatten().chain(cut.into_iter().flatten())
     }
 
-    /// The words of a text whose words stand apart.
+    /// The words of a text that separates words with spaces.
     fn spaced_words<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Word<'a>> {
         text.unicode_word_indices().map(|(start, found)| {
-            // A mark that stands alone takes the space before it along.
+            // A combining mark alone includes the space before it.
             let word = found.trim_start();
             let start = start + found.len() - word.len();
             let lower = lower(word);
@@ -231,17 +232,17 @@ impl Lexicon {
         })
     }
 
-    /// The lemma of a word: its dictionary form, lower case. Irregular forms come from lists;
-    /// otherwise endings are detached where what remains is a known word (the idea of WordNet's
-    /// morphy), verbs before nouns: "meeting" is "meet". Unknown words lose only a plural s.
+    /// The lemma of a word: its dictionary form in lower case. Irregular forms come from lists.
+    /// Otherwise endings are detached if the rest is a known word (the idea of WordNet's morphy),
+    /// verbs before nouns: "meeting" is "meet". Unknown words lose only a plural s.
     /// `lemma(lemma(x)) == lemma(x)`. In Chinese: simplified characters, half-width, lower case.
     pub fn lemma<'a>(&'a self, word: &'a str) -> Cow<'a, str> {
         if self.writing == Writing::Chinese {
             return chinese::lemma(word);
         }
         let mut lemma = lower(word);
-        // Each step shortens the word or leads from an irregular form to a base form, so this
-        // ends; the lists' test holds that no base form leads on in a circle.
+        // Each step shortens the word or leads from an irregular form to a base form, so the loop
+        // ends; a test of the lists ensures that base forms do not form a cycle.
         while let Some(next) = self.detach(&lemma) {
             lemma = match next {
                 lemma::Step::Known(known) => Cow::Borrowed(known),
@@ -258,8 +259,8 @@ impl Lexicon {
         lemma
     }
 
-    /// The lemmas of a text, joined by [`Self::joint`]: the key under which the lemma index has a
-    /// concept, and the normal form in which a mention equals its concept.
+    /// The lemmas of a text, joined by [`Self::joint`]. It is the key of a concept in the lemma
+    /// index, and the normal form in which a mention equals its concept.
     pub fn key(&self, text: &str) -> String {
         let mut key = String::with_capacity(text.len());
         for word in self.word_iter(text) {
@@ -271,8 +272,8 @@ impl Lexicon {
         key
     }
 
-    /// A text in the language's one script: Chinese in simplified characters, anything else as it
-    /// is. Facts are imported so, that 長城 and 长城 are one concept.
+    /// A text in the language's one script: Chinese in simplified characters, any other language
+    /// unchanged. Imports use it, so that 長城 and 长城 are one concept.
     pub fn in_one_script<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.writing {
             Writing::English => Cow::Borrowed(text),
@@ -280,8 +281,8 @@ impl Lexicon {
         }
     }
 
-    /// How many words a text has. Single characters that stand together in a Chinese text count as
-    /// one: a name that the dictionary does not know falls into them.
+    /// The number of words of a text. Adjacent single characters in a Chinese text count as one
+    /// word: a name that the dictionary does not know is cut into them.
     pub fn word_count(&self, text: &str) -> u32 {
         match self.writing {
             Writing::English => text.split(' ').count() as u32,
@@ -293,7 +294,7 @@ impl Lexicon {
         }
     }
 
-    /// Does the word carry grammar rather than content? Lower case.
+    /// Whether the word, in lower case, carries grammar rather than content.
     pub fn is_function_word(&self, lower: &str) -> bool {
         self.function_words.contains(lower)
             || (self.writing == Writing::Chinese
@@ -301,13 +302,13 @@ impl Lexicon {
                 && Self::english().is_function_word(lower))
     }
 
-    /// Does the lemma say too little to be looked up on its own ("thing", "make")?
+    /// Whether the lemma says too little to be looked up on its own ("thing", "make").
     pub fn is_stop_word(&self, lemma: &str) -> bool {
         self.stop_words.contains(lemma)
     }
 
-    /// How many words at the beginning of `words` are a set phrase, in which none of them means what
-    /// it names elsewhere ("of course"); 0 where they begin with none.
+    /// The number of words at the beginning of `words` that form a set phrase, in which no word has
+    /// its usual meaning ("of course"). 0 if no set phrase begins there.
     pub fn formula(&self, words: &[Word<'_>]) -> usize {
         let Some(first) = words.first().filter(|_| !self.formulas.is_empty()) else { return 0 };
         let begins = |listed: &&Vec<&str>| {
@@ -318,43 +319,43 @@ impl Lexicon {
         listed.find(begins).map_or(0, Vec::len)
     }
 
-    /// May the word end a verb phrase ("up" in "wake up")?
+    /// Whether the word may end a verb phrase ("up" in "wake up").
     pub fn is_particle(&self, lower: &str) -> bool {
         self.particles.contains(lower)
     }
 
-    /// Does a function word at the beginning or end of a phrase make it a framed one ("at home"),
-    /// rather than a name that happens to begin or end so?
+    /// Whether a function word at the beginning or end of a phrase makes it a framed one ("at
+    /// home") and not a name that begins or ends so.
     pub fn frames(&self, lower: &str) -> bool {
-        // The T of T恤 is no article.
+        // The T of T恤 is not an article.
         let latin = self.writing == Writing::Chinese && lower.is_ascii();
         !latin && !self.name_characters.contains(lower)
     }
 
-    /// Is this the base form of a verb?
+    /// Whether this is the base form of a verb.
     pub fn is_verb(&self, lemma: &str) -> bool {
         self.verbs.contains(lemma)
     }
 
-    /// Is the whole text an opening or closing formula ("Good morning!")?
+    /// Whether the whole text is an opening or closing formula ("Good morning!").
     pub fn is_greeting(&self, text: &str) -> bool {
         self.is_formula(text, |phrase| self.greetings.contains(phrase))
     }
 
-    /// Is the whole text one that takes something in without asking for more ("ok, thanks")?
+    /// Whether the whole text acknowledges something without asking for more ("ok, thanks").
     pub fn is_acknowledgement(&self, text: &str) -> bool {
         self.is_formula(text, |phrase| {
             self.acknowledgements.contains(phrase) || self.greetings.contains(phrase)
         })
     }
 
-    /// Does a word, in lower case, say when or how many?
+    /// Whether a word, in lower case, says when or how many.
     pub fn is_specific(&self, lower: &str) -> bool {
         self.specifics.contains(lower)
     }
 
-    /// Does the text refer to what was said before it, by a word ("and how old is she?") or by
-    /// naming nothing itself ("why?")? A formula does not, nor a text without words.
+    /// Whether the text refers to what was said before, by a word ("and how old is she?") or by
+    /// naming nothing itself ("why?"). A formula does not, nor does a text without words.
     pub fn refers_back(&self, text: &str) -> bool {
         let words = self.words(text);
         let refers = |word: &Word<'_>| {
@@ -367,7 +368,7 @@ impl Lexicon {
             && !self.is_acknowledgement(text)
     }
 
-    /// Can the text be cut into phrases of a list, from the left, longest first?
+    /// Whether phrases of a list cover the whole text, from the left, longest first.
     fn is_formula(&self, text: &str, listed: impl Fn(&str) -> bool) -> bool {
         const LONGEST_FORMULA_WORDS: usize = 7;
         const LONGEST_TEXT_WORDS: usize = 16;
@@ -405,12 +406,12 @@ impl std::fmt::Debug for Lexicon {
 pub(crate) struct WordCount {
     /// The words so far.
     pub(crate) words: u32,
-    /// Where the last one ended, if it was a single character.
+    /// Where the last word ended, if it was a single character.
     character_end: Option<u32>,
 }
 
 impl WordCount {
-    /// One word further.
+    /// Counts one more word.
     pub(crate) fn add(&mut self, word: &Word<'_>) {
         let mut letters = word.lemma.chars();
         let single = letters.next().is_some_and(is_han) && letters.next().is_none();
@@ -420,7 +421,7 @@ impl WordCount {
     }
 }
 
-/// Lower case with straight apostrophes; borrowed where the word is so already.
+/// Lower case with straight apostrophes. Borrows a word that already has both.
 fn lower(word: &str) -> Cow<'_, str> {
     if word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
         return Cow::Borrowed(word);

@@ -1,9 +1,9 @@
-//! How a snapshot lies in its file.
+//! The layout of a snapshot file.
 //!
-//! A header of [`HEADER_BYTES`], a u64 length for each section, and the sections. All numbers are
-//! little-endian. The checksum covers everything after itself. What a number means follows from
-//! the counts in the header: a concept takes as few bits as tell all concepts apart, and so do
-//! labels and languages.
+//! The file has a header of [`HEADER_BYTES`], a u64 length for each section, and the sections. All
+//! numbers are little-endian. The checksum covers everything after itself. The counts in the header
+//! determine the widths: a concept takes as few bits as distinguish all concepts, and so do labels
+//! and languages.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ pub const FORMAT_VERSION: u32 = 3;
 
 pub(super) const MAGIC: [u8; 8] = *b"TURNKNOW";
 /// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4, entries
-/// of `LemmaConcepts` 4, nothing 4.
+/// of `LemmaConcepts` 4, unused 4.
 pub(super) const HEADER_BYTES: usize = 40;
-/// Where the checksum lies.
+/// Position of the checksum.
 pub(super) const CHECKSUM_AT: usize = 12;
-/// Where the part of the file begins that the checksum covers.
+/// Start of the bytes that the checksum covers.
 pub(super) const CHECKED_FROM: usize = 16;
-/// Most concepts, so that a concept with a flag fits in 32 bits.
+/// Most concepts. A concept with a flag then fits in 32 bits.
 pub(super) const MOST_CONCEPTS: usize = (1 << 31) - 1;
 
-/// The sections, in the order in which they lie in the file. "Offsets" are a rising sequence with
-/// one number more than there are concepts ([`super::packed`]).
+/// The sections, in the order of the file. "Offsets" are a rising sequence with one number more
+/// than there are concepts ([`super::packed`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Section {
@@ -37,7 +37,7 @@ pub(super) enum Section {
     Texts,
     /// Packed, per concept: its language.
     Languages,
-    /// u64 each, rising: what a fact is beside its two ends ([`label`]).
+    /// u64 each, rising: the fields of a fact beside its two ends ([`label`]).
     Labels,
     /// Offsets: where the facts of a head begin.
     FromOffsets,
@@ -45,15 +45,15 @@ pub(super) enum Section {
     From,
     /// Offsets: where the ranking of a head begins, in bits.
     RankOffsets,
-    /// Packed per head, in the bits that tell its facts apart: its facts, strongest first.
+    /// Packed per head, in as many bits as distinguish its facts: its facts, strongest first.
     Ranks,
     /// Offsets: where the facts of a tail begin.
     ToOffsets,
     /// Packed (head, label) per fact, by tail, strongest first.
     To,
-    /// Finite-state map from [`lemma_key`]s to where their concepts begin in `LemmaConcepts`.
+    /// Finite-state map from [`lemma_key`]s to the start of their concepts in `LemmaConcepts`.
     Lemmas,
-    /// Packed: concepts, twice their number, plus 1 in the last of those that share their lemmas.
+    /// Packed: twice the number of a concept, plus 1 for the last concept of a key.
     LemmaConcepts,
     /// u64 each, rising: the character n-grams of the keys ([`super::grams`]).
     Grams,
@@ -65,7 +65,7 @@ pub(super) enum Section {
 
 pub(super) const SECTIONS: usize = Section::GramConcepts as usize + 1;
 
-/// How many of what a snapshot holds.
+/// The counts of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) concepts: usize,
@@ -100,8 +100,8 @@ impl Counts {
     }
 }
 
-/// Checksum over the lexicons of the languages, given in order; a language without one counts as
-/// such. A lemma index is only good with the lexicons that it was built with.
+/// Checksum over the lexicons of the languages, in the given order. A language without a lexicon
+/// counts as 0. A lemma index is valid only with the lexicons that it was built with.
 pub fn lexicon_fingerprint<'l>(languages: impl IntoIterator<Item = &'l str>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for language in languages {
@@ -113,16 +113,16 @@ pub fn lexicon_fingerprint<'l>(languages: impl IntoIterator<Item = &'l str>) -> 
     hasher.finalize()
 }
 
-/// Between the language and the lemmas of an index key; lemmas have none.
+/// Separates the language from the lemmas of an index key. Lemmas never contain it.
 pub(super) const LEMMA_KEY_SEPARATOR: &str = "\t";
 
-/// Under which key the lemma index has a key of a language's lexicon.
+/// The lemma index key of a language and a lexicon's key.
 pub(super) fn lemma_key(language: &str, key: &str) -> String {
     [language, LEMMA_KEY_SEPARATOR, key].concat()
 }
 
-/// What a fact is beside its two ends, as one number: its relation, source, negation and weight.
-/// Few differ, so a fact holds the place of its label among the sorted ones.
+/// The fields of a fact beside its two ends as one number: relation, source, negation and weight.
+/// There are few distinct labels, so a fact stores the position of its label among the sorted ones.
 pub(super) fn label(relation: u16, source: u8, negated: bool, weight: f32) -> u64 {
     u64::from(relation) << 48
         | u64::from(source) << 40
@@ -144,7 +144,7 @@ pub(super) fn range(sections: &[Range<usize>; SECTIONS], section: Section) -> Ra
     sections[section as usize].clone()
 }
 
-/// The section table: a u64 length each, directly after the header; the sections follow it.
+/// Reads the section table: a u64 length each, directly after the header. The sections follow it.
 pub(super) fn sections(bytes: &[u8]) -> Option<[Range<usize>; SECTIONS]> {
     let table = bytes.get(HEADER_BYTES..HEADER_BYTES + 8 * SECTIONS)?;
     let mut start = HEADER_BYTES + 8 * SECTIONS;
@@ -158,8 +158,8 @@ pub(super) fn sections(bytes: &[u8]) -> Option<[Range<usize>; SECTIONS]> {
     (start == bytes.len()).then_some(sections)
 }
 
-/// Verifies what reading relies on: lengths agree with the counts, offsets rise and end at the
-/// end, ids are in range, texts are UTF-8.
+/// Verifies what reading relies on: lengths match the counts, offsets rise and end at the end, ids
+/// are in range, texts are UTF-8.
 pub(super) fn check(
     bytes: &[u8],
     sections: &[Range<usize>; SECTIONS],
@@ -202,7 +202,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Every (concept, label) is of one that is there.
+/// Whether every (concept, label) exists.
 fn check_ends(bytes: &[u8], counts: &Counts) -> bool {
     let (concept_bits, label_bits) = (counts.concept_bits(), counts.label_bits());
     let mut bit = 0;
@@ -214,7 +214,7 @@ fn check_ends(bytes: &[u8], counts: &Counts) -> bool {
     })
 }
 
-/// Every ranking has a place for each fact of its head, and names facts of its head.
+/// Whether every ranking has an entry for each fact of its head, and names only facts of its head.
 fn check_ranks(bytes: &[u8], sections: &[Range<usize>; SECTIONS], counts: &Counts) -> bool {
     let part = |section: Section| &bytes[range(sections, section)];
     let (ranks, offsets, numbers) =
@@ -232,7 +232,7 @@ fn check_ranks(bytes: &[u8], sections: &[Range<usize>; SECTIONS], counts: &Count
         })
 }
 
-/// Every entry names a concept, and the last one ends its group.
+/// Whether every entry names a concept, and the last one ends its group.
 fn check_lemma_concepts(bytes: &[u8], counts: &Counts) -> bool {
     let width = counts.concept_bits() + 1;
     let entry = |index: usize| read_bits(bytes, index as u64 * u64::from(width), width);
@@ -240,7 +240,7 @@ fn check_lemma_concepts(bytes: &[u8], counts: &Counts) -> bool {
         && (counts.lemmas == 0 || entry(counts.lemmas - 1) & 1 == 1)
 }
 
-/// The grams rise, their lists follow each other, and every entry names a concept.
+/// Whether the grams rise, their lists are contiguous, and every entry names a concept.
 fn check_grams(bytes: &[u8], sections: &[Range<usize>; SECTIONS], counts: &Counts) -> bool {
     let part = |section: Section| &bytes[range(sections, section)];
     let (grams, rest) = part(Section::Grams).as_chunks::<8>();
@@ -266,7 +266,7 @@ pub(super) fn names(bytes: &[u8]) -> Option<[Vec<String>; 3]> {
     Some([line()?, line()?, line()?])
 }
 
-/// Every label names a relation and a source that exist, every concept a language.
+/// Checks that every label names an existing relation and source, and every concept a language.
 pub(super) fn check_names(
     bytes: &[u8],
     sections: &[Range<usize>; SECTIONS],

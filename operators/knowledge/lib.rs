@@ -1,18 +1,18 @@
-//! Knowledge: the graph of concepts and facts that retrieval reads, and the words it is read by
-//! (DESIGN: "Knowledge").
+//! Knowledge: the graph of concepts and facts that retrieval reads, and the linguistic data that
+//! finds concepts in text.
 //!
-//! A [`Graph`] is a compiled snapshot, mapped into memory and shared by all workers. Ids are
-//! small and `Copy`; no look-up allocates. Facts of a concept are kept twice: in order of the
-//! other end, so that the facts between two concepts are a binary search even at a hub with
-//! 80,000 neighbours, and as a ranking, so that the strongest few cost only what is taken. All
-//! numbers are packed into as few bits as they need; a fact takes about ten bytes.
+//! A [`Graph`] is a compiled snapshot, mapped into memory and shared by all workers. Ids are small
+//! and `Copy`, and no look-up allocates. The facts of a concept are stored in two orders: by the
+//! other end, so that the facts between two concepts are a binary search even at a hub with 80,000
+//! neighbours, and by rank, so that the strongest few cost only what is read. All numbers are
+//! packed into as few bits as they need; a fact takes about ten bytes.
 //!
-//! A graph never changes. What the `knowledge` topic says differently is kept beside it, in the
-//! live collection of [`Knowledge`], and a [`View`] sums both as they were at one [`Moment`].
+//! A graph never changes. The live collection of [`Knowledge`] holds what the `knowledge` topic
+//! changes, and a [`View`] adds both up as of one [`Moment`].
 //!
-//! Beside the graph stand the words: [`language`] has lemmas and word lists, [`linking`] and
-//! [`mod@search`] find the concepts that an utterance names, [`terms`] are what BM25 counts, and
-//! [`small_talk`] tells what asks for nothing.
+//! [`language`] has lemmas and word lists. [`linking`] and [`mod@search`] find the concepts that an
+//! utterance names. [`terms`] are the units that BM25 counts. [`small_talk`] recognises utterances
+//! that ask for nothing.
 
 mod builder;
 mod change;
@@ -73,38 +73,38 @@ pub(crate) use snapshot::LemmaWalk;
 
 use snapshot::Snapshot;
 
-/// A concept of the graph: a number that holds within one snapshot. Ids follow the order of the
-/// concepts' texts.
+/// A concept of the graph, as a number that is valid within one snapshot. Ids follow the order of
+/// the concepts' texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConceptId(pub u32);
 
-/// A relation of the graph: a number that holds within one snapshot.
+/// A relation of the graph, as a number that is valid within one snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelationId(pub u16);
 
-/// One statement of the graph: k = (head, relation, tail).
+/// One fact of the graph: k = (head, relation, tail).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fact {
-    /// What it is about.
+    /// The concept that the fact is about.
     pub head: ConceptId,
-    /// How the two are related.
+    /// The relation between the two.
     pub relation: RelationId,
     /// The other end.
     pub tail: ConceptId,
-    /// How strongly the source holds it, above 0: the absolute value of the imported weight
+    /// How strongly the source asserts the fact, above 0: the absolute value of the imported weight
     /// (ConceptNet: 1 is one ordinary assertion).
     pub weight: f32,
-    /// Who says so; its name is [`Graph::source`].
+    /// The source, by number; its name is [`Graph::source`].
     pub source: u8,
-    /// The statement is denied: the imported weight was negative or the relation is a `Not…`.
-    /// Must never be spoken as positive.
+    /// Whether the fact is negated: the imported weight was negative, or the relation is a `Not…`.
+    /// A negated fact must never be spoken as positive.
     pub negated: bool,
 }
 
-/// How large a graph is; `knowledge stats` prints it.
+/// Sizes of a graph, as `knowledge stats` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stats {
-    /// Facts, after repeated lines were folded.
+    /// Facts, after folding repeated lines.
     pub facts: u64,
     /// Distinct concepts.
     pub concepts: u64,
@@ -118,18 +118,18 @@ pub struct Stats {
 
 /// A compiled graph of facts. `Send + Sync`; open it once and share it in an `Arc`.
 ///
-/// Ids of another graph are a programming error: methods panic on a concept or relation id that
-/// is out of this graph's range.
+/// Passing ids of another graph is a programming error: methods panic on a concept or relation id
+/// that is out of this graph's range.
 pub struct Graph {
     snapshot: Snapshot,
-    /// By concept, in chunks of [`CHUNK`]: what [`Self::content_words`] found. Takes memory only
-    /// where somebody asked.
+    /// Cached results of [`Self::content_words`], by concept, in chunks of [`CHUNK`]. A chunk takes
+    /// memory only once one of its concepts is asked for.
     content_words: Box<[OnceLock<Box<[ContentWords; CHUNK]>>]>,
 }
 
 type ContentWords = OnceLock<Box<[u64]>>;
 
-/// Concepts whose content words are given memory together.
+/// Number of concepts whose content words are allocated together.
 const CHUNK: usize = 64;
 
 impl Graph {
@@ -142,29 +142,29 @@ impl Graph {
     /// Maps a snapshot file into memory and verifies it.
     ///
     /// # Errors
-    /// The file cannot be read, is no snapshot, is of another version, was built with another
+    /// The file cannot be read, is not a snapshot, is of another version, was built with another
     /// lexicon, or is damaged (its checksum differs).
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
         Snapshot::map(path).map(Self::over)
     }
 
-    /// Builds a graph in memory, through the same snapshot bytes as a file. Facts that a snapshot
-    /// cannot hold ([`BuildError`]) are left out.
+    /// Builds a graph in memory, through the same snapshot bytes as a file. Leaves out facts that a
+    /// snapshot cannot hold ([`BuildError`]).
     pub fn from_facts(facts: impl IntoIterator<Item = ImportedFact>) -> Self {
         let mut builder = Builder::new();
         for fact in facts {
-            // A fact that cannot be held is left out, as documented.
+            // Leaves out a fact that a snapshot cannot hold, as documented.
             let _ = builder.add(&fact);
         }
         builder.into_graph()
     }
 
-    /// This graph, as the stages look things up in it.
+    /// A view of this graph without changes.
     pub fn view(&self) -> View<'_> {
         View::from(self)
     }
 
-    /// The checksum of the content, as text: `crc32-facts`. Goes into every response.
+    /// The checksum of the content, as text: `crc32-facts`. Every response contains it.
     pub fn version(&self) -> &str {
         self.snapshot.version()
     }
@@ -195,13 +195,13 @@ impl Graph {
         self.snapshot.all_facts()
     }
 
-    /// The fact at a place of [`Self::facts`]; `None` beyond the last.
+    /// The fact at a position of [`Self::facts`]; `None` beyond the last.
     pub fn fact_at(&self, place: usize) -> Option<Fact> {
         self.snapshot.fact_at(place)
     }
 
-    /// Where a fact stands in [`Self::facts`], whatever its weight; `None` for one that names a
-    /// concept of no snapshot, or that the snapshot does not have, denied or not as it is.
+    /// The position of a fact in [`Self::facts`], whatever its weight. `None` if the snapshot does
+    /// not have the fact with the same negation, or one of its concepts.
     pub fn position(&self, fact: &Fact) -> Option<usize> {
         let known = |id: ConceptId| (id.0 as usize) < self.snapshot.concept_count();
         let known = known(fact.head) && known(fact.tail);
@@ -213,8 +213,9 @@ impl Graph {
         self.snapshot.text(id)
     }
 
-    /// The content words of a concept, as `read` gives them for its text; it is asked once per
-    /// concept and graph, by whichever worker comes first, and has to give all the same.
+    /// The content words of a concept, as `read` returns them for its text. Only the first worker
+    /// that asks calls `read`, once per concept and graph, so every `read` must return the same
+    /// words.
     pub(crate) fn content_words(
         &self,
         id: ConceptId,
@@ -231,8 +232,8 @@ impl Graph {
         self.snapshot.language(id)
     }
 
-    /// The concept with exactly this text (see [`normalise`]). Where several languages have it,
-    /// the first language by name.
+    /// The concept with exactly this text (see [`normalise`]). If several languages have it, the
+    /// first language by name.
     pub fn find(&self, normalised: &str) -> Option<ConceptId> {
         self.snapshot.find(normalised)
     }
@@ -251,8 +252,8 @@ impl Graph {
     }
 
     /// The concepts of a language whose lemmas, joined as the language does, are `key`
-    /// ([`crate::language::Lexicon::key`]), by falling degree, then text. None for a language
-    /// that has no lexicon.
+    /// ([`crate::language::Lexicon::key`]), by falling degree, then text. Empty for a language
+    /// without a lexicon.
     pub fn concepts_with_lemmas(
         &self,
         language: &str,
@@ -261,8 +262,8 @@ impl Graph {
         self.snapshot.concepts_with_lemmas(language, key)
     }
 
-    /// Begins a walk through the lemma index of a language, word by word. For a language that has
-    /// no lexicon it is over at once.
+    /// Begins a walk through the lemma index of a language, word by word. The walk ends at once for
+    /// a language without a lexicon.
     pub(crate) fn lemma_walk(&self, language: &str) -> LemmaWalk<'_> {
         self.snapshot.lemma_walk(language)
     }
@@ -275,7 +276,7 @@ impl Graph {
         self.snapshot.gram_concept(entry)
     }
 
-    /// What a relation means and how it is spoken.
+    /// The properties of a relation and the words that speak it.
     pub fn relation(&self, id: RelationId) -> Relation<'_> {
         self.snapshot.relations()[usize::from(id.0)].view()
     }
@@ -291,14 +292,15 @@ impl Graph {
         self.snapshot.relations().iter().map(|relation| relation.view())
     }
 
-    /// How many facts have the concept as head or tail.
+    /// The number of facts with the concept as head or tail.
     pub fn degree(&self, id: ConceptId) -> u32 {
         self.snapshot.degree(id)
     }
 
-    /// How much a concept says, 0..=1: 1 − ln(degree) / ln(1 + D), where D is the largest degree
-    /// of the graph and at least 1,000. The largest hub is near 0, a concept with a single fact is
-    /// 1: an inverse document frequency whose documents are facts. A small graph has no hubs.
+    /// The informativeness of a concept, 0..=1: 1 − ln(degree) / ln(1 + D), where D is the largest
+    /// degree of the graph and at least 1,000. The largest hub is near 0, and a concept with a
+    /// single fact is 1: an inverse document frequency whose documents are facts. A small graph has
+    /// no hubs.
     pub fn informativeness(&self, id: ConceptId) -> f32 {
         self.snapshot.informativeness(id)
     }
@@ -319,7 +321,8 @@ impl Graph {
         self.snapshot.ranked_to(tail)
     }
 
-    /// The first `limit` of [`Graph::facts_from`]; costs what it gives, however large the hub.
+    /// The first `limit` of [`Graph::facts_from`]. The cost depends on `limit` and not on the size
+    /// of the hub.
     pub fn strongest_from(
         &self,
         head: ConceptId,
@@ -328,7 +331,8 @@ impl Graph {
         self.snapshot.ranked_from(head).take(limit)
     }
 
-    /// The first `limit` of [`Graph::facts_to`]; costs what it gives, however large the hub.
+    /// The first `limit` of [`Graph::facts_to`]. The cost depends on `limit` and not on the size of
+    /// the hub.
     pub fn strongest_to(
         &self,
         tail: ConceptId,

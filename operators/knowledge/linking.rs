@@ -1,9 +1,10 @@
-//! Concept linking: which concepts of the graph a dialogue names (DCRAG, E^EQ, eq 1 and 2).
+//! Concept linking finds the concepts of the graph that a dialogue names (DCRAG, E^EQ, eq 1 and 2).
 //!
-//! The longest match over lemmas, at most five words, from left to right, never across
-//! punctuation. Stop words, function words and hubs that say nothing are left out. A mention lies
-//! on word boundaries, in Chinese those of the dictionary; it may join several words to one
-//! concept, and never takes a part of a word. A pure function of the graph and the text.
+//! It takes the longest match over lemmas, at most five words, from left to right, never across
+//! punctuation. It leaves out stop words, function words and uninformative hubs. A mention begins
+//! and ends at word boundaries, in Chinese those of the dictionary. It may join several words to
+//! one concept, and never takes a part of a word. Linking is a pure function of the graph and the
+//! text.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,19 +18,19 @@ use crate::{ConceptId, View};
 pub struct Mention {
     /// The concept.
     pub concept: ConceptId,
-    /// Which utterance of [`crate::flow::TurnContext::dialogue`], from 0.
+    /// The utterance in [`crate::flow::TurnContext::dialogue`], from 0.
     pub utterance: u32,
-    /// Where in that utterance.
+    /// The place in that utterance.
     pub span: Span,
-    /// How many words the mention has, from 1; each character of a Chinese name that the
+    /// The number of words of the mention, from 1. Each character of a Chinese name that the
     /// dictionary does not know is one.
     pub words: u8,
-    /// How much the concept says, 0..=1: rare concepts say more than hubs. Less, by the
-    /// similarity, where it was searched for ([`crate::search`]).
+    /// The informativeness of the concept, 0..=1: rare concepts say more than hubs. A search
+    /// multiplies it by the similarity ([`crate::search`]).
     pub informativeness: f32,
-    /// How it was found.
+    /// How the concept was found.
     pub via: Via,
-    /// How like what was said is to the concept, 0..=1; 1 where it is named.
+    /// The similarity of the words to the concept, 0..=1; 1 if they name it.
     pub similarity: f32,
 }
 
@@ -69,9 +70,9 @@ impl Default for LinkingConfig {
 /// with the lexicon of its language.
 ///
 /// The lemmas of every mention's span are the lemmas of its concept, in the concept's language. Of
-/// several concepts with the same lemmas the one with the most facts is meant. What an utterance
-/// says in another language's script is linked in that language, where its own language left it
-/// over: "coffee" in a Chinese sentence, 北京 in an English one.
+/// several concepts with the same lemmas the one with the most facts is chosen. Words in the other
+/// language's script are linked in that language, if the utterance's own language left them over:
+/// "coffee" in a Chinese sentence, 北京 in an English one.
 pub fn link<'u>(
     knowledge: View<'_>,
     utterances: impl IntoIterator<Item = (&'static Lexicon, &'u str)>,
@@ -99,14 +100,14 @@ struct Linker<'a> {
 }
 
 impl Linker<'_> {
-    /// Links what the other language's script says between the mentions from `first` on.
+    /// Links words in the other language's script between the mentions from `first` on.
     fn link_left_over(
         self,
         (utterance, text): (u32, &str),
         first: usize,
         mentions: &mut Vec<Mention>,
     ) {
-        // Chinese is left over where there are Chinese characters, English where there is more.
+        // Chinese is tried if the text has Chinese characters, English if it has Latin letters.
         let (other, any) = if self.lexicon.language() == Lexicon::chinese().language() {
             (Lexicon::english(), text.bytes().any(|byte| byte.is_ascii_alphabetic()))
         } else {
@@ -123,7 +124,7 @@ impl Linker<'_> {
             let gap = text.get(start as usize..end as usize).unwrap_or_default();
             let found = mentions.len();
             linker.link((utterance, gap), start, mentions);
-            // A Latin word is no Chinese mention of an English text.
+            // A Latin word is not a Chinese mention in an English text.
             if other.language() == Lexicon::chinese().language() {
                 let said = |mention: &Mention| mention.span.of(text).is_some_and(has_han);
                 let kept: Vec<Mention> = mentions.drain(found..).filter(said).collect();
@@ -133,7 +134,7 @@ impl Linker<'_> {
         mentions[first..].sort_unstable_by_key(|mention| mention.span);
     }
 
-    /// Links a piece of an utterance that begins at a byte of it.
+    /// Links a piece of an utterance that begins at byte `offset`.
     fn link(self, (utterance, text): (u32, &str), offset: u32, mentions: &mut Vec<Mention>) {
         let words = self.lexicon.words(text);
         let mut at = 0;
@@ -181,7 +182,7 @@ impl Linker<'_> {
         best
     }
 
-    /// Does the mention say enough to be one?
+    /// Whether the mention is informative enough.
     fn counts(self, words: &[Word<'_>], concept: ConceptId) -> bool {
         let content = |word: &Word<'_>| {
             !word.function_word
@@ -208,8 +209,8 @@ impl Linker<'_> {
         }
     }
 
-    /// Is there nothing but spaces, hyphens or an ampersand between two words? In a Chinese name
-    /// there may also be a dot or brackets: 鸟巢（国家体育场）.
+    /// Whether only spaces, hyphens or an ampersand separate two words. A Chinese name may also
+    /// contain a dot or brackets: 鸟巢（国家体育场）.
     fn joins(self, text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
         let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
         let chinese = self.lexicon.joint().is_empty();
@@ -220,7 +221,8 @@ impl Linker<'_> {
         })
     }
 
-    /// A single letter is no mention; a single Chinese character is one that the graph knows well.
+    /// A single letter is not a mention. A single Chinese character is one if the graph has enough
+    /// facts about it.
     fn is_long_enough(self, word: &Word<'_>, concept: ConceptId) -> bool {
         let mut letters = word.lemma.chars();
         match (letters.next(), letters.next()) {

@@ -1,4 +1,4 @@
-//! The live collection: what differs from the snapshot, from moment to moment.
+//! The live collection: what differs from the snapshot, by version.
 //!
 //! ```text
 //!  knowledge topic ──▶ present: ±1 against what stands ──▶ broadcast ──▶ ids ──┬─▶ by head, tail
@@ -7,10 +7,10 @@
 //!                                                                             └─▶ degree
 //! ```
 //!
-//! It is a dataflow of its own, whose time is the *version*: how many batches of changes were
-//! applied. A turn takes the latest complete version when it comes to its first stage and reads
-//! that one to its last, so that changes fall between turns and never within one. What no turn
-//! can read any more is compacted.
+//! The live collection is a separate dataflow. Its time is the *version*: the number of applied
+//! batches of changes. A turn takes the latest complete version at its first stage and reads that
+//! one until its last, so that changes apply between turns and never within one. Versions that no
+//! turn can read any more are compacted.
 
 mod arrange;
 mod collect;
@@ -30,25 +30,24 @@ use super::{Fact, Graph, View};
 use arrange::{Batches, Trace, Version};
 pub(super) use dictionary::Dictionary;
 
-/// A fact that differs from the snapshot, in the order in which those of one head are sought:
-/// tail, relation, source, denied, weight.
+/// A fact that differs from the snapshot, in the sort order of a head's facts: tail, relation,
+/// source, negated, weight.
 type Between = (u32, u16, u8, bool, u32);
 
-/// A fact that differs from the snapshot, in the order in which the strongest of one concept are
-/// given.
+/// A fact that differs from the snapshot, in the sort order of a concept's strongest facts.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub(super) struct Ranked {
-    /// The heavier, the less.
+    /// The inverted weight, so that heavier facts sort first.
     lightness: u32,
-    /// The snapshot has few facts about the other end.
+    /// Whether the snapshot has few facts about the other end.
     hesitant: bool,
-    /// How many; none for a concept that only the topic names, which somebody put there on
-    /// purpose.
+    /// The degree of the other end. 0 for a concept that only the topic names, since it was added
+    /// on purpose.
     degree: u32,
-    /// Ids beyond the snapshot's come in the order of their arrival, which means nothing; these
-    /// take their place. 0 for ids of the snapshot.
+    /// Ids beyond the snapshot's depend on the order of arrival, so these hashes of the names sort
+    /// before them. 0 for ids of the snapshot.
     far_name: u64,
     far: u32,
     rest_name: u64,
@@ -58,7 +57,7 @@ pub(super) struct Ranked {
 }
 
 impl Ranked {
-    /// The fact, seen from the concept it is ranked at.
+    /// The fact, for the concept at its near end.
     pub(super) fn fact(&self, near: super::ConceptId, side: Side) -> Fact {
         let far = super::ConceptId(self.far);
         let (head, tail) = match side {
@@ -75,7 +74,7 @@ impl Ranked {
         }
     }
 
-    /// Where a fact of the snapshot stands; `degree` is that of its other end in the snapshot.
+    /// The rank of a fact of the snapshot.
     pub(super) fn of_snapshot(fact: &Fact, side: Side, graph: &Graph) -> Self {
         Self::named(fact, side, graph, (0, 0))
     }
@@ -88,7 +87,7 @@ impl Ranked {
         let known = (far.0 as usize) < graph.concepts().len();
         let degree = if known { graph.degree(far) } else { 0 };
         Self {
-            // Weights are positive and finite, so their bits order as they do.
+            // Weights are positive and finite, so their bits sort like the numbers.
             lightness: !fact.weight.to_bits(),
             hesitant: (1..super::compile::WELL_ATTESTED_DEGREE).contains(&degree),
             degree,
@@ -102,7 +101,7 @@ impl Ranked {
     }
 }
 
-/// From which end facts are looked up.
+/// The end of facts that a look-up begins at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// Facts about a head.
@@ -111,7 +110,7 @@ pub(super) enum Side {
     To,
 }
 
-/// A moment of the knowledge: what a turn looks facts up in, from its first stage to its last.
+/// A version of the graph. A turn looks facts up in one version from its first stage to its last.
 #[derive(Clone, Debug, Default)]
 pub struct Moment(Arc<Named>);
 
@@ -122,34 +121,34 @@ struct Named {
 }
 
 impl Moment {
-    /// Its name: the snapshot, and the offsets up to which changes were applied.
+    /// The name of the version: the snapshot, and the offsets up to which changes are applied.
     pub fn state(&self) -> &KnowledgeState {
         &self.0.state
     }
 }
 
-/// How large the live collection is, for who watches the process. Written by its first worker.
+/// The size of the live collection, for monitoring. The first worker writes it.
 #[derive(Debug, Default)]
 pub struct LiveCounts {
-    /// Statements that the snapshot does not have, or has otherwise.
+    /// Statements that the snapshot does not have, or has with other values.
     pub inserted: AtomicU64,
-    /// Statements of the snapshot that do not stand, or stand otherwise.
+    /// Statements of the snapshot that were retracted or replaced.
     pub retracted: AtomicU64,
     /// Keys of the topic whose statement differs from the snapshot.
     pub differing: AtomicU64,
     /// Concepts that only the topic names.
     pub concepts: AtomicU64,
-    /// Moments that a turn in flight may still read, the latest included.
+    /// Versions that a turn in flight may still read, including the latest.
     pub moments: AtomicU64,
     /// Updates in the arrangements of one worker; compaction brings them down.
     pub updates: AtomicU64,
-    /// Changes that were applied.
+    /// Applied changes.
     pub applied: AtomicU64,
-    /// Changes for which there was no room among the sources or relations.
+    /// Changes that were refused because there are too many sources or relations.
     pub refused: AtomicU64,
 }
 
-/// The knowledge of one worker. Cheap to clone; all clones are the same.
+/// The graph of one worker with its live changes. Cheap to clone: all clones share it.
 #[derive(Clone)]
 pub struct Knowledge {
     graph: Arc<Graph>,
@@ -157,12 +156,12 @@ pub struct Knowledge {
     live: Rc<RefCell<Option<Live>>>,
 }
 
-/// What one worker holds of the live collection.
+/// One worker's part of the live collection.
 struct Live {
     dictionary: Dictionary,
-    /// Applied, oldest first: complete once the probe has passed them.
+    /// Applied batches, oldest first. A batch is complete once the probe has passed its version.
     applied: VecDeque<(Version, BTreeMap<i32, i64>)>,
-    /// Moments that were complete, oldest first; the last is now.
+    /// Complete versions, oldest first. The last is the latest.
     moments: VecDeque<Moment>,
     traces: Option<Traces>,
     probe: Handle<Version>,
@@ -176,7 +175,7 @@ struct Traces {
     degrees: Trace<()>,
 }
 
-/// The live collection as it is read at one version.
+/// The live collection, read at one version.
 pub(super) struct Reading<'k> {
     pub(super) dictionary: &'k Dictionary,
     version: Version,
@@ -187,7 +186,7 @@ pub(super) struct Reading<'k> {
 }
 
 impl Knowledge {
-    /// What a graph holds, for ever.
+    /// A graph without live changes.
     pub fn new(graph: Arc<Graph>) -> Self {
         let state =
             KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
@@ -195,12 +194,12 @@ impl Knowledge {
         Self { graph, now: Rc::new(RefCell::new(now)), live: Rc::default() }
     }
 
-    /// The latest moment. What begins now is to read it, and keep to it.
+    /// The latest version. A new turn reads it until its end.
     pub fn now(&self) -> Moment {
         self.now.borrow().clone()
     }
 
-    /// Looks things up as they were at a moment.
+    /// Runs look-ups in a version.
     pub fn at<T>(&self, moment: &Moment, look: impl FnOnce(View<'_>) -> T) -> T {
         let live = self.live.borrow();
         match live.as_ref().and_then(|live| live.read(moment.0.version)) {
@@ -209,8 +208,8 @@ impl Knowledge {
         }
     }
 
-    /// Takes notice of what was applied: moves to the latest complete moment, and lets go of
-    /// those that no turn holds. To be called after the worker has worked, outside of look-ups.
+    /// Moves to the latest complete version and drops versions that no turn holds. Call it after
+    /// the worker's step, outside look-ups.
     pub fn settle(&self) {
         let mut live = self.live.borrow_mut();
         let Some(live) = live.as_mut() else { return };
@@ -252,14 +251,14 @@ impl Live {
         })
     }
 
-    /// Forgets the moments that nobody holds but us, and compacts up to the oldest that is left.
+    /// Drops the versions that only this struct holds, and compacts up to the oldest one left.
     fn let_go(&mut self) {
         let before = self.moments.len();
         let last = before.saturating_sub(1);
         let mut at = 0;
         self.moments.retain(|moment| {
             at += 1;
-            // The latest is held as `now` as well.
+            // `now` holds the latest version as well.
             at > last || Arc::strong_count(&moment.0) > 1
         });
         let Some(oldest) = self.moments.front() else { return };
@@ -286,8 +285,7 @@ impl Live {
 }
 
 impl<'k> Reading<'k> {
-    /// Facts of a head that differ from the snapshot, with +1 or −1; those with this tail where
-    /// one is given.
+    /// Facts between a head and a tail that differ from the snapshot, with +1 or −1.
     pub(super) fn between(
         &'k self,
         head: super::ConceptId,
@@ -316,7 +314,7 @@ impl<'k> Reading<'k> {
         batches.of(concept.0, self.version)
     }
 
-    /// By how much the degree of a concept differs from the snapshot's.
+    /// The difference between a concept's degree and its degree in the snapshot.
     pub(super) fn degree(&self, concept: super::ConceptId) -> i32 {
         self.degrees.of(concept.0, self.version).map(|((), diff)| diff).sum()
     }

@@ -1,27 +1,29 @@
-//! Numbers of a few bits each, end to end, read in place: the arrays of a snapshot.
+//! Packed arrays: numbers of a few bits each, end to end, read in place. A snapshot consists of
+//! them.
 //!
 //! A packed array holds numbers of one width. [`offsets`](OffsetsWriter) hold a rising sequence in
-//! blocks of [`BLOCK`]: a directory entry says the first number of a block, and what each of the
-//! others has beyond it is packed in as few bits as the block needs. One hub costs the bits of its
+//! blocks of [`BLOCK`]: a directory entry has the first number of a block, and the differences of
+//! the others from it are packed in as few bits as the block needs. A hub therefore widens only its
 //! own block.
 
 use std::io::{self, Write};
 
 /// Numbers of a rising sequence that share a directory entry.
 const BLOCK: usize = 64;
-/// u64 the first number; u64 where the block's bits begin, times 64, plus its width.
+/// u64 the first number; u64 the start of the block's bits, times 64, plus its width.
 const ENTRY_BYTES: usize = 16;
-/// A read takes eight bytes from the byte in which a number begins, so each array ends in these.
+/// A read takes eight bytes from the byte in which a number begins, so each array ends with this
+/// padding.
 pub(super) const PADDING: usize = 8;
-/// Widest number that a read can give: a number may begin seven bits into the first of the bytes.
+/// Widest number that one read can return: a number may begin seven bits into its first byte.
 pub(super) const WIDEST: u32 = 57;
 
-/// How many bits a number up to `largest` takes.
+/// The number of bits of a number up to `largest`.
 pub(super) fn bits_for(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
 
-/// How many bits tell `count` things apart: none for one thing or nothing.
+/// The number of bits that distinguish `count` things: 0 for at most one thing.
 pub(super) fn bits_among(count: usize) -> u32 {
     bits_for((count as u64).saturating_sub(1))
 }
@@ -32,7 +34,7 @@ pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// How many bytes `count` numbers of this width take; `None` where no file can hold them.
+/// The number of bytes of `count` numbers of this width; `None` if no file can hold them.
 pub(super) fn packed_bytes(count: usize, width: u32) -> Option<usize> {
     let bits = (count as u64).checked_mul(u64::from(width))?;
     usize::try_from(bits.div_ceil(8)).ok()?.checked_add(PADDING)
@@ -41,7 +43,7 @@ pub(super) fn packed_bytes(count: usize, width: u32) -> Option<usize> {
 /// The number of `width` bits that begins at a bit.
 ///
 /// # Panics
-/// The eight bytes from there leave `bytes`; opening a snapshot has verified that none do.
+/// Reading eight bytes from there exceeds `bytes`. Opening a snapshot verifies that no read does.
 pub(super) fn read_bits(bytes: &[u8], bit: u64, width: u32) -> u64 {
     let word = read_u64(bytes, (bit / 8) as usize);
     (word >> (bit % 8)) & ((1 << width) - 1)
@@ -62,7 +64,8 @@ impl<W: Write> PackedWriter<W> {
     /// Appends a number that fits in `width` bits, at most 64.
     pub(super) fn push(&mut self, number: u64, width: u32) -> io::Result<()> {
         debug_assert!(bits_for(number) <= width);
-        // With nothing filled the shift is of the number alone; with 64 bits filled it was flushed.
+        // If nothing is filled, only the number is shifted; if 64 bits were filled, they were
+        // flushed.
         self.word |= number << self.filled;
         let free = u64::BITS - self.filled;
         if width < free {
@@ -75,7 +78,7 @@ impl<W: Write> PackedWriter<W> {
         Ok(())
     }
 
-    /// Ends the array, padding included.
+    /// Ends the array, including its padding.
     pub(super) fn finish(mut self) -> io::Result<W> {
         let bytes = self.filled.div_ceil(8) as usize;
         self.out.write_all(&self.word.to_le_bytes()[..bytes])?;
@@ -84,7 +87,7 @@ impl<W: Write> PackedWriter<W> {
     }
 }
 
-/// Writes a sequence of rising numbers, block by block. Holds about a byte and a half a number.
+/// Writes a rising sequence block by block. Holds about 1.5 bytes per number.
 pub(super) struct OffsetsWriter {
     block: Vec<u64>,
     directory: Vec<u8>,
@@ -103,7 +106,7 @@ impl OffsetsWriter {
         offsets
     }
 
-    /// The next number is the last one and this.
+    /// Appends a number that is `by` larger than the last.
     pub(super) fn advance(&mut self, by: u64) {
         self.last += by;
         if self.block.len() == BLOCK {
@@ -118,13 +121,13 @@ impl OffsetsWriter {
         self.directory.extend_from_slice(&first.to_le_bytes());
         self.directory.extend_from_slice(&(self.bits << 6 | u64::from(width)).to_le_bytes());
         for number in self.block.drain(..) {
-            // The writer is memory, so nothing can fail.
+            // Writing to memory cannot fail.
             let _ = self.data.push(number - first, width);
             self.bits += u64::from(width);
         }
     }
 
-    /// Writes the directory and what it leads to.
+    /// Writes the directory and the data.
     pub(super) fn finish(mut self, out: &mut impl Write) -> io::Result<()> {
         self.flush();
         out.write_all(&self.directory)?;
@@ -132,12 +135,12 @@ impl OffsetsWriter {
     }
 }
 
-/// Where the directory of `count` numbers ends.
+/// The length of the directory of `count` numbers.
 fn directory_bytes(count: usize) -> usize {
     count.div_ceil(BLOCK) * ENTRY_BYTES
 }
 
-/// The number at an index, below the `count` of the sequence.
+/// The number at an index of a sequence of `count`.
 pub(super) fn offset(bytes: &[u8], count: usize, index: usize) -> u64 {
     let entry = index / BLOCK * ENTRY_BYTES;
     let (first, place) = (read_u64(bytes, entry), read_u64(bytes, entry + 8));
@@ -146,8 +149,8 @@ pub(super) fn offset(bytes: &[u8], count: usize, index: usize) -> u64 {
     first + read_bits(&bytes[directory_bytes(count)..], within, width)
 }
 
-/// Verifies a sequence of `count` numbers: it can be read, begins with 0 and rises. Gives its last
-/// number.
+/// Verifies a sequence of `count` numbers: it is readable, begins with 0 and rises. Returns its
+/// last number.
 pub(super) fn check_offsets(bytes: &[u8], count: usize) -> Option<u64> {
     let data = bytes.get(directory_bytes(count)..).filter(|data| data.len() >= PADDING)?;
     let bits = (data.len() - PADDING) as u64 * 8;
@@ -158,7 +161,7 @@ pub(super) fn check_offsets(bytes: &[u8], count: usize) -> Option<u64> {
         if width > u64::from(WIDEST) || bit.saturating_add(numbers * width) > bits {
             return None;
         }
-        // So that no sum within the block overflows.
+        // Keeps the sums within the block from overflowing.
         if read_u64(bytes, block * ENTRY_BYTES) > 1 << 62 {
             return None;
         }

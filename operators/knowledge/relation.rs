@@ -1,13 +1,13 @@
-//! What each relation means to the flow, and the words it is spoken with.
+//! The meaning of each relation to the flow, and the words that speak it.
 
-/// What a relation is good for when a demand is worked out.
+/// The use of a relation for a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RelationKind {
-    /// The tail is what the head is for or what is wanted.
+    /// The tail is the purpose of the head, or is wanted.
     Goal,
-    /// The head brings the tail about.
+    /// The head causes the tail.
     Cause,
-    /// The tail must be had or done before the head.
+    /// The tail must exist or happen before the head.
     Prerequisite,
     /// The tail happens during the head.
     Subevent,
@@ -21,20 +21,20 @@ pub enum RelationKind {
     Location,
     /// The tail describes the head.
     Property,
-    /// The two mean something alike or opposite.
+    /// Head and tail have similar or opposite meanings.
     Likeness,
     /// Anything else.
     Other,
 }
 
-/// How one end of a fact is inflected when it is spoken.
+/// The inflection of one end of a spoken fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As it stands.
+    /// Unchanged.
     Plain,
     /// A verb becomes its gerund: "waking up".
     Gerund,
-    /// The verb of a phrase becomes its gerund, a single word stays: "wasting paper", "light".
+    /// The verb of a phrase becomes its gerund; a single word stays: "wasting paper", "light".
     GerundPhrase,
     /// A verb gets its "to": "to wake up".
     Infinitive,
@@ -49,19 +49,19 @@ pub(crate) enum Form {
 pub struct Relation<'g> {
     /// Its name, such as `UsedFor` or `NotDesires`.
     pub name: &'g str,
-    /// What it is good for.
+    /// The use of the relation.
     pub kind: RelationKind,
-    /// It denies (`Not…`): all its facts are negated.
+    /// Whether the relation negates (`Not…`): all its facts are negated.
     pub negative: bool,
-    /// The words between head and tail where the fact holds.
+    /// The words between head and tail of a positive fact.
     pub affirms: &'g str,
-    /// The words between head and tail where the fact is denied.
+    /// The words between head and tail of a negated fact.
     pub denies: &'g str,
     pub(crate) head: Form,
     pub(crate) tail: Form,
 }
 
-/// A relation as a graph keeps it.
+/// A relation as a graph stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct RelationEntry {
     name: String,
@@ -74,7 +74,7 @@ pub(crate) struct RelationEntry {
 }
 
 impl RelationEntry {
-    /// What is known about a relation of this name. An unknown one is spoken by its name's words.
+    /// The entry of a relation by name. The words of an unknown relation's name speak it.
     pub(crate) fn new(name: &str) -> Self {
         let base = positive_name(name);
         let negative = base.is_some();
@@ -114,7 +114,7 @@ impl RelationEntry {
     }
 }
 
-/// `NotDesires` → `Desires`; `None` where the relation does not deny.
+/// `NotDesires` → `Desires`; `None` if the relation does not negate.
 pub(crate) fn positive_name(name: &str) -> Option<&str> {
     name.strip_prefix("Not").filter(|rest| rest.starts_with(|first: char| first.is_uppercase()))
 }

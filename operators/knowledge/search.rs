@@ -1,9 +1,9 @@
-//! Whole-graph search: concepts for words that linking could not link (DESIGN: "Knowledge").
+//! Whole-graph search: finds concepts for words that linking could not link.
 //!
-//! Asked by the gate where the current utterance names no concept. First the lemma index is asked
-//! for variants of what was said (a phrase without its function words, a compound joined or
-//! split), then the n-gram index for what is spelt alike. The order is that of [`Via`], where
-//! search by meaning will stand last. What nothing finds is a demand without a fact.
+//! The gate searches when the current utterance names no concept. The search first looks variants
+//! of the words up in the lemma index (a phrase without its function words, a compound joined or
+//! split), then similarly spelt words in the n-gram index. The order is that of [`Via`], where
+//! search by meaning will come last. A demand without a fact names the words that no search finds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,18 +82,18 @@ pub const MAX_MISSING_BYTES: usize = 48;
 /// Most words of a phrase.
 const MAX_PHRASE_WORDS: usize = 5;
 
-/// What a search gave.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The concepts found, in order of place.
     pub mentions: Vec<Mention>,
-    /// Content words that neither linking nor the search could find, normalised, each once, in
-    /// order of place.
+    /// Content words that neither linking nor the search found, normalised, each once, in order of
+    /// place.
     pub missing: Vec<String>,
 }
 
-/// Searches for what an utterance says beside its `linked` mentions. Concepts are looked for only
-/// where there are none of these. `min_informativeness` is that of linking.
+/// Searches for the words of an utterance beside its `linked` mentions. Searches for concepts only
+/// if there are no linked mentions. `min_informativeness` is that of linking.
 pub fn search(
     view: View<'_>,
     (utterance, lexicon, text): (u32, &'static Lexicon, &str),
@@ -171,7 +171,7 @@ struct Searcher<'a> {
 }
 
 impl Searcher<'_> {
-    /// A word that may name something: no grammar, no small talk, no number.
+    /// Whether a word may name something: it is not grammar, small talk or a number.
     fn is_content(&self, word: &Word<'_>) -> bool {
         !word.function_word
             && !self.lexicon.is_stop_word(&word.lemma)
@@ -184,8 +184,8 @@ impl Searcher<'_> {
         !self.view.concepts_with_lemmas(self.lexicon.language(), key).is_empty()
     }
 
-    /// The word from which on is searched; where words do not stand apart, the run of content
-    /// words, since a name that the dictionary does not know falls into pieces.
+    /// The words to search for from `at` on: one word, or, in a language without spaces, the run of
+    /// content words, since a name that the dictionary does not know is cut into pieces.
     fn phrase(&self, at: usize) -> (usize, String) {
         let mut count = 1;
         if self.lexicon.joint().is_empty() {
@@ -201,8 +201,8 @@ impl Searcher<'_> {
         (count, lemmas.concat())
     }
 
-    /// The graph has nothing of this name, and it is a word that may be told: short, and not a
-    /// scrap of one.
+    /// Whether the graph has no concept with this key, and the word may be reported: it is neither
+    /// too long nor a fragment.
     fn is_missing(&self, key: &str) -> bool {
         let least = if self.lexicon.joint().is_empty() { 2 } else { 3 };
         key.chars().nth(least - 1).is_some()
@@ -214,8 +214,8 @@ impl Searcher<'_> {
         self.by_lemmas(at).or_else(|| self.by_grams(at))
     }
 
-    /// Phrases from here without their function words, longest first, with and without spaces;
-    /// then the word split in two.
+    /// Looks up phrases from here without their function words, longest first, with and without
+    /// spaces; then the word split in two.
     fn by_lemmas(&self, at: usize) -> Option<Hit> {
         for count in (2..=MAX_PHRASE_WORDS.min(self.words.len() - at)).rev() {
             let phrase = &self.words[at..at + count];
@@ -243,7 +243,7 @@ impl Searcher<'_> {
             .filter(|(first, second)| first.len() > 1 && second.len() > 1)
             .map(|(first, second)| [first, second].join(self.lexicon.joint()))
             .filter_map(|key| Some((self.best_of(&key)?, key)));
-        // Of equally well known ones the first split.
+        // Of equally well known concepts the first split wins.
         let (concept, key) =
             known.min_by_key(|(concept, _)| std::cmp::Reverse(self.view.degree(*concept)))?;
         Some(self.varied(concept, word, &key, 1))
@@ -254,7 +254,7 @@ impl Searcher<'_> {
         Hit { concept, via: Via::Lemmas, similarity, words }
     }
 
-    /// The concept most facts name with these lemmas, if it may be given.
+    /// The concept with these lemmas and the most facts, if it may be returned.
     fn best_of(&self, key: &str) -> Option<ConceptId> {
         let concepts = self.view.concepts_with_lemmas(self.lexicon.language(), key);
         concepts.into_iter().find(|concept| self.may_give(*concept))
@@ -268,7 +268,7 @@ impl Searcher<'_> {
             && !self.lexicon.is_function_word(&key)
     }
 
-    /// What is spelt most alike.
+    /// Looks up the most similarly spelt concept.
     fn by_grams(&self, at: usize) -> Option<Hit> {
         let (words, key) = self.phrase(at);
         let chinese = self.lexicon.joint().is_empty();
@@ -290,10 +290,10 @@ impl Searcher<'_> {
         Some(Hit { concept, via: Via::Ngrams, similarity, words })
     }
 
-    /// Whether one may have been written for the other. A slip of the pen keeps the number of words
-    /// ("coffee" is not "coffee shop") and the first letter: what differs there is another word or a
-    /// name ("necessary" for "unnecessary", "malice" for "Alice"). What is said has no figures, since
-    /// they are not searched for; a concept with some is another address or price.
+    /// Whether `said` may be a typing error of `concept`. A typing error keeps the number of words
+    /// ("coffee" is not "coffee shop") and the first letter: a difference there is another word or
+    /// a name ("necessary" for "unnecessary", "malice" for "Alice"). Searched words contain no
+    /// digits, so a concept with digits is another address or price.
     fn may_be_a_slip(&self, said: &str, concept: &str) -> bool {
         if concept.chars().any(char::is_numeric) {
             return false;
@@ -303,13 +303,13 @@ impl Searcher<'_> {
             || (spaces(said) == spaces(concept) && said.chars().next() == concept.chars().next())
     }
 
-    /// Letters one by one ("R-Y-E") are no words. Chinese ones are.
+    /// Single letters ("R-Y-E") are not words. Chinese characters are.
     fn is_spelled_out(&self, content: &[&str]) -> bool {
         !self.lexicon.joint().is_empty()
             && content.iter().all(|lemma| lemma.chars().nth(1).is_none())
     }
 
-    /// Is there nothing but spaces and hyphens between the words?
+    /// Whether only spaces and hyphens separate the words.
     fn is_joined(&self, words: &[Word<'_>]) -> bool {
         words.windows(2).all(|pair| {
             let gap = self.text.get(pair[0].span.end as usize..pair[1].span.start as usize);

@@ -1,5 +1,5 @@
-//! Small talk: greetings, thanks, closings and other words that only keep a conversation going.
-//! The gate reads it (small talk needs no knowledge) and the realiser answers it.
+//! Small talk: greetings, thanks, closings and other words that only keep a conversation going. The
+//! gate detects it, because small talk needs no knowledge, and the realiser answers it.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::language::{Lexicon, has_han};
 
-/// What a piece of small talk does.
+/// The act of a piece of small talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SmallTalk {
     /// Opens a conversation.
@@ -32,7 +32,7 @@ use SmallTalk::{
     Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
 };
 
-/// Phrases of our own, lower case, words separated by single spaces. Longer ones win.
+/// Our own phrases, in lower case, with words separated by single spaces. Longer ones win.
 const PHRASES: &[(&str, SmallTalk)] = &[
     ("hello", Greeting),
     ("hi", Greeting),
@@ -184,7 +184,7 @@ const PHRASES: &[(&str, SmallTalk)] = &[
     ("i must be off", Closing),
 ];
 
-/// Words that add nothing beside small talk.
+/// Words that add nothing to small talk.
 const FILLERS: &[&str] = &[
     "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for",
     "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam",
@@ -193,17 +193,17 @@ const FILLERS: &[&str] = &[
     "your",
 ];
 
-/// What small talk a text holds.
+/// The small talk of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SmallTalkReading {
-    /// What the phrases do, in their order.
+    /// The acts of the phrases, in order.
     pub acts: Vec<SmallTalk>,
-    /// The share of the text's words that are phrases of small talk, 0..=1; 1 also where the
+    /// The share of the text's words that belong to phrases of small talk, 0..=1. 1 also if the
     /// rest is only filler.
     pub share: f64,
 }
 
-/// The Chinese phrases; the head of the file says how they are written.
+/// The Chinese phrases. The head of the file describes its format.
 const CHINESE: &str = include_str!("language/zh/small_talk.txt");
 
 static CHINESE_PHRASES: LazyLock<ChinesePhrases> = LazyLock::new(ChinesePhrases::read);
@@ -211,7 +211,7 @@ static CHINESE_PHRASES: LazyLock<ChinesePhrases> = LazyLock::new(ChinesePhrases:
 /// Chinese phrases, by their first character, and fillers.
 #[derive(Default)]
 struct ChinesePhrases {
-    /// Words joined by single spaces, as [`spoken_words`] gives them; sorted.
+    /// Words joined by single spaces, as [`spoken_words`] returns them. Sorted.
     phrases: Vec<(String, SmallTalk)>,
     /// Sorted.
     fillers: Vec<String>,
@@ -255,8 +255,8 @@ fn act_named(name: &str) -> Option<SmallTalk> {
     })
 }
 
-/// The words of a text as they are spoken: lower case, apostrophes straight, no punctuation. Of
-/// Chinese every character is one, in its simplified form.
+/// The words of a text as spoken: lower case, straight apostrophes, no punctuation. Every Chinese
+/// character is a word, in its simplified form.
 pub fn spoken_words(text: &str) -> Vec<String> {
     let straight = text.replace(['\u{2019}', '\u{2018}', '`'], "'");
     let spoken = |word: &str| {
@@ -276,8 +276,8 @@ fn is_filler(word: &str) -> bool {
 
 /// Finds small talk in a text, given with its spoken words.
 ///
-/// A Chinese clause is small talk as a whole or not at all: 好的 is, and so is 好 alone, but not the
-/// 好 of 好玩 nor the 我知道 of 我知道故宫, which no space sets apart.
+/// A Chinese clause is small talk as a whole or not at all, because no space separates its words:
+/// 好的 is, and 好 alone, but not the 好 of 好玩 nor the 我知道 of 我知道故宫.
 pub fn small_talk_in(text: &str, words: &[String]) -> SmallTalkReading {
     if !has_han(text) {
         return read_small_talk(words);
@@ -323,7 +323,7 @@ fn read_small_talk(words: &[String]) -> SmallTalkReading {
     SmallTalkReading { acts, share }
 }
 
-/// The longest phrase that the words begin with: how many words it has and what it does.
+/// The longest phrase at the beginning of the words: its number of words and its act.
 fn longest_phrase(words: &[String]) -> Option<(usize, SmallTalk)> {
     let first = words.first()?.as_str();
     let mut longest = None;

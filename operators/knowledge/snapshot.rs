@@ -1,5 +1,5 @@
-//! The compiled snapshot: opening it, and reading it in place. Opening verifies the checksum and
-//! that every offset and id lies inside the file, so that reading needs no checks.
+//! The compiled snapshot: opens it and reads it in place. Opening verifies the checksum and that
+//! every offset and id lies inside the file, so that reading needs no checks.
 
 mod places;
 
@@ -21,7 +21,7 @@ use super::relation::RelationEntry;
 use super::{ConceptId, Fact, RelationId};
 use crate::language::Lexicon;
 
-/// What has fewer facts is no hub, though it be the largest concept of a small graph.
+/// A concept with fewer facts is not a hub, even if it is the largest of a small graph.
 const SMALLEST_HUB_DEGREE: u32 = 1_000;
 
 /// Why a snapshot cannot be used.
@@ -32,10 +32,10 @@ pub enum SnapshotError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// The file is not a snapshot.
     #[error(
         "{path} is not a knowledge snapshot; make one with `turnstream knowledge import`",
         path = path.display()
@@ -44,7 +44,7 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
     },
-    /// The file was written by another version.
+    /// Another version wrote the file.
     #[error(
         "{path} has snapshot format {found}, this program reads format {expected}; import the \
          facts again with `turnstream knowledge import`",
@@ -55,10 +55,10 @@ pub enum SnapshotError {
         path: PathBuf,
         /// Its format.
         found: u32,
-        /// Ours.
+        /// The format of this program.
         expected: u32,
     },
-    /// The file's lemma index was built with other language data.
+    /// The file's lemma index was built with other linguistic data.
     #[error(
         "the lemma index of {path} was built with another lexicon ({found:08x}, this program has \
          {expected:08x}); import the facts again with `turnstream knowledge import`",
@@ -67,9 +67,9 @@ pub enum SnapshotError {
     Lexicon {
         /// The file.
         path: PathBuf,
-        /// Fingerprint of the lexicon it was built with.
+        /// Fingerprint of the lexicon that the file was built with.
         found: u32,
-        /// Fingerprint of ours.
+        /// Fingerprint of this program's lexicon.
         expected: u32,
     },
     /// The file is damaged.
@@ -81,7 +81,7 @@ pub enum SnapshotError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
 }
@@ -101,7 +101,7 @@ impl Backing {
     }
 }
 
-/// A part of the backing that owns its share of it, for the finite-state map.
+/// A part of the backing with shared ownership, for the finite-state map.
 struct Shared {
     backing: Arc<Backing>,
     range: Range<usize>,
@@ -125,7 +125,7 @@ pub(super) struct Snapshot {
     counts: Counts,
     /// Bits of a concept, and of a label.
     widths: [u32; 2],
-    /// ln(1 + largest degree), not below that of the smallest hub.
+    /// ln(1 + largest degree), at least that of the smallest hub.
     degree_scale: f32,
 }
 
@@ -134,7 +134,7 @@ impl Snapshot {
         let read = |source| SnapshotError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(read)?;
         // SAFETY: snapshots are written under a temporary name and renamed into place, and never
-        // written again; a process that truncates the file under us breaks its own contract.
+        // written again. A process that truncates the mapped file breaks its own contract.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
         Self::open(Backing::Mapped(map), path)
@@ -215,7 +215,7 @@ impl Snapshot {
         self.backing.bytes().len()
     }
 
-    /// Sections under the name of what they are for.
+    /// The sizes of groups of sections, by purpose.
     pub(super) fn parts(&self) -> Vec<(&'static str, u64)> {
         let size = |sections: &[Section]| -> u64 {
             sections.iter().map(|&section| self.section(section).len() as u64).sum()
@@ -253,7 +253,7 @@ impl Snapshot {
 
     pub(super) fn text(&self, id: ConceptId) -> &str {
         let text = &self.section(Section::Texts)[self.span(Section::TextOffsets, id)];
-        // Opening has checked that every text is UTF-8, so the default is never taken.
+        // Opening verified that every text is UTF-8, so the default is never used.
         std::str::from_utf8(text).unwrap_or_default()
     }
 
@@ -272,7 +272,7 @@ impl Snapshot {
 
     pub(super) fn find_in(&self, language: &str, text: &str) -> Option<ConceptId> {
         let ConceptId(first) = self.find(text)?;
-        // Those with the same text follow each other, one for each of few languages.
+        // Concepts with the same text are adjacent, one for each of few languages.
         let same = (first..self.counts.concepts as u32).map(ConceptId);
         same.take_while(|&id| self.text(id) == text).find(|&id| self.language(id) == language)
     }
@@ -298,7 +298,7 @@ impl Snapshot {
         ConceptId(read_bits(facts, bit, concept) as u32)
     }
 
-    /// A fact of `From` or `To`, with `near` for both ends, and its far end.
+    /// A fact of `From` or `To`, with `near` as both ends, and its far end.
     fn fact(&self, facts: &[u8], near: ConceptId, index: usize) -> (Fact, ConceptId) {
         let [concept, label] = self.widths;
         let bit = index as u64 * u64::from(concept + label);
@@ -343,14 +343,15 @@ impl Snapshot {
         let span = self.span(Section::FromOffsets, head);
         let start = partition(span.clone(), |index| self.far(facts, index) < tail);
         let mut end = start;
-        // Few facts join the same two concepts: at most relations × sources.
+        // At most relations × sources facts join the same two concepts, so the scan is short.
         while end < span.end && self.far(facts, end) == tail {
             end += 1;
         }
         (start..end).map(move |index| self.fact_from(head, index))
     }
 
-    /// Where a fact stands among all facts; `None` for one that is not here as it is.
+    /// The position of a fact among all facts; `None` if the snapshot does not have it with the
+    /// same negation.
     pub(super) fn position(&self, fact: &Fact) -> Option<usize> {
         let facts = self.section(Section::From);
         let span = self.span(Section::FromOffsets, fact.head);
@@ -360,14 +361,15 @@ impl Snapshot {
         same.find(|&at| key(&self.fact_from(fact.head, at)) == key(fact))
     }
 
-    /// The concepts of the lemma index from an entry to the end of its group; none without one.
+    /// The concepts of the lemma index from an entry to the end of its group. Empty if `start` is
+    /// `None`.
     fn lemma_group(&self, start: Option<u64>) -> impl ExactSizeIterator<Item = ConceptId> + '_ {
         let entries = self.section(Section::LemmaConcepts);
         let width = self.widths[0] + 1;
         let entry = move |index: usize| read_bits(entries, index as u64 * u64::from(width), width);
         let start = start.map_or(self.counts.lemmas, |start| start as usize);
         let mut end = start;
-        // Opening has checked that the last entry ends a group.
+        // Opening verified that the last entry ends a group.
         while end < self.counts.lemmas {
             end += 1;
             if entry(end - 1) & 1 == 1 {
@@ -386,7 +388,7 @@ impl Snapshot {
         self.lemma_group(found.map(|output| output.value()))
     }
 
-    /// Where the concepts with a gram stand; nowhere for one that no key has.
+    /// The list of the concepts with a gram. Empty if no key has the gram.
     pub(super) fn gram_list(&self, gram: u64) -> Range<usize> {
         let (grams, count) = (self.section(Section::Grams), self.counts.grams);
         let at = partition(0..count, |index| read_u64(grams, index * 8) < gram);
@@ -397,7 +399,7 @@ impl Snapshot {
         begins(at)..begins(at + 1)
     }
 
-    /// An entry of such a list.
+    /// An entry of a list of [`Self::gram_list`].
     pub(super) fn gram_concept(&self, entry: usize) -> ConceptId {
         let width = self.widths[0];
         let bit = entry as u64 * u64::from(width);
@@ -414,21 +416,21 @@ impl Snapshot {
     }
 }
 
-/// A walk through the lemma index: give it lemma after lemma, and it says which concepts have
-/// exactly the lemmas so far. Two walks that share a beginning cost nothing twice, and a walk
-/// that no concept begins with ends at once.
+/// A walk through the lemma index. It takes one lemma after the other and has the concepts with
+/// exactly these lemmas. Walks that share a beginning share its cost. A walk that no concept begins
+/// with ends at once.
 #[derive(Clone)]
 pub(crate) struct LemmaWalk<'g> {
     snapshot: &'g Snapshot,
     node: Option<Node<'g>>,
     output: u64,
     begun: bool,
-    /// What stands between two lemmas.
+    /// The separator of two lemmas.
     joint: &'static str,
 }
 
 impl<'g> LemmaWalk<'g> {
-    /// One word further. `false` where no concept goes on like this: then the walk is over.
+    /// Takes one more word. Returns `false` and ends the walk if no concept continues with it.
     pub(crate) fn step(&mut self, lemma: &str) -> bool {
         if self.begun {
             self.advance(self.joint);
@@ -448,7 +450,7 @@ impl<'g> LemmaWalk<'g> {
         }
     }
 
-    /// The concepts with exactly the lemmas so far, by falling degree, then text.
+    /// The concepts with exactly these lemmas, by falling degree, then text.
     pub(crate) fn concepts(&self) -> impl ExactSizeIterator<Item = ConceptId> + use<'g> {
         let whole = self.node.as_ref().filter(|node| self.begun && node.is_final());
         let start = whole.map(|node| self.output + node.final_output().value());
@@ -456,7 +458,7 @@ impl<'g> LemmaWalk<'g> {
     }
 }
 
-/// The first index of the range for which `before` no longer holds.
+/// The first index of the range for which `before` is false.
 fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {

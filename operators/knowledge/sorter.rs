@@ -1,9 +1,9 @@
-//! Sorting more than memory holds: records that fill the memory are sorted and written to a file
-//! as a run, and the runs are merged when all have come (external merge sort, Knuth, The Art of
+//! Sorts more records than memory holds. Records that fill the memory are sorted and written to a
+//! file as a run, and all runs are merged at the end (external merge sort, Knuth, The Art of
 //! Computer Programming 3, 5.4).
 //!
-//! A record is bytes, and the order is that of the bytes: who pushes writes numbers with the
-//! highest byte first. All runs lie in one file without a name, which goes with the process.
+//! A record is bytes, and records sort by their bytes: callers write numbers with the highest byte
+//! first. All runs lie in one unnamed file, which disappears with the process.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 /// Longest record, in bytes.
 pub(super) const LONGEST_RECORD: usize = u16::MAX as usize;
 
-/// A run is read in pieces of at least and at most so many bytes.
+/// Least and most bytes of one read from a run.
 const PIECE_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=1 << 20;
 
-/// Collects records to be sorted.
+/// Collects and sorts records.
 pub(super) struct Sorter {
     folder: PathBuf,
     memory_bytes: usize,
@@ -27,7 +27,7 @@ pub(super) struct Sorter {
     spilled: Option<Spilled>,
 }
 
-/// A record in memory. Its first bytes decide most comparisons.
+/// A record in memory. Its prefix decides most comparisons.
 pub(super) struct Entry {
     prefix: u64,
     start: u32,
@@ -36,7 +36,7 @@ pub(super) struct Entry {
 
 struct Spilled {
     file: File,
-    /// Where the runs end.
+    /// The end of each run.
     ends: Vec<u64>,
 }
 
@@ -48,15 +48,15 @@ fn prefix_of(record: &[u8]) -> u64 {
 }
 
 impl Sorter {
-    /// Nothing yet. Takes up to `memory_bytes` (at least one record, at most 4 GiB), and files in
-    /// the folder where more comes.
+    /// An empty sorter. Uses up to `memory_bytes` (at least one record, at most 4 GiB), and a file
+    /// in the folder for further records.
     pub(super) fn new(folder: &Path, memory_bytes: usize) -> Self {
         let memory_bytes = memory_bytes.min(u32::MAX as usize - LONGEST_RECORD);
         let (data, entries) = (Vec::new(), Vec::new());
         Self { folder: folder.to_owned(), memory_bytes, data, entries, spilled: None }
     }
 
-    /// One record more.
+    /// Adds a record.
     pub(super) fn push(&mut self, record: &[u8]) -> io::Result<()> {
         if record.len() > LONGEST_RECORD {
             return Err(io::Error::other("a record is too long to be sorted"));
@@ -101,7 +101,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// All records in their order.
+    /// All records in order.
     pub(super) fn sorted(mut self) -> io::Result<Sorted> {
         if self.spilled.is_some() && !self.entries.is_empty() {
             self.spill()?;
@@ -111,7 +111,7 @@ impl Sorter {
             let (data, entries) = (self.data, self.entries);
             return Ok(Sorted::Memory { data, entries: entries.into_iter() });
         };
-        // The memory of the records is free for the pieces of the runs.
+        // The reads of the runs reuse the memory of the records.
         (self.data, self.entries) = (Vec::new(), Vec::new());
         let piece = (self.memory_bytes / spilled.ends.len())
             .clamp(*PIECE_BYTES.start(), *PIECE_BYTES.end());
@@ -135,16 +135,16 @@ fn record<'d>(data: &'d [u8], entry: &Entry) -> &'d [u8] {
     &data[entry.start as usize..][..entry.length as usize]
 }
 
-/// Records in their order.
+/// The sorted records.
 pub(super) enum Sorted {
-    /// All of them were in memory.
+    /// All records fitted in memory.
     Memory { data: Vec<u8>, entries: std::vec::IntoIter<Entry> },
-    /// The runs of a file.
+    /// The records are in the runs of a file.
     Merge { file: File, runs: Vec<Run>, heads: BinaryHeap<Reverse<Head>>, current: Vec<u8> },
 }
 
 impl Sorted {
-    /// The next record.
+    /// Takes the next record.
     pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         match self {
             Self::Memory { data, entries } => Ok(entries.next().map(|entry| record(data, &entry))),
@@ -170,18 +170,18 @@ pub(super) struct Head {
 
 /// A run that is being read.
 pub(super) struct Run {
-    /// What has not been read lies between these in the file.
+    /// The unread part of the file lies between `position` and `end`.
     position: u64,
     end: u64,
     piece: usize,
-    /// What has been read.
+    /// The bytes read so far.
     bytes: Vec<u8>,
-    /// Where the next record begins in it.
+    /// The start of the next record in `bytes`.
     at: usize,
 }
 
 impl Run {
-    /// Takes the next record. `false` at the end.
+    /// Takes the next record. Returns `false` at the end.
     fn next(&mut self, file: &mut File, record: &mut Vec<u8>) -> io::Result<bool> {
         if self.at == self.bytes.len() && self.position == self.end {
             return Ok(false);
@@ -196,7 +196,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Sees to it that so many bytes have been read.
+    /// Reads until `count` bytes are available.
     fn need(&mut self, file: &mut File, count: usize) -> io::Result<()> {
         let held = self.bytes.len() - self.at;
         if held >= count {

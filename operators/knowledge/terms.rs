@@ -1,23 +1,21 @@
-//! The terms that a text is searched by: what BM25 counts, in documents and in personas alike.
+//! The terms that searches use: the units that BM25 counts, in documents and in personas alike.
 //!
-//! English words are reduced to the Snowball stems of their lemmas, and words that carry grammar
-//! alone are left out. A
+//! English words become the Snowball stems of their lemmas, and function words are left out. A
 //! Chinese character is a term of its own: on short texts characters find more than words do, and
-//! need no segmentation. Which language a word is in is told from its script, so that a text may
-//! mix both. `docs/documents.md` has what other choices measured.
+//! need no segmentation. The script of a word determines its language, so a text may mix both.
+//! `docs/documents.md` has the measurements of other choices.
 
 use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::language::{Lexicon, is_han};
 
-/// Tells texts that were cut into terms by these rules from those cut by others. Raised with
-/// every change of the rules; the word lists behind them are told apart by
-/// [`Lexicon::fingerprint`].
+/// Version of the rules for cutting texts into terms. Raised with every change of the rules;
+/// [`Lexicon::fingerprint`] identifies the word lists behind them.
 pub const TERMS_VERSION: u32 = 1;
 
-/// The terms of a text, in its order, repeated as in the text. Of words that are all grammar
-/// ("what is it") nothing is left.
+/// The terms of a text, in order, with repetitions. A text of function words only ("what is it")
+/// has none.
 pub fn terms(text: &str) -> Vec<String> {
     let (english, chinese) = (Lexicon::english(), Lexicon::chinese());
     let stemmer = Stemmer::new(Algorithm::English);
@@ -38,7 +36,7 @@ pub fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// What identifies the rules and word lists of [`terms`]: an index of other terms finds nothing.
+/// Identifies the rules and word lists of [`terms`]. An index of other terms finds nothing.
 pub fn fingerprint() -> u64 {
     let lists = u64::from(Lexicon::english().fingerprint());
     lists << 32 | u64::from(Lexicon::chinese().fingerprint() ^ TERMS_VERSION)

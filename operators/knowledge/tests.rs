@@ -9,7 +9,7 @@ fn fact(head: &str, relation: &str, tail: &str, weight: f32) -> ImportedFact {
     ImportedFact::new(head, relation, tail, weight)
 }
 
-/// The text of an import, and its report and graph.
+/// The report and the graph of an imported text.
 fn imported(text: &str, options: &ImportOptions) -> (ImportReport, Graph) {
     let mut builder = Builder::new();
     let report = import(text.as_bytes(), options, &mut builder, |_| ()).expect("memory is read");
@@ -17,7 +17,7 @@ fn imported(text: &str, options: &ImportOptions) -> (ImportReport, Graph) {
     (report, builder.into_graph())
 }
 
-/// Every fact of a graph in words of its own, sorted.
+/// Every fact of a graph as a line of text, sorted.
 fn dump(graph: &Graph) -> Vec<String> {
     let mut lines: Vec<String> = graph
         .facts()
@@ -127,7 +127,7 @@ fn facts_that_nobody_should_be_told_are_left_out_and_counted() {
     let kept = ImportOptions { keep_unfit: true, ..Default::default() };
     let (report, _) = imported(text, &kept);
     assert_eq!((report.facts, report.unfit), (3, 0));
-    // The lists are English.
+    // The lists apply to English only.
     let german = ImportOptions { languages: vec!["de".to_owned()], ..Default::default() };
     assert_eq!(imported("IsA\trat\tdie\t1\nIsA\tbitch\tx\t1\n", &german).0.unfit, 0);
 }
@@ -310,7 +310,7 @@ fn a_text_that_two_languages_have_is_two_concepts() {
     assert_eq!(graph.concepts_with_lemmas("en", "dna").collect::<Vec<_>>(), [english]);
 }
 
-/// Asks everything of a graph, as far as it holds text.
+/// Reads everything of a graph, so that a bad offset would panic.
 fn ask_all(graph: &Graph) -> usize {
     let mut given = graph.facts().count();
     for concept in graph.concepts() {
@@ -327,7 +327,7 @@ fn ask_all(graph: &Graph) -> usize {
 }
 
 proptest! {
-    /// A file that was made to deceive: its checksum is right.
+    /// A file damaged on purpose, with a correct checksum.
     #[test]
     fn no_damage_leads_out_of_the_file(
         triples in triples(),
@@ -342,7 +342,7 @@ proptest! {
         let path = folder.path().join("graph.snapshot");
         builder.write(&path).expect("written");
         whole.extend(std::fs::read(&path).expect("read"));
-        // The finite-state map is another's, which trusts its bytes.
+        // The damage spares the finite-state map, whose library trusts its bytes.
         let sections = layout::sections(&whole).expect("sections");
         let map = layout::range(&sections, layout::Section::Lemmas);
         for (at, flip) in damage {

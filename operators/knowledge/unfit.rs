@@ -1,10 +1,10 @@
-//! Facts that nobody should be told: what a crowd wrote of sex, drugs and violence, slurs, and what it
-//! says of whole peoples and faiths.
+//! Unfit facts: what a crowd wrote of sex, drugs and violence, slurs, and judgements of whole
+//! peoples and faiths. Such facts must not reach users.
 //!
-//! Beside the flow: an import leaves them out, the shipped pack was made without them, and so neither
-//! ranking nor a prompt ever sees one. The realiser refuses their words again, since a live change may
-//! bring them. By reviewed lists (`unfit.txt`), word by word in every form that the lexicon knows; the
-//! turns of people, and the documents and tables of a company, are not looked at.
+//! An import leaves them out, and the pack was built without them, so neither ranking nor a prompt
+//! ever has one. The realiser refuses their words again, because a live change may add one.
+//! Reviewed lists (`unfit.txt`) define them, word by word in every form that the lexicon knows. The
+//! turns of people, and the documents and tables of a company, are not checked.
 
 use std::sync::LazyLock;
 
@@ -12,10 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::language::Lexicon;
 
-/// The lists; see the head of the file for its classes.
+/// The lists. The head of the file describes its classes.
 const LISTS: &str = include_str!("unfit.txt");
 
-/// Heads of phrases that name people: "jewish person" is about whom "jewish" is.
+/// Heads of phrases that name people: "jewish person" names the same group as "jewish".
 const PEOPLE: [&str; 6] = ["person", "people", "man", "woman", "guy", "folk"];
 
 static ENGLISH: LazyLock<Unfit> = LazyLock::new(|| Unfit::parse(LISTS));
@@ -25,17 +25,17 @@ static ENGLISH: LazyLock<Unfit> = LazyLock::new(|| Unfit::parse(LISTS));
 pub struct Unfit {
     words: FxHashSet<&'static str>,
     phrases: Phrases,
-    /// Phrases that are fit, though a word of theirs is not.
+    /// Phrases that are fit, although one of their words is not.
     fine: Phrases,
     /// Whole concepts that name a group of people.
     groups: FxHashSet<String>,
-    /// Relations that say of a group what it is like.
+    /// Relations that judge a group of people.
     judging: FxHashSet<&'static str>,
-    /// Whole concepts that are unfit together.
+    /// Pairs of concepts that are unfit together.
     pairs: FxHashSet<(String, String)>,
 }
 
-/// Phrases of lemmas, by the first.
+/// Phrases of lemmas, by their first lemma.
 #[derive(Debug, Default)]
 struct Phrases(FxHashMap<&'static str, Vec<Vec<&'static str>>>);
 
@@ -44,7 +44,7 @@ impl Phrases {
         self.0.entry(phrase[0]).or_default().push(phrase);
     }
 
-    /// How many words at the beginning of these are a phrase of the list.
+    /// The number of words of the phrase at the beginning of `words`.
     fn length_at(&self, words: &[LemmatisedWord<'_>]) -> Option<usize> {
         let begins = |phrase: &&Vec<&str>| {
             phrase.len() <= words.len() && phrase.iter().zip(words).all(|(one, word)| word.is(one))
@@ -68,7 +68,7 @@ impl LemmatisedWord<'_> {
 }
 
 impl Unfit {
-    /// Those of English.
+    /// The English lists.
     pub fn english() -> &'static Self {
         &ENGLISH
     }
@@ -95,7 +95,7 @@ impl Unfit {
         unfit
     }
 
-    /// Whether a concept, in lower case, has a word or a phrase that is unfit.
+    /// Whether a concept, in lower case, contains an unfit word or phrase.
     pub fn is_in(&self, concept: &str) -> bool {
         self.is_in_words(&words(concept))
     }
@@ -117,8 +117,8 @@ impl Unfit {
         false
     }
 
-    /// Whether a fact is unfit, its concepts in lower case: by a word of theirs, by what it says of a
-    /// group of people, or by both its ends together.
+    /// Whether a fact is unfit, given its concepts in lower case: by one of their words, by its
+    /// judgement of a group of people, or by both its ends together.
     pub fn is_fact(&self, head: &str, relation: &str, tail: &str) -> bool {
         let (head, tail) = (words(head), words(tail));
         if self.is_in_words(&head) || self.is_in_words(&tail) {
@@ -130,7 +130,7 @@ impl Unfit {
             || self.pairs.contains(&(head, tail))
     }
 
-    /// Whether a concept, as lemmas, names a group of people.
+    /// Whether a concept, given as lemmas, names a group of people.
     fn is_group(&self, concept: &str) -> bool {
         let bare = concept.rsplit_once(' ').filter(|(_, head)| PEOPLE.contains(head));
         let bare = bare.map_or(concept, |(bare, _)| bare);
@@ -149,7 +149,7 @@ fn words(concept: &str) -> Vec<LemmatisedWord<'_>> {
         .collect()
 }
 
-/// A concept of the lists as [`joined`] has it.
+/// A concept of the lists, in the form of [`joined`].
 fn key(listed: &str) -> String {
     joined(&words(&listed.replace('_', " ")))
 }

@@ -1,10 +1,10 @@
-//! The meaning of every fact of a snapshot as a vector, in one file that is mapped into memory and
-//! shared by all workers and processes: what facts are ranked by.
+//! The vectors of all facts of a snapshot, for ranking by meaning. They lie in one file, mapped
+//! into memory and shared by all workers and processes.
 //!
-//! Rows stand in the order of [`Graph::facts`], so that the facts of a head lie together. A row is
-//! a scale and one byte per dimension: a cosine costs one pass over a few cache lines. Which
-//! encoder made them and of which snapshot stands in the header, since vectors of another encoder
-//! or for other facts would rank without sense and without an error.
+//! Rows are in the order of [`Graph::facts`], so that the facts of a head are adjacent. A row is a
+//! scale and one byte per dimension: a cosine costs one pass over a few cache lines. The header
+//! names the encoder and the snapshot, since vectors of another encoder or of other facts would
+//! rank without sense and without an error.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,22 +19,22 @@ use super::{Fact, Graph};
 const MAGIC: [u8; 8] = *b"TURNVECT";
 /// Version of the layout.
 const FORMAT_VERSION: u32 = 1;
-/// Where the rows begin: the header is text, filled up with spaces.
+/// Start of the rows. The header is text, padded with spaces.
 const ROWS_AT: usize = 4096;
-/// Before each row: f32, what its bytes are to be multiplied by.
+/// f32 before each row: the factor of its bytes.
 const SCALE_BYTES: usize = 4;
-/// Most dimensions of a vector: a dot product then fits in 32 bits.
+/// Most dimensions of a vector. A dot product then fits in 32 bits.
 pub const MAX_VECTOR_DIMENSIONS: usize = 4096;
-/// A query is stretched to this length before it is rounded to whole numbers.
+/// A query is scaled to this length before it is rounded to whole numbers.
 const QUERY_LENGTH: f32 = 16_384.0;
 
-/// Whose vectors, of which facts.
+/// The encoder and the facts of a file of vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VectorsHeader {
     format: u32,
     /// [`Graph::version`] of the snapshot.
     pub snapshot: String,
-    /// How many facts it has.
+    /// The number of its facts.
     pub facts: u64,
     /// The encoder's name.
     pub encoder: String,
@@ -57,7 +57,7 @@ impl VectorsHeader {
         }
     }
 
-    /// Whether these are vectors of that encoder.
+    /// Whether this encoder made the vectors.
     pub fn is_by(&self, fingerprint: u64) -> bool {
         self.fingerprint == format!("{fingerprint:016x}")
     }
@@ -70,7 +70,7 @@ impl VectorsHeader {
         (self.row_bytes() as u64).checked_mul(self.facts)?.checked_add(ROWS_AT as u64)
     }
 
-    /// The header as it stands in the file.
+    /// The header as bytes of the file.
     fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = MAGIC.to_vec();
         serde_json::to_writer(&mut bytes, self)?;
@@ -91,10 +91,10 @@ pub enum VectorsError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The file is something else, or was cut.
+    /// The file is something else, or was truncated.
     #[error(
         "{path} does not hold vectors of facts ({what}); make them with `turnstream knowledge \
          embed`",
@@ -103,10 +103,10 @@ pub enum VectorsError {
     NotVectors {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// The vectors are for other facts.
+    /// The vectors belong to other facts.
     #[error(
         "{path} has vectors for the facts of {found}, not of {expected}; make them again with \
          `turnstream knowledge embed`",
@@ -115,9 +115,9 @@ pub enum VectorsError {
     OtherFacts {
         /// The file.
         path: PathBuf,
-        /// The snapshot they were made for.
+        /// The snapshot that they were made for.
         found: String,
-        /// Ours.
+        /// The opened snapshot.
         expected: String,
     },
 }
@@ -138,7 +138,7 @@ impl FactVectors {
     /// Maps a file into memory.
     ///
     /// # Errors
-    /// The file cannot be read, is something else, is not complete, or is for another snapshot.
+    /// The file cannot be read, is something else, is incomplete, or belongs to another snapshot.
     pub fn open(path: &Path, graph: &Graph) -> Result<Self, VectorsError> {
         let read = |source| VectorsError::File { path: path.to_owned(), source };
         let wrong = |what| VectorsError::NotVectors { path: path.to_owned(), what };
@@ -148,7 +148,7 @@ impl FactVectors {
             let (found, expected) = (header.snapshot, graph.version().to_owned());
             return Err(VectorsError::OtherFacts { path: path.to_owned(), found, expected });
         }
-        // As with a snapshot: files are replaced by renaming, never written in place.
+        // Files are replaced by renaming and never written in place, as snapshots are.
         #[expect(unsafe_code, reason = "mapping is unsafe, since another may cut the file")]
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
         if header.file_bytes() != Some(map.len() as u64) {
@@ -157,25 +157,24 @@ impl FactVectors {
         Ok(Self { header, map })
     }
 
-    /// Whose vectors these are.
+    /// The header: encoder and facts.
     pub fn header(&self) -> &VectorsHeader {
         &self.header
     }
 
-    /// The vector of a fact of the snapshot; `None` for a fact that the snapshot does not have as
-    /// it stands there.
+    /// The vector of a fact. `None` if the snapshot does not have the fact with the same negation.
     pub fn of<'v>(&'v self, graph: &Graph, fact: &Fact) -> Option<Row<'v>> {
         self.at(graph.position(fact)?)
     }
 
-    /// The vector of the fact at a place of [`Graph::facts`].
+    /// The vector of the fact at a position of [`Graph::facts`].
     pub fn at(&self, position: usize) -> Option<Row<'_>> {
         let begin = ROWS_AT + position * self.header.row_bytes();
         Row::read(self.map.get(begin..begin + self.header.row_bytes())?)
     }
 }
 
-/// The header of a file, the file then standing at its first row; `None` where it has none.
+/// Reads the header of a file up to its first row; `None` if there is none.
 fn read_header(file: &mut File) -> io::Result<Option<VectorsHeader>> {
     let mut bytes = Vec::with_capacity(ROWS_AT);
     file.take(ROWS_AT as u64).read_to_end(&mut bytes)?;
@@ -191,13 +190,13 @@ fn read_header(file: &mut File) -> io::Result<Option<VectorsHeader>> {
 /// A vector in bytes: its direction, to within half of one part in 127 of its largest number.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'v> {
-    /// One over the length of the bytes as a vector; 0 where the vector says nothing.
+    /// One over the length of the bytes as a vector; 0 for a zero vector.
     scale: f32,
     bytes: &'v [u8],
 }
 
 impl<'v> Row<'v> {
-    /// A row as [`quantise`] wrote it; `None` where it cannot be one.
+    /// Reads a row that [`quantise`] wrote; `None` if it is invalid.
     pub fn read(row: &'v [u8]) -> Option<Self> {
         let (scale, bytes) = row.split_first_chunk::<SCALE_BYTES>()?;
         let scale = f32::from_le_bytes(*scale);
@@ -211,7 +210,7 @@ pub fn quantise(vector: &[f32], row: &mut Vec<u8>) {
     let step = if largest > 0.0 && largest.is_finite() { 127.0 / largest } else { 0.0 };
     let at = row.len();
     row.extend_from_slice(&[0; SCALE_BYTES]);
-    // A float is cut to the range of the bytes; what is not a number becomes 0.
+    // Casting saturates to the range of the bytes; a NaN becomes 0.
     row.extend(vector.iter().map(|number| (number * step).round() as i8 as u8));
     let bytes = &row[at + SCALE_BYTES..];
     let squares: i64 = bytes.iter().map(|byte| i64::from(*byte as i8).pow(2)).sum();
@@ -219,8 +218,7 @@ pub fn quantise(vector: &[f32], row: &mut Vec<u8>) {
     row[at..at + SCALE_BYTES].copy_from_slice(&scale.to_le_bytes());
 }
 
-/// A vector to compare rows with, in whole numbers, so that a sum is the same in whatever order it
-/// is added up.
+/// A vector to compare rows with, in whole numbers, so that the order of a sum does not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryVector(Vec<i16>);
 
@@ -237,9 +235,9 @@ impl QueryVector {
         self.0.len()
     }
 
-    /// The cosine with a row of as many dimensions, −1..=1; 0 where either says nothing.
+    /// The cosine with a row of as many dimensions, −1..=1; 0 if either vector is zero.
     pub fn cosine(&self, row: Row<'_>) -> f32 {
-        // By Cauchy and Schwarz no sum leaves 32 bits: 16,384 times 127 times the root of 4,096.
+        // By Cauchy-Schwarz no sum exceeds 32 bits: 16,384 times 127 times the root of 4,096.
         let products = self.0.iter().zip(row.bytes);
         let dot: i32 =
             products.map(|(query, byte)| i32::from(*query) * i32::from(*byte as i8)).sum();
@@ -247,8 +245,8 @@ impl QueryVector {
     }
 }
 
-/// Writes vectors, row after row, into a file that bears another name until it is complete. What
-/// was written before a crash is gone on with.
+/// Writes vectors, row after row, into a file with another name until it is complete. Resumes a
+/// file that was left before a crash.
 pub struct VectorsWriter {
     path: PathBuf,
     partial: PathBuf,
@@ -260,7 +258,7 @@ pub struct VectorsWriter {
 }
 
 impl VectorsWriter {
-    /// Begins, or goes on where the same vectors were begun before.
+    /// Begins a file, or resumes one with the same header.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -274,12 +272,12 @@ impl VectorsWriter {
         Ok(Self { path: path.to_owned(), partial, header, out, written, row: Vec::new() })
     }
 
-    /// How many facts have their vectors already.
+    /// The number of facts whose vectors are written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Appends vectors, one after the other, as many numbers each as the header says.
+    /// Appends vectors, one after the other, each with as many numbers as the header says.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -293,7 +291,7 @@ impl VectorsWriter {
         Ok(())
     }
 
-    /// Gives the file its name, once every fact has its vector.
+    /// Renames the file once every fact has its vector.
     ///
     /// # Errors
     /// The file cannot be written, or facts are missing.
@@ -312,7 +310,7 @@ impl VectorsWriter {
     }
 }
 
-/// The unfinished file, at its end, and how many whole rows it has.
+/// Opens the unfinished file at its end. Returns the number of its whole rows.
 fn open_partial(path: &Path, header: &VectorsHeader) -> io::Result<(File, u64)> {
     std::fs::create_dir_all(super::whole::folder_of(path))?;
     let options = &mut File::options();

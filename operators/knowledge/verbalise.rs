@@ -5,10 +5,10 @@ use super::relation::Form;
 use super::{Fact, View};
 use crate::language::Lexicon;
 
-/// Says a fact in a plain English clause: "coffee is used for waking up"; a denied one with its
-/// denial: "person does not want to pay". The graph's texts are lemmas, so there are no articles;
-/// a verb that begins an end of the fact is inflected as the relation needs it. A Chinese fact is
-/// said in Chinese ([`chinese_clause`]).
+/// Words a fact as a plain English clause: "coffee is used for waking up". A negated fact contains
+/// the negation: "person does not want to pay". The graph's texts are lemmas, so there are no
+/// articles. A verb at the beginning of an end of the fact is inflected as the relation requires.
+/// Chinese facts are worded in Chinese ([`chinese_clause`]).
 pub fn verbalise(graph: View<'_>, fact: &Fact) -> String {
     let relation = graph.relation(fact.relation);
     let link = if fact.negated { relation.denies } else { relation.affirms };
@@ -25,7 +25,7 @@ pub fn verbalise(graph: View<'_>, fact: &Fact) -> String {
     text
 }
 
-/// Appends a concept in the form that is wanted.
+/// Appends a concept in the given form.
 fn inflect(concept: &str, form: Form, text: &mut String) {
     let lexicon = Lexicon::english();
     let first = concept.split(' ').next().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What the stages look facts up in: one consistent state of the knowledge.
+//! Views: one consistent version of the graph, in which the stages look facts up.
 //!
-//! A [`View`] is the compiled graph, with what differs from it at one moment. It has the look-ups
-//! of [`Graph`], and every stage that serves a turn reads the same moment. A concept that no
-//! difference names is read from the graph alone.
+//! A [`View`] is the compiled graph with what differs from it in one version. It has the look-ups
+//! of [`Graph`], and every stage that serves a turn reads the same version. Concepts without a
+//! difference are read from the graph alone.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
@@ -12,8 +12,8 @@ use super::snapshot::LemmaWalk;
 use super::{ConceptId, Fact, Graph, Relation, RelationId};
 use crate::language::Lexicon;
 
-/// One state of the knowledge. Cheap to copy; ids are those of the worker it is read on, and hold
-/// as long as the moment does.
+/// One version of the graph. Cheap to copy. Ids are those of the worker that reads it, and are
+/// valid as long as the version.
 #[derive(Clone, Copy)]
 pub struct View<'k> {
     graph: &'k Graph,
@@ -35,7 +35,7 @@ impl<'k> From<&'k Graph> for View<'k> {
     }
 }
 
-/// Facts of the graph alone, or with what differs.
+/// Facts of the graph alone, or with its differences.
 enum Facts<P, C> {
     Plain(P),
     Changed(C),
@@ -57,7 +57,7 @@ impl<'k> View<'k> {
         Self { graph, live: Some(live) }
     }
 
-    /// The snapshot that it looks things up in.
+    /// The snapshot of the view.
     pub fn graph(self) -> &'k Graph {
         self.graph
     }
@@ -67,7 +67,7 @@ impl<'k> View<'k> {
         self.live.into_iter().flat_map(move |live| live.dictionary.with_gram(gram))
     }
 
-    /// What differs about a concept, if anything.
+    /// The live collection, if it has a difference of this concept.
     fn touching(self, id: ConceptId) -> Option<&'k Reading<'k>> {
         self.live.filter(|live| live.dictionary.is_touched(id))
     }
@@ -84,8 +84,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The content words of a concept, as `read` gives them for its text; it is asked once per
-    /// concept, and has to give all the same.
+    /// The content words of a concept, as `read` returns them for its text. `read` is called once
+    /// per concept, so every `read` must return the same words.
     pub fn content_words(self, id: ConceptId, read: impl FnOnce(&str) -> Box<[u64]>) -> &'k [u64] {
         match self.live.and_then(|live| live.dictionary.live(id)) {
             Some(concept) => concept.words.get_or_init(|| read(&concept.text)),
@@ -126,7 +126,7 @@ impl<'k> View<'k> {
                 && usize::from(fact.relation.0) < self.graph.relations().len()
                 && usize::from(fact.source) < self.graph.sources().len()
         };
-        // The snapshot's ids stand in the order of their names.
+        // The snapshot's ids follow the order of their names.
         if self.live.is_none() || facts.iter().all(of_snapshot) {
             facts.sort_unstable_by_key(|fact| (fact.head, fact.relation, fact.tail, fact.source));
         } else {
@@ -150,8 +150,8 @@ impl<'k> View<'k> {
         self.source(one).cmp(self.source(other))
     }
 
-    /// The concept with exactly this text ([`super::normalise`]) that some fact names. Where
-    /// several languages have it, the first language by name.
+    /// The concept with exactly this text ([`super::normalise`]) that has facts. If several
+    /// languages have it, the first language by name.
     pub fn find(self, normalised: &str) -> Option<ConceptId> {
         let Some(live) = self.live else { return self.graph.find(normalised) };
         let known = self.graph.find_all(normalised);
@@ -159,8 +159,8 @@ impl<'k> View<'k> {
         standing.filter(|id| self.degree(*id) > 0).min_by_key(|id| self.language(*id))
     }
 
-    /// Begins a walk through the lemma index of a language, word by word. For a language that has
-    /// no lexicon it is over at once.
+    /// Begins a walk through the lemma index of a language, word by word. The walk ends at once for
+    /// a language without a lexicon.
     pub(crate) fn lemma_walk(self, language: &str) -> ConceptWalk<'k> {
         let live = self.live.filter(|live| live.dictionary.len() > 0).map(|_| LiveWalk {
             language: language.into(),
@@ -171,8 +171,8 @@ impl<'k> View<'k> {
         ConceptWalk { view: self, snapshot: self.graph.lemma_walk(language), live, begun: false }
     }
 
-    /// The concepts of a language whose lemmas, joined as the language does, are `key`, and that
-    /// some fact names, by falling degree, then text.
+    /// The concepts of a language that have facts and whose lemmas, joined as the language does,
+    /// are `key`; by falling degree, then text.
     pub fn concepts_with_lemmas(self, language: &str, key: &str) -> Vec<ConceptId> {
         let known = self.graph.concepts_with_lemmas(language, key);
         let Some(live) = self.live else { return known.collect() };
@@ -180,7 +180,7 @@ impl<'k> View<'k> {
         self.standing(known.chain(only_live.iter().copied()).collect())
     }
 
-    /// Those that some fact names, by falling degree, then text.
+    /// The concepts that have facts, by falling degree, then text.
     fn standing(self, mut concepts: Vec<ConceptId>) -> Vec<ConceptId> {
         concepts.retain(|id| self.degree(*id) > 0);
         concepts.sort_by(|one, other| {
@@ -190,7 +190,7 @@ impl<'k> View<'k> {
         concepts
     }
 
-    /// What a relation means and how it is spoken.
+    /// The properties of a relation and the words that speak it.
     pub fn relation(self, id: RelationId) -> Relation<'k> {
         match self.live.and_then(|live| live.dictionary.live_relation(id)) {
             Some(relation) => relation.view(),
@@ -198,7 +198,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// How many facts have the concept as head or tail.
+    /// The number of facts with the concept as head or tail.
     pub fn degree(self, id: ConceptId) -> u32 {
         let known = if self.is_of_snapshot(id) { self.graph.degree(id) } else { 0 };
         match self.touching(id) {
@@ -207,8 +207,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// How much a concept says, 0..=1 ([`Graph::informativeness`]). The scale stays that of the
-    /// snapshot's largest hub.
+    /// The informativeness of a concept, 0..=1 ([`Graph::informativeness`]). The scale stays that
+    /// of the snapshot's largest hub.
     pub fn informativeness(self, id: ConceptId) -> f32 {
         match self.touching(id) {
             Some(_) => self.graph.informativeness_at(self.degree(id)),
@@ -216,12 +216,12 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The first `limit` facts about the concept, strongest first: the cut of hubs.
+    /// The first `limit` facts about the concept, strongest first: cuts hubs.
     ///
     /// The order is that of [`Graph::facts_from`]: by falling weight; then those whose other end
-    /// has at least three facts, by falling informativeness; then the rest. How many facts a
-    /// concept has is asked of the snapshot here, so that a change moves nothing but itself; one
-    /// that only the topic names was put there on purpose, and goes before its equals.
+    /// has at least three facts, by falling informativeness; then the rest. Degrees are those of
+    /// the snapshot here, so that a change moves only its own fact. A concept that only the topic
+    /// names was added on purpose, and precedes its equals.
     pub fn strongest_from(self, head: ConceptId, limit: usize) -> impl Iterator<Item = Fact> + 'k {
         match self.touching(head) {
             None => Facts::Plain(self.graph.strongest_from(head, limit)),
@@ -238,8 +238,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Merges what the snapshot ranks with what differs. A fact of the snapshot that was taken
-    /// back stands in the second list with −1, at the same place.
+    /// Merges the snapshot's ranking with the differences. A retracted fact of the snapshot is in
+    /// the second list with −1, at the same rank.
     fn strongest(
         self,
         live: &'k Reading<'k>,
@@ -264,7 +264,7 @@ impl<'k> View<'k> {
                 };
                 match order {
                     Ordering::Less => return known.next().map(|(_, fact)| fact),
-                    // Taken back.
+                    // The fact was retracted.
                     Ordering::Equal => drop((known.next(), changed.next())),
                     Ordering::Greater => {
                         return changed.next().map(|(ranked, _)| ranked.fact(near, side));
@@ -293,7 +293,7 @@ impl<'k> View<'k> {
         Facts::Changed(facts.into_iter())
     }
 
-    /// Whether this fact is there as it is, whatever its weight.
+    /// Whether the fact exists with the same negation, whatever its weight.
     pub fn has(self, fact: &Fact) -> bool {
         let key = |fact: &Fact| (fact.relation, fact.source, fact.negated);
         self.facts_between(fact.head, fact.tail).any(|other| key(&other) == key(fact))
@@ -308,12 +308,12 @@ impl<'k> View<'k> {
     }
 }
 
-/// A walk through the lemma index of a view: give it lemma after lemma, and it says which concepts
-/// have exactly the lemmas so far.
+/// A walk through the lemma index of a view. It takes one lemma after the other and has the
+/// concepts with exactly these lemmas.
 pub(crate) struct ConceptWalk<'k> {
     view: View<'k>,
     snapshot: LemmaWalk<'k>,
-    /// Where some concept is not in the snapshot.
+    /// Set if some concept is beyond the snapshot.
     live: Option<LiveWalk>,
     begun: bool,
 }
@@ -326,7 +326,7 @@ struct LiveWalk {
 }
 
 impl ConceptWalk<'_> {
-    /// One word further. `false` where no concept goes on like this: then the walk is over.
+    /// Takes one more word. Returns `false` and ends the walk if no concept continues with it.
     pub(crate) fn step(&mut self, lemma: &str) -> bool {
         let known = self.snapshot.step(lemma);
         let begun = std::mem::replace(&mut self.begun, true);
@@ -342,8 +342,7 @@ impl ConceptWalk<'_> {
         known || !walk.over
     }
 
-    /// The concept with exactly the lemmas so far that most facts name; of equals the first by
-    /// text.
+    /// The concept with exactly these lemmas and the most facts; of equals the first by text.
     pub(crate) fn most_named(&self) -> Option<ConceptId> {
         let Some(live) = self.view.live else { return self.snapshot.concepts().next() };
         let mut concepts: Vec<ConceptId> = self.snapshot.concepts().collect();

@@ -1,18 +1,18 @@
-//! Files that are there whole or not at all.
+//! Writes files whole or not at all.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file under a temporary name beside it, which is renamed when all is on disk: a reader
-/// sees the whole file or none, and two writers do not disturb each other. Makes its folder.
+/// Writes a file under a temporary name beside it, and renames it when all is on disk. A reader
+/// sees the whole file or none, and two writers do not disturb each other. Creates the folder.
 ///
 /// # Errors
-/// The folder cannot be made or the file not be written.
+/// The folder cannot be created, or the file cannot be written.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_whole_by(path, |file| file.write_all(bytes))
 }
 
-/// [`write_whole`], with whatever is written by the function.
+/// [`write_whole`], with the content that `write` writes.
 pub(super) fn write_whole_by(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
@@ -23,7 +23,7 @@ pub(super) fn write_whole_by(
     options.prefix(".unfinished-");
     #[cfg(unix)]
     {
-        // As for any other file, the user's mask decides who may read it.
+        // The user's mask decides who may read the file, as for any other file.
         use std::os::unix::fs::PermissionsExt;
         options.permissions(std::fs::Permissions::from_mode(0o666));
     }
@@ -37,7 +37,7 @@ pub(super) fn write_whole_by(
     Ok(())
 }
 
-/// The folder that a file is in.
+/// The folder of a file.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,10 +1,10 @@
-//! How responses meet what a data set says about their turns: which concepts were linked that the
-//! logged reply is about, and whether its facts were found. For data sets whose annotations are
-//! triples (`kdconv`) or texts (`kbp`).
+//! Compares responses with the annotations of a data set: whether the concepts of the logged reply
+//! were linked, and whether its facts were found. For data sets whose annotations are triples
+//! (`kdconv`) or texts (`kbp`).
 //!
-//! Stands after a replay: it reads the log again beside the responses. The annotation of a turn is
-//! that of the logged *reply* to it, which the engine never sees; what a response is measured by
-//! was linked in the dialogue up to its turn.
+//! The comparison runs after a replay and reads the log again beside the responses. A turn's
+//! annotation belongs to the logged *reply*, which the engine never sees. The links that are
+//! compared come from the dialogue up to the turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +14,30 @@ use turnstream_schemas::{EvidenceSet, Response, Speaker};
 
 use turnstream_formats::{Format, LoggedTurn};
 
-/// Counts over the user turns that were answered.
+/// Counts over the user turns with a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Annotated {
-    /// User turns that were answered.
+    /// User turns with a response.
     pub turns: u64,
-    /// Those with at least one link: an explicit query.
+    /// User turns with at least one link: an explicit query.
     pub linked: u64,
-    /// Those with at least one foreseen fact.
+    /// User turns with at least one foreseen fact.
     pub foreseen: u64,
-    /// Those whose logged reply is annotated. All that follow are among them.
+    /// User turns whose logged reply is annotated. The counts below include only these.
     pub annotated: u64,
-    /// The dialogue so far names the head or the tail of a triple of the annotation. Only where
-    /// annotations are triples.
+    /// The dialogue so far names the head or the tail of an annotated triple. Only for annotations
+    /// that are triples.
     pub named: u64,
-    /// At least one link is correct: its concept is the head or the tail of a triple of the
-    /// annotation; where annotations are texts, its concept stands in one of them.
+    /// At least one link is correct: its concept is the head or the tail of an annotated triple,
+    /// or, for annotations that are texts, one of them contains its concept.
     pub correctly_linked: u64,
     /// At least one foreseen fact.
     pub annotated_foreseen: u64,
-    /// A triple of the annotation is among the selected facts.
+    /// An annotated triple is among the selected facts.
     pub fact_selected: u64,
 }
 
-/// What is kept of a response.
+/// The parts of a response that are compared.
 struct Made {
     /// Keys of the explicit queries' concepts.
     links: BTreeSet<String>,
@@ -50,7 +50,7 @@ struct Made {
 #[derive(Default)]
 pub(crate) struct Responses(BTreeMap<(String, String), Made>);
 
-/// The key under which two texts are the same.
+/// The key by which two texts are equal.
 fn key(text: &str) -> String {
     Lexicon::of_text(text).key(text)
 }
@@ -71,7 +71,7 @@ impl Responses {
         self.0.insert((conversation, response.turn_id.as_str().to_owned()), made);
     }
 
-    /// Compares the responses with the annotations of a log, given in its order.
+    /// Compares the responses with the annotations of a log, in its order.
     pub(crate) fn compare(
         &self,
         format: Format,
@@ -101,7 +101,7 @@ impl Responses {
     }
 }
 
-/// What a data set says about the reply to a turn.
+/// A data set's annotation of the reply to a turn.
 enum Annotation {
     /// Keys of head, relation and tail.
     Triples(Vec<[String; 3]>),

@@ -1,8 +1,8 @@
 //! `turnstream chat`: a conversation with the engine, typed at a terminal or read from a pipe.
 //!
-//! Each line is a turn on an embedded log, in memory or in a directory, which an engine of this
-//! process [serves](turnstream_engine::serve::serve) as `turnstream run` does. A response is shown while its
-//! model writes it, and whole where no model does.
+//! Each line is a turn on an embedded log, in memory or in a directory. An engine in this process
+//! [serves](turnstream_engine::serve::serve) it as `turnstream run` does. A response is shown while
+//! its model writes it, or as a whole if no model does.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ mod session;
 mod view;
 
 use attention::Attention;
-use lines::{Command, Line, Lines};
+use lines::{Line, Lines, SlashCommand};
 use session::Session;
 use view::View;
 
@@ -96,8 +96,8 @@ pub struct Args {
 /// Talks until the end of input.
 ///
 /// # Errors
-/// Where the configuration is wrong, a model cannot be used, the directory cannot be opened, the
-/// engine stops, or `out` cannot be written to.
+/// The configuration is wrong, a model cannot be used, the directory cannot be opened, the engine
+/// stops, or `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let config = config(args)?;
     let (session, recording) = open(args, &config)?;
@@ -106,7 +106,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let (shown, records): (&mut dyn Write, &mut dyn Write) =
         if args.json { (&mut stderr, out) } else { (out, &mut nowhere) };
     let colour = !args.json && !args.no_color && takes_colour();
-    // What a script reads has the lines of the responses.
+    // Output for a script keeps the line breaks of the responses.
     let is_read = !args.json && std::io::stdout().is_terminal();
     let columns = is_read.then_some(terminal_width as fn() -> usize);
     let mut chat = Chat {
@@ -118,7 +118,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     };
     let mut lines = Lines::open(args.json, colour)?;
     if std::io::stdin().is_terminal() {
-        // From here on: a model that is being loaded can be left at once.
+        // Installed only now, so that Ctrl-C while a model loads still ends the process.
         chat.interrupted = signals::interruptions()?;
         chat.view.note(&chat.session.introduction())?;
     }
@@ -130,22 +130,22 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What a chat needs of the configuration.
+/// Adapts the configuration to a chat.
 fn config(args: &Args) -> Result<Loaded<Config>, ConfigError> {
     let mut loaded = load_config(args.config.as_deref())?;
     let config = &mut loaded.value;
     if let Some(workers) = args.workers {
         config.run.workers = workers;
     }
-    // Somebody waits for every outcome.
+    // A person waits for every outcome.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = true;
-    // Nobody else can write to a log in memory.
+    // No other process can write to a log in memory.
     config.knowledge.live &= args.data.is_some();
     Ok(loaded)
 }
 
-/// The engine, with models that can be interrupted and that tell what they write.
+/// Opens the engine, with models that can be interrupted and that report the text they write.
 fn open(args: &Args, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option<Recording>)> {
     let config = &loaded.value;
     let metrics = Metrics::new(&config.metrics);
@@ -160,7 +160,7 @@ fn open(args: &Args, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option
     for (name, model) in &mut parts.language_models {
         *model = attention.of(name, Arc::clone(model));
     }
-    // That somebody reads along; who it is, is said request by request.
+    // Enables streaming. Each request has its own listener.
     parts.listener = Some(Listener(Arc::new(|_| ())));
     parts.topic =
         InputTopic { partitions: Some(log.partitions()), ..InputTopic::from(Topic::Turns.name()) };
@@ -168,24 +168,24 @@ fn open(args: &Args, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option
     Ok((session, recording))
 }
 
-/// What is under way.
+/// A running chat.
 struct Chat<'a> {
     session: Session,
     view: View<'a>,
-    /// Where records go; nowhere where a person reads.
+    /// Takes the records; discards them if a person reads.
     records: &'a mut dyn Write,
-    /// Whether somebody wants the turn to end.
+    /// Whether the user wants the turn to end.
     interrupted: Arc<AtomicBool>,
     time: Duration,
 }
 
 impl Chat<'_> {
-    /// Serves what is typed until the end.
+    /// Serves the typed lines until the end.
     fn serve(&mut self, lines: &mut Lines) -> anyhow::Result<()> {
         loop {
             match lines.next(&mut self.view)? {
                 Line::Words(words) => self.turn(&words)?,
-                Line::Command(Command::Quit) | Line::End => return Ok(()),
+                Line::Command(SlashCommand::Quit) | Line::End => return Ok(()),
                 Line::Command(command) => self.obey(&command)?,
                 Line::Interrupted => self.view.note("Ctrl-D or /quit ends the chat")?,
             }
@@ -204,12 +204,12 @@ impl Chat<'_> {
         Ok(())
     }
 
-    fn obey(&mut self, command: &Command) -> anyhow::Result<()> {
+    fn obey(&mut self, command: &SlashCommand) -> anyhow::Result<()> {
         let asked = match command {
-            Command::Explain => Vec::new(),
-            Command::Prompts => self.session.asked(),
-            Command::Quit | Command::Help => return Ok(self.view.write(lines::HELP)?),
-            Command::Unknown(name) => {
+            SlashCommand::Explain => Vec::new(),
+            SlashCommand::Prompts => self.session.asked(),
+            SlashCommand::Quit | SlashCommand::Help => return Ok(self.view.write(lines::HELP)?),
+            SlashCommand::Unknown(name) => {
                 let note = format!("no command is called {name}; /help lists them");
                 return Ok(self.view.note(&note)?);
             }
@@ -217,7 +217,7 @@ impl Chat<'_> {
         let shown = Shown { asked: &asked, ..Shown::default() };
         match self.session.explained(shown, self.view.is_coloured()) {
             None => self.view.note("there is no response yet")?,
-            Some(_) if asked.is_empty() && *command == Command::Prompts => {
+            Some(_) if asked.is_empty() && *command == SlashCommand::Prompts => {
                 self.view.note("no language model was asked for the last response")?;
             }
             Some(tree) => self.view.write(&tree)?,
@@ -226,7 +226,7 @@ impl Chat<'_> {
     }
 }
 
-/// Who words the responses, for the introduction.
+/// What words the responses, for the introduction.
 fn wording(config: &Config) -> String {
     let has_table = config.sources.values().any(|source| source.kind == SourceKind::Table);
     match config.generation.form {

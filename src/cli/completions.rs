@@ -1,4 +1,5 @@
-//! `turnstream completions`: a completion script for a shell, made from the command line itself.
+//! `turnstream completions`: prints a completion script for a shell, made from the command line
+//! itself.
 
 use std::io::Write;
 
@@ -23,9 +24,9 @@ pub struct Args {
 /// Prints the script.
 ///
 /// # Errors
-/// Where `out` cannot be written to.
+/// `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
-    // Into memory first: clap_complete panics where its writer fails.
+    // Generated in memory first: clap_complete panics if its writer fails.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "turnstream", &mut script);
     out.write_all(&script)?;

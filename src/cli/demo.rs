@@ -1,8 +1,8 @@
 //! `turnstream demo`: conversations through the whole engine, explained turn by turn.
 //!
-//! Nothing is acted. The turns are appended to the `turns` topic of an embedded log in memory,
-//! [served](turnstream_engine::serve::serve) on threads of their own as `turnstream run` serves them, and
-//! what is shown is what was then committed to the log's other topics.
+//! Nothing is simulated. The turns are appended to the `turns` topic of an embedded log in memory
+//! and [served](turnstream_engine::serve::serve) on separate threads, as `turnstream run` serves
+//! them. The demo shows what was then committed to the log's other topics.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -31,12 +31,12 @@ mod show;
 use play::{Played, play};
 use script::Conversation;
 
-/// Partitions of every topic: two, so that conversations lie on different ones.
+/// Partitions of every topic: two, so that conversations use different ones.
 const PARTITIONS: i32 = 2;
 
-/// The rows that the conversation `hotel` asks for.
+/// The rows for the conversation `hotel`.
 const ROOMS: &str = include_str!("demo/rooms.jsonl");
-/// What calls for them.
+/// The words that ask for these rows.
 const CUES: [&str; 7] = ["room", "suite", "bed", "balcony", "check-in", "price", "view"];
 
 /// Watch conversations go through the whole engine: per turn the gate's decision, what is asked
@@ -72,8 +72,8 @@ pub struct Args {
 /// Shows the demo.
 ///
 /// # Errors
-/// Where no conversation has the name that was asked for, the shipped knowledge cannot be
-/// opened, the engine stops, or `out` cannot be written to.
+/// No conversation has the given name, the pack cannot be opened, the engine stops, or `out` cannot
+/// be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let page = Page::new(out, colour(args));
     if args.chat {
@@ -88,8 +88,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The defaults, but for a table beside the graph, and a memory so short that the demo can show how it
-/// forgets.
+/// The defaults, with a table beside the graph, and a history so short that the demo can show
+/// evictions.
 fn config(rooms: &Path) -> Config {
     let mut config = Config::default();
     let cues = CUES.map(str::to_owned).to_vec();
@@ -105,14 +105,14 @@ fn config(rooms: &Path) -> Config {
     config.history.window_utterances = 6;
     config.history.half_life_seconds = 30 * 60;
     config.commit.interval_ms = 0;
-    // Nobody else has the log.
+    // No other process has the log.
     config.knowledge.live = false;
     config
 }
 
-/// An engine on an empty log.
+/// Starts an engine on an empty log.
 fn served() -> anyhow::Result<Served> {
-    // Rows are read from a file, as those of anybody else.
+    // The table is read from a file, as a user's table is.
     let mut rooms = tempfile::NamedTempFile::new()?;
     rooms.write_all(ROOMS.as_bytes())?;
     let config = config(rooms.path());
@@ -132,18 +132,18 @@ fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Conversation>> {
     Ok(vec![found])
 }
 
-/// Whether standard output takes colours.
+/// Whether standard output shows colours.
 fn colour(args: &Args) -> bool {
     let choice = anstream::AutoStream::choice(&std::io::stdout());
     !args.no_color && choice != anstream::ColorChoice::Never
 }
 
-/// What programs read.
+/// The counts for programs.
 #[derive(Debug, Serialize)]
 struct Counts<'a> {
     #[serde(flatten)]
     tally: &'a Tally,
-    /// Inputs that were read again and had ended before.
+    /// Inputs that were read again although they had finished before.
     skipped: u64,
     seconds: f64,
     turns_per_second: f64,
@@ -186,7 +186,7 @@ fn present(
             heard.note_in(&mut spoken);
             if let Some(stdin) = &mut enter {
                 page.flush()?;
-                // At the end of input nobody is there to wait for.
+                // At the end of input there is nothing to wait for.
                 let read = stdin.read_line(&mut String::new()).context("standard input")?;
                 if read == 0 {
                     enter = None;

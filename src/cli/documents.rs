@@ -1,5 +1,5 @@
-//! `turnstream documents`: import documents, list, search and delete them, and make their index
-//! anew.
+//! `turnstream documents`: imports, lists, searches and deletes documents, and rebuilds their
+//! index.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -248,7 +248,7 @@ fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     print(&report, args.json, out)
 }
 
-/// Changes a store that has to be there.
+/// Changes an existing store.
 fn change(
     dir: &std::path::Path,
     changes: Vec<Change>,

@@ -1,4 +1,4 @@
-//! `turnstream explain`: one response's whole path, as a tree or as JSON.
+//! `turnstream explain`: the whole path of one response, as a tree or as JSON.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(super) mod words;
 
 use find::{Source, Wanted};
 
-/// How many pieces of evidence that were not selected are shown, unless all are asked for.
+/// Most pieces of evidence shown that were not selected, unless `--all` is given.
 const NOT_SELECTED: usize = 5;
 
 /// Show how one response came about: what was recalled, what the gate decided, what was demanded,
@@ -74,7 +74,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What programs read.
+/// The explanation for programs.
 #[derive(Debug, Serialize)]
 struct Explained<'a> {
     response: &'a Response,
@@ -92,8 +92,8 @@ struct Prompt<'a> {
 /// Shows a response's path.
 ///
 /// # Errors
-/// Where there is no such response, a file or the log cannot be read, or the answers that are named
-/// have no prompts for it.
+/// There is no such response, a file or the log cannot be read, or the given answers have no
+/// prompts for it.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let source = Source::of(args, &config)?;
@@ -122,7 +122,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How a response's path is shown where it was just given, for `chat`.
+/// The path of a response that was just given, for `chat`.
 pub(super) fn shown(
     response: &Response,
     spoken: &Spoken,
@@ -133,12 +133,12 @@ pub(super) fn shown(
     tree(response, &shown).render(terminal_width(), colour)
 }
 
-/// Whether standard output takes colours.
+/// Whether standard output shows colours.
 pub(super) fn takes_colour() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
-/// What the models were asked about the response's turn, by what was recorded.
+/// The recorded questions to models about the response's turn.
 fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
     let mut found: Vec<Asked> = Vec::new();
     let mut without_prompts = 0;
@@ -164,7 +164,7 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
             answer: line.failed.is_none().then_some(line.text),
             failed: line.failed.map(|error| error.to_string()),
         };
-        // Of two of the same the later one counts, as in a replay.
+        // The later of two equal questions counts, as in a replay.
         found.retain(|one| one.place() != asked.place());
         found.push(asked);
     }

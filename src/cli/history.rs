@@ -1,5 +1,5 @@
-//! `turnstream history`: what the histories hold, why entries left them, and that some are to be
-//! forgotten.
+//! `turnstream history`: shows the histories and their evictions, moves them, and asks the engine
+//! to forget some.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ mod import;
 
 pub use import::Import;
 
-/// How long one look at a topic waits.
+/// How long one poll of a topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Show the histories that are kept: entries, clusters and their summaries, chains of thought,
@@ -159,7 +159,7 @@ pub struct Export {
     pub out: Option<PathBuf>,
 }
 
-/// What programs read of all histories.
+/// The list of all histories for programs.
 #[derive(Debug, Serialize)]
 struct List<'a> {
     scopes: Vec<Size<'a>>,
@@ -186,10 +186,10 @@ impl Args {
     }
 }
 
-/// Reads histories and shows them, or asks to forget them.
+/// Reads histories and shows, exports, imports or forgets them.
 ///
 /// # Errors
-/// Where they cannot be read, or the scope is not there; or the log cannot be written to.
+/// The histories cannot be read, the scope does not exist, or the log cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         Command::Show(args) => show(args, out),
@@ -274,7 +274,7 @@ fn create(path: &Path) -> anyhow::Result<std::io::BufWriter<std::fs::File>> {
     Ok(std::io::BufWriter::new(file.with_context(|| path.display().to_string())?))
 }
 
-/// A scope by its name; a conversation alone is one of the default tenant.
+/// Parses the name of a scope. A conversation alone belongs to the default tenant.
 fn whole(name: &str) -> Scope {
     match name.split_once('/') {
         Some((tenant, id)) => Scope::new(Some(&tenant.into()), id),
@@ -289,7 +289,7 @@ fn missing(scope: &Scope) -> Usage {
     )
 }
 
-/// Reads histories: all of them, or one.
+/// Reads all histories, or one.
 fn read(from: &From, config: &Config, only: Option<&str>) -> anyhow::Result<Histories> {
     let only = only.map(whole);
     let mut histories = Histories::default();
@@ -311,7 +311,7 @@ fn read(from: &From, config: &Config, only: Option<&str>) -> anyhow::Result<Hist
     Ok(histories)
 }
 
-/// Where an embedded log lies; `None` for one on Kafka.
+/// The directory of an embedded log; `None` for Kafka.
 fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path> {
     match (data, config.log.kind) {
         (Some(data), _) => Some(data),
@@ -322,7 +322,7 @@ fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path>
 
 fn opened(directory: &Path, config: &Config) -> Result<EmbeddedLog, LogError> {
     if !directory.is_dir() {
-        // Opening it would make it.
+        // Opening a missing directory would create it.
         let path = directory.display().to_string();
         return Err(LogError::File { path, source: std::io::ErrorKind::NotFound.into() });
     }

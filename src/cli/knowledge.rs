@@ -1,5 +1,5 @@
-//! `turnstream knowledge`: import facts, say what a graph holds, look facts up, compare graphs,
-//! make a pack, embed facts, generate a graph, and change what running engines know.
+//! `turnstream knowledge`: imports facts, shows, searches and compares graphs, makes packs, embeds
+//! facts, generates graphs, and changes the knowledge of running engines.
 
 use std::io::Write;
 

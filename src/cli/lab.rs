@@ -1,4 +1,4 @@
-//! Handing over to `turnstream-lab`, the program that measures and trains.
+//! Hands commands to `turnstream-lab`, the program that measures and trains.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::anyhow;
 use turnstream_console::{Exit, Usage};
 
-/// The program that it is handed over to.
+/// The name of that program.
 const LAB: &str = "turnstream-lab";
 
 /// A command of `turnstream-lab`, with its flags and arguments, which are not read here.
@@ -27,11 +27,11 @@ impl HandedOver {
         self.arguments.iter().any(|argument| argument == "--json")
     }
 
-    /// Becomes `turnstream-lab`, with this process's whole command line: the one beside this
-    /// program, else the one on the path.
+    /// Replaces this process by `turnstream-lab`, with the whole command line. Prefers the program
+    /// beside this one to the one on the path.
     ///
     /// # Errors
-    /// There is none, or it cannot be started.
+    /// There is no such program, or it cannot be started.
     pub(crate) fn execute(&self) -> anyhow::Result<Exit> {
         let beside = env::current_exe().ok().map(|program| program.with_file_name(LAB));
         let lab = beside.filter(|lab| lab.is_file()).unwrap_or_else(|| PathBuf::from(LAB));

@@ -1,8 +1,8 @@
 //! The program `turnstream`: flags → configuration → command → exit code.
 //!
-//! Each command has a file of its name here, with its `Args` and an `execute`.
-//! `turnstream_console` parses the command line, reports what failed and ends the process. What
-//! measures and trains is handed over to `turnstream-lab`, beside this program.
+//! Each command has a file of its name here, with its `Args` and an `execute`. `turnstream_console`
+//! parses the command line, reports a failure and ends the process. Commands that measure and train
+//! are handed to `turnstream-lab`, beside this program.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -37,7 +37,7 @@ pub mod views;
 
 use lab::HandedOver;
 
-/// What `--help` says below the commands. Exit codes are a promise to scripts.
+/// The text of `--help` below the commands. Scripts rely on the exit codes.
 const AFTER_HELP: &str = "\
 Exit codes:
   0  success
@@ -135,7 +135,7 @@ impl Command {
         }
     }
 
-    /// What is logged where nobody says. What is read by a person stays among itself.
+    /// The default log level. Commands whose output people read log less.
     fn logged(&self) -> &'static str {
         match self {
             Self::Demo(_) | Self::Chat(_) => {
@@ -146,8 +146,7 @@ impl Command {
         }
     }
 
-    /// Runs the command. What it returns is the exit code of a command that has reported by
-    /// itself; an error is reported here.
+    /// Runs the command. Returns the exit code of a command that reports by itself.
     fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit> {
         match self {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
@@ -185,7 +184,7 @@ impl Program for Cli {
     }
 }
 
-/// Parses the command line, runs the command and reports what went wrong.
+/// Parses the command line, runs the command and reports a failure.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     turnstream_console::main::<Cli>(args)
 }

@@ -1,5 +1,5 @@
-//! `turnstream link`: which concepts of the graph a text or the turns of a log name, and which are
-//! found by search where a text names none.
+//! `turnstream link`: shows the concepts of the graph that a text or the turns of a log name, and
+//! those that search finds if a text names none.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -87,27 +87,27 @@ struct Link {
     language: String,
     informativeness: f32,
     via: Via,
-    /// How like what was said is to the concept, where it was searched for.
+    /// The similarity of the words to the concept, if it was searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     similarity: Option<f32>,
     #[serde(skip)]
     text: String,
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Default, Serialize)]
 struct Linked {
     /// Turns read.
     turns: u64,
     /// Turns that name at least one concept.
     turns_with_links: u64,
-    /// Turns that name none, and for which some were found by search.
+    /// Turns that name none, and for which the search found some.
     turns_searched: u64,
-    /// Links in all of them.
+    /// Links of all turns.
     links: u64,
-    /// Concepts that were found by search.
+    /// Concepts that the search found.
     searched: u64,
-    /// Those shown: all, or the sample.
+    /// The links shown: all, or the sample.
     shown: Vec<Link>,
 }
 
@@ -157,7 +157,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
 }
 
 impl Link {
-    /// How it was found, and how like it is.
+    /// How the concept was found, and its similarity.
     fn found(&self) -> String {
         let via = match self.via {
             Via::Exact => "exact",

@@ -1,4 +1,4 @@
-//! `turnstream models`: obtain models, say which are there, check and measure them.
+//! `turnstream models`: fetches, lists and checks models.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -125,10 +125,10 @@ impl Args {
     }
 }
 
-/// Does what the command says.
+/// Runs the command.
 ///
 /// # Errors
-/// The configuration is wrong, no such model is known, or it cannot be obtained or used.
+/// The configuration is wrong, the model is unknown, or it cannot be fetched or used.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         ModelsCommand::Pull(args) => pull_model(args, out).map(|()| Exit::Success),
@@ -138,7 +138,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     }
 }
 
-/// The model of a name, or what to write instead.
+/// The model with a name; otherwise an error with the known names.
 fn named(name: &str) -> Result<&'static KnownModel, Usage> {
     registry::find(name).ok_or_else(|| {
         let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
@@ -149,7 +149,7 @@ fn named(name: &str) -> Result<&'static KnownModel, Usage> {
     })
 }
 
-/// `models pull`, as programs read it.
+/// The result of `models pull`, for programs.
 #[derive(Serialize)]
 struct Pulled<'a> {
     model: &'a str,
@@ -162,7 +162,7 @@ fn pull_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let model = named(&args.model)?;
     let models = args.common.models()?.folder()?;
     let bar = ProgressBar::new(model.bytes());
-    // Drawn on a terminal only; the steps are said by lines of their own.
+    // Drawn only on a terminal. The steps have their own lines.
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}") {
         bar.set_style(style);
     }
@@ -188,7 +188,7 @@ fn pull_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A model of `models list`, as programs read it.
+/// A model of `models list`, for programs.
 #[derive(Serialize)]
 struct Listed {
     name: &'static str,
@@ -235,7 +235,7 @@ fn check_model(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     ask_language_models(&models, args.common.json, out)
 }
 
-/// Asks each language model whether it answers.
+/// Checks that each language model answers.
 fn ask_language_models(
     configured: &LanguageModelsConfig,
     json: bool,
@@ -263,7 +263,7 @@ fn ask_language_models(
     Ok(if all { Exit::Success } else { Exit::Failed })
 }
 
-/// Compares an encoder with its makers' figures.
+/// Compares an encoder with the published figures.
 fn check_encoder(name: &str, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let model = named(name)?;
     let encoder = turnstream_models::known(model, &args.common.models()?.folder()?)?;

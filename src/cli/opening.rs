@@ -1,5 +1,6 @@
-//! What the configuration names, held against this machine before anything is served: `validate`, `run`, `replay` and
-//! `chat` come here, and say of the same fault the same, with the file, the line, the key and the remedy.
+//! Checks the configuration against this machine before anything is served. `validate`, `run`,
+//! `replay` and `chat` use it, so that they report the same problem in the same words, with the
+//! file, the line, the key and the remedy.
 
 use std::fmt::Display;
 use std::io;
@@ -16,15 +17,16 @@ use turnstream_models::language::AnswerFiles;
 /// Opens what the configuration names.
 ///
 /// # Errors
-/// A [`ConfigError`](turnstream_engine::config::ConfigError) with what `checks` found and everything that cannot be
-/// used; a [`PartsError`] where only a server or the system failed, or a file of answers.
+/// A [`ConfigError`](turnstream_engine::config::ConfigError) with the problems of `checks` and
+/// everything that cannot be used. A [`PartsError`] if only a server, the system or a file of
+/// answers failed.
 pub(super) fn open(
     loaded: &Loaded<Config>,
     mut checks: Checks,
     metrics: &Metrics,
     (files, reach): (&AnswerFiles, Reach),
 ) -> anyhow::Result<(Parts, Option<Recording>)> {
-    // Where something is wrong here, nobody waits for a server.
+    // With a problem on this machine, no server is asked.
     let reach = if checks.is_empty() { reach } else { Reach::Here };
     match Parts::open(&loaded.value, metrics, files, reach) {
         Ok(opened) if checks.is_empty() => Ok(opened),
@@ -39,15 +41,15 @@ pub(super) fn open(
     }
 }
 
-/// Reports what cannot be used.
+/// Reports the parts that cannot be used.
 pub(super) fn unusable(checks: &mut Checks, found: Vec<Unusable>) {
     for Unusable { keys, message, remedy, .. } in found {
         checks.problem_at(keys.iter().map(String::as_str), message, remedy);
     }
 }
 
-/// What is wrong here for `turnstream run` beside the parts: the client of Kafka, the room that it has for
-/// outcomes, folders that cannot be written, and an address that is not of this machine.
+/// The problems on this machine for `turnstream run`, beside the parts: the Kafka client, its room
+/// for outcomes, folders that cannot be written, and an address of another machine.
 pub(super) fn serving(config: &Config) -> Checks {
     let mut checks = Checks::default();
     match (config.log.kind, &config.log.directory) {
@@ -65,7 +67,7 @@ pub(super) fn serving(config: &Config) -> Checks {
     }
     writable(&mut checks, "run.cache_directory", &DiskCache::parent(&config.run));
     if let Some(address) = config.metrics.socket_address() {
-        // Whether the port is free is another question: who serves this configuration now has it.
+        // Port 0, because a process that serves this configuration now may hold the port.
         let bound = TcpListener::bind(SocketAddr::new(address.ip(), 0)).map(drop);
         let remedy = "name an address of this machine, or leave it out";
         ensure(&mut checks, "metrics.address", "it cannot be bound", bound, remedy);
@@ -85,15 +87,15 @@ fn ensure(
     }
 }
 
-/// Reports a folder that cannot be written, or made.
+/// Reports a folder that cannot be written or created.
 fn writable(checks: &mut Checks, key: &str, folder: &Path) {
     let what = format!("{} cannot be written", folder.display());
     let remedy = "name a folder on a local disk that can be written to";
     ensure(checks, key, &what, try_writing(folder), remedy);
 }
 
-/// Writes a file without a name into the folder, or into the nearest one above it that is there, in which it
-/// would be made. Nothing is left behind.
+/// Writes an unnamed file into the folder, or into its nearest existing ancestor, in which it would
+/// be created. Leaves nothing behind.
 fn try_writing(folder: &Path) -> io::Result<()> {
     let folder = folder.ancestors().find(|it| it.exists()).filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -104,12 +106,12 @@ fn try_writing(folder: &Path) -> io::Result<()> {
     tempfile::tempfile_in(folder).map(drop)
 }
 
-/// What the facts, concepts, evicted entries and reasons of a response take at most, and the headers that
-/// it carries, in bytes: generous, since their texts are not bounded one by one.
+/// Bytes of the facts, concepts, evicted entries, reasons and headers of a response at most.
+/// Generous, since their texts have no bounds of their own.
 const RESPONSE_ROOM_BYTES: usize = 256 * 1024;
 
-/// A bound on the largest outcome: what came with the turn goes out with it, and so does what was
-/// recalled. Text is twice as long in JSON at most.
+/// A bound on the largest outcome: it contains what came with the turn and what was recalled. Text
+/// at most doubles in JSON.
 fn largest_outcome_bytes(config: &Config) -> usize {
     let (turns, history) = (&config.turns, &config.history);
     let exchange = turns.max_text_bytes.saturating_mul(4);
@@ -120,8 +122,8 @@ fn largest_outcome_bytes(config: &Config) -> usize {
         .saturating_add(RESPONSE_ROOM_BYTES)
 }
 
-/// Reports bounds under which an outcome could be too large for the client. That topics accept
-/// what the client sends is checked once they are asked.
+/// Reports bounds under which an outcome could be too large for the client. The topics' limits are
+/// checked once the broker is asked.
 fn room(checks: &mut Checks, config: &Config) {
     let needed = largest_outcome_bytes(config);
     if needed > config.log.kafka.sent_bytes() {

@@ -1,4 +1,4 @@
-//! `turnstream prompts`: the prompts that ship, to look at and to begin one's own from.
+//! `turnstream prompts`: shows the shipped prompts, also as a start for one's own.
 
 use std::io::Write;
 
@@ -79,7 +79,7 @@ impl Args {
     }
 }
 
-/// Does what the command says.
+/// Runs the command.
 ///
 /// # Errors
 /// `out` cannot be written to.
@@ -113,7 +113,7 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let prompt = SHIPPED.iter().find(|prompt| prompt.name == args.name);
-    // The parser lets no other name through.
+    // The parser accepts no other name.
     let Some(prompt) = prompt else { return Ok(()) };
     let file = match args.language {
         Language::En => prompt.english,

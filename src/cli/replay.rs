@@ -1,4 +1,4 @@
-//! `turnstream replay`: a log of conversations through the same dataflow, as fast as it goes.
+//! `turnstream replay`: runs a log of conversations through the dataflow, as fast as possible.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -115,19 +115,19 @@ impl From<ReplayHistory> for ResponseSource {
     }
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
 struct Replayed {
     #[serde(flatten)]
     tally: Tally,
-    /// Dialogues and lines that could not be read at all, and so are no inputs.
+    /// Dialogues and lines that could not be read and are therefore not inputs.
     skipped: u64,
-    /// Inputs that an earlier replay had finished; they are not counted above.
+    /// Inputs that an earlier replay had finished. The counts above exclude them.
     resumed_from: i64,
     seconds: f64,
     turns_per_second: f64,
     peak_rss_bytes: Option<u64>,
-    /// How the responses meet the data set's annotations, where that was asked for.
+    /// The comparison with the data set's annotations, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotated>,
 }
@@ -135,8 +135,8 @@ struct Replayed {
 /// Replays the log.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log cannot be opened, a file cannot be written, or a replay
-/// is to be gone on with and cannot be.
+/// The configuration is wrong, the log cannot be opened, a file cannot be written, or the replay
+/// cannot be resumed.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
         let what = format!("{} has no annotations that responses are compared with", args.format);
@@ -145,14 +145,14 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let outputs = Outputs::of(args)?;
     let mut loaded = load_config(args.config.as_deref())?;
     let config = &mut loaded.value;
-    // Files need no interval, and a logged turn may be as old as it likes.
+    // Files need no interval, and a logged turn may have any age.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = args.out_recorded.is_some();
     config.turns.max_timestamp_skew_seconds = 0;
     let workers = args.workers.unwrap_or(config.run.workers) as usize;
 
     let metrics = Metrics::new(&config.metrics);
-    // Answers are recorded once it is known that the outputs can be written.
+    // Recording starts once it is known that the outputs can be written.
     let unrecorded = AnswerFiles { record_answers: None, ..args.answer_files.clone() };
     let reach = (&unrecorded, Reach::Servers);
     let (mut parts, _) = opening::open(&loaded, Checks::default(), &metrics, reach)?;
@@ -209,7 +209,8 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// The figures: as JSON, or for people, who have them on standard error where responses are streamed.
+/// Prints the figures: as JSON, or for people, on standard error if responses go to standard
+/// output.
 fn tell(
     args: &Args,
     streams: bool,
@@ -258,7 +259,7 @@ fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Compares the responses in the output file with the log's annotations, where asked for.
+/// Compares the responses in the output file with the log's annotations, if requested.
 fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
     let Some(file) = args.out.as_deref().filter(|_| args.annotations) else { return Ok(None) };
     let mut responses = Responses::default();
@@ -268,7 +269,7 @@ fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
         responses.add(&serde_json::from_str(&line).context("a response just written")?);
     }
     let items = turnstream_formats::open(args.format, &args.log)?;
-    // What could not be read was told when it was replayed.
+    // The replay reported unreadable items already.
     let logged = items.filter_map(|item| match item {
         Ok(LoggedItem::Turn(logged)) => Some(*logged),
         _ => None,
@@ -300,7 +301,7 @@ fn records(items: LoggedItems, skipped: Arc<AtomicU64>, progress: Progress) -> R
     Box::new(records)
 }
 
-/// An item of a log as a record: what a client would have sent.
+/// An item of a log as the record that a client would have sent.
 fn record(item: LoggedItem, offset: i64) -> Record {
     let (key, value, last_of_scope) = match item {
         LoggedItem::Turn(logged) => {

@@ -25,9 +25,9 @@ use super::opening;
 
 /// The group and the transactional id in an embedded log: a directory serves one process.
 pub(super) const EMBEDDED_NAME: &str = "turnstream";
-/// How often the embedded log is looked at for new responses.
+/// How often the embedded log is polled for new responses.
 const LOOK: Duration = Duration::from_millis(20);
-/// Responses read at once from the embedded log.
+/// Responses per read of the embedded log.
 const READ_RECORDS: usize = 256;
 
 /// Serve turns: read them from the log's topic of turns, write a response, a recorded outcome or
@@ -71,10 +71,10 @@ pub struct Args {
     pub record_prompts: bool,
 }
 
-/// Serves.
+/// Serves turns.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log cannot be reached, or serving it fails.
+/// The configuration is wrong, the log cannot be reached, or serving it fails.
 pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let mut loaded = load_config(args.config.as_deref())?;
     if let Some(workers) = args.workers {
@@ -87,10 +87,12 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let stop = signals::stop_on_signals()?;
     let metrics = Metrics::new(&config.metrics);
     let checks = opening::serving(config);
-    // Before the log is reached, so that who watches sees the start. Serves until this returns.
+    // Started before the log is reached, so that monitoring sees the start. Serves until this
+    // function returns.
     let server = checks.is_empty().then(|| config.metrics.serve(metrics.clone()));
     let _server = server.transpose()?;
-    // First, so that nobody waits for partitions that a process took which cannot serve.
+    // Opened before joining the group, so that no partition is assigned to a process that cannot
+    // serve.
     let (parts, recording) = opening::open(&loaded, checks, &metrics, (&files, Reach::Servers))?;
     probe::tell(&parts.language_models, &files);
     let workers = config.run.workers as usize;
@@ -113,7 +115,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Follows the topic of knowledge, where that is configured.
+/// Follows the topic of knowledge, if configured.
 fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
     if !config.knowledge.live {
         return Ok(None);
@@ -160,7 +162,7 @@ fn serve_embedded(
     let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
     let feeding = log.clone();
-    // Not joined: it may wait for a line that never comes after a signal asked to stop.
+    // Not joined: after a signal it may wait for a line that never comes.
     std::thread::Builder::new().name("standard-input".to_owned()).spawn(move || {
         if let Err(error) = feed(&feeding, scope) {
             tracing::error!(error = %error, "standard input ends here");
@@ -187,9 +189,9 @@ fn serve_embedded(
     })
 }
 
-/// Appends every line of standard input to the log. The key is what has a history of its own, the
-/// conversation or the user, where the line names it; a line that is neither a turn nor a demand to
-/// forget goes in as it is and becomes a dead letter.
+/// Appends every line of standard input to the log. The key is the conversation or the user,
+/// whichever has its own history, if the line names it. A line that is neither a turn nor a demand
+/// to forget is appended as it is and becomes a dead letter.
 fn feed(log: &EmbeddedLog, scope: ScopeKind) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Keyed {
@@ -218,7 +220,7 @@ fn feed(log: &EmbeddedLog, scope: ScopeKind) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes committed responses that were not written yet.
+/// Writes newly committed responses.
 fn show(log: &EmbeddedLog, shown: &mut [i64], out: &mut dyn Write) -> anyhow::Result<()> {
     for (partition, next) in (0..).zip(shown) {
         loop {

@@ -1,4 +1,4 @@
-//! `turnstream schema`: the JSON Schema of a record, as it is published under `schemas/json/`.
+//! `turnstream schema`: prints the JSON Schema of a record, as published under `schemas/json/`.
 
 use std::io::Write;
 
@@ -21,16 +21,15 @@ pub struct Args {
     pub list: bool,
 }
 
-/// The known names, so that the help and completions show them and a wrong one is answered
-/// with the nearest.
+/// The known names. Help and completions show them, and an error suggests the nearest.
 fn names() -> PossibleValuesParser {
     published::ALL.iter().map(|schema| PossibleValue::new(schema.name).help(schema.about)).into()
 }
 
-/// Prints the schema, or the list of them.
+/// Prints the schema, or the list of schemas.
 ///
 /// # Errors
-/// Where the name is unknown, or `out` cannot be written to.
+/// The name is unknown, or `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         let width = published::ALL.iter().map(|schema| schema.name.len()).max().unwrap_or(0);
@@ -54,13 +53,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Program {
+    struct SchemaProgram {
         #[command(flatten)]
         args: Args,
     }
 
     fn parse(words: &[&str]) -> Result<Args, clap::Error> {
-        Program::try_parse_from([&["schema"], words].concat()).map(|program| program.args)
+        SchemaProgram::try_parse_from([&["schema"], words].concat()).map(|program| program.args)
     }
 
     fn run(words: &[&str]) -> String {

@@ -1,5 +1,5 @@
-//! An embedded log that an engine of this process serves, seen from its clients: they append turns
-//! and read what was committed.
+//! An embedded log and the engine that serves it in this process, from the view of a client that
+//! appends turns and reads committed records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,16 @@ use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::{EngineError, Summary, serve};
 
-/// The group and the transactional id in an embedded log, as `turnstream run` has them.
+/// The group and the transactional id in an embedded log, as in `turnstream run`.
 const NAME: &str = super::run::EMBEDDED_NAME;
 
-/// Records read at once.
+/// Records per read.
 const READ_RECORDS: usize = 64;
 
-/// How long a client sleeps while nothing is there. A turn of stages without models takes about as
-/// long.
+/// How long a client sleeps if nothing is there: about the time of a turn without models.
 const NAP: Duration = Duration::from_millis(1);
 
-/// When a client that has nothing to do meanwhile gives up.
+/// How long a client waits for an outcome if it has nothing else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A log and the engine that serves it.
@@ -33,14 +32,14 @@ pub(super) struct Served {
     log: EmbeddedLog,
     topic: Arc<str>,
     engine: Option<JoinHandle<Result<Summary, EngineError>>>,
-    /// Where reading goes on.
+    /// The next offset to read.
     next: BTreeMap<(Topic, i32), i64>,
-    /// Outcomes that nobody asked for yet.
+    /// Outcomes that the caller has not asked for yet.
     ended: BTreeMap<InputId, Outcome>,
 }
 
 impl Served {
-    /// Starts an engine on a log. What the log holds already is not read again.
+    /// Starts an engine on a log. Outcomes that the log already has are not read.
     pub(super) fn start(log: EmbeddedLog, parts: Parts) -> anyhow::Result<Self> {
         let workers = parts.config.run.workers as usize;
         let consumer = log.consumer(NAME, Topic::Turns)?;
@@ -56,13 +55,13 @@ impl Served {
         let next = places.map(|(topic, partition)| ((topic, partition), log.end(topic, partition)));
         let next = next.collect();
         let engine = std::thread::Builder::new().name("engine".to_owned());
-        // It ends with its input, when the log is sealed.
+        // The engine ends with its input, when the log is sealed.
         let engine = engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));
         let engine = engine.context("a thread could not be started")?;
         Ok(Self { log, topic, engine: Some(engine), next, ended: BTreeMap::new() })
     }
 
-    /// Appends records of one conversation; the engine sees all of them at once.
+    /// Appends records of one conversation. The engine sees all of them at once.
     pub(super) fn append(
         &self,
         conversation: &str,
@@ -75,7 +74,7 @@ impl Served {
         Ok(offsets.into_iter().map(input).collect())
     }
 
-    /// Appends a turn, which comes to the log when it is said. Gives where it is, and its bytes.
+    /// Appends a turn with its own timestamp. Returns its input and its bytes.
     pub(super) fn say(&self, turn: &Turn) -> anyhow::Result<(InputId, Vec<u8>)> {
         let bytes = serde_json::to_vec(turn)?;
         let time_ms = turn.timestamp.map(|time| time.millis());
@@ -85,7 +84,7 @@ impl Served {
         Ok((input, bytes))
     }
 
-    /// Waits until an input ended and gives its outcome; a minute at most.
+    /// Waits for the outcome of an input, for a minute at most.
     pub(super) fn outcome(&mut self, input: &InputId) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.outcome_while(input, &mut || match started.elapsed() > PATIENCE {
@@ -94,7 +93,7 @@ impl Served {
         })
     }
 
-    /// Waits for as long as it takes, with something to do meanwhile, again and again, and once
+    /// Waits for the outcome of an input without a limit. Calls `meanwhile` repeatedly, and once
     /// more after the end.
     pub(super) fn outcome_while(
         &mut self,
@@ -129,7 +128,7 @@ impl Served {
         Ok(engine.join().map_err(|_| anyhow!("the engine panicked"))??)
     }
 
-    /// Reads what was committed since the last time.
+    /// Reads newly committed outcomes.
     fn read(&mut self) -> anyhow::Result<()> {
         for ((topic, partition), next) in &mut self.next {
             let (from, isolation) = (*next, Isolation::ReadCommitted);
@@ -144,7 +143,7 @@ impl Served {
     }
 }
 
-/// Where outcomes are.
+/// The topics of outcomes.
 const OUTCOMES: [Topic; 3] = [Topic::Responses, Topic::Recorded, Topic::DeadLetters];
 
 fn outcome_of(topic: Topic, record: &Record) -> anyhow::Result<Outcome> {

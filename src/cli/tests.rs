@@ -9,7 +9,7 @@ use super::*;
 mod help;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    // Spaces within double quotes do not part words.
+    // Spaces between double quotes do not separate words.
     let words = line.split('"').enumerate().flat_map(|(at, part)| match at % 2 {
         0 => part.split_whitespace().collect(),
         _ => vec![part],

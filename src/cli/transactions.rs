@@ -1,4 +1,4 @@
-//! `turnstream transactions`: what open transactions hold back, and ending those of a dead
+//! `turnstream transactions`: shows what open transactions hold back, and ends those of a dead
 //! process.
 
 use std::io::Write;
@@ -91,19 +91,19 @@ impl Args {
     }
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
-    /// The transactional id that was taken; `null` where none was.
+struct TransactionsReport<'a> {
+    /// The transactional id that was taken; `null` if none.
     aborted: Option<&'a str>,
     /// Where readers are held back now.
     held_back: &'a [HeldBack],
 }
 
-/// Shows or aborts.
+/// Shows or aborts transactions.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log is no Kafka, the broker cannot be reached or refuses,
+/// The configuration is wrong, the log is not Kafka, the broker cannot be reached or refuses,
 /// `abort` is not confirmed, or `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
@@ -162,7 +162,7 @@ fn show(
 ) -> anyhow::Result<()> {
     let held_back = held_back(config)?;
     if json {
-        return Ok(print_json(out, &Shown { aborted, held_back: &held_back })?);
+        return Ok(print_json(out, &TransactionsReport { aborted, held_back: &held_back })?);
     }
     if let Some(id) = aborted {
         writeln!(out, "aborted what `{id}` left open")?;

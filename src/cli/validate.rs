@@ -1,4 +1,4 @@
-//! `turnstream validate`: everything that is wrong with a configuration, or what it amounts to.
+//! `turnstream validate`: shows all problems of a configuration, or the effective configuration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
 struct Verdict {
     valid: bool,
@@ -60,10 +60,10 @@ struct Verdict {
     config: Option<serde_json::Value>,
 }
 
-/// Checks the file and says so.
+/// Checks the file and reports the result.
 ///
 /// # Errors
-/// The [`ConfigError`], unless `--json` has it printed to `out`; and where `out` cannot be written to.
+/// The [`ConfigError`], unless `--json` prints it to `out`; or `out` cannot be written to.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let loaded = match checked(args) {
         Ok(loaded) => loaded,
@@ -91,7 +91,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// The configuration, if nothing is wrong with it.
+/// The configuration, if it has no problems.
 fn checked(args: &Args) -> anyhow::Result<Loaded<Config>> {
     let loaded = load_config(args.config.as_deref())?;
     let metrics = Metrics::new(&loaded.value.metrics);

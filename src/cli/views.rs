@@ -1,5 +1,5 @@
-//! `turnstream views`: counts what responses, histories and knowledge amount to, and keeps the topic
-//! of views equal to it.
+//! `turnstream views`: counts responses, histories and knowledge, and keeps the topic of views
+//! equal to the counts.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -55,14 +55,14 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ViewsReport<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
-    /// Next offsets that were not counted, by partition.
+    /// The next offset to count, by partition.
     offsets: Offsets,
-    views: Vec<Shown<'a>>,
+    views: Vec<ShownView<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ struct Offsets {
 
 /// A view, over all partitions.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownView<'a> {
     view: &'static str,
     #[serde(flatten)]
     size: Size,
@@ -90,23 +90,23 @@ struct Top<'a> {
 /// Counts and publishes.
 ///
 /// # Errors
-/// Where the configuration is wrong, the log cannot be reached, refuses or fences us, or more is on
-/// it than may be held.
+/// The configuration is wrong, the log cannot be reached, refuses or fences us, or it has more than
+/// the views may hold.
 pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let stop = signals::stop_on_signals()?;
     let address = config.views.metrics_address.clone();
     let served = MetricsConfig { address, ..config.metrics };
     let metrics = ViewsMetrics::new(&served);
-    // Serves until this returns.
+    // Serves until this function returns.
     let _server = served.serve(metrics.clone())?;
     let ends = open(&config)?;
-    // Nobody else can write to the directory of an embedded log while it is open here.
+    // No other process can write to the directory of an embedded log while it is open here.
     let once = args.once || config.log.kind == LogKind::Embedded;
     let mut publishing = Publishing::new(ends, &config.views, &metrics);
     publishing.run(once, &stop)?;
     let [responses, knowledge, history] = publishing.offsets();
-    let report = Report {
+    let report = ViewsReport {
         summary: publishing.summary(),
         offsets: Offsets { responses, knowledge, history },
         views: shown(publishing.rows(), args.top),
@@ -141,7 +141,7 @@ fn open(config: &Config) -> anyhow::Result<Ends> {
 
 fn open_kafka(config: &Config) -> Result<Ends, LogError> {
     let kafka = &config.log.kafka;
-    // First, so that from here on nobody else writes what we are about to read.
+    // Opened first, so that from here on no other process writes the topic that is read next.
     let writer = Box::new(kafka::publish(kafka, Topic::Views)?);
     let follow = |topic| -> Result<Box<dyn Follower>, LogError> {
         Ok(Box::new(kafka::follow(kafka, topic)?))
@@ -156,9 +156,9 @@ fn open_kafka(config: &Config) -> Result<Ends, LogError> {
     })
 }
 
-fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
+fn shown(rows: &Rows, top: usize) -> Vec<ShownView<'_>> {
     let sizes = rows.sizes();
-    let shown = ViewName::ALL.map(|view| Shown {
+    let shown = ViewName::ALL.map(|view| ShownView {
         view: view.name(),
         size: sizes[&view],
         top: rows.top(view).take(top).map(|(key, count)| Top { key, count }).collect(),
@@ -166,7 +166,7 @@ fn shown(rows: &Rows, top: usize) -> Vec<Shown<'_>> {
     shown.into()
 }
 
-fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(report: &ViewsReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let Summary { responses, changes, history_changes, refused, written, removed, .. } =
         report.summary;
     writeln!(
@@ -174,7 +174,7 @@ fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         "{responses} responses, {changes} changes to the knowledge and {history_changes} to \
          histories counted, {refused} records passed over; {written} rows written, {removed} removed"
     )?;
-    for Shown { view, size, top } in &report.views {
+    for ShownView { view, size, top } in &report.views {
         writeln!(out, "\n{view}: {} keys, {} in all", size.keys, size.count)?;
         for Top { key, count } in top {
             writeln!(out, "{count:>8}  {key}")?;

@@ -1,9 +1,9 @@
-//! What went wrong, once: on standard error for people, or where the log is in JSON as its last
-//! line, and as one JSON object for programs.
+//! Reports a failure once: on standard error for people, or as the last line of a JSON log, and as
+//! one JSON object for programs.
 //!
-//! Commands return [`anyhow::Error`]. Its chain decides the exit code: a [`Usage`] or a
-//! [`ConfigError`] in it is wrong usage, an [`InputRefused`] a refused input, a [`LogError`] what
-//! the log asks for (fenced, unavailable, refused), everything else a failure while running.
+//! Commands return [`anyhow::Error`]. Its chain determines the exit code: a [`Usage`] or a
+//! [`ConfigError`] in it means wrong usage, an [`InputRefused`] a refused input, a [`LogError`] a
+//! code of its kind (fenced, unavailable, refused), and anything else a failure while running.
 
 use std::io::Write;
 
@@ -26,7 +26,7 @@ use turnstream_sources::knowledge::KnowledgeError;
 use super::logging::{LogFormat, conceal};
 use super::{Exit, print_json};
 
-/// The command line or the configuration cannot be followed.
+/// The command line or the configuration is wrong.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Usage {
@@ -34,8 +34,8 @@ pub struct Usage {
     remedy: String,
 }
 
-/// The input as a whole cannot be read: it is not there, or is not what it was said to be. A
-/// single bad record is not this: it becomes a dead letter.
+/// The input as a whole cannot be read: it is missing, or not in the given format. A single bad
+/// record becomes a dead letter instead.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct InputRefused {
@@ -45,20 +45,20 @@ pub struct InputRefused {
 }
 
 impl Usage {
-    /// What is wrong, and what to do about it (may be empty).
+    /// Takes the problem and the remedy, which may be empty.
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: remedy.into() }
     }
 }
 
 impl InputRefused {
-    /// What is wrong, with the file and where there is one the line, and what to do about it
-    /// (may be empty).
+    /// Takes the problem, with the file and, if there is one, the line, and the remedy, which may
+    /// be empty.
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: remedy.into(), source: None }
     }
 
-    /// The error that it was noticed by.
+    /// Adds the error that revealed the problem.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<anyhow::Error>) -> Self {
         self.source = Some(source.into());
@@ -66,14 +66,14 @@ impl InputRefused {
     }
 }
 
-/// An error as programs read it.
+/// An error in the form for programs.
 #[derive(Debug, Serialize)]
 struct Failure {
-    /// What is wrong.
+    /// The problem.
     error: String,
-    /// Why, the nearest cause first.
+    /// The causes, the nearest first.
     caused_by: Vec<String>,
-    /// What to do about it; empty where nothing is known.
+    /// The remedy. Empty if none is known.
     remedy: String,
     /// The exit code of the process.
     exit_code: u8,
@@ -82,7 +82,7 @@ struct Failure {
     problems: Vec<Problem>,
 }
 
-/// The exit code that an error leads to.
+/// The exit code of an error.
 pub fn exit_of(error: &anyhow::Error) -> Exit {
     for cause in error.chain() {
         if cause.is::<Usage>() || cause.is::<ConfigError>() {
@@ -133,8 +133,8 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
     Exit::Failed
 }
 
-/// What an error of the log asks of whoever runs the process. The errors of the engine let their
-/// cause speak for them, so the chain does not hold it.
+/// The exit code of an error of the log. The engine's errors are transparent, so the chain lacks
+/// the errors inside them.
 fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     let engine = cause.downcast_ref::<EngineError>();
     let intake = match engine {
@@ -153,12 +153,12 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     let log = match (intake, commit) {
         _ if matches!(views, Some(ViewsError::TooMany { .. })) => return Some(Exit::LogRefused),
         _ if let Some(ViewsError::Log(log)) = views => log,
-        // What is on the topic is there after a restart as well.
+        // A restart would find the same changes on the topic.
         _ if matches!(learning, Some(LearningError::TooManyLiveChanges { .. })) => {
             return Some(Exit::LogRefused);
         }
         _ if let Some(LearningError::Log(log)) = learning => log,
-        // What another program wrote or committed is there after a restart as well.
+        // A restart would find the same records and metadata of the other program.
         (Some(IntakeError::Metadata { .. }), _) | (_, Some(CommitError::Metadata { .. })) => {
             return Some(Exit::LogRefused);
         }
@@ -177,7 +177,7 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     })
 }
 
-/// An error as the last line of a log in JSON, in the form of those before it.
+/// An error as the last line of a JSON log, in the form of the lines before it.
 #[derive(Debug, Serialize)]
 struct LastLine {
     timestamp: String,
@@ -188,15 +188,15 @@ struct LastLine {
     target: &'static str,
 }
 
-/// Writes an error to `err` with its causes and remedy, in the format of the log, and with `json`
-/// to `out` as well.
+/// Writes an error to `err` with its causes and remedy, in the format of the log. With `json`, also
+/// writes it to `out`.
 pub fn report(
     error: &anyhow::Error,
     (format, json): (LogFormat, bool),
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Exit {
-    // Where standard error or output is closed, only the exit code is left to say it.
+    // If standard error or output is closed, only the exit code reports the failure.
     let _ = match format {
         LogFormat::Pretty => err.write_all(text(&Failure::of(error)).as_bytes()),
         LogFormat::Json => print_json(
@@ -217,7 +217,7 @@ pub fn report(
 }
 
 fn text(failure: &Failure) -> String {
-    // A configuration can have many problems, each on a line of its own.
+    // A configuration can have many problems, each on its own line.
     let mut text = format!("error: {}\n", failure.error.replace('\n', "\nerror: "));
     for cause in &failure.caused_by {
         text.push_str(&format!("  because: {cause}\n"));
@@ -231,12 +231,12 @@ fn text(failure: &Failure) -> String {
 /// Writes an error as one line of JSON.
 ///
 /// # Errors
-/// Where `out` cannot be written to.
+/// `out` cannot be written to.
 pub fn print(error: &anyhow::Error, out: &mut dyn Write) -> std::io::Result<()> {
     print_json(out, &Failure::of(error))
 }
 
-/// Every problem of a configuration, with secrets masked: a path may be of one.
+/// Every problem of a configuration, with secrets masked: a path may contain one.
 pub fn problems_of(error: &ConfigError) -> Vec<Problem> {
     let concealed = |problem: Problem| {
         let (message, remedy) = (conceal(&problem.message), conceal(&problem.remedy));
@@ -254,7 +254,7 @@ impl Failure {
         let mut problems = Vec::new();
         for (depth, cause) in error.chain().enumerate() {
             let text = cause.to_string();
-            // Many messages already end with that of their cause.
+            // Many messages already end with the message of their cause.
             if depth > 0 && !said.contains(&text) {
                 caused_by.push(conceal(&text));
                 said = text;
@@ -393,7 +393,7 @@ mod tests {
             let said = error.to_string();
             assert_eq!(exit_of(&anyhow::Error::from(error).context("while")), exit, "{said}");
         }
-        // As the engine gives them: with every layer between.
+        // As the engine returns them, with every layer between.
         let topic = "knowledge".to_owned();
         let too_many = LearningError::TooManyLiveChanges { topic, statements: 3, limit: 2 };
         let committing = |source| EngineError::from(CommitError::Log { attempt: 6, source });

@@ -1,8 +1,8 @@
-//! What the programs of turnstream share: how a command line is parsed and its command run, how a
-//! failure is reported, how a process ends, and what is written where.
+//! Shared by the programs of turnstream: parses the command line, runs the command, reports a
+//! failure and ends the process.
 //!
-//! Results go to standard output; logs, progress and errors to standard error. With `--json` the
-//! last line on standard output is one JSON object, also where the command failed. A reader that
+//! Results go to standard output; logs, progress and errors go to standard error. With `--json` the
+//! last line on standard output is one JSON object, also if the command failed. A reader that
 //! closes standard output early (`turnstream schema turn | head`) ends a command quietly.
 
 use std::ffi::OsString;
@@ -27,28 +27,27 @@ use logging::LogOptions;
 
 /// The command line of a program.
 pub trait Program: Parser {
-    /// What its flags say about logging, and what is logged where they say nothing.
+    /// The flags about logging, and the level without them.
     fn logging(&self) -> (&LogOptions, &'static str);
 
-    /// Whether the last line on standard output is to be a JSON object.
+    /// Whether the last line on standard output must be a JSON object.
     fn json(&self) -> bool;
 
-    /// Runs the command. What it returns is the exit code of a command that has reported by
-    /// itself.
+    /// Runs the command. Returns the exit code of a command that reports by itself.
     ///
     /// # Errors
-    /// The command failed, and this is reported.
+    /// The command failed. The caller reports the error.
     fn execute(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<Exit>;
 }
 
-/// Parses the command line, runs the command and reports what went wrong.
+/// Parses the command line, runs the command and reports a failure.
 pub fn main<P: Program>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let mut out = stdout();
     let exit = match P::try_parse_from(&args) {
         Ok(program) => execute(&program, &mut out),
         Err(error) => {
-            // A closed pipe is nobody's failure, and there is nowhere else to say it.
+            // A closed pipe is not a failure, and there is no other place to print to.
             let _ = error.print();
             let json = args.iter().any(|arg| arg == "--json");
             usage(&error, json, &mut out)
@@ -74,7 +73,7 @@ fn execute(program: &impl Program, out: &mut (dyn Write + Send)) -> Exit {
     }
 }
 
-/// What clap had to say and has printed: help and versions are no errors.
+/// Handles the result of clap, which is printed already. Help and versions are not errors.
 fn usage(error: &clap::Error, json: bool, out: &mut dyn Write) -> Exit {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
@@ -90,30 +89,30 @@ fn usage(error: &clap::Error, json: bool, out: &mut dyn Write) -> Exit {
     }
 }
 
-/// How the process ends.
+/// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything that was asked for was done.
+    /// The command did everything that was asked.
     Success,
-    /// It failed while it ran.
+    /// The command failed while running.
     Failed,
     /// The command line or the configuration is wrong.
     Usage,
     /// The input was refused as a whole.
     InputRefused,
-    /// Another process took our transactional id or our group instance id. Started again without
-    /// a look for that one, the two would fence each other in turn.
+    /// Another process took our transactional id or our group instance id. A restart without
+    /// looking for that process would make the two fence each other in turn.
     Fenced,
-    /// The broker cannot be reached, or the client cannot go on. A restart goes on from the last
+    /// The broker cannot be reached, or the client cannot go on. A restart continues from the last
     /// commit.
     Unavailable,
-    /// The log refuses us: topics, permissions, credentials, limits. A restart would meet the
-    /// same.
+    /// The log refuses us: topics, permissions, credentials, limits. A restart would meet the same
+    /// refusal.
     LogRefused,
 }
 
 impl Exit {
-    /// Every way, by rising number.
+    /// All variants, by rising number.
     pub const ALL: [Self; 7] = [
         Self::Success,
         Self::Failed,
@@ -124,7 +123,7 @@ impl Exit {
         Self::LogRefused,
     ];
 
-    /// The number that the process ends with.
+    /// The exit code of the process.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -144,7 +143,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The configuration of a file, or the defaults; what is secret in it is kept out of logs.
+/// Loads a configuration file, or the defaults. Its secrets are masked in logs from then on.
 ///
 /// # Errors
 /// Every problem of the file.

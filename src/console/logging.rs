@@ -1,16 +1,16 @@
-//! Log lines on standard error, for people or for programs, without secrets.
+//! Log lines on standard error, for people or programs, with secrets masked.
 //!
-//! A line's level says who must act:
+//! The level of a line says who must act:
 //!
-//! - `error`: somebody, now. Turns are not served, or the process ends.
-//! - `warn`: somebody, soon. The engine went on without something: a degraded stage, a retried
-//!   transaction, a dead letter that nobody may be reading.
-//! - `info`: nobody. The process started, got or lost partitions, stopped.
-//! - `debug`: nobody; for those who configure the engine. What was decided, and why.
-//! - `trace`: nobody; for those who write the engine.
+//! - `error`: a person, now. Turns are not served, or the process ends.
+//! - `warn`: a person, soon. The engine went on without something: a degraded stage, a retried
+//!   transaction, a dead letter that may have no reader.
+//! - `info`: no action. The process started, got or lost partitions, stopped.
+//! - `debug`: no action; for people who configure the engine. Decisions and their reasons.
+//! - `trace`: no action; for people who develop the engine.
 //!
-//! `--log-level` wins over the variable `TURNSTREAM_LOG`, which wins over what the command says
-//! (`info`; the demo, whose output a person reads, logs warnings only).
+//! `--log-level` overrides the variable `TURNSTREAM_LOG`, which overrides the command's default
+//! (`info`; the demo's output is for people, so it logs warnings only).
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -23,14 +23,13 @@ use turnstream_ports::secret::MASK;
 
 use turnstream_engine::panics;
 
-/// The variable that says what is logged.
+/// The variable that sets the log level.
 pub const VARIABLE: &str = "TURNSTREAM_LOG";
 
-/// What is logged where nothing says.
+/// The default log level.
 pub const DEFAULT: &str = "info";
 
-/// Values shorter than this, in bytes, are not looked for in log lines: they would be found in
-/// half of all words.
+/// Shorter values, in bytes, are not masked: they occur in half of all words.
 const MIN_CONCEALED_BYTES: usize = 4;
 
 /// How log lines are written.
@@ -64,12 +63,13 @@ pub struct LogOptions {
 /// Checks directives such as `info,turnstream_engine::commit=debug`, for clap.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problem of the directives.
 pub fn directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Starts logging, of panics too, by default what the command says. A second call changes nothing.
+/// Starts logging, including panics. `default` applies without a flag or variable. A second call
+/// changes nothing.
 pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = level.or(variable.as_deref()).unwrap_or(default);
@@ -78,7 +78,7 @@ pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
         Err(flaw) => (EnvFilter::new(DEFAULT), Some(flaw)),
     };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Stderr);
-    // Failing means that a subscriber is there already.
+    // This fails only if a subscriber is set already.
     let _ = match format {
         LogFormat::Pretty => lines.with_ansi(is_coloured()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
@@ -89,20 +89,21 @@ pub fn start(format: LogFormat, level: Option<&str>, default: &str) {
     }
 }
 
-/// Whether standard error is a terminal and nobody said `NO_COLOR`.
+/// Whether standard error is a terminal and `NO_COLOR` is not set.
 fn is_coloured() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// What no line may hold, the longest first.
+/// Values to mask, the longest first.
 static SECRETS: RwLock<Vec<String>> = RwLock::new(Vec::new());
 
-/// Has these values masked in every log line and error from now on. To be called with
-/// [`Loaded::concealed`](turnstream_engine::config::Loaded::concealed) as soon as a configuration is read.
+/// Masks these values in every log line and error from now on. Call it with
+/// [`Loaded::concealed`](turnstream_engine::config::Loaded::concealed) as soon as a configuration
+/// is read.
 pub fn keep_secret<'a>(values: impl Iterator<Item = &'a str>) {
     let mut secrets = SECRETS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     for value in values.filter(|value| value.len() >= MIN_CONCEALED_BYTES) {
-        // In JSON, and where a value is written with its escapes, it looks different.
+        // JSON and debug output write a value with escapes.
         let escaped = serde_json::Value::from(value).to_string();
         let escaped = &escaped[1..escaped.len() - 1];
         for form in [value, escaped] {
@@ -114,7 +115,7 @@ pub fn keep_secret<'a>(values: impl Iterator<Item = &'a str>) {
     secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
 }
 
-/// The text with every value that is to be kept secret masked.
+/// Masks every secret value in a text.
 pub fn conceal(text: &str) -> String {
     masked(text, &SECRETS.read().unwrap_or_else(|poisoned| poisoned.into_inner())).into_owned()
 }
@@ -160,7 +161,7 @@ impl<W: Write> Write for Line<W> {
 impl<W: Write> Drop for Line<W> {
     fn drop(&mut self) {
         let line = conceal(&String::from_utf8_lossy(&self.bytes));
-        // A log that cannot be written must not stop the engine.
+        // A failure to write the log must not stop the engine.
         let _ = self.to.write_all(line.as_bytes());
     }
 }

@@ -1,21 +1,21 @@
-//! Standard output, and how a reader that stopped listening is told from a failure.
+//! Standard output, with a way to tell a reader that stopped from a failure.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// The reader of standard output closed it: `turnstream … | head` does.
+/// The reader closed standard output, as in `turnstream … | head`.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output was closed")]
 struct Closed;
 
-/// Standard output; writing to it after the reader closed it gives an error that [`is_closed`]
-/// knows, whatever it is wrapped in.
+/// Standard output. Writing after the reader closed it returns an error that [`is_closed`]
+/// recognises in any wrapper.
 pub fn stdout() -> impl Write + Send {
     Marked(io::stdout())
 }
 
-/// Whether an error only says that the reader of standard output closed it.
+/// Whether the error means only that the reader closed standard output.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -26,7 +26,7 @@ pub fn is_closed(error: &anyhow::Error) -> bool {
 /// Writes one JSON object on one line.
 ///
 /// # Errors
-/// Where `out` cannot be written to.
+/// `out` cannot be written to.
 pub fn print_json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -34,7 +34,7 @@ pub fn print_json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()>
     out.flush()
 }
 
-/// Marks broken pipes of one writer, so that those of sockets and files stay failures.
+/// Marks broken pipes of one writer, so that those of sockets and files remain failures.
 struct Marked<W>(W);
 
 impl<W: Write> Write for Marked<W> {

@@ -1,6 +1,6 @@
-//! Progress of long work: a line that changes on a terminal, plain lines elsewhere, both on standard
-//! error. Where it is known how much there is to do, they say the share that is done and how long
-//! the rest will take, as fast as it went so far.
+//! Progress of long work on standard error: a changing line on a terminal, plain lines elsewhere.
+//! If the total is known, the lines have the share that is done and the time left at the present
+//! rate.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 
-/// How often something is said on a terminal.
+/// Time between updates on a terminal.
 const ON_TERMINAL: Duration = Duration::from_millis(100);
-/// How often a line is printed where there is none.
+/// Time between lines without a terminal.
 const LINE: Duration = Duration::from_secs(10);
 
 /// Counts steps. Clones share the count.
@@ -25,42 +25,42 @@ struct Shared {
     done: AtomicU64,
     bar: Option<ProgressBar>,
     started: Instant,
-    /// Milliseconds after the start at which something is said next.
+    /// Milliseconds from the start to the next line.
     due_ms: AtomicU64,
     begun: Mutex<Stand>,
 }
 
-/// How much there is to do.
+/// The total amount of work.
 enum Whole {
     Unknown,
-    /// So many steps.
+    /// A number of steps.
     Steps(u64),
-    /// A file of so many bytes, of which so many were read.
+    /// The bytes of a file, and how many of them are read.
     Bytes(u64, Arc<AtomicU64>),
 }
 
-/// Where it stands.
+/// The progress at one instant.
 #[derive(Clone, Copy)]
 struct Stand {
     at: Instant,
     done: u64,
-    /// 0..=1, where it is known.
+    /// 0..=1, if known.
     share: Option<f64>,
 }
 
 impl Progress {
-    /// Starts counting `what`, in the plural, of which nobody knows how many there will be.
+    /// Starts counting `what`, in the plural, without a known total.
     pub fn start(what: &'static str) -> Self {
         Self::of_whole(what, Whole::Unknown)
     }
 
-    /// The same of which there are so many.
+    /// Starts counting `what`, with a known total.
     pub fn of(total: usize, what: &'static str) -> Self {
         Self::of_whole(what, Whole::Steps(total as u64))
     }
 
-    /// The same that a file holds, of which so many bytes were read. What is no file has no end that
-    /// is known.
+    /// Starts counting `what` in a file, of which `read` counts the bytes. The total is unknown if
+    /// `file` is not a regular file.
     pub fn through(file: &Path, read: &Arc<AtomicU64>, what: &'static str) -> Self {
         let length = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file);
         let whole = length.map_or(Whole::Unknown, |it| Whole::Bytes(it.len(), Arc::clone(read)));
@@ -82,12 +82,12 @@ impl Progress {
         Self(Arc::new(Shared { what, whole, done: AtomicU64::new(0), bar, started, due_ms, begun }))
     }
 
-    /// What was counted so far was passed over: how fast it goes is told from here on.
+    /// Starts measuring the rate here, after skipped steps.
     pub fn begins_here(&self) {
         *self.0.begun.lock().unwrap_or_else(PoisonError::into_inner) = self.0.stand();
     }
 
-    /// One more is done.
+    /// Counts one step.
     pub fn advance(&self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
         let now_ms = self.0.started.elapsed().as_millis() as u64;
@@ -103,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// Nothing more will be done.
+    /// Ends the count.
     pub fn finish(&self) {
         if let Some(bar) = &self.0.bar {
             bar.finish_and_clear();
@@ -138,7 +138,7 @@ impl Whole {
     }
 }
 
-/// What is said of the way from one stand to the other.
+/// The text about the progress between two instants.
 fn line(what: &str, whole: &Whole, begun: Stand, now: Stand) -> String {
     let of = match whole {
         Whole::Steps(total) => format!(" of {}", HumanCount(*total)),

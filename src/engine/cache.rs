@@ -1,18 +1,19 @@
-//! The cache of histories on disk, on LMDB: where a changelog is restored to, and where scopes lie
-//! while they are idle. Nothing in it is ever read again by another process.
+//! The cache of histories on disk, on LMDB. Changelogs are restored into it, and idle scopes lie in
+//! it. No other process ever reads it.
 //!
-//! Each process makes a folder of its own within the configured one, locked as long as it lives,
-//! and removes those that dead processes left. Each partition has an environment of its own, so
-//! that a partition that goes takes its disk space with it at once, and no partition waits for
-//! another's writes. Nothing is ever synced: after a crash of the machine the folder is only
+//! Each process creates its own folder within the configured one and locks it as long as the
+//! process lives. It removes the folders of dead processes. Each partition has its own environment,
+//! so that a partition frees its disk space as soon as it is given back, and no partition waits for
+//! the writes of another. Nothing is ever synced: after a crash of the machine the folder is only
 //! removed.
 //!
-//! A partition's scopes are numbered as they first appear, and a record lies under the number of
-//! its scope, then its entry. What is written at one time so lies together: a changelog tells of
-//! few conversations at once, and pages in random order would each be written again and again.
-//! LMDB's keys are short and scopes need not be, so the number is found under a keyed 128-bit hash
-//! of the scope. The key of the hash is drawn anew by every process, so nobody can choose two
-//! scopes that meet; that any two of a billion meet by chance has a likelihood below 10⁻²⁰.
+//! Scopes of a partition are numbered in the order of their appearance. The key of a record is the
+//! number of its scope, followed by its entry. Records that are written together therefore lie
+//! together: a changelog holds few conversations at a time, and keys in random order would write
+//! the same pages again and again. LMDB's keys are short and scopes can be long, so a keyed 128-bit
+//! hash of the scope leads to its number. Every process draws a new key for the hash, so nobody can
+//! choose two scopes that collide. The probability that any two of a billion scopes collide by
+//! chance is below 10⁻²⁰.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -36,13 +37,13 @@ use crate::config::RunConfig;
 
 /// The folder within the user's cache folder.
 const FOLDER: &str = "histories";
-/// Held while folders are made and removed.
+/// Locked while folders are created and removed.
 const FOLDERS_LOCK: &str = "folders.lock";
-/// Held by the process whose folder it is.
+/// Locked by the process that owns the folder.
 const OWNER_LOCK: &str = "in-use.lock";
 /// Databases of a partition: numbers and records.
 const DATABASES: u32 = 2;
-/// Threads that may read at once: all workers that a process can have, and some.
+/// Most threads that read at once: the largest number of workers, and some spare.
 const READERS: u32 = 512;
 
 /// The cache of one process.
@@ -50,56 +51,57 @@ pub struct DiskCache {
     folder: PathBuf,
     map_size: usize,
     hash: RandomState,
-    partitions: RwLock<BTreeMap<i32, Arc<Partition>>>,
-    /// Held locked as long as this lives.
+    partitions: RwLock<BTreeMap<i32, Arc<CachePartition>>>,
+    /// Stays locked until the cache is dropped.
     _lock: File,
 }
 
 /// One generation of a partition.
-struct Partition {
+struct CachePartition {
     generation: u32,
     folder: PathBuf,
     env: Env<WithoutTls>,
     tables: Tables,
 }
 
-/// What a partition holds.
+/// The two databases of a partition.
 struct Tables {
-    /// The hash of a scope: its number, which only rises.
+    /// Maps the hash of a scope to its number. Numbers only rise.
     numbers: Database<'static, Bytes, Bytes>,
-    /// A [`record_key`]: the value.
+    /// Maps a [`record_key`] to the record's value.
     records: Database<'static, Bytes, Bytes>,
-    /// Above all numbers that were given.
+    /// Above all numbers in use.
     next_number: AtomicU64,
 }
 
 /// The hash of a scope.
 type Hash = [u8; 16];
-/// The number of a scope, so that bytes are ordered as numbers are.
+/// The number of a scope, big-endian, so that keys sort by number.
 type Number = [u8; 8];
-/// The number of the scope; then 0 for its own record, or 1, partition and offset of the entry.
+/// The number of the scope, then 0 for the scope's own record, or 1 with partition and offset of
+/// the entry.
 type RecordKey = [u8; 21];
 
 impl DiskCache {
-    /// The cache that the configuration asks for.
+    /// Opens the configured cache.
     ///
     /// # Errors
-    /// A folder cannot be made, locked or read.
+    /// A folder cannot be created, locked or read.
     pub fn open(config: &RunConfig) -> Result<Self, CacheError> {
         Self::open_in(&Self::parent(config), config.cache_map_size_mib)
     }
 
-    /// The folder in which a process makes one of its own.
+    /// The folder in which each process creates its own.
     pub fn parent(config: &RunConfig) -> PathBuf {
         let named = config.cache_directory.clone();
         let parent = named.or_else(|| Some(writable_folder()?.join(FOLDER)));
         parent.unwrap_or_else(|| std::env::temp_dir().join("turnstream-histories"))
     }
 
-    /// A cache in a new folder within this one.
+    /// Opens a cache in a new folder within `parent`.
     ///
     /// # Errors
-    /// A folder cannot be made, locked or read.
+    /// A folder cannot be created, locked or read.
     pub fn open_in(parent: &Path, map_size_mib: usize) -> Result<Self, CacheError> {
         let (folder, lock) = own_folder(parent).map_err(|source| CacheError {
             place: parent.display().to_string(),
@@ -111,25 +113,25 @@ impl DiskCache {
         Ok(Self { folder, map_size, hash, partitions: RwLock::default(), _lock: lock })
     }
 
-    /// Where it lies.
+    /// The folder of this process.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    fn held(&self, partition: i32, generation: u32) -> Option<Arc<Partition>> {
+    fn held(&self, partition: i32, generation: u32) -> Option<Arc<CachePartition>> {
         let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.get(&partition).filter(|held| held.generation == generation).cloned()
     }
 
-    /// Puts a partition in the place of the one that is there.
-    fn replace(&self, partition: i32, with: Option<Arc<Partition>>) {
+    /// Replaces a partition.
+    fn replace(&self, partition: i32, with: Option<Arc<CachePartition>>) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         let gone = match with {
             Some(with) => partitions.insert(partition, with),
             None => partitions.remove(&partition),
         };
         drop(partitions);
-        // Its files go with its last reader.
+        // The last reader of a partition removes its files.
         drop(gone);
     }
 
@@ -144,7 +146,7 @@ fn record_key(number: Number, entry: Option<EntryId>) -> RecordKey {
     key[..8].copy_from_slice(&number);
     if let Some(EntryId { partition, offset }) = entry {
         key[8] = 1;
-        // With the sign turned over, bytes are ordered as numbers are.
+        // Flipping the sign bit makes big-endian bytes sort like the numbers.
         key[9..13].copy_from_slice(&(partition ^ i32::MIN).to_be_bytes());
         key[13..].copy_from_slice(&(offset ^ i64::MIN).to_be_bytes());
     }
@@ -179,7 +181,7 @@ impl Tables {
         Ok(number.and_then(|number| number.try_into().ok()))
     }
 
-    /// Writes changes, later ones over earlier ones.
+    /// Writes changes. Later ones overwrite earlier ones.
     fn put(
         &self,
         txn: &mut RwTxn<'_>,
@@ -194,10 +196,10 @@ impl Tables {
             };
             let number = match known {
                 Some(number) => number,
-                // Of a scope that is not there, nothing has to be removed.
+                // An unknown scope has no records to remove.
                 None if value.is_none() => continue,
                 None => {
-                    // Where the write fails the number is lost, and nobody misses it.
+                    // A failed write leaves a gap in the numbers, which does no harm.
                     let number = self.next_number.fetch_add(1, Ordering::Relaxed).to_be_bytes();
                     self.numbers.put(txn, &hash, &number)?;
                     number
@@ -206,7 +208,7 @@ impl Tables {
             numbers.insert(hash, number);
             sorted.push((record_key(number, entry), value));
         }
-        // Stable: of equal keys the last is written last.
+        // The sort is stable, so the last of equal keys is written last.
         sorted.sort_by_key(|(key, _)| *key);
         for (key, value) in sorted {
             match value {
@@ -222,7 +224,7 @@ impl ScopeCache for DiskCache {
     fn begin(&self, partition: i32, generation: u32) -> Result<(), CacheError> {
         self.replace(partition, None);
         let folder = self.folder.join(format!("{partition}-{generation}"));
-        let begun = Partition::make(folder, generation, self.map_size)?;
+        let begun = CachePartition::make(folder, generation, self.map_size)?;
         self.replace(partition, Some(Arc::new(begun)));
         Ok(())
     }
@@ -286,15 +288,15 @@ impl ScopeCache for DiskCache {
 impl Drop for DiskCache {
     fn drop(&mut self) {
         self.partitions.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-        // What is left is removed by the next process.
+        // The next process removes what is left.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Partition {
+impl CachePartition {
     fn make(folder: PathBuf, generation: u32, map_size: usize) -> Result<Self, CacheError> {
         let make = || {
-            // Left by a restoration that was broken off.
+            // An interrupted restore may have left files.
             match std::fs::remove_dir_all(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
@@ -323,9 +325,9 @@ impl Partition {
     }
 }
 
-impl Drop for Partition {
+impl Drop for CachePartition {
     fn drop(&mut self) {
-        // The files are mapped until the environment goes, a moment later.
+        // The files stay mapped until the environment is dropped, a moment later.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -334,12 +336,12 @@ impl Drop for Partition {
 fn open_environment(folder: &Path, map_size: usize) -> heed::Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(map_size).max_readers(READERS).max_dbs(DATABASES);
-    // SAFETY: without syncs a crash of the machine may leave the file damaged, and nobody opens it
-    // again: the next process removes it. Scopes are read at random, so reading ahead would only
-    // fill memory.
+    // SAFETY: without syncs a crash of the machine may damage the file, and no process opens it
+    // again: the next one removes it. Scopes are read at random, so read-ahead would only fill
+    // memory.
     unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD) };
-    // SAFETY: LMDB maps the file, so nobody else may change it meanwhile. The folder is new and
-    // this process's own; its lock file keeps every other turnstream from removing it.
+    // SAFETY: LMDB maps the file, so no other process may change it meanwhile. The folder is new
+    // and belongs to this process; its lock file keeps every other turnstream from removing it.
     unsafe { options.open(folder) }
 }
 
@@ -357,11 +359,11 @@ fn storage_error(folder: &Path, source: heed::Error) -> CacheError {
     CacheError { place: folder.display().to_string(), source: source.into(), remedy }
 }
 
-/// Makes and locks a new folder within this one, and removes those of processes that are gone.
+/// Creates and locks a new folder within `parent`, and removes the folders of dead processes.
 fn own_folder(parent: &Path) -> io::Result<(PathBuf, File)> {
     std::fs::create_dir_all(parent)?;
     let folders = File::create(parent.join(FOLDERS_LOCK))?;
-    // Held for a moment by everybody who starts; given back when the file is closed.
+    // Every starting process holds this lock for a moment. Closing the file releases it.
     folders.lock()?;
     for folder in std::fs::read_dir(parent)? {
         let folder = folder?.path();
@@ -377,7 +379,8 @@ fn own_folder(parent: &Path) -> io::Result<(PathBuf, File)> {
                 lock.lock()?;
                 return Ok((folder, lock));
             }
-            // Another machine's, or another container's, whose processes have numbers of their own.
+            // The folder belongs to another machine or container, which numbers its processes
+            // independently.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -385,7 +388,7 @@ fn own_folder(parent: &Path) -> io::Result<(PathBuf, File)> {
     unreachable!("there is always another number")
 }
 
-/// Whether the folder is one of ours and its process is gone.
+/// Whether the folder belongs to a turnstream process that has ended.
 fn is_left(folder: &Path) -> io::Result<bool> {
     match File::options().write(true).open(folder.join(OWNER_LOCK)).map(|lock| lock.try_lock()) {
         Ok(Ok(())) => Ok(true),

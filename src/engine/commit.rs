@@ -1,10 +1,10 @@
-//! The committer: one transaction at a time, it makes outcomes visible together with the
-//! positions behind them.
+//! The committer makes outcomes visible together with the positions behind them, one transaction at
+//! a time.
 //!
-//! It sees polled offsets and ended inputs in one channel, so that any prefix of what it saw is
-//! a consistent cut: a position never lies beyond an input that it does not know to have ended.
-//! Scopes finish out of order, so the position of a partition is its lowest pending offset, and
-//! the finished offsets above it travel in the commit's metadata (see [`ledger`]).
+//! It receives polled offsets and finished inputs through one channel, so any prefix of what it
+//! received is a consistent cut: a position never lies beyond an input that is still pending.
+//! Scopes finish out of order. The position of a partition is therefore its lowest pending offset,
+//! and the finished offsets above it travel in the commit's metadata (see [`ledger`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub use encode::{Ended, encode};
 use ledger::metadata::MetadataError;
 use ledger::{Ledger, Polled};
 
-/// How often it is told that a transaction is still tried again.
+/// The time between two log lines about a transaction that is still being tried again.
 const TELL: Duration = Duration::from_secs(60);
 
-/// How long a process that is to stop waits for a log that takes no transaction.
+/// How long a process that is stopping keeps trying while the log takes no transaction.
 const AT_THE_END: Duration = Duration::from_secs(10);
 
 /// `[commit]`: how often outcomes become visible.
@@ -56,30 +56,30 @@ impl Default for CommitConfig {
     }
 }
 
-/// What the committer is told, in the order in which it happened.
+/// Events for the committer, in the order in which they happened.
 #[derive(Debug)]
 pub enum Report {
-    /// The partition begins here.
+    /// Reading of the partition begins.
     Assigned {
         /// The partition and its generation.
         assignment: Assignment,
-        /// Where it stood.
+        /// The committed offset.
         position: Option<i64>,
-        /// The metadata committed there.
+        /// The metadata of that commit.
         metadata: String,
     },
-    /// Another shall have these partitions: commit what is done of them, then say so.
+    /// The group takes these partitions back: commit what has finished, then report it.
     Revoked {
-        /// Which.
+        /// The revoked partitions.
         partitions: Vec<i32>,
-        /// Told once it is committed, and certain.
+        /// Receives a message once the commit is certain.
         done: Sender<()>,
     },
-    /// These partitions are another's already.
+    /// Another process already holds these partitions.
     Lost {
-        /// Which.
+        /// The lost partitions.
         partitions: Vec<i32>,
-        /// Told once what was committed of them last is certain.
+        /// Receives a message once it is certain what was last committed of them.
         settled: Sender<()>,
     },
     /// These offsets were polled.
@@ -89,28 +89,28 @@ pub enum Report {
         /// Rising offsets.
         offsets: Vec<i64>,
     },
-    /// These inputs ended.
+    /// Finished inputs, encoded.
     Ended(Ended),
-    /// Nothing more will be reported: commit what waits, and end.
+    /// Nothing more will be reported: commit what waits, then end.
     End,
 }
 
-/// Collects outcomes and commits them. Holds no thread and no clock: [`run`] drives it.
+/// Collects outcomes and commits them. It has no thread and no clock: [`run`] drives it.
 pub struct Committer {
     config: CommitConfig,
     producer: Box<dyn Producer>,
     flow: Arc<FlowControl>,
     ledger: Ledger,
     waiting: Vec<Ended>,
-    /// When what waits must be committed at the latest.
+    /// The latest time for the next commit.
     due_ms: Option<u64>,
-    /// What was committed last is in doubt.
+    /// Whether the result of the last commit is in doubt.
     is_doubtful: bool,
-    /// Who is told once it is certain.
+    /// Receive a message once the last commit is certain.
     unsettled: Vec<Sender<()>>,
     counts: Counts,
     metrics: OutcomeMetrics,
-    /// Set once the process is to stop.
+    /// Set when the process is to stop.
     stopping: Arc<AtomicBool>,
 }
 
@@ -119,14 +119,14 @@ pub struct Committer {
 pub struct Counts {
     /// Inputs and the outcomes that were committed.
     pub tally: Tally,
-    /// Inputs that were read again and had ended before.
+    /// Inputs that were read again although they had finished before.
     pub skipped: u64,
     /// Outcomes of an older assignment that were dropped.
     pub stale: u64,
 }
 
 impl Committer {
-    /// A committer that has seen nothing.
+    /// A committer without assignments.
     pub fn new(config: CommitConfig, producer: Box<dyn Producer>, flow: Arc<FlowControl>) -> Self {
         let (ledger, waiting, counts) = (Ledger::default(), Vec::new(), Counts::default());
         Self {
@@ -144,22 +144,22 @@ impl Committer {
         }
     }
 
-    /// Counts there what it counts itself.
+    /// Counts in these metrics as well.
     #[must_use]
     pub fn counted_by(self, metrics: &OutcomeMetrics) -> Self {
         Self { metrics: metrics.clone(), ..self }
     }
 
-    /// Once this is set, a transaction that fails is tried again for ten seconds at most.
+    /// Gives a failing transaction at most ten seconds once `stopping` is set.
     #[must_use]
     pub fn until(self, stopping: Arc<AtomicBool>) -> Self {
         Self { stopping, ..self }
     }
 
-    /// Takes note of what happened, and commits where that is due.
+    /// Records what happened, and commits when a transaction is full.
     ///
     /// # Errors
-    /// The log would not take a transaction, or holds positions that are not ours: the process
+    /// The log refused a transaction, or holds positions that another program wrote. The process
     /// must stop.
     pub fn take(&mut self, report: Report, now_ms: u64) -> Result<(), CommitError> {
         self.note(report)?;
@@ -189,7 +189,7 @@ impl Committer {
         self.due_ms.get_or_insert(now_ms + wait_ms);
     }
 
-    /// When [`Self::commit`] must be called at the latest; `None` while nothing waits.
+    /// The latest time to call [`Self::wake`]; `None` while nothing waits.
     pub fn due_ms(&self) -> Option<u64> {
         self.due_ms
     }
@@ -245,7 +245,7 @@ impl Committer {
     fn ended(&mut self, ended: Ended) {
         let Ended { partition, generation, .. } = ended;
         let mut offsets = ended.offsets.iter();
-        // A group is of one assignment, so either all of it is pending or it is stale.
+        // A group of inputs has one assignment, so all of it is pending or all of it is stale.
         if offsets.all(|offset| self.ledger.finished(partition, generation, *offset)) {
             let unscoped = ended.tally.dead_letters_by_stage.contains_key(&Stage::Ingest);
             if Broken::SkipByLastApplied.here() && unscoped {
@@ -258,15 +258,16 @@ impl Committer {
         }
     }
 
-    /// Whether a transaction's worth of outcomes waits.
+    /// Whether enough outcomes wait for a full transaction.
     fn is_full(&self) -> bool {
         self.waiting.iter().map(|ended| ended.offsets.len()).sum::<usize>()
             >= self.config.max_outcomes
     }
 
-    /// Commits what waits, in one transaction. One that was aborted is tried again as it is, as
-    /// often as it takes: nothing of it was visible. Partitions that became another's meanwhile are left out. A
-    /// partition whose finished offsets do not fit into the metadata waits for its lowest one.
+    /// Commits what waits, in one transaction. An aborted transaction was never visible and is
+    /// tried again as it is, without a limit. Partitions that were lost meanwhile are left out. A
+    /// partition whose finished offsets do not fit into the metadata waits for its lowest pending
+    /// one.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -312,8 +313,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes certain what was committed last: whoever is to have these partitions next, this process
-    /// among them, waits for that.
+    /// Makes the last commit certain. The next owner of its partitions waits for that, and may be
+    /// this process.
     fn settle(&mut self) -> Result<(), CommitError> {
         let settled = self.producer.commit(&Transaction::default());
         let was_doubtful = std::mem::replace(&mut self.is_doubtful, settled.is_err());
@@ -327,7 +328,7 @@ impl Committer {
             }
             Ok(()) => {
                 for settled in self.unsettled.drain(..) {
-                    // Whoever waited may have given up waiting.
+                    // The receiver may have given up waiting.
                     let _ = settled.send(());
                 }
                 Ok(())
@@ -340,7 +341,7 @@ impl Committer {
         &self.counts
     }
 
-    /// Takes what waits and puts it into a transaction.
+    /// Takes the waiting outcomes and puts them into a transaction.
     fn transaction(&mut self) -> (Vec<Ended>, Transaction) {
         let mut positions = BTreeMap::new();
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -367,7 +368,7 @@ impl Committer {
         (waiting, Transaction { outputs, positions })
     }
 
-    /// Drops what a partition has that is not committed: its next owner does it again.
+    /// Drops the uncommitted inputs of a partition: its next owner answers them.
     fn forget(&mut self, partition: i32) {
         let of_it = self.waiting.extract_if(.., |ended| ended.partition == partition);
         let lost = of_it.map(|ended| ended.offsets.len()).sum::<usize>();
@@ -378,8 +379,8 @@ impl Committer {
     }
 }
 
-/// Drives a committer until the end is reported, or everybody who reports to it is gone; what
-/// waits then is committed.
+/// Drives a committer until [`Report::End`], or until all senders are gone. Then commits what
+/// waits.
 pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Committer, CommitError> {
     let started = Instant::now();
     loop {
@@ -400,7 +401,7 @@ pub fn run(mut committer: Committer, reports: &Receiver<Report>) -> Result<Commi
     }
 }
 
-/// Within a transaction only the last record per key of the changelog is sent.
+/// Keeps only the last changelog record of each key in a transaction.
 fn only_last_change_per_key(outputs: Vec<Output>) -> Vec<Output> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<_> = outputs
@@ -414,18 +415,18 @@ fn only_last_change_per_key(outputs: Vec<Output>) -> Vec<Output> {
     kept
 }
 
-/// Why the committer had to stop.
+/// Why the committer stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The log would not take a transaction.
+    /// The log refused a transaction.
     #[error("commit failed at attempt {attempt}: {source}")]
     Log {
-        /// How often it was tried.
+        /// The number of attempts.
         attempt: u32,
-        /// What the log said.
+        /// The error of the log.
         source: LogError,
     },
-    /// The metadata committed for a partition is not ours.
+    /// Another program wrote the metadata that is committed for a partition.
     #[error(
         "partition {partition}: {source}; another program commits under our group id: give one \
          of them its own"
@@ -442,7 +443,7 @@ pub enum CommitError {
 mod tests {
     use super::*;
 
-    /// A log that is away for so many calls.
+    /// A log that fails its next calls; the field says how many.
     struct Away(u32);
 
     impl Producer for Away {
@@ -453,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Who restores the partition may be this process, which then reports nothing before that.
+    /// This process itself may restore the partition, and it reports nothing before that.
     #[test]
     fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
         let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(1, 1)));

@@ -1,13 +1,13 @@
 //! The configuration: one strict tree, composed of the config struct in each operator's file.
 //!
-//! A TOML file holds a table per part of the engine; flags override the file, the file overrides
-//! the defaults, and the defaults serve. Strings may name variables of the environment, as
-//! `${NAME}` or `${NAME:default}`. What is wrong is refused with the file, line, key and remedy,
-//! everything at once: see [`read`]. The structs' documentation is what `turnstream validate
-//! --print` writes above each key.
+//! A TOML file has a table per part of the engine. Flags override the file, and the file overrides
+//! the defaults, which are a working configuration. Strings may name variables of the environment,
+//! as `${NAME}` or `${NAME:default}`. Problems are reported all at once with file, line, key and
+//! remedy: see [`read`]. `turnstream validate --print` writes the documentation of the structs
+//! above each key.
 //!
-//! Ranges are declared where the field is, with `#[schemars(range(…))]`, and are checked from
-//! the schema; what needs more than one key goes to [`Validate`].
+//! Fields declare ranges with `#[schemars(range(…))]`, and the schema checks them. [`Validate`]
+//! checks what needs more than one key.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -152,7 +152,7 @@ impl Config {
         ]
     }
 
-    /// The stages in prompted form, and how each asks.
+    /// The stages in prompted form, each with its configuration.
     pub fn prompted(&self) -> impl Iterator<Item = (Stage, &PromptedConfig)> {
         let summaries: (_, &dyn StageConfig) = (Stage::History, &self.history.summaries);
         let stages = self.stages().into_iter().chain([summaries]);

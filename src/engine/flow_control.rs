@@ -1,12 +1,12 @@
-//! How many inputs may be in flight: per partition and per process, waiting ones included. A
-//! full partition is paused, so that one endless conversation pauses its own partition and not
-//! everybody's. Timely has no back-pressure; this is it.
+//! Flow control: bounds the inputs in flight, including waiting ones, per partition and per
+//! process. A full partition is paused, so that one endless conversation pauses only its own
+//! partition. Timely has no back-pressure of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Counts inputs between their being polled and their outcome being committed.
+/// Counts inputs from their poll to the commit of their outcome.
 #[derive(Debug)]
 pub struct FlowControl {
     max_per_partition: usize,
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl FlowControl {
-    /// Bounds in inputs; each at least 1.
+    /// Takes the bounds in inputs. Each is at least 1.
     pub fn new(max_per_partition: usize, max_in_all: usize) -> Self {
         Self {
             max_per_partition: max_per_partition.max(1),
@@ -50,7 +50,7 @@ impl FlowControl {
         self.settled.notify_all();
     }
 
-    /// Forgets a partition that is another's now.
+    /// Forgets a partition that this process no longer holds.
     pub fn forget(&self, partition: i32) {
         let mut state = self.state();
         let gone = state.per_partition.remove(&partition).unwrap_or_default();
@@ -64,8 +64,8 @@ impl FlowControl {
         state.of(partition) >= self.max_per_partition || state.in_all >= self.max_in_all
     }
 
-    /// Whether a paused partition may go on: some room below both bounds, so that it does not
-    /// pause again at once.
+    /// Whether a paused partition may resume: both counts are at most half their bounds, so that it
+    /// does not pause again at once.
     pub fn has_room(&self, partition: i32) -> bool {
         let state = self.state();
         state.of(partition) <= self.max_per_partition / 2 && state.in_all <= self.max_in_all / 2
@@ -81,9 +81,9 @@ impl FlowControl {
         self.state().per_partition.clone()
     }
 
-    /// Waits until something settles, at most `wait`.
+    /// Waits until an outcome is committed, for at most `wait`.
     pub fn wait_for_settled(&self, wait: Duration) {
-        // Whether it was the time or an outcome that ended the wait makes no difference.
+        // The caller checks its condition again, whatever ended the wait.
         drop(self.settled.wait_timeout(self.state(), wait));
     }
 

@@ -1,6 +1,6 @@
-//! Histories as they are seen from outside: read from the compacted topic, or from the changes that
-//! a replay wrote, and shown. What the engine has in memory is made from the same records, so what
-//! is shown is what the next turn is answered from.
+//! Histories as seen from outside: read from the compacted topic, or from the changes that a replay
+//! wrote, and shown. The engine builds its memory from the same records, so what is shown is what
+//! answers the next turn.
 
 use std::collections::BTreeMap;
 
@@ -21,35 +21,35 @@ mod statistics;
 pub use shown::{Shown, tree};
 pub use statistics::{Distribution, Statistics};
 
-/// What is known of one scope's history.
+/// One scope's history, as read from its records.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// The entries that are held.
+    /// The entries that the history holds.
     pub entries: BTreeMap<EntryId, HistoryEntry>,
     /// The scope's own record.
     pub record: ScopeRecord,
-    /// The entries that left, in order, as far as the log still says so: compaction removes it in
-    /// time.
+    /// The evicted entries, in order, as far as the log still has their records: compaction removes
+    /// them in time.
     pub left: Vec<Left>,
 }
 
-/// An entry that left.
+/// An evicted entry.
 #[derive(Clone, Debug)]
 pub struct Left {
-    /// Which.
+    /// Its id.
     pub id: EntryId,
-    /// The entry, where it was read before it left.
+    /// The entry, if it was read before its eviction.
     pub entry: Option<HistoryEntry>,
-    /// Why.
+    /// The reason and the weights.
     pub evicted: Evicted,
 }
 
-/// The histories of many scopes, built up change by change.
+/// The histories of many scopes, built change by change.
 #[derive(Clone, Debug, Default)]
 pub struct Histories(BTreeMap<Scope, Kept>);
 
 impl Histories {
-    /// Takes a change in.
+    /// Applies a change.
     pub fn take(&mut self, change: HistoryChange) {
         let kept = self.0.entry(change.key().scope.clone()).or_default();
         match change {
@@ -77,8 +77,8 @@ impl Histories {
         self.0.get(scope)
     }
 
-    /// The changes that make the histories what they are now, scope by scope: each scope's own
-    /// record first, then its entries in order.
+    /// The changes that rebuild these histories, scope by scope: first the scope's own record, then
+    /// its entries in order.
     pub fn changes(&self) -> impl Iterator<Item = HistoryChange> {
         self.0.iter().flat_map(|(scope, kept)| {
             let key = |entry| EntryKey { scope: scope.clone(), entry };
@@ -94,10 +94,10 @@ impl Histories {
 }
 
 impl Kept {
-    /// The history as the engine has it.
+    /// The history as the engine holds it in memory.
     ///
     /// # Errors
-    /// The records are none of the engine's.
+    /// A record is not one of the engine's.
     pub fn database(
         &self,
         config: &HistoryConfig,
@@ -115,10 +115,10 @@ impl Kept {
     }
 }
 
-/// The change that a record of the history topic is.
+/// Parses a record of the history topic.
 ///
 /// # Errors
-/// It is none.
+/// The record is not a change of a history.
 pub fn change(record: &Record) -> Result<HistoryChange, serde_json::Error> {
     let key: EntryKey = serde_json::from_slice(record.key.as_deref().unwrap_or_default())?;
     Ok(match (&record.value, key.entry) {

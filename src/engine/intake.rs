@@ -1,7 +1,7 @@
-//! Intake: from the log's consumer to the workers, within the bounds of flow control.
+//! Intake: passes inputs from the log's consumer to the workers, within the bounds of flow control.
 //!
-//! One thread owns it. It tells the committer about inputs before it hands them to a worker, so
-//! that no outcome is reported for an input that the committer never saw.
+//! One thread owns it. It reports inputs to the committer before it sends them to a worker, so that
+//! the committer knows every input whose outcome is reported.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,41 +24,42 @@ mod restoring;
 
 use restoring::Restoring;
 
-/// How long outcomes of a revoked partition may take to be committed before it is given back.
+/// How long the outcomes of a revoked partition may take to be committed before the partition is
+/// given back.
 const REVOKE_MS: u64 = 5_000;
 
-/// Milliseconds before a partition that could not be restored yet is tried again.
+/// Milliseconds before a failed restore is tried again.
 const RESTORE_RETRY_MS: u64 = 100;
 
-/// Milliseconds between two times that it is told of partitions that still cannot be restored.
+/// Milliseconds between two log lines about partitions that still cannot be restored.
 const TELL_MS: u64 = 60_000;
 
-/// How long one poll waits at most while partitions wait to be given back: others wait for that.
+/// The longest poll while revoked partitions are held, because other members wait for them.
 const REVOKED_POLL: Duration = Duration::from_millis(2);
 
-/// The state of the consumer thread. It has no clock: whoever drives it says what time it is.
+/// The state of the consumer thread. It has no clock: the caller passes the time.
 pub struct Intake<W> {
     consumer: Box<dyn Consumer>,
     workers: W,
     reports: Sender<Report>,
     flow: Arc<FlowControl>,
     cache: Arc<dyn ScopeCache>,
-    partitions: BTreeMap<i32, Held>,
-    /// Assigned and not restored yet, in the order of their assignment.
+    partitions: BTreeMap<i32, AssignedPartition>,
+    /// Assigned and not restored yet, in the order of assignment.
     assigned: VecDeque<Assignment>,
-    /// When the first of them is tried again.
+    /// When the first of `assigned` is tried again.
     restore_at_ms: u64,
-    /// When it was told last that one could not be restored.
+    /// When the last warning about a failed restore was logged.
     told_ms: Option<u64>,
     revoked: Vec<Revoked>,
-    /// What was ours, and of which it is not certain yet what was committed.
+    /// Partitions that this process held and whose last commit is still in doubt.
     unsettled: Vec<Unsettled>,
-    /// Nothing is restored before this is done.
+    /// No partition is restored before the first reading of the topic of knowledge is complete.
     learned: Learned,
 }
 
-/// Partitions that were ours, until what was committed of them is certain. None of them is restored
-/// before: a broker that crashed may have kept a part of it.
+/// Partitions that this process held, until it is certain what was committed of them. None of them
+/// is restored before that: a broker that crashed may have kept a part of a transaction.
 struct Unsettled {
     partitions: Vec<i32>,
     settled: Receiver<()>,
@@ -70,21 +71,21 @@ impl Unsettled {
     }
 }
 
-/// Partitions that are given back once what is done of them is committed.
+/// Partitions that are given back once their finished inputs are committed.
 struct Revoked {
     of: Unsettled,
     until_ms: u64,
 }
 
-/// A partition that is ours.
-struct Held {
+/// A partition that this process holds.
+struct AssignedPartition {
     generation: u32,
     paused: bool,
-    /// Finished before the restart; rising, apart.
+    /// Offsets that finished before the restart. Rising and apart.
     finished: Vec<OffsetRange>,
 }
 
-impl Held {
+impl AssignedPartition {
     fn is_finished(&self, offset: i64) -> bool {
         let after = self.finished.partition_point(|range| range.last < offset);
         self.finished.get(after).is_some_and(|range| range.first <= offset)
@@ -92,7 +93,8 @@ impl Held {
 }
 
 impl<W: Inlets> Intake<W> {
-    /// An intake that has polled nothing. Changelogs go to `cache`, which the workers read.
+    /// An intake that has polled nothing. It restores changelogs into `cache`, from which the
+    /// workers read.
     pub fn new(
         consumer: Box<dyn Consumer>,
         workers: W,
@@ -116,19 +118,19 @@ impl<W: Inlets> Intake<W> {
         }
     }
 
-    /// Begins with no partition before what is to be learned was learned: until then they wait,
-    /// assigned, and the membership is kept alive.
+    /// Delays restoring until `learned` is done. Until then partitions stay assigned and polling
+    /// keeps the membership alive.
     #[must_use]
     pub fn once(mut self, learned: Learned) -> Self {
         self.learned = learned;
         self
     }
 
-    /// Polls once at `now_ms`, waiting at most `wait`, and hands on what came. `false` when no
+    /// Polls once at `now_ms`, for at most `wait`, and passes on what came. Returns `false` when no
     /// input will ever come again.
     ///
     /// # Errors
-    /// Only what polling again cannot mend.
+    /// Only errors that another poll cannot recover from.
     pub fn poll(&mut self, now_ms: u64, wait: Duration) -> Result<bool, IntakeError> {
         self.release(now_ms)?;
         self.restore(now_ms)?;
@@ -161,7 +163,7 @@ impl<W: Inlets> Intake<W> {
         Ok(true)
     }
 
-    /// Stops polling and gives the consumer back.
+    /// Stops polling and returns the consumer.
     pub fn stop(self) -> Box<dyn Consumer> {
         self.consumer
     }
@@ -198,9 +200,8 @@ impl<W: Inlets> Intake<W> {
         Ok(())
     }
 
-    /// Restores the next partition that was assigned. One where a transaction that somebody left
-    /// open may still change what would be read, or where the log does not answer, is tried again a
-    /// little later.
+    /// Restores the next assigned partition. Tries again later if an open transaction may still
+    /// change what is read, or if the log does not answer.
     fn restore(&mut self, now_ms: u64) -> Result<(), IntakeError> {
         let Some(assignment) = self.assigned.front().copied() else { return Ok(()) };
         if now_ms < self.restore_at_ms || !self.learned.is_done() {
@@ -213,7 +214,7 @@ impl<W: Inlets> Intake<W> {
             return Ok(());
         }
         match self.assign(assignment) {
-            // A rebalance overtook us; the next poll tells.
+            // A rebalance took the partition back; the next poll reports that.
             Err(IntakeError::Log(LogError::Stale { .. })) => {}
             Err(IntakeError::Log(error)) if !error.is_fatal() => {
                 if self.told_ms.is_none_or(|told_ms| now_ms >= told_ms + TELL_MS) {
@@ -232,13 +233,13 @@ impl<W: Inlets> Intake<W> {
         Ok(())
     }
 
-    /// Those behind the first need not wait for it.
+    /// Moves the partition to the end of the queue, so that those behind it need not wait.
     fn restore_later(&mut self, now_ms: u64) {
         self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
         self.assigned.rotate_left(1);
     }
 
-    /// Restores a partition into the cache and lets it begin.
+    /// Restores a partition into the cache and starts reading it.
     fn assign(&mut self, assignment: Assignment) -> Result<(), IntakeError> {
         let Assignment { partition, generation } = assignment;
         let mut restoring = Restoring::begin(&*self.cache, assignment)?;
@@ -250,13 +251,14 @@ impl<W: Inlets> Intake<W> {
         tracing::info!(partition, generation, position, history = restored.records, "assigned");
         self.report(Report::Assigned { assignment, position, metadata })?;
         self.workers.send(partition, vec![Input::Assigned { partition, generation }])?;
-        self.partitions.insert(partition, Held { generation, paused: false, finished });
+        self.partitions
+            .insert(partition, AssignedPartition { generation, paused: false, finished });
         self.consumer.resume(partition)?;
         Ok(())
     }
 
-    /// Has what is done committed; once it is, or its time is over, the partitions are given back.
-    /// The others go on meanwhile.
+    /// Asks the committer to commit what has finished. [`Self::release`] gives the partitions back
+    /// once that is done or its time is over. Other partitions go on meanwhile.
     fn revoke(&mut self, partitions: Vec<i32>, now_ms: u64) -> Result<(), IntakeError> {
         tracing::info!(which = ?partitions, "revoked");
         self.drop_partitions(&partitions)?;
@@ -267,7 +269,7 @@ impl<W: Inlets> Intake<W> {
         Ok(())
     }
 
-    /// Gives back what was revoked, all at once.
+    /// Gives back all revoked partitions at once, when none of them waits any more.
     fn release(&mut self, now_ms: u64) -> Result<(), IntakeError> {
         if self.revoked.is_empty() {
             return Ok(());
@@ -287,11 +289,11 @@ impl<W: Inlets> Intake<W> {
         self.assigned.retain(|assigned| !partitions.contains(&assigned.partition));
         for partition in partitions {
             self.partitions.remove(partition);
-            // Here and not in the committer, which hears of it later: by then the partition may
-            // be ours again, with inputs in flight.
+            // The committer hears of this later, when the partition may be assigned to us again
+            // with inputs in flight. So it is forgotten here.
             self.flow.forget(*partition);
             self.workers.send(*partition, vec![Input::Revoked { partition: *partition }])?;
-            // Turns that would need it from here on are dropped: they are another's to do.
+            // Turns that still need the cache are dropped: the partition's next owner answers them.
             self.cache.end(*partition);
         }
         Ok(())
@@ -317,19 +319,19 @@ fn input(record: Record, generation: u32) -> Input {
     })
 }
 
-/// Why the intake had to stop.
+/// Why the intake stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The workers.
+    /// A worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// The committer is gone; it says itself why.
+    /// The committer is gone. Its own error says why.
     #[error("the committer stopped")]
     NoCommitter,
-    /// The metadata committed for a partition is not ours.
+    /// Another program wrote the metadata that is committed for a partition.
     #[error(
         "partition {partition}: {source}; another program commits under our group id: give one \
          of them its own"
@@ -340,7 +342,7 @@ pub enum IntakeError {
         /// What is wrong with it.
         source: MetadataError,
     },
-    /// The cache of histories.
+    /// The cache of histories failed.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }

@@ -1,11 +1,11 @@
-//! Learning: from the topic of knowledge to the workers, while turns flow.
+//! The knowledge feed: carries changes from the topic of knowledge to the workers while turns flow.
 //!
-//! One thread owns it. What one poll of the [`Follower`] brings becomes one batch of [`Changes`],
-//! with the offsets behind it, and goes to every worker. No turn is taken in before everything is
-//! [learned](Learned) that was on the topic at the start, so that no restart answers with what was
-//! taken back.
+//! One thread owns it. Each poll of the [`Follower`] becomes one batch of [`Changes`] with the
+//! offsets behind it, and goes to every worker. No turn is taken in before the feed has [`Learned`]
+//! everything that was on the topic at the start. A restarted process therefore never answers from
+//! a fact that was retracted.
 //!
-//! A record that is no change stays on the topic, is told and counted, and passed over.
+//! A record that is not a change is logged, counted and skipped. It stays on the topic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,41 +27,41 @@ mod tests;
 
 pub use learners::{BATCHES_AHEAD, Learners, ReadBy, Reading};
 
-/// How long one poll waits, and so how soon the thread sees that it is to end.
+/// How long one poll waits, and so how soon the thread notices that it must end.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often it is told how far it is, before it has caught up.
+/// The time between two log lines about progress, before the feed has caught up.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Records that are no change, told within [`TELL`] one by one; of more only the number is.
+/// Most refused records that are logged one by one within [`TELL`]. Of further ones only the number
+/// is logged.
 const TOLD_REFUSALS: u64 = 10;
 
-/// How long to wait for workers that are about to know what was there.
+/// How long to wait for workers that have nearly caught up.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Where changes are handed to the core: the workers of a process, or the one of a simulation.
+/// Takes changes for the core: the workers of a process, or the one core of a simulation.
 pub trait Learn {
-    /// Hands changes on, behind all that were handed on before. May wait for workers that are
-    /// behind.
+    /// Passes changes on, behind all earlier ones. May wait for slow workers.
     ///
     /// # Errors
     /// A worker is gone.
     fn learn(&self, changes: Changes) -> Result<(), WorkerError>;
 
-    /// Whether a turn that comes now is answered, by whichever worker, from a state that has
-    /// everything before these offsets.
+    /// Whether every worker answers new turns from a version that includes everything before these
+    /// offsets.
     ///
     /// # Errors
     /// A worker is gone.
     fn knows(&self, offsets: &BTreeMap<i32, i64>) -> Result<bool, WorkerError>;
 }
 
-/// Whether everything was learned that was on the topic at the start. Clones are the same.
+/// Whether the feed has read everything that was on the topic at the start. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Learned(Arc<AtomicBool>);
 
 impl Learned {
-    /// Of an engine that follows no topic.
+    /// The state of an engine that follows no topic.
     pub fn nothing_to_learn() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
@@ -72,7 +72,7 @@ impl Learned {
     }
 }
 
-/// The state of the thread that learns.
+/// The state of the thread that follows the topic.
 pub struct Learning {
     follower: Box<dyn Follower>,
     /// The topic's name, for messages.
@@ -81,9 +81,9 @@ pub struct Learning {
     metrics: Metrics,
     counts: Arc<LiveCounts>,
     learned: Learned,
-    /// Makes the vectors of what is learned, before anybody hears of it.
+    /// Makes the vectors of new facts before the workers hear of them.
     vectors: Option<LiveVectors>,
-    /// The offsets that were handed on last.
+    /// The last offsets that were passed on.
     offsets: BTreeMap<i32, i64>,
     begun: Instant,
     told: Instant,
@@ -92,7 +92,7 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Learning that has read nothing yet; `learned` is told when it has caught up.
+    /// A feed that has read nothing. It sets `learned` once it has caught up.
     pub fn new(follower: Box<dyn Follower>, parts: &Parts, learned: Learned) -> Self {
         let Parts { config, metrics, live, .. } = parts;
         let topic = match config.log.kind {
@@ -118,10 +118,10 @@ impl Learning {
         }
     }
 
-    /// Learns until it is told to stop.
+    /// Feeds the workers until `stopped` says so.
     ///
     /// # Errors
-    /// What [`Self::poll`] gives.
+    /// As [`Self::poll`].
     pub fn run(
         &mut self,
         workers: &impl Learn,
@@ -134,12 +134,12 @@ impl Learning {
         Ok(())
     }
 
-    /// Polls once, waiting at most `wait`, and hands on what came.
+    /// Polls once, for at most `wait`, and passes on what came.
     ///
     /// # Errors
-    /// What polling again cannot mend, and more live changes than allowed.
+    /// An error that another poll cannot recover from, or more live changes than allowed.
     pub fn poll(&mut self, workers: &impl Learn, wait: Duration) -> Result<(), LearningError> {
-        // Workers that are about to know everything are not to wait for a whole poll.
+        // Workers that have nearly caught up should not wait for a whole poll.
         let almost = !self.learned.is_done() && self.follower.has_caught_up();
         let records = self.follower.poll(if almost { wait.min(LOOK) } else { wait })?;
         self.records += records.len() as u64;
@@ -163,7 +163,7 @@ impl Learning {
         Ok(())
     }
 
-    /// The change that a record says, or nothing, and then it was told.
+    /// Parses the change in a record. Logs and counts a record that is not a change.
     fn read(&mut self, record: Record) -> Option<Change> {
         let Record { partition, offset, key, value, .. } = record;
         let read = Change::read(key.as_deref().unwrap_or_default(), value.as_deref());
@@ -174,8 +174,7 @@ impl Learning {
         read.map_err(refused).ok()
     }
 
-    /// The one place where memory is bounded: what the workers hold beside the snapshot, as they
-    /// tell it.
+    /// Bounds the memory that workers use beside the snapshot. No other place does.
     fn check_bound(&self) -> Result<(), LearningError> {
         let statements = self.counts.differing.load(Ordering::Relaxed);
         let limit = self.max_live_changes;
@@ -206,7 +205,7 @@ impl Learning {
     }
 }
 
-/// Tells of records that are no change, and of a flood of them only how many.
+/// Logs refused records, and of a flood of them only the number.
 struct Refusals {
     since: Instant,
     told: u64,
@@ -237,16 +236,16 @@ impl Refusals {
     }
 }
 
-/// Why learning had to stop.
+/// Why the knowledge feed stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum LearningError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The workers.
+    /// A worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// More was put and taken back than may be held in memory.
+    /// More statements differ from the snapshot than memory may hold.
     #[error(
         "topic {topic}: {statements} statements differ from the snapshot, and \
          knowledge.max_live_changes allows {limit}; import them into a new snapshot with \

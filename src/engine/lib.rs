@@ -1,27 +1,30 @@
-//! The engine: how the stages of `turnstream_operators` are joined, run, configured and fed.
+//! The engine: joins, configures, runs and feeds the stages of `turnstream_operators`.
 //!
 //! Turns arrive on a log, flow through the stages, and leave as responses, recorded turns or dead
-//! letters, in one transaction with the history and the offsets. Reading order is data order:
+//! letters. One transaction holds the outcomes, the changes of histories and the offsets. The
+//! modules in the order of the data:
 //!
-//! 1. [`dataflow`]: the figure, one function, one line per stage. Begin here.
-//! 2. [`serve`]: one process: a consumer thread, workers, a committer.
-//! 3. [`turnstream_log`]: where inputs come from and outcomes go: Kafka, embedded, JSON lines.
-//! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds; [`cache`]: where
-//!    changelogs are restored to, and idle scopes lie.
-//! 5. [`parts`]: what the dataflow is built from, opened once, by [`config`]. [`worker`]: the
-//!    deterministic core, driven by `step(now)`, and the threads that drive it.
-//! 6. [`commit`]: outcomes to bytes, and transactions; [`tally`]: what is counted about them.
-//! 7. [`metrics`]: what is counted, and whether the process is alive and ready, over HTTP.
-//! 8. [`learning`]: changes of the graph, from the log to the workers; [`meaning`]: their vectors.
-//! 9. Beside serving: [`views`], over what was committed, and [`histories`], what is kept of a
+//! 1. [`dataflow`]: the figure as one function, with one line per stage. Begin here.
+//! 2. [`serve`]: one process, with a consumer thread, workers and a committer.
+//! 3. [`turnstream_log`]: the source of inputs and the destination of outcomes: Kafka, embedded,
+//!    JSON lines.
+//! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds. [`cache`]: the
+//!    disk cache that changelogs are restored to and that holds idle scopes.
+//! 5. [`parts`]: what the dataflow is built from, opened once according to [`config`]. [`worker`]:
+//!    the deterministic core, driven by `step(now)`, and the threads that drive it.
+//! 6. [`commit`]: encodes outcomes and writes transactions. [`tally`]: counts outcomes.
+//! 7. [`metrics`]: counters, liveness and readiness over HTTP.
+//! 8. [`learning`]: carries changes of the graph from the log to the workers. [`meaning`]: vectors
+//!    of the changed facts.
+//! 9. Beside serving: [`views`] over committed records, and [`histories`], the stored history of a
 //!    conversation.
 //!
 //! # Invariants
 //!
-//! Every input ends as exactly one outcome. A scope's outcomes come in log order. Everything an
-//! input caused and the position behind it are in one transaction. Time, threads and random
-//! order live out here and never in the operators or the core. `ARCHITECTURE.md` lists all
-//! invariants with the tests that hold them.
+//! Every input ends as exactly one outcome. A scope's outcomes come in log order. One transaction
+//! holds everything that an input caused and the position behind it. Clocks, threads and random
+//! order exist only in this crate, outside the core, and never in the operators. `ARCHITECTURE.md`
+//! lists all invariants with the tests that hold them.
 
 pub mod cache;
 pub mod commit;

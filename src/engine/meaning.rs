@@ -1,5 +1,5 @@
-//! What ranks by meaning: the encoder of dialogues and the vectors of facts, opened once at the
-//! start and shared by all workers.
+//! Ranking by meaning: the encoder of dialogues and the vectors of facts, opened once at the start
+//! and shared by all workers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,53 +21,53 @@ pub use live::LiveVectors;
 #[cfg(test)]
 pub(crate) use live::texts;
 
-/// What ranks by meaning. Cheap to clone.
+/// The encoder and the vectors for ranking by meaning. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Meaning {
-    /// The encoder of dialogues, where it is called in place: a static table.
+    /// The encoder of dialogues, if it is called in place: a static table.
     pub encoder: Option<Arc<dyn Encoder>>,
-    /// Name and fingerprint of the configured encoder, wherever it is called.
+    /// Name and fingerprint of the configured encoder, wherever it runs.
     pub identity: Option<(String, u64)>,
-    /// The vectors of facts that are learned, where the encoder takes its time.
+    /// The vectors of live facts, if the encoder is slow.
     pub live: Option<LiveVectors>,
     facts: Option<Facts>,
 }
 
-/// The vectors of facts, and by what dialogues are compared with them.
+/// The vectors of facts, and the encoder for the dialogues that are compared with them.
 #[derive(Clone)]
 struct Facts {
     vectors: Arc<FactVectors>,
-    /// The encoder that made them, where it is called in place.
+    /// The encoder that made the vectors, if it is called in place.
     encoder: Option<Arc<dyn Encoder>>,
-    /// How dialogues are embedded for these vectors, where turns have theirs by another encoder.
+    /// How to embed dialogues for these vectors, if another encoder embeds the turns.
     own: Option<EmbeddingConfig>,
-    /// Those that are searched where a dialogue names none.
+    /// The vectors to search when a dialogue names no concept.
     searched: Option<Searched>,
 }
 
 /// Why facts cannot be ranked by meaning.
 #[derive(Debug, thiserror::Error)]
 pub enum MeaningError {
-    /// The vectors of the facts.
+    /// The vectors of the facts cannot be opened.
     #[error(transparent)]
     Vectors(#[from] VectorsError),
-    /// The table inside the program.
+    /// The table inside the program cannot be opened.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
 impl Meaning {
-    /// None: everything is ranked by words.
+    /// No encoder and no vectors: words rank everything.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The configured encoder, and the vectors that it gave the facts of a graph. Where it gave
-    /// none, facts are ranked by the table inside the program; where that gave none either, by
-    /// words. What is missing for the shipped knowledge and an encoder of microseconds is made.
+    /// Opens the configured encoder and the vectors that it made for the facts of a graph. If it
+    /// made none, the table inside the program ranks facts; if that has no vectors either, words
+    /// do. Missing vectors of the pack are made now, if the encoder takes microseconds.
     ///
     /// # Errors
-    /// Vectors are there that are for another graph.
+    /// The vectors belong to another graph.
     pub fn open(
         config: &Config,
         graph: &Graph,
@@ -111,7 +111,7 @@ impl Meaning {
         Ok(Self { encoder: called, identity, live, facts })
     }
 
-    /// What a worker ranks facts by.
+    /// The ranking of facts for one worker.
     pub fn of_facts(&self) -> Option<FactMeaning> {
         let Facts { vectors, encoder, own, searched } = self.facts.clone()?;
         let meaning = match (encoder, own) {
@@ -131,8 +131,8 @@ impl Meaning {
     }
 }
 
-/// The vectors of the configured snapshot by an encoder. Those of the shipped knowledge are made
-/// where they are missing and the encoder is quick.
+/// The vectors that an encoder made for the configured snapshot. Missing vectors of the pack are
+/// made now, if the encoder is quick.
 fn vectors(
     config: &Config,
     graph: &Graph,
@@ -142,7 +142,7 @@ fn vectors(
     let Some(path) = vectors_path(config, encoder) else { return Ok(None) };
     let is_pack = config.knowledge.snapshot == Snapshot::Pack;
     let found = match open_vectors(&path, graph, encoder.fingerprint()) {
-        // What lies in the cache is ours, and made again.
+        // The vectors in the cache are our own, so they can be made again.
         Err(error) if is_pack && is_quick => {
             tracing::warn!("embedding the shipped knowledge again: {error}");
             None
@@ -159,7 +159,7 @@ fn vectors(
     Ok(made.ok().map(Arc::new))
 }
 
-/// Where the vectors of the configured snapshot lie that an encoder makes.
+/// The path of the vectors that an encoder makes for the configured snapshot.
 fn vectors_path(config: &Config, encoder: &dyn Encoder) -> Option<PathBuf> {
     match &config.knowledge.snapshot {
         Snapshot::Pack => pack_vectors_path(encoder),

@@ -1,12 +1,11 @@
-//! Metrics and health of one process: what is counted, and whether it is alive and ready.
+//! Metrics and health of one process: counters, liveness and readiness.
 //!
-//! Stands beside the flow and changes nothing in it. The stages tell a
-//! [`StageObserver`], the committer counts its
-//! outcomes, and the two ends of the log are [observed](Metrics::observe); everything else is
-//! read when somebody asks. Counting is an atomic addition. `docs/metrics.md` lists every metric
+//! Metrics observe the flow and change nothing in it. The stages report to a [`StageObserver`], the
+//! committer counts its outcomes, and [`Metrics::observe`] wraps both ends of the log. Everything
+//! else is read at the scrape. Counting is an atomic addition. `docs/metrics.md` lists every metric
 //! with what to alert on; [`server`] serves them.
 //!
-//! Nothing here is global: each engine has its own [`Metrics`], and so have a replay and a test.
+//! Nothing here is global: each engine, replay and test has its own [`Metrics`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,10 +41,10 @@ pub use vitals::{Vitals, resident_bytes};
 use observed::{ObservedConsumer, ObservedProducer, PartitionMetrics};
 use outcomes::CommitMetrics;
 use stages::StageMetrics;
-use vitals::AtScrape;
+use vitals::VitalsCollector;
 pub(crate) use vitals::{OfProcess, gauge};
 
-/// What the names of our metrics begin with.
+/// The prefix of the names of our metrics.
 pub(crate) const PREFIX: &str = "turnstream";
 
 /// `[metrics]`: where metrics and health are served, and from when on something counts as
@@ -74,12 +73,12 @@ impl Default for MetricsConfig {
 }
 
 impl MetricsConfig {
-    /// The address, where one is set and is one.
+    /// The configured address, if it is set and valid.
     pub fn socket_address(&self) -> Option<SocketAddr> {
         self.address.as_deref()?.parse().ok()
     }
 
-    /// Serves these metrics where an address is set, until what this gives is dropped.
+    /// Serves these metrics until the returned server is dropped, if an address is set.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -93,9 +92,9 @@ impl MetricsConfig {
 
 /// The metrics of one engine. Clones are handles on the same metrics.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricsInner>);
 
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     outcomes: OutcomeMetrics,
     knowledge: KnowledgeMetrics,
@@ -119,7 +118,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Metrics of an engine that has done nothing.
+    /// Metrics of a new engine: all zero.
     pub fn new(config: &MetricsConfig) -> Self {
         let mut registry = Registry::default();
         let ours = registry.sub_registry_with_prefix(PREFIX);
@@ -130,11 +129,11 @@ impl Metrics {
         let stages = Arc::new(StageMetrics::register(ours));
         let models = turnstream_models::metrics::Metrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
-        ours.register_collector(Box::new(AtScrape(Arc::clone(&vitals))));
+        ours.register_collector(Box::new(VitalsCollector(Arc::clone(&vitals))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricsInner {
             registry,
             outcomes,
             knowledge,
@@ -146,38 +145,38 @@ impl Metrics {
         }))
     }
 
-    /// What the committer counts about inputs.
+    /// The committer's metrics.
     pub fn outcomes(&self) -> &OutcomeMetrics {
         &self.0.outcomes
     }
 
-    /// What is counted about live knowledge.
+    /// The metrics of the live graph.
     pub fn knowledge(&self) -> &KnowledgeMetrics {
         &self.0.knowledge
     }
 
-    /// The topic of knowledge is followed: whether everything was learned that was there at the
-    /// start, and for each partition the offsets that are left.
+    /// Notes the progress of the knowledge feed: whether it has read everything that was there at
+    /// the start, and how many offsets each partition has left.
     pub fn learns(&self, caught_up: bool, lag: BTreeMap<i32, u64>) {
         self.0.vitals.health().learns(caught_up, lag);
     }
 
-    /// Whom the stages tell.
+    /// The observer for the stages.
     pub fn stage_observer(&self) -> Observer {
         Observer::new(Arc::clone(&self.0.stages) as Arc<dyn StageObserver>)
     }
 
-    /// What is counted about models.
+    /// The metrics of models.
     pub fn models(&self) -> &turnstream_models::metrics::Metrics {
         &self.0.models
     }
 
-    /// Whether the process is alive and ready.
+    /// The process's liveness and readiness.
     pub fn vitals(&self) -> &Vitals {
         &self.0.vitals
     }
 
-    /// The ends of a log that an engine is about to serve, observed.
+    /// Wraps the ends of a log that an engine is about to serve.
     pub fn observe(&self, ends: Ends, flow: &Arc<FlowControl>) -> Ends {
         self.0.vitals.serving(Arc::clone(flow));
         let consumer = ObservedConsumer {
@@ -197,7 +196,7 @@ impl Metrics {
         Ends { consumer: Box::new(consumer), producer: Box::new(producer), ..ends }
     }
 
-    /// The engine polls no more; what is in flight ends.
+    /// Notes that the engine polls no more and drains.
     pub fn stopping(&self) {
         self.0.vitals.health().stopping();
     }
@@ -205,7 +204,7 @@ impl Metrics {
     /// All metrics as they are now, in the text format of OpenMetrics 1.0.
     ///
     /// # Errors
-    /// Where a metric cannot be written, which would be a fault of ours.
+    /// A metric cannot be written: a bug.
     pub fn scrape(&self) -> Result<String, fmt::Error> {
         let mut written = String::new();
         text::encode(&mut written, &self.0.registry)?;

@@ -1,8 +1,9 @@
-//! Panics of the process's threads: told in the log, and kept for the error that ends the process.
+//! Panics of the process's threads: written to the log, and kept for the error that ends the
+//! process.
 //!
-//! A stage's panic is contained and costs its turn alone; so is a model's. Any other ends its
-//! thread, and with it the process: the error says then what the thread said, where, and at which
-//! input it was at work.
+//! A stage or a model contains its own panic, which costs one turn. Any other panic ends its thread
+//! and with it the process. The process's error then carries the message, the place in the code and
+//! the input that the thread was working on.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -13,14 +14,14 @@ use std::thread::{self, ThreadId};
 use turnstream_ports::panics::{input_at_work, is_contained, message};
 use turnstream_schemas::RequestId;
 
-/// What threads said that a panic ended, the last of each, until somebody asks.
+/// The last panic of each thread that a panic ended, until [`Panicked::of`] takes it.
 static KEPT: Mutex<Vec<(ThreadId, Panic)>> = Mutex::new(Vec::new());
 
 fn kept() -> MutexGuard<'static, Vec<(ThreadId, Panic)>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a thread said when it panicked.
+/// What is known of a thread's panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Panic {
     said: String,
@@ -40,7 +41,7 @@ impl Panic {
     fn tell(&self, contained: bool) {
         let Self { said, place, thread, input } = self;
         let (partition, offset) = input.map(|input| (input.partition, input.offset)).unzip();
-        // Where `RUST_BACKTRACE` asks for one.
+        // Captured only if `RUST_BACKTRACE` asks for it.
         let backtrace = Backtrace::capture();
         let backtrace = matches!(backtrace.status(), BacktraceStatus::Captured)
             .then(|| tracing::field::display(backtrace));
@@ -64,17 +65,17 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Why a thread ended, as errors carry it.
+/// Why a thread ended, as part of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Panicked(Option<Panic>);
 
 impl Panicked {
-    /// This thread's.
+    /// The panic of the current thread.
     pub fn here() -> Self {
         Self::of(thread::current().id())
     }
 
-    /// What the thread said that ended. Given once.
+    /// The panic that ended the thread. Taken: a second call finds nothing.
     pub fn of(thread: ThreadId) -> Self {
         let mut kept = kept();
         let at = kept.iter().position(|(of, _)| *of == thread);
@@ -91,45 +92,46 @@ impl fmt::Display for Panicked {
     }
 }
 
-/// Has every panic of the process told in the log from now on, and those kept that end a thread.
+/// Installs a hook that logs every panic of the process from now on and keeps those that end a
+/// thread.
 pub fn tell_all() {
     std::panic::set_hook(Box::new(|info| {
         let (panic, contained) = (Panic::of(info), is_contained());
         panic.tell(contained);
         if !contained {
             let (here, mut kept) = (thread::current().id(), kept());
-            // A runtime may have gone on after the last one.
+            // Some runtimes catch a panic and go on, so the thread may have an older one.
             kept.retain(|(of, _)| *of != here);
             kept.push((here, panic));
         }
     }));
 }
 
-/// Why the first of the workers panicked, where one has. Clones are the same.
+/// Why the first worker panicked, if one has. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct WorkersPanic(Arc<OnceLock<Panicked>>);
 
 impl WorkersPanic {
-    /// Notes that this thread panicked. Others may because of the first, which stays.
+    /// Notes that this thread panicked. The first panic stays: later ones may be its consequence.
     pub fn note(&self) {
         let _ = self.0.set(Panicked::here());
     }
 
-    /// Whether all workers are well.
+    /// Checks that no worker has panicked.
     ///
     /// # Errors
-    /// [`WorkerError::Panicked`] once one has panicked.
+    /// [`WorkerError::Panicked`] if one has.
     pub fn check(&self) -> Result<(), WorkerError> {
         self.0.get().cloned().map_or(Ok(()), |why| Err(WorkerError::Panicked(why)))
     }
 
-    /// The error of a worker that is gone.
+    /// The error to report when a worker is gone.
     pub fn error(&self) -> WorkerError {
         WorkerError::Panicked(self.0.get().cloned().unwrap_or_default())
     }
 }
 
-/// What can go wrong with workers.
+/// Why the workers failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// Timely could not start them.

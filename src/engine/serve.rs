@@ -1,5 +1,6 @@
-//! One process of the engine: a consumer thread, timely workers, a committer, and where changes
-//! to the knowledge are followed a thread that learns, joined to a log. `run`, `replay` and `demo` differ only in the log they join it to.
+//! One process of the engine, joined to a log: a consumer thread, timely workers, a committer, and,
+//! if the log has a topic of knowledge, a thread that follows it. `run`, `replay` and `demo` differ
+//! only in the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,27 +18,28 @@ use crate::parts::Parts;
 use crate::tally::Tally;
 use crate::worker::Workers;
 
-/// How long one poll waits, and how long a full process waits before it polls again: the
-/// consumer must be polled every few seconds also while everything is paused.
+/// How long one poll waits, and how long a full process waits before it polls again. The consumer
+/// must be polled every few seconds, also while all partitions are paused.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What an engine did, once it stopped.
+/// What an engine counted until it stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Inputs and their outcomes.
     pub tally: Tally,
-    /// Inputs that were read again and had ended before.
+    /// Inputs that were read again although they had finished before.
     pub skipped: u64,
-    /// Answers that came for turns that had ended otherwise.
+    /// Answers that came after their turn had ended in another way.
     pub late_answers: u64,
     /// Outcomes of an older assignment that were dropped.
     pub stale: u64,
-    /// Inputs in flight that had not ended when the time to stop was over: the next start's to do.
+    /// Inputs in flight that had not ended when the time to drain was over. The next start reads
+    /// them again.
     pub left: u64,
 }
 
-/// Serves a log until it ends or `stop` is set; then everything in flight ends and is committed:
-/// where it was stopped, what ends within `run.drain_at_most_ms`.
+/// Serves a log until it ends or `stop` is set, then drains: everything in flight ends and is
+/// committed. After `stop`, draining takes at most `run.drain_at_most_ms`.
 pub fn serve(
     ends: Ends,
     parts: &Parts,
@@ -63,7 +65,7 @@ pub fn serve(
         let incoming = (ends.consumer, ends.knowledge);
         let taken_in = take_in(incoming, parts, workers, (reports.clone(), flow), stopped);
         stopping.store(true, Ordering::Relaxed);
-        // Everything that ended was reported before this. The committer may be gone already.
+        // Every finished input was reported before this. The committer may be gone already.
         let _ = reports.send(Report::End);
         let thread = committing.thread().id();
         let panicked = |_| EngineError::CommitterPanicked(Panicked::of(thread));
@@ -72,8 +74,9 @@ pub fn serve(
         let consumer = taken_in?;
         let late_answers = parts.late_answers.load(Ordering::Relaxed);
         let Counts { tally, skipped, stale } = committer.counts().clone();
-        // The consumer lives until everything is committed, and the producer ends before it:
-        // leaving the group earlier would hand our partitions on while we still commit for them.
+        // The consumer lives until everything is committed, and the producer ends before it.
+        // Leaving the group earlier would give our partitions to others while we still commit for
+        // them.
         drop(committer);
         drop(consumer);
         let left = in_flight.in_flight() as u64;
@@ -84,7 +87,7 @@ pub fn serve(
     })
 }
 
-/// Polls until the end, then drains the workers. Gives the consumer back.
+/// Polls until the end, then drains the workers. Returns the consumer.
 fn take_in(
     (consumer, knowledge): (Box<dyn Consumer>, Option<Box<dyn Follower>>),
     parts: &Parts,
@@ -117,7 +120,7 @@ fn take_in(
         let polled = poll_until(&mut intake, &workers, stopped);
         parts.metrics.stopping();
         ended.store(true, Ordering::Relaxed);
-        // Why learning ended is the reason why polling did.
+        // The error of the knowledge feed explains why polling ended, so it is returned first.
         if let Some(learning) = learning {
             let thread = learning.thread().id();
             learning.join().map_err(|_| LearningError::Panicked(Panicked::of(thread)))??;
@@ -125,14 +128,14 @@ fn take_in(
         Ok::<_, EngineError>(polled?)
     });
     let consumer = intake.stop();
-    // A worker that panicked is the reason why polling failed, so it is told first.
+    // A panic of a worker explains why polling failed, so it is returned first.
     let at_most = Duration::from_millis(parts.config.run.drain_at_most_ms);
     workers.drain(stopped().then_some(at_most))?;
     polled?;
     Ok(consumer)
 }
 
-/// Polls until the end of input, or until it is to stop.
+/// Polls until the input ends or `stopped` says so.
 fn poll_until(
     intake: &mut Intake<&Workers>,
     workers: &Workers,
@@ -154,16 +157,16 @@ fn poll_until(
 /// Why an engine had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Taking inputs in.
+    /// Reading inputs failed.
     #[error(transparent)]
     Intake(#[from] IntakeError),
-    /// Learning what changes in the knowledge.
+    /// Following the topic of knowledge failed.
     #[error(transparent)]
     Learning(#[from] LearningError),
-    /// The workers.
+    /// A worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// Committing outcomes.
+    /// Committing outcomes failed.
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// A thread could not be started.

@@ -1,15 +1,15 @@
-//! What is counted about inputs and how they ended: the conservation law in numbers.
+//! Counts of inputs and outcomes: the conservation law in numbers.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use turnstream_schemas::{EvidenceSet, FaultKind, Outcome, Response, Stage};
 
-/// Counts of outcomes. `inputs` is counted where inputs are polled, the rest where outcomes are
-/// committed; with everything drained, `inputs = responses + recorded + dead_letters`.
+/// Counts of outcomes. `inputs` counts at the poll, the other fields at the commit. Once everything
+/// is drained, `inputs = responses + recorded + dead_letters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Inputs polled, those skipped as finished left out.
+    /// Polled inputs, without those skipped as finished.
     pub inputs: u64,
     /// Inputs that were answered.
     pub responses: u64,
@@ -28,9 +28,9 @@ pub struct Tally {
     pub gate: GateTally,
     /// Responses with at least one foreseen fact among their evidence.
     pub foreseen_hits: u64,
-    /// Selected evidence in all responses together.
+    /// Pieces of evidence selected for all responses together.
     pub evidence_used: u64,
-    /// Responses that went without a stage, by stage.
+    /// Degraded responses, by the stage that failed.
     pub degraded: BTreeMap<Stage, u64>,
 }
 
@@ -39,7 +39,7 @@ pub struct Tally {
 pub struct GateTally {
     /// Knowledge was retrieved.
     pub retrieve: u64,
-    /// It was not.
+    /// Knowledge was not retrieved.
     pub skip: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Views on a log: follows responses, histories and knowledge, and keeps the `views` topic equal to
-//! what they amount to.
+//! their counts.
 //!
 //! ```text
 //!  views (once) ─────────────────────┐
@@ -8,11 +8,11 @@
 //!  history   ──▶ └───────────────┘
 //! ```
 //!
-//! Beside the engine, in a process of its own (`turnstream views`): what is counted are committed
-//! records only, so that nothing here can hold a turn back. No offsets are kept. Views are a
-//! function of the logs, so a process that starts reads what the topic says, recounts
-//! everything and writes what differs; what happened to the one before it is no matter. One process
-//! writes at a time: who starts fences the one before.
+//! Views run beside the engine, in a process of their own (`turnstream views`). They read only
+//! committed records, so they cannot hold a turn back. They keep no offsets: views are a function
+//! of the logs. A process that starts reads the topic, counts everything again and writes the
+//! differences, whatever happened to the process before it. One process writes at a time: a process
+//! that starts fences the one before.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,10 +43,10 @@ pub use rows::{Rows, Size};
 
 use metrics::{Counted, ViewsMetrics};
 
-/// How long one poll waits, and so how soon a stop is seen.
+/// How long one poll waits, and so how soon a stop is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Records that cannot be read, told one by one; after those they are only counted.
+/// Most unreadable records that are logged one by one. Further ones are only counted.
 const TOLD_REFUSALS: u64 = 10;
 
 /// Views: what is counted over responses, histories and knowledge.
@@ -89,61 +89,61 @@ impl Default for ViewsConfig {
     }
 }
 
-/// What views are made from and written to. The writer is opened first: from then on nobody else
-/// writes.
+/// The sources of the views and their target. The writer is opened first; from then on no other
+/// process writes.
 pub struct Ends {
     /// Writes to the topic of views.
     pub writer: Box<dyn Writer>,
-    /// The topic of views, read to what is its end now, and no further.
+    /// The topic of views, read up to its present end.
     pub published: Option<Box<dyn Follower>>,
-    /// Responses, as far as the log still has them.
+    /// Responses, as far back as the log keeps them.
     pub responses: Box<dyn Follower>,
-    /// Changes to the knowledge, where they are followed.
+    /// Changes of the graph, if the log has them.
     pub knowledge: Option<Box<dyn Follower>>,
-    /// Histories, where they are counted.
+    /// Histories, if views count them.
     pub histories: Option<Box<dyn Follower>>,
 }
 
-/// What a process did, and what the views hold.
+/// What a process counted and wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Responses that were counted.
     pub responses: u64,
-    /// Changes to the knowledge that were counted.
+    /// Changes of the graph that were counted.
     pub changes: u64,
-    /// Changes to histories that were counted.
+    /// Changes of histories that were counted.
     pub history_changes: u64,
-    /// Records that could not be read, and were passed over.
+    /// Records that could not be read and were skipped.
     pub refused: u64,
     /// Rows that were written.
     pub written: u64,
     /// Rows that were removed from the topic.
     pub removed: u64,
-    /// Whether everything was counted, and published, that was there at the start.
+    /// Whether everything that was there at the start is counted and published.
     pub caught_up: bool,
 }
 
-/// Why views had to stop.
+/// Why the views stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewsError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A row cannot be written as JSON: a fault of ours.
+    /// A row cannot be written as JSON: a bug.
     #[error("a row of a view cannot be written: {0}")]
     Row(#[from] serde_json::Error),
-    /// More than may be held in memory.
+    /// The views hold more than their bound.
     #[error(
         "views hold {held} {what}, and views.{key} allows {limit}; raise it, or keep fewer \
          responses, statements or histories on the log; views.histories = false leaves histories \
          out"
     )]
     TooMany {
-        /// What there is too much of.
+        /// The kind of thing that is bounded.
         what: &'static str,
         /// The bound's key.
         key: &'static str,
-        /// How many there are.
+        /// The number held.
         held: usize,
         /// The bound.
         limit: usize,
@@ -163,7 +163,7 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Views over nothing; of their topic nothing is known yet.
+    /// Views that have counted nothing and read nothing of their topic.
     pub fn new(ends: Ends, config: &ViewsConfig, metrics: &ViewsMetrics) -> Self {
         let thread = Allocator::Thread(Thread::default());
         let mut worker = Worker::new(WorkerConfig::default(), thread, Some(Instant::now()));
@@ -179,17 +179,17 @@ impl Publishing {
         }
     }
 
-    /// Catches up and publishes; then goes on until it is stopped, or with `once` ends.
+    /// Catches up and publishes. Then goes on until `stop` is set, or ends if `once` is set.
     ///
     /// # Errors
-    /// What going on cannot mend.
+    /// An error that going on cannot recover from.
     pub fn run(&mut self, once: bool, stop: &AtomicBool) -> Result<(), ViewsError> {
         let stopped = || stop.load(Ordering::Relaxed);
         let begun = Instant::now();
         while !stopped() && !self.look(POLL)? {}
         while !stopped() && !self.count(POLL)? {}
         if stopped() {
-            // What was counted so far is less than the truth.
+            // The counts are incomplete, so they are not published.
             return Ok(());
         }
         self.publish()?;
@@ -218,17 +218,17 @@ impl Publishing {
         self.publish()
     }
 
-    /// Reads what is on the topic of views, waiting at most `wait`. Gives whether everything was
-    /// read that was there when it was opened.
+    /// Reads the topic of views, for at most `wait`. Returns whether it has read everything that
+    /// was there when the topic was opened.
     ///
     /// # Errors
-    /// The log.
+    /// The log failed.
     pub fn look(&mut self, wait: Duration) -> Result<bool, ViewsError> {
         let Some(published) = &mut self.ends.published else { return Ok(true) };
         for record in published.poll(wait)? {
             match record.key.as_deref().map(serde_json::from_slice::<ViewKey>) {
                 Some(Ok(key)) => {
-                    // A value that is none of ours differs from every count.
+                    // An unreadable value counts as 0, which differs from every count.
                     let count = |value: &[u8]| serde_json::from_slice(value).map_or(0, counted);
                     self.rows.found(key, record.value.as_deref().map(count));
                 }
@@ -237,16 +237,16 @@ impl Publishing {
             }
         }
         self.metrics.polled();
-        // What comes from now on is ours.
+        // Later records are this process's own.
         self.ends.published.take_if(|published| published.has_caught_up());
         Ok(self.ends.published.is_none())
     }
 
-    /// Counts what came, waiting at most `wait` for it. Gives whether everything was counted that
-    /// was there when the topics were opened.
+    /// Counts new records, waiting for them at most `wait`. Returns whether it has counted
+    /// everything that was there when the topics were opened.
     ///
     /// # Errors
-    /// The log, and more than may be held.
+    /// The log failed, or the views hold more than their bounds.
     pub fn count(&mut self, wait: Duration) -> Result<bool, ViewsError> {
         let at_once = |follower: &mut Option<Box<dyn Follower>>| match follower {
             Some(follower) => follower.poll(Duration::ZERO),
@@ -254,7 +254,8 @@ impl Publishing {
         };
         let learned = at_once(&mut self.ends.knowledge)?;
         let remembered = at_once(&mut self.ends.histories)?;
-        // Who has just learned looks at once whether there is more.
+        // After new changes the responses are polled without waiting, so that further changes
+        // follow at once.
         let came = !learned.is_empty() || !remembered.is_empty();
         let responses = self.ends.responses.poll(if came { Duration::ZERO } else { wait })?;
         let came = came || !responses.is_empty();
@@ -292,8 +293,8 @@ impl Publishing {
         Ok(others.all(|it| it.has_caught_up()) && responses.has_caught_up())
     }
 
-    /// A change to a history. One that cannot be read takes what lay under its key with it, as
-    /// compaction will.
+    /// Applies a change of a history. An unreadable change removes the earlier record of its key,
+    /// as compaction will.
     fn remember(&mut self, record: &Record) {
         let bytes = |of: &Option<Vec<u8>>| of.as_ref().map_or(0, Vec::len);
         match histories::change(record) {
@@ -313,10 +314,10 @@ impl Publishing {
         }
     }
 
-    /// Writes what differs on the topic, in batches.
+    /// Writes the differences to the topic, in batches.
     ///
     /// # Errors
-    /// The log. Then some of it may be there; the next process knows.
+    /// The log failed. Some batches may be written; the next process finds them.
     pub fn publish(&mut self) -> Result<(), ViewsError> {
         let mut batch = 0;
         while let Some((key, count)) = self.rows.next_difference() {
@@ -339,18 +340,17 @@ impl Publishing {
         Ok(())
     }
 
-    /// What was done so far.
+    /// What this process has done so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// What the views hold.
+    /// The rows of the views.
     pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// Per partition of responses, of knowledge and of histories: the next offset that was not
-    /// counted.
+    /// The next offset to count, per partition of responses, of knowledge and of histories.
     pub fn offsets(&self) -> [BTreeMap<i32, i64>; 3] {
         let Ends { responses, knowledge, histories, .. } = &self.ends;
         let [knowledge, histories] = [knowledge, histories]
@@ -373,7 +373,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// Tells the metrics.
+    /// Updates the metrics.
     fn tell(&self) {
         let lag = |follower: &dyn Follower| follower.lag().values().sum();
         let counted = Counted {
@@ -391,7 +391,7 @@ impl Publishing {
         self.metrics.tell(counted);
     }
 
-    /// A record that cannot be read stays on its topic, and is passed over.
+    /// Counts and logs an unreadable record. It stays on its topic and is skipped.
     fn refuse(&mut self, topic: Topic, record: &Record, why: &dyn std::fmt::Display) {
         self.summary.refused += 1;
         let Record { partition, offset, .. } = record;

@@ -1,8 +1,8 @@
-//! Timely workers: the deterministic core that is driven by `step(now)`, and the threads that
-//! drive it in a process.
+//! Timely workers: the deterministic core, driven by `step(now)`, and the threads that drive it in
+//! a process.
 //!
-//! The core has no clock, no thread and no random order of its own, so that a simulation can
-//! run it in one thread and in virtual time.
+//! The core has no clock, no thread and no random order of its own. A simulation can therefore run
+//! it in one thread and in virtual time.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -36,26 +36,26 @@ use crate::learning::{BATCHES_AHEAD, Learners, Reading};
 use crate::panics::{WorkerError, WorkersPanic};
 use crate::parts::Parts;
 
-/// Milliseconds of one epoch, the dataflow's time. Coarse: a time per turn costs twice and
-/// gains nothing (measured with 10,000 conversations of 10 turns).
+/// Milliseconds of one epoch, the dataflow's time. Coarse on purpose: a time per turn doubles the
+/// cost and gains nothing (measured with 10,000 conversations of 10 turns).
 const EPOCH_MS: u64 = 100;
 
-/// Inputs that the source takes in at one scheduling, so that others get their turn.
+/// Most inputs that the source takes in at one scheduling, so that other operators get to run.
 const INPUTS_PER_SCHEDULING: usize = 1_024;
 
-/// How often a draining process looks whether its workers are done.
+/// How often a draining process checks whether its workers have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(1);
 
-/// Where a core takes in what it works on.
+/// The channels from which a core reads.
 pub struct Inlet {
-    /// Inputs; their end is the end of the core's work.
+    /// Inputs. The core ends when this channel is closed and empty.
     pub inputs: Receiver<Input>,
-    /// Changes of the knowledge. Read on the first worker alone, which hands them to the others;
-    /// a worker ends once they have ended as well.
+    /// Changes of the graph. Only the first worker reads them and passes them to the others. A
+    /// worker ends only after this channel is closed as well.
     pub changes: Receiver<Changes>,
 }
 
-/// The core on one worker.
+/// The deterministic core on one worker.
 pub struct Core {
     timers: Timers,
     probe: ProbeHandle<Epoch>,
@@ -65,8 +65,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// Builds the dataflows: that of the knowledge, and that of the turns, which reads it. Inputs
-    /// that ended leave through `outlet`.
+    /// Builds two dataflows: one of the graph, and one of the turns, which reads the graph.
+    /// Finished inputs leave through `outlet`.
     pub fn install(
         worker: &mut Worker,
         parts: &Parts,
@@ -90,41 +90,43 @@ impl Core {
         })
     }
 
-    /// Moves time to `now_ms` and lets every operator work that has something to do.
+    /// Moves time to `now_ms` and runs every operator that has work.
     pub fn step(&self, worker: &mut Worker, now_ms: u64) {
         self.timers.advance(now_ms);
         worker.step();
         self.knowledge.settle();
     }
 
-    /// Whether the input ended and every turn with it.
+    /// Whether the channel of inputs is closed and every turn has ended.
     pub fn is_done(&self) -> bool {
         self.probe.done()
     }
 
-    /// When time must move on at the latest, in milliseconds: for a call's deadline, or for idle
-    /// scopes to leave memory.
+    /// The latest time, in milliseconds, for the next step: a call's deadline passes, or idle
+    /// scopes leave memory.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.timers.next_ms()
     }
 
-    /// Wakes the source: to be called after inputs were put into the inlet, or it was closed.
+    /// Wakes the source of inputs. Call it after sending inputs or closing the channel.
     pub fn waker(&self) -> SyncActivator {
         self.waker.clone()
     }
 
-    /// Wakes the source of the knowledge on the first worker, likewise.
+    /// Wakes the source of changes on the first worker. Call it after sending changes or closing
+    /// the channel.
     pub fn learner(&self) -> SyncActivator {
         self.learner.clone()
     }
 
-    /// The latest moment of the knowledge, which a turn that comes now is answered from.
+    /// The latest version of the graph, from which a new turn is answered.
     pub fn knowledge(&self) -> Moment {
         self.knowledge.now()
     }
 }
 
-/// The source: hands on what lies in the inlet, and lets go of its capability at the end.
+/// The source: passes on what lies in the channel, and drops its capability when the channel is
+/// closed.
 fn inputs<'scope>(
     scope: Scope<'scope, Epoch>,
     inlet: Receiver<Input>,
@@ -160,8 +162,8 @@ fn inputs<'scope>(
     (stream, waker)
 }
 
-/// The end of the flow: writes outputs as bytes, here on the worker rather than in the one
-/// committer, and hands them over.
+/// The end of the flow: encodes outputs and sends them to the committer. Encoding happens here, on
+/// each worker, because there is only one committer.
 fn outputs(
     finished: StreamVec<'_, Epoch, Finished>,
     outlet: Sender<Report>,
@@ -173,8 +175,8 @@ fn outputs(
                 let _progress = output.session(&capability);
                 for inputs in finished.drain(..) {
                     let ended = at_work(first_of(&inputs), || encode(inputs, publish_recorded));
-                    // The committer is gone only when the process is about to stop; what it did
-                    // not commit will be read again.
+                    // The committer is gone only when the process is about to stop. The next start
+                    // reads again what was not committed.
                     let _ = outlet.send(Report::Ended(ended));
                 }
             });
@@ -182,23 +184,23 @@ fn outputs(
     })
 }
 
-/// The first of inputs that ended together.
+/// The first of a group of inputs that ended together.
 fn first_of(finished: &Finished) -> Option<RequestId> {
     let (first, _) = finished.outcomes.first()?;
     let Finished { partition, generation, .. } = *finished;
     Some(RequestId { partition, generation, offset: first.input().offset })
 }
 
-/// Where inputs are handed to the core: the workers of a process, or the one of a simulation.
+/// Takes inputs for the core: the workers of a process, or the one core of a simulation.
 pub trait Inlets {
-    /// Hands on inputs of a partition, in order, behind all that were handed on before.
+    /// Passes on inputs of a partition, in order, behind all earlier ones.
     ///
     /// # Errors
     /// A worker is gone.
     fn send(&self, partition: i32, inputs: Vec<Input>) -> Result<(), WorkerError>;
 }
 
-/// The workers of a process, each with a thread of its own.
+/// The workers of a process. Each has its own thread.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
     learners: Option<Learners>,
@@ -206,7 +208,7 @@ pub struct Workers {
     panic: WorkersPanic,
 }
 
-/// Notes where the thread that holds it panics.
+/// Records the panic of the thread that holds it.
 struct NotePanic(WorkersPanic);
 
 impl Drop for NotePanic {
@@ -244,14 +246,14 @@ impl Workers {
             let changes = if index == 0 { changed.clone() } else { crossbeam_channel::never() };
             let inlet = Inlet { inputs: receivers[index].clone(), changes };
             let core = Core::install(worker, &parts, inlet, outlet.clone(), clock);
-            // Nobody waits for a worker that starts after its process gave up.
+            // The receiver is gone if the process gave up before this worker started.
             let _ = ready.send((index, core.waker(), core.learner()));
             let mut reads = reads.by(index);
             while !core.is_done() {
                 let now_ms = start.elapsed().as_millis() as u64;
                 core.step(worker, now_ms);
                 reads.tell(&core.knowledge());
-                // With the last turn gone nobody would wake a worker that parks now.
+                // After the last turn nothing wakes a worker that parks.
                 if core.is_done() {
                     break;
                 }
@@ -275,22 +277,22 @@ impl Workers {
         Ok(Self { inlets, learners, guards: Some(guards), panic })
     }
 
-    /// The workers, as whoever learns reaches them. To be dropped before they are drained.
+    /// The channel to the knowledge of all workers. Drop it before draining.
     pub fn learners(&self) -> Option<Learners> {
         self.learners.clone()
     }
 
-    /// Whether all workers are well.
+    /// Checks that no worker has panicked.
     ///
     /// # Errors
-    /// [`WorkerError::Panicked`] once one has panicked.
+    /// [`WorkerError::Panicked`] if one has.
     pub fn check(&self) -> Result<(), WorkerError> {
         self.panic.check()
     }
 
-    /// Ends the input and waits until every turn in flight has ended, or `at_most` has passed, or
-    /// a worker panicked, for which the others may wait for ever: then they are left to the end of
-    /// the process.
+    /// Closes the input and waits until every turn in flight has ended. Returns early after
+    /// `at_most`, or when a worker panics, because the others may then wait forever. The threads
+    /// that are left run until the process ends.
     pub fn drain(mut self, at_most: Option<Duration>) -> Result<(), WorkerError> {
         let began = Instant::now();
         if let Some(learners) = self.learners.take() {
@@ -298,7 +300,7 @@ impl Workers {
         }
         for (inlet, waker) in std::mem::take(&mut self.inlets) {
             drop(inlet);
-            // A worker that is gone already is found out below.
+            // The loop below notices a worker that is gone.
             let _ = waker.activate();
         }
         let Some(guards) = self.guards.take() else { return Ok(()) };
@@ -318,8 +320,8 @@ impl Workers {
 }
 
 impl Inlets for Workers {
-    /// All inputs of a partition go through one worker's source, so that the exchange keeps
-    /// their order. The worker is woken.
+    /// Sends all inputs of a partition through one worker's source, so that the exchange keeps
+    /// their order, and wakes that worker.
     fn send(&self, partition: i32, inputs: Vec<Input>) -> Result<(), WorkerError> {
         self.check()?;
         let worker = partition.rem_euclid(self.inlets.len() as i32) as usize;
@@ -339,7 +341,7 @@ impl<W: Inlets> Inlets for &W {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // Joining, as timely does here, would wait for workers that nobody ended.
+        // Timely joins here, which would wait for workers whose input is still open.
         std::mem::forget(self.guards.take());
     }
 }

@@ -1,5 +1,5 @@
-//! The log in a directory outlives its process: a child that serves it is killed at the beginning
-//! and the end of each call to the log, one after the other, and the next one goes on.
+//! A log in a directory survives its process. A child process that serves it is killed at the
+//! beginning and the end of each call to the log, one after the other, and the next child goes on.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::world::parts;
 /// Partitions of the log.
 const PARTITIONS: i32 = 2;
 
-/// Inputs on it.
+/// Inputs on the log.
 const INPUTS: usize = 24;
 
-/// Rounds that a child may take, of 5 virtual milliseconds.
+/// Most rounds of a child, each of 5 virtual milliseconds.
 const ROUNDS: u64 = 2_000;
 
-/// Names the directory to the child, and at which call it is killed; 0 for none.
+/// Pass the directory to the child, and the call at which it is killed; 0 for none.
 const DIRECTORY: &str = "TURNSTREAM_SIMULATION_DIRECTORY";
 const KILL_AT: &str = "TURNSTREAM_SIMULATION_KILL_AT";
 
@@ -48,7 +48,7 @@ fn a_process_killed_at_any_call_to_its_log_loses_and_doubles_nothing() {
         let status = child(folder.path(), kill_at);
         if status.signal() == Some(KILLED) {
             killed += 1;
-            // Killed at another call as well, while it takes up what the first one left.
+            // Killed at another call too, while it recovers from the first kill.
             let status = child(folder.path(), 1 + kill_at * 7 % 40);
             assert!(status.success() || status.signal() == Some(KILLED), "{kill_at}: {status}");
             let status = child(folder.path(), 0);
@@ -68,8 +68,8 @@ fn a_process_killed_at_any_call_to_its_log_loses_and_doubles_nothing() {
     assert!(killed > 50, "there must be more calls than {killed}");
 }
 
-/// A folder in memory where there is one: what a killed process wrote is the kernel's there as
-/// on a disk, and hundreds of processes need not wait for disks.
+/// A folder in memory, if there is one. The kernel keeps what a killed process wrote there as on a
+/// disk, and hundreds of processes need not wait for disks.
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -95,7 +95,7 @@ fn fill(directory: &Path) -> Workload {
     workload
 }
 
-/// This very test as another process.
+/// Starts this test as another process.
 fn child(directory: &Path, kill_at: u64) -> ExitStatus {
     let this = std::env::current_exe().expect("this program");
     let name = "directory::a_process_killed_at_any_call_to_its_log_loses_and_doubles_nothing";
@@ -112,7 +112,7 @@ fn child(directory: &Path, kill_at: u64) -> ExitStatus {
     status
 }
 
-/// What a child does: serves until every input has its outcome.
+/// The child: serves until every input has its outcome.
 fn serve(directory: &Path, kill_at: u64) {
     let log = open(directory);
     let calm = Arc::new(AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! Load that cannot be served does not take memory, and does not hold up others.
+//! Load that cannot be served takes no memory and does not delay other partitions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +16,19 @@ use crate::world::parts;
 /// Turns of the one long conversation.
 const TURNS: usize = 5_000;
 
-/// Turns of others.
+/// Turns of other conversations.
 const OTHERS: usize = 300;
 
-/// Inputs in flight at most, per partition and at one poll.
+/// Most inputs in flight per partition, and most inputs of one poll.
 const BOUND: usize = 40;
 const POLL: usize = 25;
 
-/// Milliseconds after which a request is given up.
+/// Milliseconds until a request times out.
 const PATIENCE_MS: u64 = 60_000;
 
-/// One conversation of thousands of turns, whose first the model never answers, fills its
-/// partition; a second partition is served all the same. Once the model is well, the long one is
-/// served as well, in order.
+/// A conversation of thousands of turns, whose first the model never answers, fills its partition.
+/// A second partition is served all the same. Once the model works, the long conversation is served
+/// as well, in order.
 #[test]
 fn an_endless_conversation_pauses_its_own_partition_only() {
     let config = config();
@@ -78,8 +78,8 @@ fn an_endless_conversation_pauses_its_own_partition_only() {
     oracle.check(&log, &workload, &config);
 }
 
-/// While a model is stalled, an instance that loses its partitions again and again holds the
-/// turns of its last assignment only; and all of them are served once the model is well.
+/// While a model is stalled, an instance that repeatedly loses its partitions holds only the turns
+/// of its last assignment. All of them are served once the model works.
 #[test]
 fn turns_of_older_assignments_do_not_pile_up_at_a_stalled_model() {
     const LOSSES: u64 = 10;

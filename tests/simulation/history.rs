@@ -1,15 +1,16 @@
-//! What a scope's history must be, folded from inputs and outcomes by the rules as they are
-//! written down, and what each outcome may be given those before it in its scope.
+//! The expected history of a scope, folded from inputs and outcomes by the documented rules, and
+//! the allowed outcomes of an input after the earlier ones of its scope.
 //!
-//! An answer makes an entry with it; a superseded or failed turn one without. An agent's words
-//! complete the latest entry without an answer, else make their own. A repeat changes nothing. An
-//! echo is only remembered. A demand to forget takes every entry. More entries than the history holds: the one with the earliest event
-//! time leaves, the lower offset where two are equal, never the one just added (recency alone
-//! decides: the simulation weighs relevance with 0).
+//! A response makes an entry with it; a superseded or failed turn makes one without. An agent's
+//! turn completes the latest entry without a response, or makes its own. A repeat changes nothing.
+//! An echo is only remembered. A demand to forget removes every entry. If there are more entries
+//! than the history holds, the one with the earliest event time is evicted, of equal ones that with
+//! the lower offset, and never the entry just added. (Recency alone decides: the simulation weighs
+//! relevance with 0.)
 //!
-//! Which entries lie in which cluster and chain depends on all that came before, and so these are
-//! kept here by the operators' own code, without a crash, a restore or a scope that ever leaves
-//! memory: what the engine has in the end must be the same.
+//! Clusters and chains depend on everything before them. The operators' own code therefore computes
+//! them here, without a crash, a restore or a scope that leaves memory. The engine must end with
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,22 +28,22 @@ use turnstream_schemas::{
 use crate::instance::mark;
 use crate::workload::{By, Said, Sent};
 
-/// What a scope is expected to have left.
+/// The expected state of a scope.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) entries: BTreeMap<EntryId, HistoryEntry>,
     pub(crate) record: ScopeRecord,
     clusters: Clusters,
     chains: Chains,
-    /// What each entry is compared by, by offset.
+    /// The signature of each entry, by offset, which comparisons use.
     texts: BTreeMap<i64, Signature>,
-    /// The ids of all its turns so far.
+    /// The ids of all turns so far.
     seen: BTreeSet<String>,
 }
 
 impl History {
-    /// The next input of the scope ended so; `later` are the scope's inputs after it, with how
-    /// they ended. Panics where it must not have.
+    /// Applies the outcome of the next input of the scope. `later` are the scope's later inputs
+    /// with their outcomes. Panics if the outcome is not allowed.
     pub(crate) fn apply(
         &mut self,
         (sent, said): (&Sent, &Said),
@@ -75,7 +76,7 @@ impl History {
         let before = self.record.evictions;
         match (&said.speaker, outcome, reason) {
             (By::User, Outcome::Response(response), _) => {
-                // What the model saw was this history, strictly before the turn.
+                // The model saw exactly this history, which is strictly before the turn.
                 let after = format!(" after {}", mark(self.said_last().unwrap_or("nothing")));
                 let degraded = response.is_without(Stage::Generation);
                 assert!(degraded || response.text.ends_with(&after), "{response:?}: not{after}");
@@ -83,7 +84,7 @@ impl History {
             }
             (By::User, Outcome::DeadLetter(_), _) => {
                 self.insert(entry(sent, said, Some(&said.text)), max_entries);
-                // It may be sent again.
+                // The turn may be sent again.
                 return;
             }
             (By::User, _, Some(RecordedReason::SupersededBy(agent))) => {
@@ -121,7 +122,7 @@ impl History {
         }
     }
 
-    /// What our side said last, as far as the window of the dialogue history goes.
+    /// The last words of our side, within the window of the dialogue history.
     fn said_last(&self) -> Option<&str> {
         let entries = self.entries.values().rev();
         let utterances = entries
@@ -199,9 +200,9 @@ impl History {
     }
 }
 
-/// Whether this turn may have overtaken one that these came after: it is an agent's, and every
-/// agent's before it is a repeat, which overtakes nobody; of a turn in flight, even where that
-/// one failed then.
+/// Whether this turn may have overtaken one that `later` follow: it is an agent's, and every
+/// agent's turn before it is a repeat, which overtakes no turn. This holds also if the turn in
+/// flight fails later.
 fn may_overtake(agent: &TurnId, earlier: &BTreeSet<String>, later: &[(&Said, &Outcome)]) -> bool {
     let mut earlier = earlier.clone();
     for (said, outcome) in later {
@@ -234,7 +235,7 @@ fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
         },
         query: query.cloned(),
         turn_id: TurnId(said.turn_id.clone()),
-        // Every turn of the workload names its scope so.
+        // Every turn of the workload names its scope as its user.
         user_id: said.scope.strip_prefix("default/").map(UserId::from),
         passages: Vec::new(),
         response: None,

@@ -1,5 +1,5 @@
-//! One instance of the engine: intake, core and committer as a process joins them, each moved on
-//! by the world one call at a time, in one thread and in virtual time.
+//! One instance of the engine: intake, core and committer, joined as in a process. The world
+//! advances each of them one call at a time, in one thread and in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,15 +32,15 @@ use crate::protocol::{MortalConsumer, SteppedProducer, Wire};
 /// The consumer group.
 pub(crate) const GROUP: &str = "simulated";
 
-/// What a model that is not calm never answers to.
+/// The beginning of texts that the model never answers until the world is calm.
 pub(crate) const NEVER: &str = "never";
 
 type Model = Scripted<GenerateRequest, Generated>;
 
-/// A process that was started.
+/// A started process.
 pub(crate) struct Instance {
     pub(crate) wire: Arc<Wire>,
-    /// Its number in the group, by which it is expelled.
+    /// Its number in the group, for expelling it.
     pub(crate) member: u64,
     worker: Worker,
     core: Core,
@@ -54,13 +54,13 @@ pub(crate) struct Instance {
 enum Life {
     /// Polls.
     Serving(Box<Intake<Inlet>>),
-    /// Asked to stop: what is in flight ends first. The consumer lives as long.
+    /// Asked to stop: waits until everything in flight has ended. The consumer lives until then.
     Draining { _consumer: Box<dyn Consumer> },
-    /// In between.
+    /// Only while the state changes.
     Neither,
 }
 
-/// The way from the intake to the one worker.
+/// The channel from the intake to the one worker.
 struct Inlet {
     sender: Sender<Input>,
     waker: SyncActivator,
@@ -75,20 +75,20 @@ impl Inlets for Inlet {
     }
 }
 
-/// What moving an instance on led to.
+/// The result of advancing an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// It goes on.
+    /// The instance goes on.
     On,
-    /// It died where a fault was planned.
+    /// The instance died at a planned fault.
     Died,
-    /// It stopped, asked to, with everything committed.
+    /// The instance was asked to stop and has committed everything.
     Stopped,
 }
 
 impl Instance {
-    /// Starts a process of this name, as after a crash: its transactional id is its own, what
-    /// lay open under it is aborted.
+    /// Starts a process of this name, as after a crash. Its transactional id is fixed, and its
+    /// start aborts the open transactions of that id.
     pub(crate) fn start(
         log: &EmbeddedLog,
         name: &str,
@@ -109,11 +109,11 @@ impl Instance {
         let committer = Committer::new(parts.config.commit.clone(), producer, Arc::clone(&flow));
         let (report, reports) = crossbeam_channel::unbounded();
         let (sender, inputs) = crossbeam_channel::unbounded();
-        // Knowledge does not change here: what it does while turns flow has tests of its own.
+        // The graph does not change here; live changes have their own tests.
         let taken_in = worker::Inlet { inputs, changes: crossbeam_channel::never() };
         let model = Arc::new(model(name, temper, Arc::clone(calm)));
         let generate: Arc<Generate> = Arc::clone(&model) as _;
-        // What a process keeps on its own disk dies with it here.
+        // The process's disk cache dies with it here.
         let cache: Arc<MemoryCache> = Arc::default();
         let language_models = [("default".to_owned(), generate)].into();
         let parts = Parts { language_models, cache: cache.clone(), ..parts.clone() };
@@ -126,7 +126,7 @@ impl Instance {
         Self { wire, member, worker, core, life, committer, reports, model, flow }
     }
 
-    /// The consumer thread polls once.
+    /// Polls once, as the consumer thread does.
     pub(crate) fn poll(&mut self, now_ms: u64) {
         if let Life::Serving(intake) = &mut self.life {
             let polled = intake.poll(now_ms, Duration::ZERO);
@@ -134,13 +134,13 @@ impl Instance {
         }
     }
 
-    /// The worker takes a step, and the model answers what is due.
+    /// Takes a step of the worker, and lets the model answer what is due.
     pub(crate) fn work(&mut self, now_ms: u64) {
         self.model.advance(now_ms);
         self.core.step(&mut self.worker, now_ms);
     }
 
-    /// The committer takes at most `most` reports.
+    /// Gives the committer at most `most` reports.
     pub(crate) fn take_reports(&mut self, most: usize, now_ms: u64) -> Moved {
         for _ in 0..most {
             let Ok(report) = self.reports.try_recv() else { break };
@@ -155,7 +155,7 @@ impl Instance {
         Moved::On
     }
 
-    /// SIGTERM: no more polls.
+    /// Stops polling, as on SIGTERM.
     pub(crate) fn ask_to_stop(&mut self) {
         self.life = match std::mem::replace(&mut self.life, Life::Neither) {
             Life::Serving(intake) => Life::Draining { _consumer: intake.stop() },
@@ -169,7 +169,7 @@ impl Instance {
         matches!(self.life, Life::Draining { .. })
     }
 
-    /// Ends it where it was asked to stop and everything in flight has ended.
+    /// Ends the instance if it was asked to stop and everything in flight has ended.
     pub(crate) fn end_if_drained(&mut self, now_ms: u64) -> Moved {
         if !self.is_draining() || !self.core.is_done() || !self.reports.is_empty() {
             return Moved::On;
@@ -180,7 +180,7 @@ impl Instance {
         }
     }
 
-    /// What it counted.
+    /// The instance's counts.
     pub(crate) fn tally(&self) -> Tally {
         self.committer.counts().tally.clone()
     }
@@ -195,7 +195,7 @@ impl Instance {
         self.flow.in_flight()
     }
 
-    /// Has the committer do something; it may die of it.
+    /// Runs an action of the committer, which may kill the instance.
     fn told<E: std::fmt::Display>(
         &mut self,
         act: impl FnOnce(&mut Committer) -> Result<(), E>,
@@ -210,20 +210,20 @@ impl Instance {
     }
 }
 
-/// The lines of the dialogue that the model was given, the latest first.
+/// The lines of the dialogue in the prompt, the latest first.
 fn dialogue(prompt: &str) -> impl Iterator<Item = &str> {
     let fenced = prompt.split("<<dialogue ").nth(1).unwrap_or_default();
     let fenced = fenced.split("<</dialogue ").next().unwrap_or_default();
     fenced.lines().rev()
 }
 
-/// What the model was told that our side said last, by its mark.
+/// The mark of our side's last response in the prompt.
 fn before(prompt: &str) -> &str {
     let mut lines = dialogue(prompt);
     mark(lines.find_map(|line| line.strip_prefix("- you: ")).unwrap_or("nothing"))
 }
 
-/// An answer's mark, which no two answers share; an agent's words stand for themselves.
+/// The mark of a response, which is unique. An agent's text is its own mark.
 pub(crate) fn mark(text: &str) -> &str {
     match text.split_once('#') {
         Some((_, rest)) => rest.split_whitespace().next().unwrap_or_default(),
@@ -231,9 +231,9 @@ pub(crate) fn mark(text: &str) -> &str {
     }
 }
 
-/// A model that repeats what the user said, with a mark of its own and that of the answer it was
-/// told about last; late, or failing in every way a model can, until the world is calm. `temper`
-/// gives two random numbers for each request.
+/// A model that repeats the user's words, with its own mark and that of the last response in its
+/// prompt. Until the world is calm, it is late or fails in every possible way. `temper` gives two
+/// random numbers for each request.
 fn model(
     name: &str,
     temper: impl Fn(u64) -> (u64, u64) + Send + Sync + 'static,

@@ -1,22 +1,22 @@
-//! What happened in a run, and in all of them.
+//! Events of a run, and of all runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::protocol::Step;
 
-/// What happened.
+/// Counts of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lived {
     pub(crate) inputs: u64,
     pub(crate) responses: u64,
     pub(crate) recorded: u64,
     pub(crate) dead_letters: u64,
-    /// Entries that were to be forgotten.
+    /// Entries that a demand to forget removed.
     pub(crate) forgotten: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
-    /// Transactions of the dead that the log gave up and marked nowhere.
+    /// Transactions of dead processes that the log gave up without a marker.
     pub(crate) unmarked: u64,
     /// Crashes by step of the commit protocol.
     pub(crate) crashes: BTreeMap<Step, u64>,

@@ -1,15 +1,15 @@
-//! The crash simulation: the real engine on the embedded log, in virtual time, under faults that
-//! a seed chooses, beside an oracle that knows what every input is owed.
+//! The crash simulation: runs the real engine on the embedded log, in virtual time, under faults
+//! that a seed chooses, and compares it with an oracle that knows the outcome of every input.
 //!
-//! One run has a world of its own ([`world`]): a log in memory, up to three instances of the
-//! engine in one consumer group ([`instance`]), a scripted model with latency, errors, panics and
-//! silence, and a workload ([`workload`]) of users, agents who talk over the bot, echoes, repeats,
-//! demands to forget and unfit records. Instances are killed at every step of the commit protocol ([`protocol`])
-//! and anywhere else, restarted, expelled from the group, joined and left; transactions abort.
-//! Then the faults stop, everything owed must arrive, and the oracle ([`oracle`]) compares what
-//! is on the log with the plain rules.
+//! Each run has its own world ([`world`]): a log in memory, up to three instances of the engine in
+//! one consumer group ([`instance`]), a scripted model with latency, errors, panics and silence,
+//! and a workload ([`workload`]) of users, agents who answer before the bot, echoes, repeats,
+//! demands to forget and unfit records. Instances are killed at every step of the commit protocol
+//! ([`protocol`]) and elsewhere, restarted, expelled from the group, added and stopped;
+//! transactions abort. Then the faults stop and all outcomes must arrive. The oracle ([`oracle`])
+//! compares the log with the plain rules.
 //!
-//! [`directory`] kills a real process at every call to a log in a directory; [`flow`] gives an
+//! [`directory`] kills a real process at every call to a log in a directory. [`flow`] gives an
 //! instance more than it can serve.
 //!
 //! ```text
@@ -38,7 +38,7 @@ use lived::Lived;
 use protocol::Step;
 use world::World;
 
-/// Seeds that are run where nobody says otherwise.
+/// Seeds to run by default.
 const SEEDS: u64 = 500;
 
 /// Threads that share the seeds.
@@ -82,7 +82,7 @@ fn a_seed_gives_the_same_trace_twice() {
     }
 }
 
-/// Runs every seed; gives what happened in all of them, and which failed and why.
+/// Runs every seed. Returns the sum of the events, and the failed seeds with the reasons.
 fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
     let next = AtomicU64::new(seeds.start);
     std::thread::scope(|threads| {
@@ -113,18 +113,18 @@ fn run_all(seeds: Range<u64>) -> (Lived, BTreeMap<u64, String>) {
     })
 }
 
-/// One run; a panic of the engine or the oracle is its failure.
+/// Runs one seed. A panic of the engine or the oracle is a failure.
 fn run(seed: u64) -> Result<Lived, String> {
     catch_unwind(AssertUnwindSafe(|| World::new(seed).run()))
         .map_err(|panic| turnstream_ports::panics::message(&*panic))
 }
 
-/// The test of the test: with a promise broken on purpose, a seed soon fails.
+/// Tests the simulation itself: with a promise broken on purpose, a seed soon fails.
 #[cfg(debug_assertions)]
 mod broken {
     use turnstream_ports::broken::{Broken, choose};
 
-    /// Seeds within which a broken promise must be noticed.
+    /// Most seeds until a broken promise is noticed.
     const WITHIN: u64 = 100;
 
     fn caught(broken: Broken) {

@@ -1,5 +1,5 @@
-//! What is on the log, beside what was owed. Knows the inputs and the rules, and nothing of the
-//! engine but the form of its records.
+//! The oracle compares the log with the expected outcomes. It knows the inputs, the rules and the
+//! form of the records, and nothing else of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,38 +12,38 @@ use turnstream_schemas::{EntryKey, HistoryEntry, Outcome, RecordedReason, ScopeR
 use crate::history::History;
 use crate::workload::{Said, Sent, Workload};
 
-/// Where outcomes appear.
+/// The topics of outcomes.
 const OUTCOMES: [Topic; 3] = [Topic::Responses, Topic::Recorded, Topic::DeadLetters];
 
 /// An input's coordinates.
 type Place = (i32, i64);
 
-/// Reads along and remembers.
+/// Reads the log as it grows.
 #[derive(Default)]
 pub(crate) struct Oracle {
     /// The next offset to read of each partition of each topic.
     next: BTreeMap<(Topic, i32), i64>,
     ended: BTreeMap<Place, (Outcome, Record)>,
-    /// The last input of each scope whose outcome was seen.
+    /// The last input of each scope whose outcome is visible.
     last: BTreeMap<String, i64>,
 }
 
 impl Oracle {
-    /// How many inputs have an outcome that readers of committed records see.
+    /// The number of inputs with an outcome that readers of committed records see.
     pub(crate) fn ended(&self) -> usize {
         self.ended.len()
     }
 
-    /// How an input ended.
+    /// The outcome of an input.
     pub(crate) fn outcome(&self, place: Place) -> Option<&Outcome> {
         self.ended.get(&place).map(|(outcome, _)| outcome)
     }
 
-    /// Reads what became visible since the last time: at most what one call of a committer wrote.
+    /// Reads what became visible since the last call: at most the writes of one committer call.
     pub(crate) fn observe(&mut self, log: &EmbeddedLog, workload: &Workload) {
         let mut seen = Vec::new();
         for partition in 0..workload.partitions {
-            // What a dead process left open holds one topic back, and others not.
+            // An open transaction of a dead process may block one topic and not the others.
             let settled = |topic| log.stable_end(topic, partition) == log.end(topic, partition);
             if OUTCOMES.into_iter().all(settled) {
                 OUTCOMES
@@ -54,7 +54,8 @@ impl Oracle {
         self.check_order(workload, &seen);
     }
 
-    /// Reads what is new in a partition. Outcomes of a scope lie there in the order of its inputs.
+    /// Reads the new records of a partition. A scope's outcomes lie there in the order of its
+    /// inputs.
     fn read(
         &mut self,
         log: &EmbeddedLog,
@@ -81,8 +82,8 @@ impl Oracle {
         seen
     }
 
-    /// Of a scope, everything seen now is behind everything seen before. Who was superseded is
-    /// seen together with the one who superseded him.
+    /// Checks that all newly seen inputs of a scope come after those seen before. A superseded turn
+    /// becomes visible together with the agent's turn.
     fn check_order(&mut self, workload: &Workload, seen: &[Place]) {
         let mut latest: BTreeMap<&str, i64> = BTreeMap::new();
         for place in seen {
@@ -108,7 +109,8 @@ impl Oracle {
         self.last.extend(latest.into_iter().map(|(scope, at)| (scope.to_owned(), at)));
     }
 
-    /// Everything owed arrived, nothing else did, and the histories are those that follow.
+    /// Checks that all expected outcomes arrived and no others, and that the histories follow from
+    /// them.
     pub(crate) fn check(&self, log: &EmbeddedLog, workload: &Workload, config: &Config) {
         let sent: BTreeMap<Place, &Sent> =
             workload.sent().iter().map(|sent| ((sent.partition, sent.offset), sent)).collect();
@@ -142,7 +144,7 @@ impl Oracle {
     }
 }
 
-/// The turn of an input that the workload sent, if it is one.
+/// The turn of an input that the workload sent; `None` if it is not a turn.
 fn turn_of(workload: &Workload, place: Place) -> Option<&Said> {
     workload.at(place).unwrap_or_else(|| panic!("nobody sent {place:?}")).turn.as_ref()
 }
@@ -160,7 +162,7 @@ fn outcome(topic: Topic, record: &Record) -> Outcome {
     }
 }
 
-/// An outcome says what it must of its input, whatever kind of outcome it may be.
+/// Checks the fields that every kind of outcome takes from its input.
 fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Config) {
     let came: Vec<_> = sent.header.iter().cloned().collect();
     assert_eq!(record.headers[..came.len()], came, "headers of {outcome:?}");
@@ -201,7 +203,8 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
     }
 }
 
-/// The changelog, folded to the last record of each key, holds just what is expected.
+/// Checks that the changelog, folded to the last record of each key, has exactly the expected
+/// records.
 fn check_histories(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<String, History>) {
     let mut found: BTreeMap<EntryKey, Record> = BTreeMap::new();
     for partition in 0..workload.partitions {

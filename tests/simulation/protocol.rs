@@ -1,4 +1,4 @@
-//! The commit protocol step by step, with a crash or an abort wherever the world wants one.
+//! The commit protocol step by step, with a crash or an abort wherever the world plans one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,26 +7,26 @@ use std::time::Duration;
 use turnstream_log::embedded::{EmbeddedConsumer, EmbeddedProducer};
 use turnstream_log::{Consumer, Event, LogError, Producer, Restored, TakeChangelog, Transaction};
 
-/// Where in the commit of a transaction something can happen. A step's end is the next one's
-/// beginning.
+/// A place in the commit of a transaction at which a fault can happen. Each step ends where the
+/// next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Nothing was written.
+    /// No output is written.
     BeforeSend,
-    /// Some outputs were written.
+    /// Some outputs are written.
     AmidSend,
-    /// All outputs were written, no position.
+    /// All outputs are written, no positions.
     AfterSend,
-    /// The positions were added; nothing is visible.
+    /// The positions are added; nothing is visible.
     AfterOffsets,
-    /// All of it is visible; the committer was not told.
+    /// Everything is visible; the committer has no answer yet.
     AfterCommit,
-    /// The committer was told, and did nothing since.
+    /// The committer has its answer, and has done nothing since.
     AfterAcknowledgement,
 }
 
 impl Step {
-    /// All of them, in order.
+    /// All steps, in order.
     pub(crate) const ALL: [Self; 6] = [
         Self::BeforeSend,
         Self::AmidSend,
@@ -37,38 +37,38 @@ impl Step {
     ];
 }
 
-/// What shall happen at a commit.
+/// A fault at a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process dies; what it left open stays open.
+    /// The process dies and leaves its transaction open.
     Crash(Step),
-    /// The transaction is aborted, and the committer told so. Not after the commit.
+    /// The transaction is aborted, and the committer gets the error. Not after the commit.
     Abort(Step),
 }
 
-/// What the world and the two ends of one instance tell each other.
+/// Shared state of the world and both ends of one instance's log.
 #[derive(Default)]
 pub(crate) struct Wire {
     planned: Mutex<Option<Fault>>,
-    /// The process died here.
+    /// Where the process died.
     crashed: Mutex<Option<Step>>,
-    /// Dies without leaving the group.
+    /// Whether the process dies without leaving the group.
     silently: AtomicBool,
     commits: AtomicU64,
     aborts: AtomicU64,
-    /// The beginnings and ends of calls to the log so far, and at which of them this process is
+    /// The beginnings and ends of calls to the log so far, and the one at which this process is
     /// killed; 0 for none.
     calls: AtomicU64,
     kill_at: AtomicU64,
 }
 
 impl Wire {
-    /// Has it happen at the next commit.
+    /// Plans a fault for the next commit.
     pub(crate) fn plan(&self, fault: Fault) {
         *self.planned.lock().expect("one thread") = Some(fault);
     }
 
-    /// Forgets what was planned.
+    /// Removes the planned fault.
     pub(crate) fn calm(&self) {
         *self.planned.lock().expect("one thread") = None;
     }
@@ -78,7 +78,7 @@ impl Wire {
         *self.crashed.lock().expect("one thread")
     }
 
-    /// From now on the consumer, when dropped, does not leave the group.
+    /// Lets the consumer not leave the group when it is dropped.
     pub(crate) fn die(&self) {
         self.silently.store(true, Ordering::Relaxed);
     }
@@ -88,12 +88,13 @@ impl Wire {
         planned.take_if(|fault| matches!(*fault, Fault::Crash(at) | Fault::Abort(at) if at == step))
     }
 
-    /// Has this very process killed at the beginning or end of a call to the log, counted from 1.
+    /// Plans to kill this very process at the beginning or end of a call to the log, counted from
+    /// 1.
     pub(crate) fn kill_at(&self, call: u64) {
         self.kill_at.store(call, Ordering::Relaxed);
     }
 
-    /// A call to the log begins or ends here.
+    /// Counts the beginning or the end of a call to the log.
     fn called(&self) {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if calls == self.kill_at.load(Ordering::Relaxed) {
@@ -101,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Does it, as a call to the log.
+    /// Runs a call to the log.
     fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         self.called();
         let done = call();
@@ -109,13 +110,13 @@ impl Wire {
         done
     }
 
-    /// Notes that the process died here. What the dead say, nobody hears.
+    /// Notes that the process died here. Nothing handles the returned error.
     fn die_at(&self, step: Step) -> LogError {
         *self.crashed.lock().expect("one thread") = Some(step);
         LogError::Refused("the process died".to_owned())
     }
 
-    /// After a committer was told of a commit: whether the process dies of that.
+    /// Whether the process dies after the committer learned of a commit.
     pub(crate) fn dies_after_acknowledgement(&self, commits_before: u64) -> bool {
         let step = Step::AfterAcknowledgement;
         let dies = self.commits() > commits_before && self.at(step).is_some();
@@ -125,12 +126,12 @@ impl Wire {
         dies
     }
 
-    /// Transactions that were committed.
+    /// Committed transactions.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Transactions that were aborted.
+    /// Aborted transactions.
     pub(crate) fn aborts(&self) -> u64 {
         self.aborts.load(Ordering::Relaxed)
     }
@@ -151,7 +152,7 @@ impl Producer for SteppedProducer {
         let mut open = wire.call(|| self.inner.begin())?;
         for step in &Step::ALL[..Step::AfterCommit as usize] {
             match wire.at(*step) {
-                // Dropped, the transaction stays open.
+                // Dropping the transaction leaves it open.
                 Some(Fault::Crash(step)) => return Err(wire.die_at(step)),
                 Some(Fault::Abort(_)) => {
                     open.abort()?;
@@ -180,7 +181,7 @@ impl Producer for SteppedProducer {
     }
 }
 
-/// The outputs whose place is one that `of` wants, given the half of their number; all positions.
+/// The outputs that `of` selects, given their index and the half of their number; all positions.
 fn part(transaction: &Transaction, of: impl Fn(usize, usize) -> bool) -> Transaction {
     let half = transaction.outputs.len() / 2;
     let outputs = transaction.outputs.iter().enumerate().filter(|(at, _)| of(*at, half));
@@ -190,7 +191,7 @@ fn part(transaction: &Transaction, of: impl Fn(usize, usize) -> bool) -> Transac
     }
 }
 
-/// The consumer of an instance: the log's own, that a dead process does not leave the group with.
+/// The consumer of an instance: the log's own, but a dead process does not leave the group.
 pub(crate) struct MortalConsumer {
     inner: Option<EmbeddedConsumer>,
     wire: Arc<Wire>,

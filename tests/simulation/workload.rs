@@ -1,4 +1,5 @@
-//! What people and programs put on the topic of turns, and what each input is owed.
+//! The records that people and programs put on the topic of turns, and the expected outcome of
+//! each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +10,7 @@ use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedLog, Message};
 use turnstream_schemas::{Header, outcome::Bytes};
 
-/// The log's time of virtual time 0: some day in 2023.
+/// The log's time at virtual time 0: a day in 2023.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 
 /// An input on the log.
@@ -20,7 +21,8 @@ pub(crate) struct Sent {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) header: Option<Header>,
-    /// `None` where it is neither a turn nor a demand to forget: then its dead letter is owed.
+    /// `None` if it is neither a turn nor a demand to forget. Its expected outcome is then a dead
+    /// letter.
     pub(crate) turn: Option<Said>,
 }
 
@@ -33,9 +35,9 @@ impl fmt::Debug for Sent {
 /// A turn that can be served, or a demand to forget.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
-    /// Whose sequence it belongs to, as the changelog names it.
+    /// Its scope, as the changelog names it.
     pub(crate) scope: String,
-    /// Where none is named, a user is to be forgotten.
+    /// `None` in a demand to forget a user.
     pub(crate) conversation: Option<String>,
     pub(crate) turn_id: String,
     pub(crate) text: String,
@@ -43,30 +45,30 @@ pub(crate) struct Said {
     pub(crate) speaker: By,
 }
 
-/// Who spoke.
+/// The speaker of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     User,
     Agent,
-    /// An earlier answer of ours, said to the user by somebody else; the response's id.
+    /// An earlier response of ours that another program said to the user, by its response id.
     Echo(String),
-    /// Nobody: the history of the scope is to be forgotten.
+    /// No speaker: a demand to forget the history of the scope.
     Forget,
 }
 
-/// Makes inputs.
+/// Generates inputs.
 pub(crate) struct Workload {
     pub(crate) partitions: i32,
     /// Scopes per partition.
     scopes: i32,
-    /// Whether a user's conversations are one scope.
+    /// Whether all conversations of a user are one scope.
     by_user: bool,
-    /// How often, in 100, an agent speaks, a history is to be forgotten, and a record is unfit.
+    /// Percentages of agents' turns, demands to forget, and unfit records.
     agents: u32,
     forgets: u32,
     unfit: u32,
     sent: Vec<Sent>,
-    /// Where in `sent` each input is.
+    /// The index in `sent` of each input.
     places: BTreeMap<(i32, i64), usize>,
 }
 
@@ -93,7 +95,7 @@ impl Workload {
         }
     }
 
-    /// Everything that was sent, in the order of sending.
+    /// Everything that was sent, in order.
     pub(crate) fn sent(&self) -> &[Sent] {
         &self.sent
     }
@@ -126,7 +128,7 @@ impl Workload {
         self.send_of(log, (partition, &format!("fresh-{partition}")), "hello again", now_ms);
     }
 
-    /// Sends a user's turn of a conversation that is a scope of its own.
+    /// Sends a user's turn of a conversation that is its own scope.
     pub(crate) fn send_of(
         &mut self,
         log: &EmbeddedLog,
@@ -167,7 +169,7 @@ impl Workload {
             time_ms: Some(time_ms),
         };
         let offset = log.append(Topic::Turns, partition, message).expect("appended");
-        // A turn without an id is named by its input.
+        // A turn without an id is named by its coordinates.
         if let Some(said) = &mut turn
             && said.turn_id.is_empty()
         {
@@ -197,7 +199,7 @@ impl Workload {
             _ => By::Agent,
         };
         let text = format!("{} {number}", TEXTS[rng.usize(0..TEXTS.len())]);
-        // Not in the order of sending: recency goes by event time.
+        // Event times are out of order on purpose: recency uses event time.
         let said_ms = rng.bool().then(|| time_ms - rng.i64(0..600_000));
         let mut value = json!({
             "conversation_id": conversation,
@@ -230,7 +232,7 @@ impl Workload {
         (said, value)
     }
 
-    /// Everything that was said in the scope is to be forgotten.
+    /// A demand to forget the whole scope.
     fn forget(&self, scope: String, turn_id: String, time_ms: i64) -> (Said, Value) {
         let named = if self.by_user { "user_id" } else { "conversation_id" };
         let mut value = json!({ "kind": "forget", named: scope });
@@ -248,7 +250,7 @@ impl Workload {
         (said, value)
     }
 
-    /// The id of an earlier turn of the scope, sent again.
+    /// The id of an earlier turn of the scope, for a repeat.
     fn earlier_id(&self, rng: &mut Rng, scope: &str) -> Option<String> {
         let scope = format!("default/{scope}");
         let turns = self.sent.iter().filter_map(|sent| sent.turn.as_ref());
@@ -257,7 +259,7 @@ impl Workload {
         rng.choice(ids).cloned()
     }
 
-    /// The response to some earlier input, of any partition.
+    /// An echo of the response to some earlier input, of any partition.
     fn echo(&self, rng: &mut Rng, partition: i32) -> By {
         match rng.choice(&self.sent) {
             Some(sent) => By::Echo(format!("turns-{}-{}", sent.partition, sent.offset)),
@@ -265,7 +267,7 @@ impl Workload {
         }
     }
 
-    /// A response id makes an echo where it names an earlier input of the turn's own partition.
+    /// A response id makes an echo only if it names an earlier input of the turn's own partition.
     fn if_ours(&self, partition: i32, response_id: String) -> By {
         let of_it = self.sent.iter().filter(|sent| sent.partition == partition);
         let mut ids = of_it.map(|sent| format!("turns-{}-{}", sent.partition, sent.offset));
@@ -273,7 +275,7 @@ impl Workload {
     }
 }
 
-/// Something that is no turn.
+/// A value that is not a turn.
 fn unfit_value(rng: &mut Rng) -> Option<Vec<u8>> {
     let far = json!({
         "conversation_id": "c", "user_id": "u", "speaker": "user", "text": "hi",

@@ -1,4 +1,4 @@
-//! The world of one run: time, faults, processes, and what became of it all.
+//! The world of one run: time, faults and processes.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,24 +22,24 @@ use crate::oracle::Oracle;
 use crate::protocol::{Fault, Step};
 use crate::workload::Workload;
 
-/// Moves of the world while faults happen, at most.
+/// Most moves of the world while faults happen.
 const STORMY_MOVES: usize = 6_000;
 
-/// Rounds in which everything owed must arrive once faults stopped, of [`ROUND_MS`] each.
+/// Most rounds after the faults until all outcomes are there, of [`ROUND_MS`] each.
 const CALM_ROUNDS: usize = 4_000;
 
 /// Virtual milliseconds of one calm round.
 const ROUND_MS: u64 = 5;
 
-/// A place for a process: its name, and the process while it lives.
+/// A seat for a process: its name, and the process while it lives.
 struct Seat {
     name: String,
     instance: Option<Instance>,
-    /// When the dead one starts again.
+    /// When a dead process starts again.
     start_at_ms: u64,
-    /// When the broker gives up what the dead one left open.
+    /// When the broker gives up the open transaction of a dead process.
     abort_at_ms: Option<u64>,
-    /// Members of the group that died, and when their session runs out.
+    /// Dead members of the group, with the end of their sessions.
     ghosts: Vec<(u64, u64)>,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct World {
     to_send: usize,
     oracle: Oracle,
     seats: Vec<Seat>,
-    /// Inputs that one poll brings at most.
+    /// Most inputs of one poll.
     poll_records: usize,
-    /// The model behaves.
+    /// Whether the model behaves.
     calm: Arc<AtomicBool>,
-    /// How often, in 1,000 moves, a fault happens.
+    /// How often a fault happens, in 1,000 moves.
     storm: u32,
     talks: bool,
     /// Everything that happens, in order, where a run is traced.
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Lives through it; panics where a promise is not kept.
+    /// Runs the world. Panics if a promise is broken.
     pub(crate) fn run(mut self) -> Lived {
         self.live();
         self.lived
@@ -194,7 +194,7 @@ impl World {
         self.to_send -= 1;
     }
 
-    /// Something goes wrong, or somebody comes or goes.
+    /// Causes a fault, or starts or stops an instance.
     fn fault(&mut self) {
         let at = self.rng.usize(0..self.seats.len());
         let Some(instance) = &mut self.seats[at].instance else { return };
@@ -215,13 +215,14 @@ impl World {
                 self.lived.expulsions += 1;
                 let member = instance.member;
                 if self.rng.bool() {
-                    // With answers on their way.
+                    // Leaves answers on their way.
                     self.now_ms += self.rng.u64(0..100);
                     self.work(at);
                 }
                 self.log.expel(GROUP, member);
                 self.say(format_args!("{} is expelled", self.seats[at].name));
-                // Back so quickly, at times, that its worker has not heard of it.
+                // The instance sometimes rejoins so quickly that its worker has not heard of the
+                // expulsion.
                 for _ in 0..self.rng.u8(0..16) {
                     self.poll(at);
                 }
@@ -234,7 +235,7 @@ impl World {
         }
     }
 
-    /// What time brings: restarts, sessions and transactions that run out.
+    /// Applies what is due: restarts, and expired sessions and transactions.
     fn pass_time(&mut self) {
         let now_ms = self.now_ms;
         for at in 0..self.seats.len() {
@@ -243,7 +244,8 @@ impl World {
                 self.log.expel(GROUP, member);
             }
             if seat.abort_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
-                // A broker that crashed and came back may have nowhere to write that it aborted.
+                // A broker that crashed and returned may have no place to write the abort marker
+                // to.
                 if self.rng.bool() {
                     self.log.abort_open(&seat.name).expect("aborted");
                 } else {
@@ -267,7 +269,7 @@ impl World {
         let name = self.seats[at].name.clone();
         self.say(format_args!("{name} starts"));
         let instance = Instance::start(&self.log, &name, &self.parts, temper, &self.calm);
-        // What it had left open was aborted by its start, so more may be visible.
+        // The start aborted the process's open transactions, so more may be visible.
         self.oracle.observe(&self.log, &self.workload);
         let seat = &mut self.seats[at];
         seat.abort_at_ms = None;
@@ -287,7 +289,7 @@ impl World {
         seat.abort_at_ms = Some(self.now_ms + self.rng.u64(100..2_000));
     }
 
-    /// Counts what an instance did that is no more.
+    /// Counts the work of an instance that has ended.
     fn retire(&mut self, instance: &Instance) {
         self.lived.commits += instance.wire.commits();
         self.lived.aborts += instance.wire.aborts();
@@ -348,7 +350,7 @@ impl World {
         }
     }
 
-    /// Everybody in turn, until everything owed is there.
+    /// Advances all instances in turn until all outcomes are there.
     fn settle(&mut self) {
         for _ in 0..CALM_ROUNDS {
             if self.oracle.ended() == self.workload.sent().len() {
@@ -392,7 +394,7 @@ impl World {
         panic!("a process was asked to stop and does not");
     }
 
-    /// After all that, a new conversation is answered.
+    /// Checks that a new conversation is answered at the end.
     fn check_fresh(&self) {
         let fresh = self.workload.sent().iter().rev().take(self.workload.partitions as usize);
         for sent in fresh {
@@ -420,7 +422,7 @@ impl World {
     }
 }
 
-/// A configuration in which bounds are often met.
+/// A configuration whose bounds are often reached.
 fn config(rng: &mut Rng, by_user: bool) -> Config {
     let mut config = Config::default();
     config.turns.scope = if by_user { ScopeKind::User } else { ScopeKind::Conversation };

@@ -1,4 +1,4 @@
-//! Writers of the sections that are put together number by number.
+//! Writers of the sections that consist of single numbers.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(crate) struct DictionaryWriter {
 }
 
 impl DictionaryWriter {
-    /// The next concept, by text, then language.
+    /// Appends a concept, by text, then language.
     pub(crate) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
         self.texts.write_all(text.as_bytes())?;
         self.offsets.advance(text.len() as u64);
@@ -28,18 +28,18 @@ impl DictionaryWriter {
     }
 }
 
-/// Writes the facts by one of their ends.
+/// Writes facts by one of their ends.
 pub(crate) struct AdjacencyWriter {
     pub(super) facts: PackedWriter<Spool>,
     pub(super) offsets: OffsetsWriter,
     /// The first concept whose facts have not begun.
     pub(super) next: u32,
-    /// How many facts the one before it has so far.
+    /// The number of facts of the concept before `next` so far.
     pub(super) degree: u64,
 }
 
 impl AdjacencyWriter {
-    /// Ends the concepts before this one.
+    /// Ends all concepts before `concept`.
     pub(super) fn reach(&mut self, concept: u32) {
         while self.next <= concept {
             if self.next > 0 {
@@ -61,7 +61,7 @@ pub(crate) struct RankWriter {
 }
 
 impl RankWriter {
-    /// Ends the head before `next`, and those without facts up to this concept.
+    /// Ends the head before `next`, and the heads without facts up to `concept`.
     pub(super) fn end_group(&mut self, concept: u32) -> io::Result<()> {
         let mut order: Vec<u32> = (0..self.group.len() as u32).collect();
         order.sort_unstable_by_key(|&place| (self.group[place as usize], place));
@@ -88,13 +88,13 @@ pub(crate) struct LemmaWriter {
     pub(super) concepts: PackedWriter<Spool>,
     pub(super) bits: u32,
     pub(super) key: Vec<u8>,
-    /// The concept that has not been written, since nobody knows yet whether it is its key's last.
+    /// The last concept, which is written once it is known whether its key has more.
     pub(super) pending: Option<ConceptId>,
     pub(super) entries: usize,
 }
 
 impl LemmaWriter {
-    /// The next key of a concept, by key, falling degree, then id.
+    /// Appends a concept with its key, by key, falling degree, then id.
     pub(crate) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
         let another = self.pending.is_none() || self.key != key;
         self.end_entry(another)?;
@@ -127,7 +127,7 @@ pub(in super::super) struct GramWriter {
 }
 
 impl GramWriter {
-    /// The next concept of a gram, by gram, then id.
+    /// Appends a concept with a gram, by gram, then id.
     pub(in super::super) fn push(&mut self, gram: u64, concept: ConceptId) -> io::Result<()> {
         if self.current != Some(gram) {
             self.end_list();

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Builder, Graph};
 
-/// The bytes that the builder in memory writes, and those that come by sorting.
+/// The bytes of the builder in memory, and those of the external builder.
 fn both(facts: &[ImportedFact], memory_bytes: usize) -> [Vec<u8>; 2] {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("deeper").join("graph.snapshot");

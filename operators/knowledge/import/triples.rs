@@ -1,15 +1,15 @@
-//! Triples without weights: tab-separated head, relation, tail, as KdConv's knowledge bases are
-//! kept. Relations are open, in the words of the source (周边景点).
+//! Triples without weights: tab-separated head, relation, tail, as in KdConv's knowledge bases.
+//! Relations are open, in the words of the source (周边景点).
 //!
-//! A triple whose tail is a text of several sentences is a document and no fact: nothing can be
-//! looked up by it, and it cannot be said in a sentence. It is left out and counted.
+//! A triple whose tail is a text of several sentences is a document and not a fact: it serves no
+//! look-up and does not fit in a sentence. It is left out and counted.
 
 use super::{ImportOptions, ImportedFact, LineError};
 
 /// The relation whose tails are texts about the head, in KdConv's knowledge bases.
 const DOCUMENT_RELATION: &str = "Information";
 
-/// A longer tail, in characters, is a text too. Tickets and opening hours in full stay below.
+/// A tail with more characters is a text too. Tickets and full opening hours are shorter.
 const MAX_TAIL_CHARACTERS: usize = 160;
 
 /// The fact of a line; `None` for a document. Every fact has the weight 1.
@@ -38,7 +38,7 @@ fn is_text(relation: &str, tail: &str) -> bool {
     relation == DOCUMENT_RELATION || tail.chars().nth(MAX_TAIL_CHARACTERS).is_some()
 }
 
-/// Is a line a triple that was left out as a document?
+/// Whether a line is a triple that was left out as a document.
 pub(super) fn is_document(line: &[u8]) -> bool {
     let line = std::str::from_utf8(line).unwrap_or_default();
     let mut columns = line.split('\t').skip(1);

@@ -1,16 +1,16 @@
 //! Chinese: words by jieba's dictionary, lemmas as simplified half-width text.
 //!
-//! A lemma is made character by character, always the same way: compatibility forms (full-width
-//! letters and digits among them) become ordinary ones, traditional characters their simplified
-//! forms, letters lower case; punctuation inside a word goes. So the key of a text does not depend
-//! on where its words end, and a key is its own key. What that gives away: a character with two
-//! simplified forms always takes the same (乾 is 干 in 乾隆 too), on both sides of a match alike.
+//! A lemma is made character by character, always in the same way: compatibility forms (including
+//! full-width letters and digits) become ordinary ones, traditional characters their simplified
+//! forms, and letters lower case; punctuation inside a word is removed. The key of a text therefore
+//! does not depend on its word boundaries, and a key is its own key. The cost: a character with two
+//! simplified forms always takes the same one (乾 is 干 in 乾隆 too), on both sides of a match alike.
 //! Texts that are shown or cut into words are simplified phrase by phrase instead.
 //!
-//! Words are cut without jieba's hidden Markov model: what the dictionary does not know falls into
-//! single characters instead of into invented words. A name that the graph knows and the dictionary
-//! does not can then always be put together from whole words, which a wrong guess at its neighbour
-//! would prevent; and the same characters are cut alike whatever model ships.
+//! Words are cut without jieba's hidden Markov model: unknown text is cut into single characters
+//! instead of into invented words. A name that the graph knows and the dictionary does not can then
+//! always be assembled from whole words, which a wrong guess at its neighbour would prevent. The
+//! same characters are also cut alike with any model.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -27,22 +27,22 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::script::is_han;
 use super::{Lexicon, Word};
 
-/// Version of the rules by which lemmas are made: raise it when they change, so that the lemma
-/// indexes built with the old ones are refused.
+/// Version of the rules for lemmas. Raise it when they change, so that lemma indexes built with the
+/// old rules are refused.
 const RULES_VERSION: u32 = 1;
 
-/// The dictionary of words: about 350,000, loaded when the first Chinese word is met.
+/// The dictionary of about 350,000 words, loaded at the first Chinese word.
 static SEGMENTER: LazyLock<Jieba> = LazyLock::new(Jieba::new);
 
-/// Traditional → simplified, phrase by phrase. The tables are inside the program; were they not
-/// readable, texts would stay as they are, and the fingerprint would say so.
+/// Traditional → simplified, phrase by phrase. The tables are embedded in the program. If they were
+/// unreadable, texts would stay unchanged, and the fingerprint would differ.
 static CONVERTER: LazyLock<Option<OpenCC>> =
     LazyLock::new(|| OpenCC::from_config(BuiltinConfig::T2s).ok());
 
 /// Traditional → simplified, where they differ.
 static SIMPLIFIED: LazyLock<FxHashMap<char, char>> = LazyLock::new(simplified_forms);
 
-/// The blocks that traditional characters lie in.
+/// The blocks that contain traditional characters.
 const BLOCKS: [std::ops::RangeInclusive<u32>; 3] =
     [0x3400..=0x9fff, 0xf900..=0xfaff, 0x2_0000..=0x3_23af];
 
@@ -59,7 +59,7 @@ fn simplified_forms() -> FxHashMap<char, char> {
             forms.insert(letter, form);
         }
     }
-    // One character's simplified form is itself simplified further.
+    // The simplified form of some characters has a simplified form itself.
     let further: Vec<(char, char)> =
         forms.iter().filter_map(|(from, to)| Some((*from, *forms.get(to)?))).collect();
     forms.extend(further);
@@ -87,8 +87,8 @@ fn simplified(letter: char) -> char {
 /// Traditional characters that simplified texts use as well (乾隆).
 const IN_BOTH: char = '乾';
 
-/// A text in simplified characters, and else as it is; with regard to the words that characters
-/// stand in, unlike a lemma: 乾隆 stays, 乾淨 is 干净.
+/// A text in simplified characters, otherwise unchanged. Unlike a lemma, it depends on the words
+/// around a character: 乾隆 stays, 乾淨 is 干净.
 pub(super) fn simplified_text(text: &str) -> Cow<'_, str> {
     let traditional = |letter: char| letter != IN_BOTH && simplified(letter) != letter;
     match CONVERTER.as_ref() {
@@ -115,18 +115,19 @@ pub(super) fn lemma(word: &str) -> Cow<'_, str> {
     Cow::Owned(lemma.collect())
 }
 
-/// Letters and digits; a mark goes, since what it stands on depends on what comes before.
+/// Whether a lemma keeps the character: letters and digits. A combining mark is removed, since its
+/// base depends on the character before it.
 fn is_kept(letter: char) -> bool {
     letter.is_alphanumeric() && !is_combining_mark(letter)
 }
 
-/// The words of a text in order: runs of Chinese characters cut by the dictionary, everything
-/// else at Unicode word boundaries.
+/// The words of a text in order: the dictionary cuts runs of Chinese characters, and Unicode word
+/// boundaries cut everything else.
 pub(super) fn words<'a>(lexicon: &Lexicon, text: &'a str) -> Vec<Word<'a>> {
     let mut words = Vec::new();
-    let mut run = Run::default();
+    let mut run = HanRun::default();
     for (start, found) in text.unicode_word_indices() {
-        // A mark that stands alone takes the space before it along.
+        // A combining mark alone includes the space before it.
         let word = found.trim_start();
         let start = start + found.len() - word.len();
         let end = start + word.len();
@@ -146,18 +147,18 @@ pub(super) fn words<'a>(lexicon: &Lexicon, text: &'a str) -> Vec<Word<'a>> {
     words
 }
 
-/// Chinese characters that stand together.
+/// A run of Chinese characters.
 #[derive(Default)]
-struct Run {
-    /// The characters, compatibility forms as ordinary ones.
+struct HanRun {
+    /// The characters, with compatibility forms replaced by ordinary ones.
     text: String,
-    /// Where each begins in the text.
+    /// The position of each character in the text.
     starts: Vec<usize>,
-    /// Where the last ends.
+    /// The end of the last character.
     end: usize,
 }
 
-impl Run {
+impl HanRun {
     fn push(&mut self, character: char, start: usize, end: usize) {
         let mut buffer = [0; 4];
         // A compatibility character is one ordinary character.
@@ -167,12 +168,12 @@ impl Run {
         self.end = end;
     }
 
-    /// Cuts the characters into words and begins anew.
+    /// Cuts the run into words and begins a new one.
     fn cut(&mut self, lexicon: &Lexicon, words: &mut Vec<Word<'_>>) {
         let mut first = 0;
         let written = simplified_text(&self.text);
-        // No phrase of the table is longer or shorter than what it stands for; were one, the
-        // characters as they are would still have their places.
+        // Every phrase of the table has the length of its replacement. If one had not, the
+        // unconverted characters would still have their positions.
         let count = |text: &str| text.chars().count();
         let written = if count(&written) == self.starts.len() { &*written } else { &self.text };
         let mut letters = self.text.chars().map(simplified);
@@ -190,7 +191,7 @@ impl Run {
 }
 
 impl Lexicon {
-    /// A word with its lemma, unless nothing of it is left.
+    /// A word with its lemma; `None` if the lemma is empty.
     fn chinese_word<'a>(&self, lemma: Cow<'a, str>, start: usize, end: usize) -> Option<Word<'a>> {
         if lemma.is_empty() {
             return None;

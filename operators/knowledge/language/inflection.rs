@@ -1,4 +1,4 @@
-//! The other way round: the forms that facts are spoken with.
+//! Inflection: the forms of words in spoken facts.
 
 use super::Lexicon;
 use super::lemma::is_vowel;
@@ -42,7 +42,7 @@ impl Lexicon {
         format!("{}ed", self.doubled(verb))
     }
 
-    /// "run" → "runn" where the ending doubles the consonant.
+    /// "run" → "runn", if the ending doubles the consonant.
     fn doubled(&self, verb: &str) -> String {
         let mut doubled = verb.to_owned();
         if verb.ends_with("ic") {
@@ -51,7 +51,8 @@ impl Lexicon {
             && is_vowel(*middle)
             && !is_vowel(*last)
             && !matches!(last, b'w' | b'x' | b'y')
-            // "quit" has the vowel of a consonant; longer verbs double where the stress is last.
+            // The u of "quit" belongs to its consonant. Longer verbs double if the last syllable is
+            // stressed.
             && (!first.iter().copied().any(is_vowel) || first == b"qu" || stressed_last(verb))
             && !first.is_empty()
         {

@@ -1,14 +1,14 @@
-//! Detaching endings: one step from a word towards its lemma.
+//! Detaches endings: one step from a word towards its lemma.
 
 use super::Lexicon;
 
-/// What a word is led to.
+/// The result of a step.
 pub(super) enum Step {
     /// A word of the lists.
     Known(&'static str),
-    /// Its first bytes.
+    /// The first bytes of the word.
     Prefix(usize),
-    /// A word made of its beginning and another ending.
+    /// The beginning of the word with another ending.
     Made(String),
 }
 
@@ -16,13 +16,13 @@ pub(super) enum Step {
 const CLITICS: [&str; 7] = ["'s", "n't", "'ll", "'ve", "'re", "'d", "'m"];
 
 impl Lexicon {
-    /// One step towards the lemma of a lower-case word; `None` where it is one.
+    /// One step towards the lemma of a lower-case word; `None` if it is a lemma.
     pub(super) fn detach(&self, word: &str) -> Option<Step> {
         if let Some(lemma) = self.irregular.get(word) {
             return Some(Step::Known(lemma));
         }
         for clitic in CLITICS {
-            // No word ends with an apostrophe: what is left of "a'n't" is "a".
+            // A word does not end with an apostrophe: the rest of "a'n't" is "a".
             if let Some(stem) = word.strip_suffix(clitic).map(|stem| stem.trim_end_matches('\''))
                 && !stem.is_empty()
             {
@@ -44,10 +44,10 @@ impl Lexicon {
         self.base_forms.get(word).map(|known| Step::Known(known))
     }
 
-    /// What precedes an ending of a verb, known as a base form: "mak" is make, "runn" is run.
+    /// The base form before an ending of a verb: "mak" is make, "runn" is run.
     fn verb_ending(&self, word: &str, ending: &str) -> Option<Step> {
         let stem = word.strip_suffix(ending).filter(|stem| stem.len() >= 2)?;
-        // "thing" is neither "th" nor "the": what precedes the ending is a content word.
+        // "thing" is neither "th" nor "the": the rest must be a content word.
         let content = |word: &str| self.known(word).filter(|_| !self.is_function_word(word));
         let silent_e = || content(&format!("{stem}e"));
         let whole = || content(stem).filter(|_| stem.bytes().any(is_vowel));
@@ -57,7 +57,7 @@ impl Lexicon {
             if doubled { content(&stem[..stem.len() - 1]) } else { None }
         };
         if is_short(stem) {
-            // English doubles the consonant where there was no e: "hoping" is hope.
+            // English doubles the consonant if the verb has no e: "hoping" is hope.
             silent_e().or_else(whole)
         } else {
             whole().or_else(silent_e).or_else(single)
@@ -96,14 +96,14 @@ impl Lexicon {
         self.known(stem).or_else(unknown)
     }
 
-    /// A step for words that the base forms do not know.
+    /// A step for words outside the base forms.
     fn unknown(&self, word: &str, step: Step) -> Option<Step> {
         (word.len() > 3 && !self.base_forms.contains(word)).then_some(step)
     }
 
     /// "older" is old, "happiest" is happy, "bigger" is big.
     fn comparison(&self, word: &str, ending: &str) -> Option<Step> {
-        // A word that the graph itself writes is a noun: "lighter", "stranger".
+        // A word that is itself in the graph is a noun: "lighter", "stranger".
         let compared = !self.base_forms.contains(word);
         let stem = word.strip_suffix(ending).filter(|stem| compared && stem.len() >= 2)?;
         let gradable = |word: &str| self.gradable.get(word).map(|known| Step::Known(known));
@@ -118,7 +118,8 @@ fn is_doubled(stem: &str) -> bool {
     matches!(stem.as_bytes(), [.., a, b] if a == b)
 }
 
-/// Consonants, one vowel, one consonant other than w, x, y: "hop", "tast" is not.
+/// Whether a stem is consonants, one vowel, and one consonant other than w, x, y: "hop" is, "tast"
+/// is not.
 fn is_short(stem: &str) -> bool {
     let [first @ .., middle, last] = stem.as_bytes() else { return false };
     is_vowel(*middle)

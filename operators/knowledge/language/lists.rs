@@ -1,12 +1,12 @@
-//! The word lists of `en/` and `zh/`, and how they are read.
+//! The word lists of `en/` and `zh/`, and their parser.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A set of words or phrases.
 pub(super) type WordSet = FxHashSet<&'static str>;
 
-/// Version of the rules in `lemma.rs`: raise it when they change, so that the lemma indexes built
-/// with the old ones are refused.
+/// Version of the rules in `lemma.rs`. Raise it when they change, so that lemma indexes built with
+/// the old rules are refused.
 const RULES_VERSION: u32 = 2;
 
 macro_rules! lists {
@@ -77,7 +77,7 @@ pub(super) fn lines(list: &'static str) -> WordSet {
     content(list).collect()
 }
 
-/// The lines of a list as phrases of words, by their first word; of each the longest first.
+/// The lines of a list as phrases, by their first word, the longest first.
 pub(super) fn phrases(list: &'static str) -> FxHashMap<&'static str, Vec<Vec<&'static str>>> {
     let mut phrases = FxHashMap::<_, Vec<Vec<_>>>::default();
     for line in content(list) {

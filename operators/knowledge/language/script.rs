@@ -1,6 +1,6 @@
-//! Which language a text is in, told from its script.
+//! Determines the language of a text from its script.
 
-/// Is this a Chinese character?
+/// Whether this is a Chinese character.
 pub fn is_han(letter: char) -> bool {
     matches!(
         letter,
@@ -12,14 +12,14 @@ pub fn is_han(letter: char) -> bool {
     )
 }
 
-/// Does a text hold Chinese characters? One pass over its bytes where it does not.
+/// Whether a text contains Chinese characters. One pass over the bytes if it is ASCII.
 pub fn has_han(text: &str) -> bool {
     !text.is_ascii() && text.chars().any(is_han)
 }
 
-/// Is a text written in Chinese? It is where Chinese characters outnumber words of other scripts
-/// (runs of other letters): a Chinese word has between one and two characters, so that a Chinese
-/// sentence with some English words stays Chinese, and "I love 北京" stays English.
+/// Whether a text is written in Chinese: Chinese characters outnumber words of other scripts (runs
+/// of other letters). A Chinese word has between one and two characters, so a Chinese sentence with
+/// some English words stays Chinese, and "I love 北京" stays English.
 pub(super) fn is_chinese(text: &str) -> bool {
     if text.is_ascii() {
         return false;

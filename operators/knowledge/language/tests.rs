@@ -141,7 +141,7 @@ fn verbs_are_inflected() {
     }
 }
 
-/// Words as they occur: known ones with endings and clitics, and arbitrary ones.
+/// Typical words: known ones with endings and clitics, and arbitrary ones.
 fn any_word() -> impl Strategy<Value = String> {
     let mut known: Vec<&str> = Lexicon::english().base_forms.iter().copied().collect();
     known.extend(Lexicon::english().irregular.keys());
@@ -200,7 +200,7 @@ pub(crate) mod chinese {
         let plain = |text| cut(text).into_iter().map(|(_, lemma)| lemma).collect::<Vec<_>>();
         assert_eq!(plain("我想去故宫玩。"), ["我", "想", "去", "故宫", "玩"]);
         assert_eq!(plain("附近有什么景点？"), ["附近", "有", "什么", "景点"]);
-        // A name that no dictionary has falls into characters, and its neighbours stay whole.
+        // A name outside the dictionary is cut into characters, and its neighbours stay whole.
         assert_eq!(plain("飗飖博物馆"), ["飗", "飖", "博物馆"]);
         assert_eq!(
             cut("我想去故宮，ＷＩＦＩ 3.5元"),

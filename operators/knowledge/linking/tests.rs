@@ -15,7 +15,7 @@ fn graph_of(concepts: &[(&str, u32)]) -> Graph {
     Graph::from_facts(facts)
 }
 
-/// What a text names, as `span=concept`.
+/// The mentions of a text, as `span=concept`.
 fn linked(graph: &Graph, texts: &[&str], config: &LinkingConfig) -> Vec<String> {
     link(graph.view(), texts.iter().map(|text| (Lexicon::of_text(text), *text)), config)
         .into_iter()
@@ -109,14 +109,14 @@ fn the_latest_mentions_are_kept() {
 mod naive {
     use super::*;
 
-    struct Found {
+    struct NaiveWord {
         start: usize,
         end: usize,
         lower: String,
         lemma: String,
     }
 
-    fn words(text: &str) -> Vec<Found> {
+    fn words(text: &str) -> Vec<NaiveWord> {
         let lexicon = Lexicon::english();
         let found = text
             .split_word_bound_indices()
@@ -125,25 +125,25 @@ mod naive {
             .map(|(start, word)| {
                 let lower = word.to_lowercase().replace('’', "'");
                 let lemma = lexicon.lemma(&lower).into_owned();
-                Found { start, end: start + word.len(), lower, lemma }
+                NaiveWord { start, end: start + word.len(), lower, lemma }
             })
             .collect()
     }
 
-    fn content(word: &Found) -> bool {
+    fn content(word: &NaiveWord) -> bool {
         let lexicon = Lexicon::english();
         let function =
             lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma);
         !function && !lexicon.is_stop_word(&word.lemma)
     }
 
-    fn function(word: &Found) -> bool {
+    fn function(word: &NaiveWord) -> bool {
         let lexicon = Lexicon::english();
         lexicon.is_function_word(&word.lower) || lexicon.is_function_word(&word.lemma)
     }
 
-    /// How many words at the beginning are a set phrase.
-    fn formula(words: &[Found]) -> usize {
+    /// The number of words at the beginning that form a set phrase.
+    fn formula(words: &[NaiveWord]) -> usize {
         let phrases = include_str!("../language/en/formulas.txt").lines();
         let phrases = phrases.filter(|line| !line.starts_with('#')).map(|line| line.split(' '));
         let said = || words.iter().map(|word| word.lower.as_str());
@@ -225,7 +225,7 @@ fn any_text() -> impl Strategy<Value = String> {
         .prop_map(|pieces| pieces.into_iter().flat_map(|(word, gap)| [word, gap]).collect())
 }
 
-/// A text and concepts, most of which are named in it: windows of its words.
+/// A text, and concepts that are mostly windows of its words.
 fn any_text_and_graph() -> impl Strategy<Value = (String, Graph)> {
     let windows = prop::collection::vec((0..16usize, 1..6usize, 1..20u32), 0..16);
     let others = prop::collection::vec((any_token(), any_token(), 1..20u32), 0..4);
@@ -271,7 +271,7 @@ proptest! {
     ) {
         let lexicon = Lexicon::english();
         let text = words.join(" ");
-        // Part of the text itself is made a concept, so that there is something to find.
+        // A part of the text is a concept, so that there is something to find.
         let concept: Vec<&str> = text.unicode_words().skip(start).take(2).collect();
         let graph = graph_of(&[(&concept.join(" "), 2), (&words[0], 2)]);
         for mention in link(graph.view(), [(lexicon, &*text)], &LinkingConfig::default()) {
@@ -342,7 +342,7 @@ mod chinese {
     fn words_that_say_nothing_are_left_out() {
         check("我知道中国的", &[]);
         check("玩了3小时，1978年", &[]);
-        // A character that the graph knows well, and one that it does not.
+        // A character with many facts, and one without.
         check("我有一只猫", &["猫=猫"]);
         check("这是轩", &[]);
         check("去我的家", &[]);
@@ -378,7 +378,7 @@ mod chinese {
             start in 0..6usize,
             length in 1..4usize,
         ) {
-            // Part of the text itself is made a concept, so that there is something to find.
+            // A part of the text is a concept, so that there is something to find.
             let words = Lexicon::chinese().words(&text);
             let part: String = words
                 .iter()

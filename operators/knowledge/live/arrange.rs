@@ -1,7 +1,7 @@
-//! The differential arrangements of what differs from the snapshot, and reading them at a version.
+//! The differential arrangements of what differs from the snapshot, read at a version.
 //!
-//! A batch is read with a cursor of its own and the differences are summed over batches: merged
-//! cursors of differential-dataflow 0.25 panic when they seek a value among several batches.
+//! Each batch has its own cursor, and the differences are summed over batches: the merged cursors
+//! of differential-dataflow 0.25 panic when they seek a value among several batches.
 
 use std::rc::Rc;
 
@@ -16,27 +16,27 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::channels::pact::Pipeline;
 use timely::progress::Antichain;
 
-/// The time of the knowledge: how many batches of changes were applied.
+/// The dataflow's time: the number of applied batches of changes.
 pub(super) type Version = u64;
 
 /// A change of a collection keyed by concept.
-pub(super) type Change<V> = ((u32, V), Version, i32);
+pub(super) type KeyedUpdate<V> = ((u32, V), Version, i32);
 
-type Batch<V> = Rc<OrdValBatch<Vector<Change<V>>>>;
+type Batch<V> = Rc<OrdValBatch<Vector<KeyedUpdate<V>>>>;
 type BatchCursor<V> = <Batch<V> as Navigable>::Cursor;
 
 /// A collection arranged by concept, on one worker.
 pub(super) struct Trace<V: Data>(TraceAgent<ValSpine<u32, V, Version, i32>>);
 
-/// Arranges a collection by concept. Every worker keeps all of it, so nothing is exchanged.
+/// Arranges a collection by concept. Every worker holds all of it, so there is no exchange.
 pub(super) fn arrange<'scope, V: Data>(
-    changes: StreamVec<'scope, Version, Change<V>>,
+    changes: StreamVec<'scope, Version, KeyedUpdate<V>>,
     name: &str,
 ) -> (Trace<V>, StreamVec<'scope, Version, Batch<V>>) {
     let Arranged { stream, trace } = arrange_core::<
         _,
         _,
-        ContainerChunker<Vec<Change<V>>>,
+        ContainerChunker<Vec<KeyedUpdate<V>>>,
         ValBatcher<u32, V, Version, i32>,
         ValBuilder<u32, V, Version, i32>,
         ValSpine<u32, V, Version, i32>,
@@ -45,15 +45,15 @@ pub(super) fn arrange<'scope, V: Data>(
 }
 
 impl<V: Data> Trace<V> {
-    /// Lets versions before this one become one, and batches be merged.
+    /// Merges all versions before this one into one, and allows batches to be merged.
     pub(super) fn compact(&mut self, version: Version) {
         let frontier = Antichain::from_elem(version);
         self.0.set_logical_compaction(frontier.borrow());
-        // Nobody reads up to a frontier: what is later is left out by its time.
+        // Readers filter by time and read no frontier, so batches may merge freely.
         self.0.set_physical_compaction(Antichain::new().borrow());
     }
 
-    /// What the arrangement holds now.
+    /// The present content of the arrangement.
     pub(super) fn read(&self) -> Batches<V> {
         let mut batches = Vec::new();
         self.0.map_batches(|batch| {
@@ -69,18 +69,18 @@ impl<V: Data> Trace<V> {
 pub(super) struct Batches<V: Data>(Vec<Batch<V>>);
 
 impl<V: Data> Batches<V> {
-    /// How many updates they hold.
+    /// The number of updates.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|batch| batch.len()).sum()
     }
 
-    /// The values of a concept that differ from the snapshot at a version, in order, each with
-    /// +1 or −1.
+    /// The values of a concept that differ from the snapshot at a version, in order, each with +1
+    /// or −1.
     pub(super) fn of(&self, concept: u32, version: Version) -> Values<'_, V> {
         self.from(concept, None, version)
     }
 
-    /// The same, beginning with the first value that is not before `first`.
+    /// The same, from the first value that is at least `first`.
     pub(super) fn from(&self, concept: u32, first: Option<&V>, version: Version) -> Values<'_, V> {
         let mut cursors = Vec::with_capacity(self.0.len());
         for batch in &self.0 {

@@ -19,28 +19,28 @@ use timely::dataflow::{Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 
 use super::super::{Changes, Fact, Graph};
-use super::arrange::{Change, Version, arrange};
+use super::arrange::{KeyedUpdate, Version, arrange};
 use super::dictionary::Dictionary;
 use super::present::{Present, Update};
 use super::{Between, Knowledge, Live, LiveCounts, Ranked, Side, Traces};
 
-/// Batches of changes that the source takes in at one scheduling, so that others get their turn.
+/// Most batches of changes that the source takes in at one scheduling, so that other operators get
+/// to run.
 const BATCHES_PER_SCHEDULING: usize = 16;
 
-/// What one version brings.
+/// The content of one version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Step {
+struct VersionUpdates {
     updates: Vec<Update>,
     offsets: BTreeMap<i32, i64>,
 }
 
-/// An update by the ids of one worker, with its places in the rankings.
+/// An update with the ids of one worker, and its ranks.
 type Placed = (Fact, Ranked, Ranked);
 
 impl Knowledge {
-    /// Builds the dataflow that keeps the knowledge up to date, on one worker. Changes come
-    /// through `inlet` on the first worker, whose end is the end of them; the other workers' are
-    /// never read. Gives what wakes the source.
+    /// Builds the dataflow that applies live changes, on one worker. Only the first worker reads
+    /// `inlet`, and its changes end when `inlet` is closed. Returns the waker of the source.
     pub fn follow(
         &self,
         scope: Scope<'_, Version>,
@@ -84,7 +84,7 @@ impl Knowledge {
     }
 }
 
-fn between(fact: &Fact, version: Version, diff: i32) -> Change<Between> {
+fn between(fact: &Fact, version: Version, diff: i32) -> KeyedUpdate<Between> {
     let value = (fact.tail.0, fact.relation.0, fact.source, fact.negated, fact.weight.to_bits());
     ((fact.head.0, value), version, diff)
 }
@@ -94,20 +94,20 @@ fn steps<'scope>(
     scope: Scope<'scope, Version>,
     inlet: Receiver<Changes>,
     mut present: Option<(Present, Arc<LiveCounts>)>,
-) -> (StreamVec<'scope, Version, Step>, SyncActivator) {
+) -> (StreamVec<'scope, Version, VersionUpdates>, SyncActivator) {
     let mut waker = None;
     let stream = source(scope, "knowledge", |capability, info| {
         let again = scope.activator_for(Rc::clone(&info.address));
         waker = Some(scope.worker().sync_activator_for(info.address.to_vec()));
         let mut capability = present.is_some().then_some(capability);
-        // The moment before any change is version 0.
+        // Version 0 is the graph before any change.
         if let Some(capability) = &mut capability {
             capability.downgrade(&1);
         }
         move |output: &mut OutputBuilderSession<
             '_,
             Version,
-            CapacityContainerBuilder<Vec<Step>>,
+            CapacityContainerBuilder<Vec<VersionUpdates>>,
         >| {
             let Some((held, (present, counts))) = capability.as_mut().zip(present.as_mut()) else {
                 return;
@@ -133,8 +133,8 @@ fn steps<'scope>(
     (stream, waker)
 }
 
-/// Works out what a batch of changes makes different.
-fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
+/// Computes the differences that a batch of changes makes.
+fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> VersionUpdates {
     let mut updates = Vec::with_capacity(changes.changes.len());
     for change in &changes.changes {
         match present.apply(change, &mut updates) {
@@ -146,7 +146,7 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
         };
     }
     for update in &updates {
-        // What the snapshot has is retracted and comes back, anything else is inserted and goes.
+        // Facts of the snapshot are retracted and restored; others are inserted and removed.
         let (of, comes) = match (update.diff > 0, update.differs) {
             (true, true) => (&counts.inserted, true),
             (false, false) => (&counts.inserted, false),
@@ -160,12 +160,12 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Step {
         };
     }
     counts.differing.store(present.len() as u64, Ordering::Relaxed);
-    Step { updates, offsets: changes.offsets }
+    VersionUpdates { updates, offsets: changes.offsets }
 }
 
 /// Gives updates the ids of this worker.
 fn place(
-    steps: StreamVec<'_, Version, Step>,
+    steps: StreamVec<'_, Version, VersionUpdates>,
     graph: Arc<Graph>,
     live: Rc<RefCell<Option<Live>>>,
 ) -> StreamVec<'_, Version, (Placed, Version, i32)> {
@@ -176,7 +176,7 @@ fn place(
                 let mut live = live.borrow_mut();
                 let Some(live) = live.as_mut() else { return };
                 let mut session = output.session(&capability);
-                for Step { updates, offsets } in steps.drain(..) {
+                for VersionUpdates { updates, offsets } in steps.drain(..) {
                     for update in &updates {
                         let placed = live.dictionary.place(update, version, &graph);
                         session.give((placed, version, update.diff));
@@ -189,7 +189,7 @@ fn place(
 }
 
 impl Dictionary {
-    /// An update by ids. Concepts that it brings get theirs.
+    /// An update with ids. Gives ids to its new concepts.
     fn place(&mut self, update: &Update, version: Version, graph: &Graph) -> Placed {
         let key = &update.key;
         let head = self.concept(&key.head, &update.language);
@@ -217,7 +217,7 @@ impl Dictionary {
     }
 }
 
-/// A number for names that is the same on every worker, never 0.
+/// A hash of names that is the same on every worker and never 0.
 fn name(of: &[&str]) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     of.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The ids of one worker: those of the snapshot, and beyond them those of concepts, relations and
+//! The ids of one worker: those of the snapshot, and further ones for concepts, relations and
 //! sources that only the topic names.
 
 use std::cell::OnceCell;
@@ -19,8 +19,7 @@ pub(in super::super) struct LiveConcept {
     pub(in super::super) words: OnceCell<Box<[u64]>>,
 }
 
-/// Names and ids. An id of a concept is taken back when no moment that anybody may still read
-/// has a fact with it.
+/// Names and ids. The id of a concept is freed when no readable version has a fact with it.
 pub(in super::super) struct Dictionary {
     graph: Arc<Graph>,
     concepts: Vec<Option<LiveConcept>>,
@@ -35,9 +34,10 @@ pub(in super::super) struct Dictionary {
     relation_ids: FxHashMap<Box<str>, RelationId>,
     sources: Vec<Box<str>>,
     source_ids: FxHashMap<Box<str>, u8>,
-    /// By concept: the differences to the snapshot that name it, at any moment that may be read.
+    /// By concept: the number of differences from the snapshot that name it, in any readable
+    /// version.
     touched: FxHashMap<ConceptId, u32>,
-    /// Differences that were taken back, by version.
+    /// Differences that were reverted, by version.
     leaving: VecDeque<(u64, ConceptId)>,
 }
 
@@ -64,12 +64,12 @@ impl Dictionary {
         }
     }
 
-    /// Where the ids beyond the snapshot begin.
+    /// The first id beyond the snapshot.
     fn first(&self) -> u32 {
         self.graph.concepts().len() as u32
     }
 
-    /// The concept of this text and language.
+    /// The concept with this text and language. Adds a new one.
     pub(super) fn concept(&mut self, text: &str, language: &str) -> ConceptId {
         let known = self.graph.find_all(text).find(|id| self.graph.language(*id) == language);
         if let Some(known) = known {
@@ -116,17 +116,17 @@ impl Dictionary {
         id
     }
 
-    /// A difference to the snapshot names the concept.
+    /// Notes a difference from the snapshot that names the concept.
     pub(super) fn touch(&mut self, id: ConceptId) {
         *self.touched.entry(id).or_default() += 1;
     }
 
-    /// A difference that named the concept was taken back at a version.
+    /// Notes that such a difference was reverted at a version.
     pub(super) fn leave(&mut self, version: u64, id: ConceptId) {
         self.leaving.push_back((version, id));
     }
 
-    /// Nobody reads anything before `version` any more.
+    /// Frees concepts that no version from `version` on needs.
     pub(super) fn forget_before(&mut self, version: u64) {
         while let Some(&(left, id)) = self.leaving.front()
             && left <= version
@@ -160,7 +160,7 @@ impl Dictionary {
         self.free.push(at);
     }
 
-    /// Whether any difference to the snapshot may be read.
+    /// Whether no readable version differs from the snapshot.
     pub(super) fn is_idle(&self) -> bool {
         self.touched.is_empty()
     }
@@ -170,7 +170,7 @@ impl Dictionary {
         self.texts.len()
     }
 
-    /// Whether some difference to the snapshot names the concept.
+    /// Whether a difference from the snapshot names the concept.
     pub(in super::super) fn is_touched(&self, id: ConceptId) -> bool {
         self.touched.contains_key(&id)
     }
@@ -190,7 +190,7 @@ impl Dictionary {
         found.take_while(move |((other, _), _)| *other == text).map(|(_, id)| *id)
     }
 
-    /// The concepts beyond the snapshot with these lemmas, and whether one goes on after them.
+    /// The concepts beyond the snapshot with these lemmas, and whether a longer key continues them.
     pub(in super::super) fn with_lemmas(
         &self,
         language: &str,
@@ -226,7 +226,7 @@ impl Dictionary {
     }
 }
 
-/// The key in the lemma index; `None` where the language has no lexicon or the text no word.
+/// The key in the lemma index; `None` if the language has no lexicon or the text has no words.
 fn lemma_key(text: &str, language: &str) -> Option<String> {
     let lexicon = Lexicon::for_language(language)?;
     Some(lexicon.key(text)).filter(|key| !key.is_empty())

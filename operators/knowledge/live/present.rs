@@ -1,5 +1,5 @@
-//! What is present: turns upserts and retractions into ±1 against the snapshot and everything
-//! said on the topic before, so that a record that repeats what stands changes nothing.
+//! Turns upserts and retractions into ±1 against the snapshot and all earlier records of the topic.
+//! A record that repeats the present state changes nothing.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::{Change, Graph, Upsert};
 const MAX_SOURCES: usize = 255;
 const MAX_RELATIONS: usize = 65_535;
 
-/// One statement comes or goes.
+/// A statement that is added or removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Update {
     pub(super) key: FactKey,
@@ -22,13 +22,13 @@ pub(super) struct Update {
     /// Above 0.
     pub(super) weight: f32,
     pub(super) negated: bool,
-    /// +1: it comes; −1: it goes.
+    /// +1 adds it; −1 removes it.
     pub(super) diff: i32,
-    /// It makes a difference to the snapshot; else it takes one back.
+    /// Whether the update makes a difference from the snapshot. Otherwise it reverts one.
     pub(super) differs: bool,
 }
 
-/// How a statement stands in one language.
+/// The state of a statement in one language.
 #[derive(Clone, Debug, PartialEq)]
 struct Stands {
     language: String,
@@ -39,7 +39,7 @@ struct Stands {
 /// The statements that differ from the snapshot. One per process.
 pub(super) struct Present {
     graph: Arc<Graph>,
-    /// By key: how the statement stands, where the snapshot has it otherwise.
+    /// By key: the state of a statement that differs from the snapshot.
     differing: FxHashMap<Box<str>, Option<Upsert>>,
     sources: FxHashSet<Box<str>>,
     relations: FxHashSet<Box<str>>,
@@ -61,15 +61,15 @@ impl Present {
         Self { graph, differing: FxHashMap::default(), sources, relations }
     }
 
-    /// How many statements differ from the snapshot.
+    /// The number of statements that differ from the snapshot.
     pub(super) fn len(&self) -> usize {
         self.differing.len()
     }
 
-    /// Applies a change, and gives what comes and goes by it.
+    /// Applies a change, and collects the statements that it adds and removes.
     ///
     /// # Errors
-    /// There is no room for one more source or relation; nothing changed.
+    /// There are too many sources or relations. Nothing changed.
     pub(super) fn apply(&mut self, change: &Change, into: &mut Vec<Update>) -> Result<(), Full> {
         let Change { key, upsert } = change;
         let text = joined(key);
@@ -94,7 +94,7 @@ impl Present {
             weight: fact.weight,
             negated: fact.negated,
             diff,
-            // What the snapshot has differs when it goes, anything else when it comes.
+            // A fact of the snapshot differs when it is removed, any other when it is added.
             differs: snapshot.contains(fact) == (diff < 0),
         }));
         if after == snapshot {
@@ -105,7 +105,7 @@ impl Present {
         Ok(())
     }
 
-    /// How the statement stands in the snapshot, in each language.
+    /// The state of the statement in the snapshot, in each language.
     fn in_snapshot(&self, key: &FactKey) -> Vec<Stands> {
         let graph = &*self.graph;
         let mut found = Vec::new();
@@ -131,7 +131,7 @@ fn stands(key: &FactKey, Upsert { weight, language }: &Upsert) -> Stands {
     Stands { language: language.clone(), weight: weight.abs(), negated }
 }
 
-/// The key as one text; no part of it has a tab.
+/// The key as one text. None of its parts contains a tab.
 fn joined(FactKey { source, head, relation, tail }: &FactKey) -> Box<str> {
     [source.as_str(), head, relation, tail].join("\t").into()
 }

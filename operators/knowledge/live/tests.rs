@@ -42,7 +42,7 @@ fn change(statement: Statement, value: Option<Value>) -> Change {
     Change { key: key(statement), upsert }
 }
 
-/// A fact by its names: head, relation, tail, source, language, weight bits, denied.
+/// A fact by its names: head, relation, tail, source, language, weight bits, negated.
 type Told = (String, String, String, String, String, u32, bool);
 
 fn told(key: &FactKey, language: &str, weight: f32) -> Told {
@@ -51,7 +51,7 @@ fn told(key: &FactKey, language: &str, weight: f32) -> Told {
     (head, relation, tail, source, language.to_owned(), weight.abs().to_bits(), negated)
 }
 
-/// What stands, kept as a list: the oracle.
+/// The oracle: the present statements as a list.
 #[derive(Clone, Default)]
 struct Naive(BTreeMap<FactKey, Vec<(String, f32)>>);
 
@@ -69,7 +69,7 @@ impl Naive {
     }
 }
 
-/// A worker that follows changes.
+/// A worker that applies changes.
 struct Following<'w> {
     worker: &'w mut Worker,
     graph: Arc<Graph>,
@@ -121,8 +121,7 @@ fn run<T: Send + 'static>(
     })
 }
 
-/// What happens: changes applied together; whether the moment is held, and which held one is let
-/// go.
+/// An event: changes applied together, whether to hold the version, and which held version to drop.
 #[derive(Clone, Debug)]
 struct Happening {
     changes: Vec<(Statement, Option<Value>)>,
@@ -144,8 +143,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         .prop_map(|(changes, hold, let_go)| Happening { changes, hold, let_go })
 }
 
-/// The snapshot's facts: few concepts, so that changes meet them. "SoldAt", "new thing" and
-/// "newer things" are named by the topic alone.
+/// The snapshot's facts. There are few concepts, so that changes meet them. Only the topic names
+/// "SoldAt", "new thing" and "newer things".
 fn snapshot() -> impl Strategy<Value = BTreeMap<Statement, Value>> {
     let fact = ((0..2_usize, 0..6_usize, 0..2_usize, 0..6_usize), value());
     prop::collection::vec(fact, 1..24).prop_map(|facts| facts.into_iter().collect())
@@ -169,8 +168,8 @@ fn naive(facts: &BTreeMap<Statement, Value>) -> Naive {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever is inserted, corrected and retracted, and whichever moments are held meanwhile:
-    /// each reads exactly what stood then, and what nobody holds is compacted away.
+    /// After any insertions, corrections and retractions, each held version reads exactly what was
+    /// present at its time, and versions that nothing holds are compacted.
     #[test]
     fn every_moment_that_is_held_reads_what_stood_then(
         facts in snapshot(),
@@ -198,7 +197,7 @@ proptest! {
                 }
             }
             held.clear();
-            // Everything is taken back: nothing of it stays.
+            // After everything is retracted, nothing remains.
             let standing: Vec<Change> = naive.0.keys().map(|key| {
                 let same = |fact: &&ImportedFact| {
                     (&fact.source, &fact.head, &fact.relation, &fact.tail)
@@ -223,8 +222,8 @@ proptest! {
         });
     }
 
-    /// Which way a state came about is not to be seen: neither the order of the changes, nor how
-    /// they were put together, nor what stood in between.
+    /// Look-ups depend only on the present state: not on the order of the changes, their batches or
+    /// the states between.
     #[test]
     fn the_state_alone_decides_what_is_given(
         facts in snapshot(),
@@ -253,7 +252,7 @@ proptest! {
     }
 }
 
-/// Everything in the order in which it is given, by names.
+/// All look-ups in the order of their results, by names.
 fn listing(knowledge: &Knowledge) -> Vec<String> {
     knowledge.at(&knowledge.now(), |view| {
         let concepts = CONCEPTS.iter().filter_map(|text| view.find(text));
@@ -268,7 +267,7 @@ fn listing(knowledge: &Knowledge) -> Vec<String> {
     })
 }
 
-/// Search goes by what stands at the moment that a turn reads.
+/// Search uses the version that the turn reads.
 #[test]
 fn a_slip_is_found_while_its_concept_has_facts() {
     let says = |head: &str, tail: &str, stands: bool| Change {
@@ -316,7 +315,7 @@ fn a_slip_is_found_while_its_concept_has_facts() {
     });
 }
 
-/// Whichever script a fact is put in, and whichever an utterance is written in.
+/// Holds for facts and utterances in either script.
 #[test]
 fn chinese_facts_that_are_put_are_linked_in_both_scripts() {
     let says = |head: &str, tail: &str, stands: bool| Change {

@@ -26,7 +26,7 @@ const FACTS: &str = "
     故宫博物院 AtLocation 北京 1
 ";
 
-/// The facts, and a hub of 300 beside them, so that concepts are as informative as in a real graph.
+/// The facts, and a hub of 300 more, so that concepts are as informative as in a real graph.
 fn graph() -> Graph {
     let told = FACTS.lines().filter(|line| !line.trim().is_empty()).map(|line| {
         let parts: Vec<String> =
@@ -62,10 +62,10 @@ fn slips_and_compounds_are_found_and_the_rest_is_missing() {
     assert_eq!(found("What is a zorblax?"), (vec![], vec!["zorblax".to_owned()]));
     assert_eq!(found("my license is 5550123"), (vec![], vec!["license".to_owned()]));
     assert_eq!(found("Hello, how are you?"), (vec![], vec![]));
-    // Without their function words; what is spelled out is no word.
+    // Function words are left out; spelled-out letters are not a word.
     assert_eq!(found("Romeo and Juliet!"), hit("romeo juliet", Via::Lemmas));
     assert_eq!(found("It is R-Y-E, sir.").0, []);
-    // Another first letter is another word, and a concept with figures another address.
+    // Another first letter makes another word, and a concept with digits is another address.
     assert_eq!(found("an imbrella").0, []);
     assert_eq!(found("地址是北京市北辰东路").0, []);
     assert_eq!(found("地址是北京市北辰西路"), hit("北京市北辰西路甲", Via::Ngrams));

@@ -1,4 +1,4 @@
-//! Facts by their places: all of them one after the other, and the one at a place.
+//! Facts by position: an iterator over all facts, and access to one.
 
 use super::{Snapshot, partition};
 use crate::layout::Section;
@@ -10,7 +10,7 @@ impl Snapshot {
         AllFacts { snapshot: self, next: 0, head: 0, end: 0 }
     }
 
-    /// The fact at a place of [`Self::all_facts`]; `None` beyond the last.
+    /// The fact at a position of [`Self::all_facts`]; `None` beyond the last.
     pub(crate) fn fact_at(&self, place: usize) -> Option<Fact> {
         let ends_before = |head| self.offset(Section::FromOffsets, head + 1) <= place;
         let head = partition(0..self.counts.concepts, ends_before);
@@ -18,11 +18,11 @@ impl Snapshot {
     }
 }
 
-/// All facts of a snapshot, one after the other.
+/// Iterates over all facts of a snapshot.
 pub(crate) struct AllFacts<'g> {
     snapshot: &'g Snapshot,
     next: usize,
-    /// The head whose facts end at `end`, and one more.
+    /// The number after the head whose facts end at `end`.
     head: usize,
     end: usize,
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ImportedFact;
 
-/// A vector for a fact that no other fact has.
+/// A vector that no other fact has.
 fn vector_of(graph: &Graph, at: usize) -> Vec<f32> {
     let turn = at as f32 / graph.stats().facts as f32;
     vec![turn.cos(), turn.sin(), 0.5, -0.25]
@@ -34,7 +34,7 @@ proptest! {
         let header = VectorsHeader::new(&graph, "test", 7, 4);
         let count = graph.facts().len();
 
-        // Written in two goes, the first of which ended in the middle of a row.
+        // Written in two parts; the first ended in the middle of a row.
         let first = broken_off.index(count);
         let mut writer = VectorsWriter::resume(&path, header.clone())?;
         (0..first).try_for_each(|at| writer.append(&vector_of(&graph, at)))?;

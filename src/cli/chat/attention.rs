@@ -1,9 +1,9 @@
-//! Models whose user watches: what they write is told piece by piece with the turn it is for, what
-//! they are asked is kept, and they can be interrupted.
+//! Watches over models: forwards the text that they write, piece by piece, with its turn; keeps
+//! their prompts; and can interrupt them.
 //!
-//! An interrupted model has failed, as far as its stage knows; so the turn ends as the stage's
-//! policy says, and every input still ends exactly once. The model itself is told that nobody waits
-//! any more, and stops.
+//! To its stage, an interrupted model has failed. The turn therefore ends by the stage's failure
+//! policy, and every input still ends exactly once. The model learns that its reply is abandoned,
+//! and stops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use turnstream_schemas::InputId;
 
 use turnstream_explain::Asked;
 
-/// Part of what a model writes.
+/// A part of the text that a model writes.
 pub(super) struct Piece {
     /// The turn.
     pub(super) input: InputId,
-    /// Which request it answers: what another one wrote before is void.
+    /// The request that it answers. A piece of a later attempt voids the earlier ones.
     pub(super) attempt: u64,
     pub(super) text: String,
 }
@@ -37,10 +37,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The turn whose models are to stop.
+    /// The turn whose models must stop.
     interrupted: Option<InputId>,
     under_way: Vec<UnderWay>,
-    /// What was asked for the latest turn, each with its attempt.
+    /// The requests of the latest turn, each with its attempt.
     asked: Vec<(u64, InputId, Asked)>,
 }
 
@@ -49,33 +49,33 @@ struct UnderWay {
     input: InputId,
     /// The stage's reply, until it is answered.
     reply: Waiting,
-    /// Dropped, it tells the model that nobody waits.
+    /// Dropping it tells the model that its reply is abandoned.
     _model: model::Asked<Generated>,
 }
 
 type Waiting = Arc<Mutex<Option<Reply<Generated>>>>;
 
 impl Attention {
-    /// Nobody is watched yet. Gives where pieces come as well.
+    /// Watches no model yet. Also returns the receiver of the pieces.
     pub(super) fn new() -> (Self, Receiver<Piece>) {
         let (pieces, told) = crossbeam_channel::unbounded();
         let shared = Shared { pieces, attempts: AtomicU64::new(0), state: Mutex::default() };
         (Self(Arc::new(shared)), told)
     }
 
-    /// A model that is watched, under its name in the configuration.
+    /// Watches a model, under its name in the configuration.
     pub(super) fn of(&self, name: &str, model: Arc<Generate>) -> Arc<Generate> {
         Arc::new(Watched { name: name.to_owned(), model, attention: self.clone() })
     }
 
-    /// A turn begins: what was asked before is forgotten.
+    /// Begins a turn: forgets the requests of the one before.
     pub(super) fn begin(&self) {
         let mut state = self.state();
         state.asked.clear();
         state.prune();
     }
 
-    /// Ends what models do for a turn, now and until it ends.
+    /// Interrupts the models of a turn, now and until it ends.
     pub(super) fn interrupt(&self, input: &InputId) {
         let mut state = self.state();
         state.interrupted = Some(input.clone());
@@ -91,7 +91,7 @@ impl Attention {
         }
     }
 
-    /// What was asked for a turn that was the latest one, in the order of the flow.
+    /// The requests of the latest turn, in the order of the flow.
     pub(super) fn asked(&self, input: &InputId) -> Vec<Asked> {
         let state = self.state();
         let asked = state.asked.iter().filter(|(_, of, _)| of == input);
@@ -106,7 +106,7 @@ impl Attention {
 }
 
 impl State {
-    /// Lets go of requests that were answered or that their stage gave up.
+    /// Drops requests that were answered or that their stage gave up.
     fn prune(&mut self) {
         self.under_way.retain(|one| {
             let reply = one.reply.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ fn taken(reply: &Waiting) -> Option<Reply<Generated>> {
     reply.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// A model that is watched.
+/// A watched model.
 struct Watched {
     name: String,
     model: Arc<Generate>,
@@ -167,7 +167,7 @@ impl Model<GenerateRequest, Generated> for Watched {
                 }
                 return Ok(());
             }
-            // Of a question that is asked again the last attempt counts.
+            // Only the last attempt of a question is kept.
             let question = (asked.stage, asked.step);
             state.asked.retain(|(_, of, one)| *of != input || (one.stage, one.step) != question);
             state.asked.push((attempt, input.clone(), asked));
@@ -178,7 +178,7 @@ impl Model<GenerateRequest, Generated> for Watched {
             let pieces = shared.pieces.clone();
             request.listener = Some(Listener(Arc::new(move |text: &str| {
                 let piece = Piece { input: input.clone(), attempt, text: text.to_owned() };
-                // Nobody reads any more once the chat ends.
+                // The receiver is gone when the chat ends.
                 let _ = pieces.send(piece);
             })));
         }
@@ -197,11 +197,11 @@ impl Model<GenerateRequest, Generated> for Watched {
             }
         });
         let Err(Busy { request, reply }) = self.model.ask(request, inner) else { return Ok(()) };
-        // The stage asks again; until then nothing is under way.
+        // The stage asks again; until then the model works on nothing.
         drop(reply.unheard());
         match taken(&waiting) {
             Some(reply) => Err(Busy { request, reply }),
-            // It was interrupted meanwhile, and so answered.
+            // The request was interrupted meanwhile, which answered it.
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What is typed: edited on a terminal, read as it is elsewhere.
+//! Typed lines: edited on a terminal, read as they are elsewhere.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -8,10 +8,10 @@ use rustyline::error::ReadlineError;
 
 use super::view::View;
 
-/// What stands before a line that is to be typed.
+/// The prompt before a typed line.
 const PROMPT: &str = "you> ";
 
-/// What `/help` says.
+/// The output of `/help`.
 pub(super) const HELP: &str = "\
 /explain  how the last response came about
 /prompts  the same, and what the language models were asked
@@ -26,16 +26,16 @@ two of them.
 pub(super) enum Line {
     /// A turn.
     Words(String),
-    Command(Command),
+    Command(SlashCommand),
     /// Ctrl-C in place of a line.
     Interrupted,
-    /// There is no more.
+    /// The end of input.
     End,
 }
 
-/// What a line that begins with a slash asks for.
+/// A command: a line that begins with a slash.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum SlashCommand {
     Explain,
     Prompts,
     Help,
@@ -44,7 +44,7 @@ pub(super) enum Command {
 }
 
 impl Line {
-    /// Nothing where nothing was typed.
+    /// Parses a line; `None` if it is empty.
     fn read(line: &str) -> Option<Self> {
         let line = line.trim();
         let Some(command) = line.strip_prefix('/') else {
@@ -54,25 +54,25 @@ impl Line {
             return Some(Self::Words(command.to_owned()));
         }
         Some(Self::Command(match command {
-            "explain" => Command::Explain,
-            "prompts" => Command::Prompts,
-            "help" => Command::Help,
-            "quit" | "exit" => Command::Quit,
-            _ => Command::Unknown(line.to_owned()),
+            "explain" => SlashCommand::Explain,
+            "prompts" => SlashCommand::Prompts,
+            "help" => SlashCommand::Help,
+            "quit" | "exit" => SlashCommand::Quit,
+            _ => SlashCommand::Unknown(line.to_owned()),
         }))
     }
 }
 
-/// Where lines come from.
+/// The source of lines.
 pub(super) enum Lines {
     /// A terminal, where lines are edited.
     Edited(Box<DefaultEditor>),
-    /// Standard input as it is; with a prompt where that is a terminal nevertheless.
+    /// Plain standard input, with a prompt if it is a terminal.
     Plain { prompt: bool },
 }
 
 impl Lines {
-    /// Lines are edited where a person types and sees what is typed.
+    /// Opens an editor if a person types and sees the output.
     pub(super) fn open(json: bool, colour: bool) -> anyhow::Result<Self> {
         let typed = std::io::stdin().is_terminal();
         if !typed || json || !std::io::stdout().is_terminal() {
@@ -85,7 +85,7 @@ impl Lines {
         Ok(Self::Edited(Box::new(editor)))
     }
 
-    /// The next line; those with nothing in them are passed over.
+    /// The next line that is not empty.
     pub(super) fn next(&mut self, view: &mut View<'_>) -> anyhow::Result<Line> {
         loop {
             let line = match self {
@@ -130,13 +130,13 @@ mod tests {
         assert_eq!(Line::read("  hello /quit \n"), words("hello /quit"));
         assert_eq!(Line::read("//quit"), words("/quit"));
         assert_eq!(Line::read(" \n"), None);
-        assert_eq!(Line::read("/exit"), Some(Line::Command(Command::Quit)));
-        let unknown = Command::Unknown("/explian".to_owned());
+        assert_eq!(Line::read("/exit"), Some(Line::Command(SlashCommand::Quit)));
+        let unknown = SlashCommand::Unknown("/explian".to_owned());
         assert_eq!(Line::read("/explian"), Some(Line::Command(unknown)));
         for command in ["/explain", "/prompts", "/help", "/quit"] {
             assert!(HELP.contains(&format!("\n{command} ")) || HELP.starts_with(command));
             let read = Line::read(command);
-            assert!(!matches!(read, Some(Line::Command(Command::Unknown(_)))), "{command}");
+            assert!(!matches!(read, Some(Line::Command(SlashCommand::Unknown(_)))), "{command}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Session {
     /// A turn without words.
     blank: Turn,
     spoken: Spoken,
-    /// Turns that were there when it began.
+    /// Turns that the log already had.
     earlier: u64,
     latest: Option<Box<Response>>,
     wording: String,
@@ -31,7 +31,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Starts the engine on a log, and reads what that holds of the conversation.
+    /// Starts the engine on a log, and reads the conversation that the log has.
     pub(super) fn start(
         args: &Args,
         log: EmbeddedLog,
@@ -52,7 +52,7 @@ impl Session {
         Ok(Self { served, attention, pieces, blank, spoken, earlier, latest, wording, threshold })
     }
 
-    /// What a person should know who begins to type.
+    /// The introduction for a person who begins to type.
     pub(super) fn introduction(&self) -> String {
         let Self { blank, earlier, wording, .. } = self;
         let earlier = match earlier {
@@ -79,7 +79,7 @@ impl Session {
         let mut turn = Turn { text: words.to_owned(), timestamp: Some(now), ..blank.clone() };
         attention.begin();
         let (input, _) = served.say(&turn)?;
-        // The id that the engine gives it: unique also where a conversation goes on.
+        // The id that the engine gives it. It is unique also in a continued conversation.
         turn.turn_id = Some(input.turn_id());
         spoken.note_turn(&turn);
         let mut told = false;
@@ -104,18 +104,18 @@ impl Session {
         Ok(outcome)
     }
 
-    /// What the models were asked for the last response.
+    /// The requests to the models for the last response.
     pub(super) fn asked(&self) -> Vec<Asked> {
         self.latest.as_ref().map_or(Vec::new(), |latest| self.attention.asked(&latest.input))
     }
 
-    /// The last response's path; nothing where there is none.
+    /// The path of the last response; `None` if there is none.
     pub(super) fn explained(&self, with: Shown<'_>, colour: bool) -> Option<String> {
         let with = Shown { threshold: Some(self.threshold), ..with };
         self.latest.as_ref().map(|latest| shown(latest, &self.spoken, with, colour))
     }
 
-    /// Ends the conversation, and the engine.
+    /// Ends the conversation and the engine.
     pub(super) fn end(self) -> anyhow::Result<Summary> {
         self.served.end()
     }

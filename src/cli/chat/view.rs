@@ -1,4 +1,4 @@
-//! What a person sees: responses as they are written, and notes about what became of a turn.
+//! The output for a person: responses as they are written, and notes about turns.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use turnstream_schemas::{Outcome, Response};
 
 use turnstream_explain::{Spoken, before_last_word, recorded_because, wrapped};
 
-/// Where a chat is shown.
+/// The output of a chat.
 pub(super) struct View<'out> {
     out: &'out mut dyn Write,
     colour: bool,
-    /// How many columns there are, where lines break at words.
+    /// Returns the number of columns, if lines break at words.
     columns: Option<fn() -> usize>,
-    /// The same since the turn began.
+    /// The number of columns since the turn began.
     width: Option<usize>,
-    /// The attempt that is being written.
+    /// The attempt whose text is written.
     attempt: u64,
-    /// What of it was written.
+    /// The text of the attempt so far.
     text: String,
-    /// Space at its end, which is not shown unless something follows.
+    /// White space at its end, which is shown only if text follows.
     space: String,
-    /// How many bytes of it are shown, lines broken.
+    /// The number of bytes shown, after breaking lines.
     shown: usize,
 }
 
@@ -41,7 +41,7 @@ impl<'out> View<'out> {
         self.colour
     }
 
-    /// A turn begins: nothing of its response is shown.
+    /// Begins a turn, of whose response nothing is shown.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.width = self.columns.map(|columns| columns());
         self.clear();
@@ -54,8 +54,8 @@ impl<'out> View<'out> {
         self.shown = 0;
     }
 
-    /// Shows a piece of a response that is being written. Where a model begins anew after an
-    /// attempt that failed, so does the response.
+    /// Shows a piece of a response that is being written. If a model starts again after a failed
+    /// attempt, the response starts again too.
     pub(super) fn piece(&mut self, attempt: u64, piece: &str) -> io::Result<()> {
         if attempt != self.attempt {
             self.attempt = attempt;
@@ -65,7 +65,7 @@ impl<'out> View<'out> {
             }
             self.clear();
         }
-        // A response has no space around it.
+        // A response has no white space around it.
         let text = std::mem::take(&mut self.space) + piece;
         let text = if self.text.is_empty() { text.trim_start() } else { &text };
         let said = text.trim_end();
@@ -74,7 +74,8 @@ impl<'out> View<'out> {
         self.show(false)
     }
 
-    /// Shows what was written; where lines break, the last word not before it is whole.
+    /// Shows the text so far. If lines break at words, the last word is shown only once it is
+    /// whole.
     fn show(&mut self, is_whole: bool) -> io::Result<()> {
         let mut text = harmless(&self.text);
         if let Some(width) = self.width {
@@ -88,22 +89,22 @@ impl<'out> View<'out> {
         self.write(&more)
     }
 
-    /// Shows what is left of what was written, and ends its line.
+    /// Shows the rest of the text, and ends its line.
     fn end_line(&mut self) -> io::Result<()> {
         self.show(true)?;
         writeln!(self.out)
     }
 
-    /// The response that is being written ends here.
+    /// Ends the response that is being written.
     pub(super) fn interrupted(&mut self) -> io::Result<()> {
-        // The terminal shows `^C` on that line, or what was written is there.
+        // The line has either `^C` from the terminal or text on it.
         self.end_line()?;
         self.clear();
         self.note("interrupted; the turn goes on without its model")
     }
 
-    /// Shows what became of a turn: what of the response was not shown as it was written, or why
-    /// there is none.
+    /// Shows the outcome of a turn: the part of the response that is not shown yet, or why there is
+    /// none.
     pub(super) fn outcome(&mut self, outcome: &Outcome, spoken: &Spoken) -> io::Result<()> {
         let is_shown = !self.text.is_empty();
         match outcome {
@@ -143,7 +144,7 @@ impl<'out> View<'out> {
         self.out.flush()
     }
 
-    /// Something about the conversation, on a line of its own.
+    /// Shows a note about the conversation on its own line.
     pub(super) fn note(&mut self, note: &str) -> io::Result<()> {
         let style = if self.colour { Style::new().dimmed() } else { Style::new() };
         let note = format!("({})", harmless(note));
@@ -152,14 +153,14 @@ impl<'out> View<'out> {
         self.out.flush()
     }
 
-    /// Text as it is, seen at once.
+    /// Writes text unchanged and flushes it.
     pub(super) fn write(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 }
 
-/// A text that cannot steer the terminal.
+/// Replaces the characters that control a terminal.
 fn harmless(text: &str) -> String {
     let harmless = |character: char| match character {
         '\n' | '\t' => character,

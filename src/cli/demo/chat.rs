@@ -1,4 +1,4 @@
-//! `demo --chat`: a person types, and each line is a turn.
+//! `demo --chat`: each typed line is a turn.
 
 use std::io::BufRead;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::served::Served;
 /// The conversation's id.
 const CONVERSATION: &str = "chat";
 
-/// What stands before a line that is to be typed.
+/// The prompt before a typed line.
 const PROMPT: &str = "\nyou> ";
 
-/// Serves what is typed until an empty line or the end.
+/// Serves typed lines until an empty one or the end.
 pub(super) fn chat(
     mut page: Page<'_>,
     json: bool,
@@ -57,7 +57,7 @@ pub(super) fn chat(
     Ok(())
 }
 
-/// The next line without its end; `None` where it is empty or there is none.
+/// The next line without its end; `None` if it is empty or input has ended.
 fn line(stdin: &mut dyn BufRead) -> anyhow::Result<Option<String>> {
     let mut bytes = Vec::new();
     stdin.read_until(b'\n', &mut bytes).context("standard input")?;

@@ -1,5 +1,5 @@
-//! What stands before, between and after the turns: how to read the demo, what each conversation
-//! is for, and what it came to.
+//! The text before, between and after the turns: how to read the demo, the purpose of each
+//! conversation, and the totals.
 
 use std::io;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use turnstream_explain::{Ink, Page, Text};
 use super::script::Conversation;
 use super::show;
 
-/// The dataflow in one line of words.
+/// The dataflow in one line.
 const FLOW: &str = "turn > recall > gate > queries + topics > revision > facts > selection \
                     > answer > history";
 
-/// What the rows say.
+/// The meaning of the rows.
 const LEGEND: &[(&str, &str)] = &[
     (
         "gate",
@@ -44,7 +44,7 @@ const LEGEND: &[(&str, &str)] = &[
     ),
 ];
 
-/// How the demo is read.
+/// Explains how to read the demo.
 pub(super) fn introduction(page: &mut Page<'_>, conversations: &[Conversation]) -> io::Result<()> {
     page.rule("turnstream demo")?;
     let names: Vec<&str> = conversations.iter().map(|conversation| conversation.name).collect();
@@ -63,7 +63,7 @@ pub(super) fn introduction(page: &mut Page<'_>, conversations: &[Conversation]) 
     legend(page)
 }
 
-/// How a chat is read.
+/// Explains how to use the chat.
 pub(super) fn chat_introduction(page: &mut Page<'_>) -> io::Result<()> {
     page.rule("turnstream demo --chat")?;
     let what = "Type a turn and press Enter; an empty line or Ctrl-D ends it. Each line is appended \
@@ -83,14 +83,14 @@ fn legend(page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a conversation is for.
+/// Introduces a conversation.
 pub(super) fn opening(page: &mut Page<'_>, conversation: &Conversation) -> io::Result<()> {
     page.blank()?;
     page.rule(conversation.name)?;
     page.paragraph(&Text::new(Ink::Quiet, conversation.about))
 }
 
-/// What it came to.
+/// Shows the totals.
 pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) -> io::Result<()> {
     let Tally { inputs, responses, recorded, dead_letters, .. } = summary.tally;
     page.blank()?;
@@ -128,7 +128,7 @@ pub(super) fn closing(page: &mut Page<'_>, summary: &Summary, time: Duration) ->
     next(page)
 }
 
-/// A number of things.
+/// A number with its noun.
 fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }

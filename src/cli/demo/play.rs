@@ -1,5 +1,5 @@
-//! Plays conversations against an engine as their people would: each waits for the answer to
-//! what was said, and meanwhile the others talk, so that conversations interleave on the log.
+//! Plays conversations against an engine as people would: each waits for the answer to its turn,
+//! and the others go on meanwhile, so that conversations interleave on the log.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,21 @@ use turnstream_explain::Spoken;
 use turnstream_log::embedded::Message;
 use turnstream_schemas::{InputId, Outcome, ResponseId, Speaker, Turn};
 
-use super::script::{Conversation, Line};
+use super::script::{Conversation, ScriptLine};
 use crate::served::Served;
 
-/// A record that went through the engine, and how it ended.
+/// A record that went through the engine, with its outcome.
 pub(super) struct Heard {
     /// The record's bytes.
     pub(super) bytes: Vec<u8>,
-    /// The turn, where it is one.
+    /// The turn, if the record is one.
     pub(super) turn: Option<Turn>,
-    /// How it ended.
+    /// Its outcome.
     pub(super) outcome: Outcome,
 }
 
 impl Heard {
-    /// Takes note of what was said and answered.
+    /// Notes the turn and its response.
     pub(super) fn note_in(&self, spoken: &mut Spoken) {
         if let Some(turn) = &self.turn {
             spoken.note_turn(turn);
@@ -34,11 +34,11 @@ impl Heard {
     }
 }
 
-/// What was played.
+/// The result of playing conversations.
 pub(super) struct Played {
     /// Per conversation, in the order of its lines.
     pub(super) heard: Vec<Vec<Heard>>,
-    /// What the engine counted.
+    /// The counts of the engine.
     pub(super) summary: Summary,
     /// From the first turn to the last outcome.
     pub(super) time: Duration,
@@ -51,14 +51,14 @@ struct Appended {
     input: InputId,
 }
 
-/// A record as it is appended.
+/// A record to append.
 #[derive(Clone)]
 struct Record {
     bytes: Vec<u8>,
     turn: Option<Turn>,
 }
 
-/// Plays conversations to their ends, and ends the engine.
+/// Plays conversations to their ends, then ends the engine.
 pub(super) fn play(conversations: &[Conversation], mut served: Served) -> anyhow::Result<Played> {
     let started = Instant::now();
     let mut heard: Vec<Vec<Heard>> = conversations.iter().map(|_| Vec::new()).collect();
@@ -68,8 +68,8 @@ pub(super) fn play(conversations: &[Conversation], mut served: Served) -> anyhow
         for (place, conversation) in conversations.iter().enumerate() {
             let Some(step) = conversation.steps.get(round) else { continue };
             if step.len() > 1 {
-                // What comes at once must find the engine idle, or it might see one of them
-                // first after all.
+                // Turns that come at once must find the engine idle. Otherwise it might see one of
+                // them before the others.
                 settle(&mut served, &mut appended, &mut heard)?;
             }
             let records = step.iter().map(|line| record(line, &heard[place]));
@@ -87,7 +87,7 @@ pub(super) fn play(conversations: &[Conversation], mut served: Served) -> anyhow
     Ok(Played { heard, summary: served.end()?, time })
 }
 
-/// Waits for the outcomes of everything that was appended.
+/// Waits for the outcomes of all appended records.
 fn settle(
     served: &mut Served,
     appended: &mut Vec<Appended>,
@@ -101,8 +101,8 @@ fn settle(
     Ok(())
 }
 
-/// A line as it is appended: an echo with the id and the words of the answer.
-fn record(line: &Line, heard: &[Heard]) -> anyhow::Result<Record> {
+/// The record of a line. An echo gets the id and the words of the answer.
+fn record(line: &ScriptLine, heard: &[Heard]) -> anyhow::Result<Record> {
     let bytes = line.json.as_bytes().to_vec();
     let Some(mut turn) = line.turn.clone() else { return Ok(Record { bytes, turn: None }) };
     let Some(echoed) = turn.response_id.take().filter(|_| turn.speaker == Speaker::System) else {
@@ -124,7 +124,7 @@ fn answer_to(turn: &ResponseId, heard: &[Heard]) -> Option<(ResponseId, String)>
     })
 }
 
-/// A record as a client sends it. It comes to the log when it is said.
+/// A record as a client sends it. Its time on the log is the time of the turn.
 fn message(record: &Record) -> Message {
     let said = record.turn.as_ref().and_then(|turn| turn.timestamp);
     Message {

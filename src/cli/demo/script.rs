@@ -1,39 +1,38 @@
 //! The demo's conversations: JSON lines in the shape of `schemas/turn.rs`, written for the demo.
 //!
-//! Three liberties are taken with the records, all for what a file cannot know before the
-//! conversation is played:
+//! The files deviate from records in three ways, because a file cannot know the answers in advance:
 //!
-//! - A system turn's `response_id` names the *turn* whose answer it echoes; the player puts in
-//!   the id and the words of the answer that was really given.
-//! - A turn within [`AT_ONCE_MS`] of the one before does not wait for that one's outcome, as
-//!   people do not wait either. All others do.
-//! - A line that is no turn is appended as it is: logs hold such records too.
+//! - A system turn's `response_id` names the *turn* whose answer it echoes. The player replaces it
+//!   with the id and the words of the actual answer.
+//! - A turn within [`AT_ONCE_MS`] of the one before does not wait for that one's outcome, as people
+//!   do not wait either. All others wait.
+//! - A line that is not a turn is appended as it is: logs contain such records too.
 
 use turnstream_schemas::Turn;
 
-/// Turns closer than this come at once, in milliseconds of event time.
+/// Turns closer than this, in milliseconds of event time, come at once.
 const AT_ONCE_MS: i64 = 3_000;
 
 /// A conversation that the demo shows.
 pub(super) struct Conversation {
     /// Its name, and its id on the log.
     pub(super) name: &'static str,
-    /// What there is to see in it.
+    /// What it shows.
     pub(super) about: &'static str,
-    /// Its records, grouped into those that come at once.
-    pub(super) steps: Vec<Vec<Line>>,
+    /// Its records, grouped by those that come at once.
+    pub(super) steps: Vec<Vec<ScriptLine>>,
 }
 
 /// One line of a conversation.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    /// The record as it stands in the file.
+pub(super) struct ScriptLine {
+    /// The line of the file.
     pub(super) json: &'static str,
-    /// The turn, where it is one.
+    /// The turn, if the line is one.
     pub(super) turn: Option<Turn>,
 }
 
-/// All conversations, in the order they are shown.
+/// All conversations, in the order in which they are shown.
 pub(super) fn all() -> Vec<Conversation> {
     vec![
         conversation(
@@ -67,9 +66,9 @@ pub(super) fn all() -> Vec<Conversation> {
 }
 
 fn conversation(name: &'static str, about: &'static str, lines: &'static str) -> Conversation {
-    let mut steps: Vec<Vec<Line>> = Vec::new();
+    let mut steps: Vec<Vec<ScriptLine>> = Vec::new();
     for json in lines.lines() {
-        let line = Line { json, turn: serde_json::from_str(json).ok() };
+        let line = ScriptLine { json, turn: serde_json::from_str(json).ok() };
         match steps.last_mut() {
             Some(step) if step.last().is_some_and(|before| at_once(before, &line)) => {
                 step.push(line);
@@ -80,8 +79,8 @@ fn conversation(name: &'static str, about: &'static str, lines: &'static str) ->
     Conversation { name, about, steps }
 }
 
-fn at_once(before: &Line, line: &Line) -> bool {
-    let time = |line: &Line| Some(line.turn.as_ref()?.timestamp?.millis());
+fn at_once(before: &ScriptLine, line: &ScriptLine) -> bool {
+    let time = |line: &ScriptLine| Some(line.turn.as_ref()?.timestamp?.millis());
     matches!((time(before), time(line)), (Some(before), Some(now)) if now - before <= AT_ONCE_MS)
 }
 

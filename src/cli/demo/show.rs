@@ -1,5 +1,5 @@
-//! One turn and everything that led to its outcome, for a person to read: a row for each stage,
-//! in the order of the flow. Knows records only, not where they come from.
+//! Shows one turn and everything that led to its outcome: a row for each stage, in the order of the
+//! flow. It knows only records, not their source.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use turnstream_schemas::{
 
 use super::play::Heard;
 
-/// Most concepts of one list that are shown; the rest is counted.
+/// Most concepts of a list that are shown. The rest is counted.
 const CONCEPTS: usize = 6;
 
 /// Most facts that are shown.
@@ -22,13 +22,13 @@ const FACTS: usize = 5;
 /// Most changes of cross revision that are shown.
 const REVISIONS: usize = 2;
 
-/// Features of the gate that are shown.
+/// Most features of the gate that are shown.
 const FEATURES: usize = 3;
 
-/// Characters of an utterance that are quoted.
+/// Most characters of a quoted utterance.
 const QUOTED: usize = 48;
 
-/// Characters of a thought that are shown.
+/// Most characters of a thought that are shown.
 const THOUGHT: usize = 72;
 
 /// Shows a turn. `spoken` is what was said before it.
@@ -39,7 +39,7 @@ pub(super) fn turn(page: &mut Page<'_>, heard: &Heard, spoken: &Spoken) -> io::R
         Outcome::Response(answered) => {
             let mut known = Spoken::default();
             let spoken = match &heard.turn {
-                // Queries are mostly found in the turn itself.
+                // Most queries come from the turn itself.
                 Some(turn) => {
                     known.clone_from(spoken);
                     known.note_turn(turn);
@@ -54,7 +54,7 @@ pub(super) fn turn(page: &mut Page<'_>, heard: &Heard, spoken: &Spoken) -> io::R
     }
 }
 
-/// Who said what and when.
+/// The header: speaker, text and time.
 fn header(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
     let Some(turn) = &heard.turn else {
         let head = Text::new(Ink::Strong, "?").and(Ink::Quiet, " no turn");
@@ -71,7 +71,7 @@ fn header(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
     page.headed(&head, &Text::new(Ink::Strong, &*turn.text))
 }
 
-/// Hours and minutes of a turn's own time (UTC).
+/// Hours and minutes of a turn's event time (UTC).
 fn clock(turn: &Turn) -> String {
     let minutes = turn.timestamp.map(|time| time.millis().div_euclid(60_000).rem_euclid(1_440));
     minutes.map_or(String::new(), |minutes| format!("{:02}:{:02} ", minutes / 60, minutes % 60))
@@ -137,7 +137,7 @@ fn demand(page: &mut Page<'_>, demand: &Demand, spoken: &Spoken) -> io::Result<(
     row(page, "revised", revised(&demand.revisions))
 }
 
-/// What cross revision changed: what was taken, moved or put in before what was preferred.
+/// The changes of cross revision. Preferences come last.
 fn revised(revisions: &[Revision]) -> Text {
     let mut revisions: Vec<&Revision> = revisions.iter().collect();
     revisions.sort_by_key(|revision| revision.kind == RevisionKind::Prefer);
@@ -219,7 +219,7 @@ fn evicted(page: &mut Page<'_>, evicted: &[Evicted], spoken: &Spoken) -> io::Res
     Ok(())
 }
 
-/// How sure the answer is, and which stages it went without.
+/// The confidence of the answer, and the stages that failed.
 fn sureness(response: &Response) -> Text {
     let mut text = Text::default();
     if let Some(confidence) = response.confidence {
@@ -267,14 +267,14 @@ fn concept(name: &str) -> Text {
     Text::new(Ink::Plain, glued(name))
 }
 
-/// Items with commas between them, the last ones only counted where there are many.
+/// Items separated by commas. Only the first ones are shown, the rest is counted.
 fn list(items: impl Iterator<Item = Text>) -> Text {
     let items: Vec<Text> = items.collect();
     let more = items.len().saturating_sub(CONCEPTS);
     counted(Text::joined(items.into_iter().take(CONCEPTS), ", "), more)
 }
 
-/// A text, and how many more items there were.
+/// A text, followed by the number of further items.
 fn counted(text: Text, more: usize) -> Text {
     if more == 0 { text } else { text.and(Ink::Quiet, format!(" and {more}\u{a0}more")) }
 }
@@ -284,12 +284,12 @@ fn glued(words: &str) -> String {
     words.replace(' ', "\u{a0}")
 }
 
-/// The beginning of an utterance in quotation marks; nothing where it is not known.
+/// The quoted beginning of an utterance; empty if it is unknown.
 fn quoted(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(" \"{}\"", beginning(words, QUOTED)) }
 }
 
-/// Whole words from the beginning of a text, of so many characters at most.
+/// The beginning of a text in whole words, with at most `characters` characters.
 fn beginning(text: &str, characters: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(characters) else { return text.to_owned() };
     let whole_words = text[..end].rfind(' ').unwrap_or(end);

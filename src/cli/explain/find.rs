@@ -1,4 +1,4 @@
-//! Where responses are, and the one that is wanted.
+//! Finds the wanted response in a file, on standard input or on a log.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,28 +13,28 @@ use turnstream_schemas::Response;
 
 use super::Args;
 
-/// How long one look at a topic waits.
+/// How long one poll of a topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Where responses are.
+/// The place of the responses.
 pub(super) enum Source {
-    /// In a file, one a line.
+    /// A file with one response a line.
     File(PathBuf),
-    /// On standard input.
+    /// Standard input.
     StandardInput,
-    /// In an embedded log.
+    /// An embedded log.
     Embedded(EmbeddedLog),
-    /// On Kafka.
+    /// Kafka.
     Kafka(Box<kafka::KafkaConfig>),
 }
 
-/// Which response.
+/// The wanted response.
 pub(super) enum Wanted<'a> {
     Latest,
     OfId(&'a str),
-    /// By conversation and turn, with a slash between.
+    /// By conversation and turn, separated by a slash.
     ToTurn(&'a str),
-    /// From 1.
+    /// By line, from 1.
     OnLine(u64),
 }
 
@@ -73,7 +73,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Source {
-    /// What the arguments name.
+    /// The place that the arguments name.
     pub(super) fn of(args: &Args, config: &Config) -> Result<Self, LogError> {
         if let Some(path) = &args.responses {
             let is_input = path.as_path() == Path::new("-");
@@ -88,17 +88,17 @@ impl Source {
             return Ok(Self::Kafka(Box::new(config.log.kafka.clone())));
         };
         if !directory.is_dir() {
-            // Opening it would make it.
+            // Opening a missing directory would create it.
             let path = directory.display().to_string();
             return Err(LogError::File { path, source: std::io::ErrorKind::NotFound.into() });
         }
         Ok(Self::Embedded(EmbeddedLog::in_directory(directory, &config.log.embedded)?))
     }
 
-    /// The response that is wanted; where several are meant, the latest of them.
+    /// The wanted response. If several match, the latest.
     ///
     /// # Errors
-    /// There is none, or they cannot be read.
+    /// There is none, or the responses cannot be read.
     pub(super) fn find(&self, wanted: &Wanted<'_>) -> anyhow::Result<Response> {
         let mut found = None;
         match self {
@@ -117,7 +117,7 @@ impl Source {
         found.ok_or_else(|| wanted.missing().into())
     }
 
-    /// Every response of a file, with its line. None of a topic.
+    /// Passes on every response of a file with its line. A topic gives none.
     pub(super) fn each(&self, mut take: impl FnMut(u64, Response)) -> Result<(), InputRefused> {
         let (lines, path): (Box<dyn BufRead>, _) = match self {
             Self::File(path) => {
@@ -143,7 +143,7 @@ impl Source {
     }
 }
 
-/// The latest response of a topic that is wanted, by the log's time and then by its place.
+/// The latest wanted response of a topic, by the log's time and then by offset.
 fn latest(
     topic: &mut dyn Follower,
     wanted: &Wanted<'_>,

@@ -1,4 +1,4 @@
-//! What was said in a response's conversation, as far as that can be read: responses name turns by
+//! The turns of a response's conversation, as far as they can be read: responses name turns by
 //! their ids.
 
 use turnstream_console::InputRefused;
@@ -11,10 +11,10 @@ use turnstream_schemas::{InputId, Response, Turn};
 use super::Args;
 use super::find::Source;
 
-/// Records read at once.
+/// Records per read.
 const READ_RECORDS: usize = 256;
 
-/// From the embedded log, the log that was replayed, and the other responses of a file.
+/// Reads the embedded log, the log that was replayed, and the other responses of a file.
 pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::Result<Spoken> {
     let mut spoken = Spoken::default();
     if let Source::Embedded(log) = source {
@@ -30,7 +30,7 @@ pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::R
             InputRefused::new(error.to_string(), "").caused_by(error)
         };
         let items = turnstream_formats::open(args.format, path).map_err(refused)?;
-        // What cannot be read was no input.
+        // An unreadable item was not an input.
         for (item, offset) in items.filter_map(Result::ok).zip(0..) {
             let turn = match item {
                 LoggedItem::Turn(logged) => Some(logged.turn),
@@ -52,7 +52,7 @@ pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::R
     Ok(spoken)
 }
 
-/// What the partition of an embedded log holds of a conversation. Gives how many turns that are.
+/// Notes the turns of a conversation in a partition of an embedded log. Returns their number.
 pub(crate) fn conversation(
     log: &EmbeddedLog,
     partition: i32,
@@ -81,7 +81,7 @@ pub(crate) fn conversation(
     Ok(turns)
 }
 
-/// Notes a turn, which has its id of its place where it has none of its own.
+/// Notes a turn. A turn without an id is named by its coordinates.
 fn note(mut turn: Turn, partition: i32, offset: i64, spoken: &mut Spoken) {
     let place = InputId { topic: String::new(), partition, offset };
     turn.turn_id.get_or_insert_with(|| place.turn_id());

@@ -1,5 +1,6 @@
-//! `turnstream history forget`: asks the engine to forget histories, by one record on the topic of
-//! turns for each. The engine obeys when it comes to them; nothing is taken away here.
+//! `turnstream history forget`: asks the engine to forget histories, by one record each on the
+//! topic of turns. The engine removes the entries when it reads the records; nothing is removed
+//! here.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -41,16 +42,16 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ForgetReport<'a> {
     topic: &'a str,
     histories: Vec<Chosen<'a>>,
     written: u64,
-    partitions: Vec<InPartition>,
+    partitions: Vec<PartitionDemands>,
 }
 
-/// A history that is to be forgotten.
+/// A history to forget.
 #[derive(Debug, Serialize)]
 struct Chosen<'a> {
     scope: &'a Scope,
@@ -59,16 +60,16 @@ struct Chosen<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct InPartition {
+struct PartitionDemands {
     partition: i32,
     #[serde(flatten)]
     stretch: Stretch,
 }
 
-/// Finds the histories that are meant, and asks to forget them.
+/// Finds the histories to forget, and asks for it.
 ///
 /// # Errors
-/// Where the log cannot be read or written to, or there is no such history.
+/// The log cannot be read or written to, or there is no such history.
 pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let mut histories = Histories::default();
@@ -93,13 +94,13 @@ pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         chosen.iter().try_for_each(|history| ask(&mut *writer, history, &config))?;
     }
     let written = writer.finish()?;
-    let report = Report {
+    let report = ForgetReport {
         topic: topic_of(args, &config),
         histories: chosen,
         written: written.values().map(|stretch| stretch.records).sum(),
         partitions: written
             .into_iter()
-            .map(|(partition, stretch)| InPartition { partition, stretch })
+            .map(|(partition, stretch)| PartitionDemands { partition, stretch })
             .collect(),
     };
     if args.json {
@@ -108,7 +109,7 @@ pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     print(&report, out)
 }
 
-/// The histories that are meant and hold anything.
+/// The matching histories that have entries.
 fn chosen<'h>(histories: &'h Histories, args: &Args, kind: ScopeKind) -> Vec<Chosen<'h>> {
     let tenant = args.tenant.as_deref().map(TenantId::from);
     let user = args.user.as_deref().map(UserId::from);
@@ -130,9 +131,9 @@ fn chosen<'h>(histories: &'h Histories, args: &Args, kind: ScopeKind) -> Vec<Cho
     chosen.collect()
 }
 
-/// Writes the demand to where the turns of the history lie. It has the key that turns have by
-/// default, unless by `turns.partitioner` such a key belongs elsewhere: a record without a key may
-/// lie anywhere.
+/// Writes the demand to the partition of the history's turns. The record has the key that turns
+/// have by default, unless `turns.partitioner` puts that key on another partition: a record without
+/// a key may be on any partition.
 fn ask(writer: &mut dyn Writer, history: &Chosen<'_>, config: &Config) -> anyhow::Result<()> {
     let (tenant, id) = history.scope.parts();
     let tenant = Some(tenant).filter(|tenant| tenant.as_str() != Scope::DEFAULT_TENANT);
@@ -150,11 +151,11 @@ fn topic_of<'a>(args: &Args, config: &'a Config) -> &'a str {
     }
 }
 
-fn print(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(report: &ForgetReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     for Chosen { scope, partition, entries } in &report.histories {
         writeln!(out, "{scope}  entries {entries}, partition {partition}")?;
     }
-    for InPartition { partition, stretch } in &report.partitions {
+    for PartitionDemands { partition, stretch } in &report.partitions {
         let Stretch { records, first_offset, last_offset } = stretch;
         let place = format!("{} partition {partition}", report.topic);
         writeln!(out, "{place}: {records} written, offsets {first_offset} to {last_offset}")?;

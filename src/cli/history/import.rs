@@ -1,4 +1,4 @@
-//! `turnstream history import`: histories into a log that nobody serves.
+//! `turnstream history import`: imports histories into a log that no engine serves.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,7 +18,7 @@ use turnstream_schemas::{Scope, ScopeKind};
 use super::{lines, whole};
 use crate::run::EMBEDDED_NAME;
 
-/// How long the group may take to give all partitions to us: rebalances take seconds.
+/// How long the group may take to assign all partitions to us. Rebalances take seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `turnstream history import`
@@ -45,7 +45,7 @@ pub struct Import {
     pub json: bool,
 }
 
-/// Reads all of it, looks at the log, and then writes.
+/// Reads all histories, checks the log, and then writes.
 pub(super) fn execute(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let only = args.scope.as_deref().map(whole);
@@ -70,7 +70,8 @@ pub(super) fn execute(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> 
         }
         None => {
             let log = kafka::unserved(&config.log.kafka)?;
-            // Checked before joining: the next import would have to wait for a member that left at once.
+            // Checked before joining: after a member that left at once, the next import would have
+            // to wait.
             let places = places(log.beginnings())?;
             let beginnings = log.beginnings().to_vec();
             let (consumer, producer) = log.join()?;
@@ -109,7 +110,7 @@ fn open_embedded(config: &Config, directory: &Path) -> Result<Target, LogError> 
     Ok(Target { producer, consumer, beginnings, patience: PATIENCE })
 }
 
-/// The partition that each scope's turns come to: that of the key which they have.
+/// The partition of each scope's turns, by their key.
 fn places(
     config: &Config,
     embedded: bool,
@@ -131,7 +132,7 @@ fn places(
         ));
     }
     let place = |scope: &Scope| {
-        // The tenant has no slash: it is escaped.
+        // The slash cannot be the tenant's, which is escaped.
         let (_, key) = scope.as_str().split_once('/').unwrap_or_default();
         match partitions {
             1 => Some(0),

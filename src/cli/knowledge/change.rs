@@ -1,5 +1,5 @@
-//! `turnstream knowledge put` and `delete`: write changes to the log's topic of knowledge, which
-//! every process that follows it learns while turns flow.
+//! `turnstream knowledge put` and `delete`: write changes to the log's topic of knowledge. Every
+//! process that follows it applies them while turns flow.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ mod lines;
 #[cfg(test)]
 mod tests;
 
-use lines::Lines;
+use lines::StatementLines;
 
 pub(super) const PUT_EXAMPLES: &str = "\
 Examples:
@@ -111,33 +111,33 @@ pub struct DeleteArgs {
     tombstone: bool,
 }
 
-/// What is done with each statement.
+/// The operation on each statement.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
-    /// Put, with this weight and language where a line has none.
+    /// Puts it, with this weight and language if a line has none.
     Put { weight: f32, language: String },
-    /// Take back.
+    /// Retracts it.
     Delete { tombstone: bool },
 }
 
-/// What programs read.
+/// The report for programs.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ChangeReport {
     topic: String,
     written: u64,
     bad: u64,
-    partitions: Vec<InPartition>,
+    partitions: Vec<PartitionChanges>,
     files: Vec<FileReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct InPartition {
+struct PartitionChanges {
     partition: i32,
     #[serde(flatten)]
     stretch: Stretch,
 }
 
-/// What became of the lines of a file.
+/// The counts of a file's lines.
 #[derive(Debug, Default, Serialize)]
 struct FileReport {
     file: String,
@@ -147,7 +147,7 @@ struct FileReport {
     bad_lines: Vec<BadLine>,
 }
 
-/// Puts.
+/// Puts statements.
 ///
 /// # Errors
 /// As [`delete`].
@@ -156,11 +156,11 @@ pub(super) fn put(args: &PutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     execute(&args.statements, &doing, out)
 }
 
-/// Takes back.
+/// Retracts statements.
 ///
 /// # Errors
-/// Where the configuration or a statement is wrong, the log cannot be reached or refuses, or a
-/// file cannot be read or holds no fact.
+/// The configuration or a statement is wrong, the log cannot be reached or refuses, or a file
+/// cannot be read or has no facts.
 pub(super) fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     execute(&args.statements, &Doing::Delete { tombstone: args.tombstone }, out)
 }
@@ -193,7 +193,7 @@ fn execute(args: &StatementArgs, doing: &Doing, out: &mut dyn Write) -> anyhow::
     Ok(())
 }
 
-/// The change that the arguments alone say.
+/// The change that the arguments alone describe.
 fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> {
     let (Some(source), Some(head), Some(relation), Some(tail)) =
         (&args.source, &args.head, &args.relation, &args.tail)
@@ -206,7 +206,7 @@ fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> 
 }
 
 impl Doing {
-    /// What is to be written of a statement.
+    /// The change to write for a statement.
     fn change(
         &self,
         key: FactKey,
@@ -266,7 +266,8 @@ fn write_file(
         let message = format!("cannot read {}", path.display());
         InputRefused::new(message, "check the path and its permissions").caused_by(source)
     };
-    let mut lines = Lines::open(path, args.format, args.source.as_deref()).map_err(refused)?;
+    let mut lines =
+        StatementLines::open(path, args.format, args.source.as_deref()).map_err(refused)?;
     while let Some(line) = lines.next_change(doing).map_err(refused)? {
         match line {
             Ok(None) => {}
@@ -287,21 +288,24 @@ fn write_file(
     Ok(report)
 }
 
-fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> Report {
+fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> ChangeReport {
     let partitions = written.iter();
-    Report {
+    ChangeReport {
         topic: topic.to_owned(),
         written: written.values().map(|stretch| stretch.records).sum(),
         bad: files.iter().map(|file| file.bad).sum(),
         partitions: partitions
-            .map(|(partition, stretch)| InPartition { partition: *partition, stretch: *stretch })
+            .map(|(partition, stretch)| PartitionChanges {
+                partition: *partition,
+                stretch: *stretch,
+            })
             .collect(),
         files,
     }
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    for InPartition { partition, stretch } in &report.partitions {
+fn print(report: &ChangeReport, out: &mut dyn Write) -> anyhow::Result<()> {
+    for PartitionChanges { partition, stretch } in &report.partitions {
         let Stretch { records, first_offset, last_offset } = stretch;
         let place = format!("{} partition {partition}", report.topic);
         match records {

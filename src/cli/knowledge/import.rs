@@ -69,7 +69,7 @@ pub(super) fn pack(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     print_counts(&graph, out)
 }
 
-/// What an import has done and what the graph holds.
+/// The report of an import and its graph.
 fn summary(graph: &Graph, reports: &[FileReport]) -> serde_json::Value {
     let files: Vec<serde_json::Value> = reports
         .iter()

@@ -1,4 +1,4 @@
-//! Which files to read facts from, and how.
+//! The files to read facts from, and their options.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl InputArgs {
     /// The files, each with its options.
     ///
     /// # Errors
-    /// A file says something of itself that is not understood.
+    /// The options of a file cannot be parsed.
     pub(super) fn files(&self) -> Result<Vec<SourceFile>, Usage> {
         self.files.iter().map(|file| self.file(file)).collect()
     }
@@ -75,7 +75,7 @@ impl InputArgs {
             bad_lines_kept: self.bad_lines,
             keep_unfit: self.keep_unfit,
         };
-        // A comma may be part of a name.
+        // A name may contain a comma.
         if Path::new(given).exists() {
             return Ok(SourceFile { path: given.into(), options });
         }
@@ -105,7 +105,7 @@ impl InputArgs {
     }
 }
 
-/// The languages to keep; none means all.
+/// The languages to keep. Empty means all.
 fn languages(named: &[String]) -> Vec<String> {
     if named.iter().any(|name| name == "all") { Vec::new() } else { named.to_vec() }
 }
@@ -117,13 +117,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct InputProgram {
         #[command(flatten)]
         input: InputArgs,
     }
 
     fn files(line: &[&str]) -> Result<Vec<SourceFile>, String> {
-        let program = Program::try_parse_from([&["import"], line].concat()).expect("usage");
+        let program = InputProgram::try_parse_from([&["import"], line].concat()).expect("usage");
         program.input.files().map_err(|error| format!("{error:?}"))
     }
 

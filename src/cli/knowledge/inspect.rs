@@ -1,4 +1,4 @@
-//! `turnstream knowledge stats`, `lookup` and `diff`: what graphs hold.
+//! `turnstream knowledge stats`, `lookup` and `diff`: show what graphs contain.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use super::*;
 
 #[derive(Parser)]
-struct Program {
+struct KnowledgeProgram {
     #[command(flatten)]
     args: Args,
 }
 
 fn run(line: &[&str]) -> (anyhow::Result<()>, String) {
     let mut out = Vec::new();
-    let program = Program::try_parse_from([&["knowledge"], line].concat()).expect("usage");
+    let program = KnowledgeProgram::try_parse_from([&["knowledge"], line].concat()).expect("usage");
     let result = execute(&program.args, &mut out);
     (result, String::from_utf8(out).expect("text"))
 }

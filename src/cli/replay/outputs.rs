@@ -1,4 +1,4 @@
-//! Where a replay writes, and how one that was cut short is gone on with.
+//! The outputs of a replay, and how an interrupted one is resumed.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
@@ -14,20 +14,20 @@ use turnstream_log::{Ends, LogError};
 
 use super::Args;
 
-/// Parts of the configuration that no outcome of a replay follows from.
+/// Sections of the configuration that do not affect a replay's outcomes.
 const WITHOUT_EFFECT: [&str; 5] = ["log", "commit", "run", "metrics", "views"];
 
-/// Where a replay writes.
+/// The outputs of a replay.
 pub(super) struct Outputs {
     pub(super) sinks: Sinks,
     /// Whether responses go to standard output.
     pub(super) streams: bool,
-    /// Whether history changes are kept for going on alone.
+    /// Whether history changes are kept only for resuming.
     keeps_history: bool,
 }
 
 impl Outputs {
-    /// What the flags ask for. Files that can be gone on with have a checkpoint.
+    /// The outputs that the flags ask for. Files that can be resumed have a checkpoint.
     pub(super) fn of(args: &Args) -> Result<Self, Usage> {
         let Args { out, out_history, out_recorded, out_dead_letters, .. } = args;
         let is_stream = |path: &PathBuf| path.as_os_str() == "-";
@@ -70,7 +70,7 @@ impl Outputs {
         Ok(Self { sinks, streams, keeps_history })
     }
 
-    /// The replay, before any file is touched.
+    /// The replay, which has not changed any file yet.
     pub(super) fn opening(
         &self,
         args: &Args,
@@ -85,7 +85,7 @@ impl Outputs {
         })
     }
 
-    /// Opens the files, and standard output where responses go there.
+    /// Opens the files, and standard output if responses go there.
     pub(super) fn open(&self, opening: Opening) -> Result<Ends, LogError> {
         let (consumer, mut producer) = opening.open()?;
         if self.streams {
@@ -94,7 +94,7 @@ impl Outputs {
         Ok(Ends::new(consumer, producer))
     }
 
-    /// What to do about a replay that was cut short.
+    /// The advice after an interrupted replay.
     pub(super) fn how_to_go_on(&self) -> &'static str {
         match self.sinks.checkpoint {
             Some(_) => "go on with --resume and the same flags",
@@ -102,7 +102,7 @@ impl Outputs {
         }
     }
 
-    /// Removes what is there for going on: there is nothing left to go on with.
+    /// Removes the files that only resuming needs.
     pub(super) fn finished(&self) -> Result<(), LogError> {
         let history = self.sinks.history.as_ref().filter(|_| self.keeps_history);
         for path in self.sinks.checkpoint.iter().chain(history) {
@@ -116,7 +116,7 @@ impl Outputs {
     }
 }
 
-/// What the outcomes of a replay follow from besides its inputs.
+/// What determines the outcomes of a replay beside its inputs.
 fn begun_with(args: &Args, parts: &Parts) -> anyhow::Result<BegunWith> {
     let files = &args.answer_files;
     let answers = match &files.answers {
@@ -146,7 +146,7 @@ fn begun_with(args: &Args, parts: &Parts) -> anyhow::Result<BegunWith> {
     Ok(begun_with)
 }
 
-/// The tables of the configuration, each by a checksum: there may be secrets in them.
+/// The sections of the configuration, each as a checksum, since they may contain secrets.
 fn configured(config: &Config) -> serde_json::Result<BegunWith> {
     let Value::Object(tables) = serde_json::to_value(config)? else { return Ok(BegunWith::new()) };
     let tables = tables.into_iter().filter(|(name, _)| !WITHOUT_EFFECT.contains(&&**name));
@@ -161,14 +161,14 @@ fn checksum(crc32: u32) -> String {
     format!("checksum {crc32:08x}")
 }
 
-/// A path that is the same from everywhere.
+/// The absolute form of a path.
 fn whole(path: Option<&Path>) -> anyhow::Result<String> {
     let Some(path) = path else { return Ok("nothing".to_owned()) };
     let whole = std::path::absolute(path).with_context(|| path.display().to_string())?;
     Ok(whole.display().to_string())
 }
 
-/// The file's own name stands where a topic's would: two replays of one file on two machines
+/// The file's own name replaces the topic's name, so that two replays of one file on two machines
 /// name their inputs alike.
 pub(super) fn log_name(log: &Path) -> String {
     log.file_name().map_or("stdin".into(), |name| name.to_string_lossy().into())

@@ -1,11 +1,11 @@
-//! What the help of a program has to hold; the programs' tests share it.
+//! Requirements on the help of a program, shared by the programs' tests.
 
 use clap::Command;
 
 /// Calls `visit` for every command that does something, with its path.
 fn walk(command: &Command, path: &str, visit: &mut dyn FnMut(&str, &mut Command)) {
     let path = format!("{path} {}", command.get_name()).trim().to_owned();
-    // What another program has is its own.
+    // Another program tests its own commands.
     if command.is_disable_help_flag_set() {
         return;
     }
@@ -15,8 +15,8 @@ fn walk(command: &Command, path: &str, visit: &mut dyn FnMut(&str, &mut Command)
     }
 }
 
-/// Every command below `path` has examples in its help, which `parses` takes; gives how many there
-/// are.
+/// Checks that every command below `path` has examples in its help, which `parses` accepts. Returns
+/// their number.
 pub(crate) fn examples_parse(
     command: &Command,
     path: &str,
@@ -31,7 +31,7 @@ pub(crate) fn examples_parse(
         let examples: Vec<&str> = examples.lines().take_while(|it| !it.is_empty()).collect();
         assert!(!examples.is_empty(), "{path}");
         for example in examples {
-            // Without variables before it, redirections and remarks after it.
+            // Removes variables before the command, and redirections and remarks after it.
             let line = example.trim();
             let line = line.find("turnstream ").map_or(line, |at| &line[at..]);
             let line = line.split(['>', '|', '<']).next();
@@ -45,7 +45,7 @@ pub(crate) fn examples_parse(
     seen
 }
 
-/// Every argument has a help.
+/// Checks that every argument has a help text.
 pub(crate) fn arguments_are_documented(command: &Command) {
     walk(command, "", &mut |path, command| {
         for argument in command.get_arguments() {

@@ -160,8 +160,8 @@ fn errors_name_the_folder_and_the_remedy() {
     assert!(error.contains("a file/folder") && error.contains("run.cache_directory"), "{error}");
 }
 
-/// A worker reads and writes one partition while the next are restored, its own is begun anew, and
-/// others come and go in the same folder.
+/// A worker reads and writes one partition while others are restored, its own begins again, and
+/// other processes come and go in the same folder.
 #[test]
 fn a_worker_goes_on_beside_restorations_and_neighbours() {
     const GENERATIONS: u32 = 60;
@@ -187,7 +187,7 @@ fn a_worker_goes_on_beside_restorations_and_neighbours() {
         });
         threads.spawn(|| {
             while current.load(Ordering::Acquire) < u64::MAX {
-                // As a process that was killed leaves it, and one that ends.
+                // A folder as a killed process leaves it, and one of a process that ends.
                 let dead = parent.join("1-0");
                 std::fs::create_dir_all(&dead).unwrap();
                 File::create(dead.join(OWNER_LOCK)).unwrap();

@@ -1,4 +1,4 @@
-//! From inputs that ended to bytes for the log, and to what is counted about them.
+//! Encodes finished inputs for the log, and counts them.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome, UserId
 
 use crate::tally::Tally;
 
-/// Inputs that ended together, as bytes. All of it goes into one transaction.
+/// Inputs that ended together, encoded. One transaction holds all of it.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The inputs' partition.
     pub partition: i32,
-    /// The generation they were read under.
+    /// The generation under which they were read.
     pub generation: u32,
     /// The inputs' offsets.
     pub offsets: Vec<i64>,
     /// What to write, in order.
     pub outputs: Vec<Output>,
-    /// What to count once it is written.
+    /// What to count once the outputs are committed.
     pub tally: Tally,
 }
 
-/// Writes inputs that ended as bytes. Recorded outcomes may be kept off the log.
+/// Encodes finished inputs. Without `publish_recorded`, recorded turns are not written.
 pub fn encode(finished: Finished, publish_recorded: bool) -> Ended {
     let Finished { partition, generation, outcomes, changes } = finished;
     let mut tally = Tally::default();
@@ -37,7 +37,7 @@ pub fn encode(finished: Finished, publish_recorded: bool) -> Ended {
         offsets.push(outcome.input().offset);
         outputs.extend(outcome_output(&outcome, &original, publish_recorded));
     }
-    // The changes of a group are those of its last input, which caused them all.
+    // The last input of the group caused all changes.
     let caused = Output {
         topic: Topic::History,
         partition,
@@ -62,7 +62,7 @@ fn outcome_output(
         }
         Outcome::Recorded(recorded) => publish_recorded.then(|| {
             let conversation = recorded.conversation_id.as_ref().map(ConversationId::as_str);
-            // A user that was to be forgotten is named alone.
+            // A demand to forget a user has a user and no conversation.
             let id = conversation.or(recorded.user_id.as_ref().map(UserId::as_str));
             answer_output(Topic::Recorded, (&recorded.input, id), recorded, original)
         }),
@@ -100,7 +100,7 @@ fn change_output(change: &HistoryChange, caused: Output) -> Output {
     Output { key: Some(json(change.key())), value, headers, ..caused }
 }
 
-/// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
+/// Our records have only text keys and finite numbers, so encoding them in memory cannot fail.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }

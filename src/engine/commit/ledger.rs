@@ -1,18 +1,18 @@
-//! Which inputs are finished: the ledger behind every commit.
+//! The ledger: which inputs have finished. Every commit takes its positions from it.
 //!
-//! Scopes finish out of order, so a commit's offset can only be that of the lowest input that is
-//! not finished, and inputs above it may be finished already. The [`Ledger`] keeps, per
-//! partition, what was polled and what of it is finished, and gives for each commit the
-//! [`Position`]: the lowest pending offset, with the finished ones above it as metadata (see
-//! [`metadata`]). After a restart, an offset that is read again and stands in that metadata is
-//! skipped, because its outcome was committed together with it. The idea is that of Confluent's
-//! Parallel Consumer; it needs no barrier and covers inputs that belong to no scope.
+//! Scopes finish out of order. A commit's offset can only be that of the lowest pending input,
+//! while inputs above it may have finished already. The [`Ledger`] keeps, per partition, the polled
+//! offsets and which of them have finished. For each commit it gives the [`Position`]: the lowest
+//! pending offset, with the finished ones above it as metadata (see [`metadata`]). After a restart,
+//! an offset that is read again and stands in that metadata is skipped, because its outcome was
+//! committed with it. The idea comes from Confluent's Parallel Consumer. It needs no barrier and
+//! covers inputs that belong to no scope.
 //!
-//! Ranges run over *polled* offsets: offsets between two polled ones hold control records or
-//! records that compaction removed, will never be polled, and so may lie inside a range.
+//! Ranges run over *polled* offsets. Offsets between two polled ones hold control records, or
+//! records that compaction removed. They are never polled, so a range may contain them.
 //!
-//! Pure: no clock, no thread, no log. The committer feeds it the events of one channel, so that
-//! any prefix of them is a consistent cut.
+//! The ledger has no clock, no thread and no log. The committer feeds it the events of one channel,
+//! so any prefix of them is a consistent cut.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,12 +29,12 @@ use metadata::{MetadataError, OffsetRange};
 /// What a polled offset turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
-    /// To be worked on; [`Ledger::finished`] must come for it.
+    /// To be served. The caller reports its end by [`Ledger::finished`].
     Pending,
     /// Its outcome was committed before a restart: skip it.
     AlreadyFinished,
-    /// Not above the offsets polled before, or of a partition or generation that is not held.
-    /// Nothing was noted.
+    /// Not above the offsets polled before, or of a partition or generation that the ledger does
+    /// not hold. The ledger is unchanged.
     Unexpected,
 }
 
@@ -64,22 +64,22 @@ pub enum LedgerError {
 /// Polled, pending and finished inputs per partition.
 #[derive(Debug)]
 pub struct Ledger {
-    partitions: BTreeMap<i32, Partition>,
+    partitions: BTreeMap<i32, PartitionLedger>,
     limit_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Partition {
+struct PartitionLedger {
     generation: u32,
     /// One above the last polled offset, or where reading begins; `None` until either is known.
     next: Option<i64>,
-    /// From the lowest pending offset on: every polled offset, rising, and whether it is
-    /// finished. Never begins with a finished one.
+    /// Every polled offset from the lowest pending one on, rising, and whether it has finished.
+    /// Never begins with a finished one.
     polled: VecDeque<(i64, bool)>,
     pending: usize,
-    /// Finished before the restart and not yet polled again; rising, apart.
+    /// Finished before the restart and not yet polled again. Rising and apart.
     restored: VecDeque<OffsetRange>,
-    /// Finished, and kept out of the metadata on purpose: see [`Broken::SkipByLastApplied`].
+    /// Finished, but kept out of the metadata on purpose: see [`Broken::SkipByLastApplied`].
     left_out: BTreeSet<i64>,
 }
 
@@ -95,9 +95,8 @@ impl Ledger {
         Self { partitions: BTreeMap::new(), limit_bytes: limit_bytes.min(METADATA_LIMIT_BYTES) }
     }
 
-    /// Begins a partition anew under this generation of its assignment, from the committed
-    /// position and its metadata as [`Consumer::restore`](turnstream_log::Consumer::restore) gave
-    /// them.
+    /// Begins a partition under this generation of its assignment, from the committed position and
+    /// its metadata as [`Consumer::restore`](turnstream_log::Consumer::restore) returned them.
     pub fn assign(
         &mut self,
         partition: i32,
@@ -106,7 +105,7 @@ impl Ledger {
         metadata: &str,
     ) -> Result<(), MetadataError> {
         let restored = metadata::decode(position.unwrap_or(0), metadata)?.into();
-        let state = Partition {
+        let state = PartitionLedger {
             generation,
             next: position,
             polled: VecDeque::new(),
@@ -123,7 +122,7 @@ impl Ledger {
         self.partitions.remove(&partition);
     }
 
-    /// Notes that an input was polled. Offsets of a partition come in rising order.
+    /// Notes that an input was polled. The offsets of a partition must rise.
     pub fn polled(&mut self, partition: i32, generation: u32, offset: i64) -> Polled {
         let Some(state) = self.held(partition, generation) else {
             return Polled::Unexpected;
@@ -147,8 +146,8 @@ impl Ledger {
         Polled::Pending
     }
 
-    /// Notes that an input has its outcome. False, and nothing is noted, where it is not pending
-    /// under this generation: a late answer, whose outcome must be dropped.
+    /// Notes that an input has its outcome. Returns false and changes nothing if the input is not
+    /// pending under this generation: the answer is late and must be dropped.
     pub fn finished(&mut self, partition: i32, generation: u32, offset: i64) -> bool {
         let Some(state) = self.held(partition, generation) else {
             return false;
@@ -166,34 +165,33 @@ impl Ledger {
         true
     }
 
-    /// Keeps a finished offset out of the metadata: a promise broken on purpose, which the crash
-    /// simulation must catch.
+    /// Keeps a finished offset out of the metadata. Breaks a promise on purpose, so that the crash
+    /// simulation can show that it notices.
     pub(super) fn leave_out(&mut self, partition: i32, offset: i64) {
         if let Some(state) = self.partitions.get_mut(&partition) {
             state.left_out.insert(offset);
         }
     }
 
-    /// Whether the offset's outcome was committed or is known here, so that reading it again
-    /// must not do its work again.
+    /// Whether the offset has an outcome, so that it must not be served again.
     pub fn is_finished(&self, partition: i32, offset: i64) -> bool {
         self.partitions.get(&partition).is_some_and(|state| state.is_finished(offset))
     }
 
-    /// How many polled inputs of the partition have no outcome yet.
+    /// The number of polled inputs of the partition without an outcome.
     pub fn pending_count(&self, partition: i32) -> usize {
         self.partitions.get(&partition).map_or(0, |state| state.pending)
     }
 
-    /// How many more inputs of the partition may be polled so that its metadata still fits
-    /// whatever finishes first, as long as offsets do not leap by more than a million. Pause the
-    /// partition while this is less than a batch.
+    /// How many more inputs of the partition may be polled so that its metadata fits in any order
+    /// of finishing, as long as offsets do not leap by more than a million. Pause the partition
+    /// while this is less than a batch.
     pub fn room(&self, partition: i32) -> usize {
         self.partitions.get(&partition).map_or(0, |state| state.room(self.limit_bytes))
     }
 
-    /// The position to commit now: the lowest pending offset, or the next one to read where none
-    /// is pending, with the finished ones above it. `None` until it is known where reading
+    /// The position to commit now: the lowest pending offset, or the next one to read if none is
+    /// pending, with the finished ones above it. `None` until the ledger knows where reading
     /// begins.
     pub fn position(&self, partition: i32) -> Result<Option<Position>, LedgerError> {
         let state = self.partitions.get(&partition).ok_or(LedgerError::NotHeld(partition))?;
@@ -216,19 +214,19 @@ impl Ledger {
         Ok(Some(Position { partition, generation: state.generation, offset, metadata }))
     }
 
-    /// The partitions in the ledger, rising.
+    /// The partitions that the ledger holds, rising.
     pub fn partitions(&self) -> impl Iterator<Item = i32> {
         self.partitions.keys().copied()
     }
 
-    fn held(&mut self, partition: i32, generation: u32) -> Option<&mut Partition> {
+    fn held(&mut self, partition: i32, generation: u32) -> Option<&mut PartitionLedger> {
         self.partitions
             .get_mut(&partition)
             .filter(|state| state.generation == generation || Broken::LateAnswers.here())
     }
 }
 
-impl Partition {
+impl PartitionLedger {
     fn lowest(&self) -> Option<i64> {
         self.polled.front().map(|(offset, _)| *offset).or(self.next)
     }
@@ -238,7 +236,7 @@ impl Partition {
             Some(next) if offset < next => self
                 .polled
                 .binary_search_by_key(&offset, |(offset, _)| *offset)
-                // Below the lowest pending one everything polled is finished.
+                // Every polled offset below the lowest pending one has finished.
                 .map_or(self.lowest().is_some_and(|lowest| offset < lowest), |at| {
                     self.polled[at].1
                 }),
@@ -249,7 +247,7 @@ impl Partition {
         }
     }
 
-    /// Runs of finished offsets with no pending one between, rising.
+    /// Runs of finished offsets without a pending one between, rising.
     fn finished_ranges(&self) -> Vec<OffsetRange> {
         let mut ranges: Vec<OffsetRange> = Vec::new();
         let mut running = false;
@@ -262,7 +260,7 @@ impl Partition {
             }
             running = finished && !self.left_out.contains(&offset);
         }
-        // Of the range that is being polled again only the rest is still to come.
+        // A range that is being polled again counts only from `next` on: `polled` holds the rest.
         let next = self.next.unwrap_or(i64::MIN);
         ranges.extend(
             self.restored

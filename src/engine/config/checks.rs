@@ -1,8 +1,8 @@
-//! The checks that each section of the configuration has to pass.
+//! The checks of each section of the configuration.
 //!
-//! Ranges that a struct declares for its schema are checked before; what stands here is what is
-//! documented in words, and what needs more than one key. Messages never hold values: a value may
-//! be a secret, or come from the environment.
+//! The schema already checks ranges that a struct declares. The checks here cover what is
+//! documented in words and what needs more than one key. Messages never quote values: a value may
+//! be a secret or come from the environment.
 
 use std::net::SocketAddr;
 
@@ -80,7 +80,7 @@ impl Validate for Config {
     }
 }
 
-/// Reports what a stage refuses of its own section.
+/// Reports why a stage refuses its own section.
 fn refused(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
@@ -93,7 +93,7 @@ fn refused(checks: &mut Checks, checked: &Result<(), Refused>) {
     }
 }
 
-/// Reports what keeps the sources from an order, and documents that are nowhere.
+/// Reports sources that cannot be ordered, and missing documents.
 fn sources(checks: &mut Checks, config: &Config) {
     if let Err(SourcesError { name, key, reason, remedy }) = Sources::new(&config.sources) {
         checks.within(&name, |checks| checks.problem(key, reason, remedy));
@@ -111,14 +111,14 @@ fn sources(checks: &mut Checks, config: &Config) {
     }
 }
 
-/// Reports a count that has to be at least 1.
+/// Reports a count below 1.
 fn at_least_one(checks: &mut Checks, counts: &[(&str, usize)]) {
     for (key, count) in counts {
         checks.ensure(*count > 0, key, "expected an integer of at least 1", "");
     }
 }
 
-/// Reports a share that does not lie in 0..=1.
+/// Reports a share outside 0..=1.
 fn fraction(checks: &mut Checks, key: &str, share: f64) {
     checks.ensure((0.0..=1.0).contains(&share), key, "expected a number from 0 to 1", "");
 }
@@ -238,7 +238,7 @@ impl Validate for RunConfig {
     }
 }
 
-/// Reports what is no address of a server, where there is something.
+/// Reports an invalid server address, if one is set.
 fn address(checks: &mut Checks, key: &str, address: Option<&str>) {
     checks.ensure(
         address.is_none_or(|address| address.parse::<SocketAddr>().is_ok()),
@@ -292,7 +292,7 @@ impl Validate for KafkaConfig {
         for SettingProblem { keys, message, remedy } in self.problems() {
             checks.problem_at(keys.iter().map(String::as_str), message, remedy);
         }
-        // Not among those: who publishes views takes the one for the other.
+        // `problems` cannot check this, because `turnstream views` replaces one id by the other.
         checks.ensure(
             self.views_transactional_id != self.transactional_id,
             "views_transactional_id",

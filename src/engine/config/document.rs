@@ -1,7 +1,7 @@
-//! TOML text, read into a tree of values that remembers where each of them was written.
+//! Reads TOML into a tree of values that remembers where each value was written.
 //!
-//! Variables of the environment are put in here, so that everything behind this module sees
-//! final values and can ask which of them came from outside the file.
+//! Variables of the environment are replaced here. All later modules see final values and can ask
+//! which of them came from outside the file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,26 +17,26 @@ use super::problem::{KeyPath, Problem};
 /// Where a value was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Line of the key, from 1; `None` where the value came from a flag.
+    /// Line of the key, from 1; `None` if a flag gave the value.
     pub(super) line: Option<usize>,
-    /// The string as written, where it names variables of the environment.
+    /// The string as written, if it names variables of the environment.
     pub(super) raw: Option<String>,
-    /// What must not be shown: values of the environment, values of secret keys.
+    /// Text that must not be shown: values of the environment and of secret keys.
     pub(super) concealed: Vec<String>,
-    /// Whether a problem with it was reported, so that no other check need look at it.
+    /// Whether a problem with the value was reported, so that later checks skip it.
     pub(super) flawed: bool,
 }
 
 /// A configuration file as values with places.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// The name that messages give it.
+    /// The file's name in messages.
     pub(super) file: String,
-    /// The values, variables put in.
+    /// The values, with variables replaced.
     pub(super) value: Value,
     /// Where each value was written.
     pub(super) places: Places,
-    /// Values that could not be read; their places are marked as flawed.
+    /// Values that could not be read. Their places are marked as flawed.
     pub(super) problems: Vec<Problem>,
 }
 
@@ -61,20 +61,20 @@ impl Places {
         }
     }
 
-    /// Whether something at or below the path, or a list or table around it, must not be shown.
+    /// Whether the path, something below it, or a list or table around it must not be shown.
     pub(super) fn is_concealed(&self, path: &KeyPath) -> bool {
         path.names().any(is_secret)
             || self.0.iter().any(|(at, place)| at.is_within(path) && !place.concealed.is_empty())
     }
 
-    /// Everything that must not be shown anywhere.
+    /// All text that must not be shown.
     pub(super) fn concealed(&self) -> impl Iterator<Item = &str> {
         self.0.values().flat_map(|place| place.concealed.iter().map(String::as_str))
     }
 }
 
-/// Reads TOML. Flaws in single values are left in the document; a syntax error is an error, as
-/// nothing behind it can be trusted.
+/// Reads TOML. Flaws of single values stay in the document. A syntax error is returned, because
+/// nothing after it can be trusted.
 pub(super) fn parse(file: &str, text: &str, lookup: Lookup<'_>) -> Result<Document, Problem> {
     let mut reader = Reader {
         file,
@@ -84,7 +84,7 @@ pub(super) fn parse(file: &str, text: &str, lookup: Lookup<'_>) -> Result<Docume
         problems: Vec::new(),
     };
     let root = DeTable::parse(text).map_err(|error| {
-        // Only the message: the error's full text quotes the line, which may hold a secret.
+        // Only the message: the full error quotes the line, which may hold a secret.
         let line = error.span().map(|span| reader.line(&span));
         Problem {
             file: file.to_owned(),
@@ -159,7 +159,7 @@ impl Reader<'_> {
         read
     }
 
-    /// Puts variables into a string.
+    /// Replaces the variables in a string.
     fn string(&mut self, raw: &str, path: &KeyPath, place: &mut Place) -> String {
         match interpolate(raw, self.lookup) {
             Ok(done) => {
@@ -187,7 +187,7 @@ impl Reader<'_> {
     }
 }
 
-/// A TOML number as JSON; `None` where it is not finite or does not fit.
+/// Converts a TOML number to JSON; `None` if it is not finite or does not fit.
 fn number(value: &DeValue<'_>) -> Option<Number> {
     match value {
         DeValue::Integer(value) => {

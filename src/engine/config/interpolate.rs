@@ -1,26 +1,26 @@
-//! `${NAME}` and `${NAME:default}` in the strings of a configuration.
+//! Replaces `${NAME}` and `${NAME:default}` in the strings of a configuration.
 //!
-//! A default stands where the variable is not set (a variable that is set and empty counts as
-//! set); it may be empty and runs to the next `}`. `$$` is a dollar sign. Any other dollar sign
-//! stands for itself, so that patterns such as `^turns$` need no care.
+//! A default replaces a variable that is not set; an empty variable counts as set. The default may
+//! be empty and runs to the next `}`. `$$` is a dollar sign. Any other dollar sign stands for
+//! itself, so that patterns such as `^turns$` need no escape.
 
 use std::env::VarError;
 
-/// Reads a variable of the environment; replaced in tests.
+/// Reads a variable of the environment. Tests inject another function.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, VarError>;
 
-/// A string whose variables were put in.
+/// A string with its variables replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     /// The result.
     pub(super) text: String,
-    /// Whether a variable was named at all, set or not.
+    /// Whether the string names a variable, set or not.
     pub(super) names_variables: bool,
     /// The values that came from the environment.
     pub(super) values: Vec<String>,
 }
 
-/// Why a string's variables cannot be put in. Names variables, never their values.
+/// Why variables cannot be replaced. Names variables, never their values.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Flaw {
     #[error("the environment variable {0} is not set")]
@@ -34,7 +34,7 @@ pub(super) enum Flaw {
 }
 
 impl Flaw {
-    /// What to do about it.
+    /// The remedy.
     pub(super) fn remedy(&self) -> String {
         match self {
             Self::Unset(name) => format!("set it, or write ${{{name}:default}}"),
@@ -46,7 +46,7 @@ impl Flaw {
     }
 }
 
-/// Puts variables in.
+/// Replaces the variables in `raw`.
 pub(super) fn interpolate(raw: &str, lookup: Lookup<'_>) -> Result<Interpolated, Flaw> {
     let mut done = Interpolated { text: String::new(), names_variables: false, values: Vec::new() };
     let mut rest = raw;
@@ -70,7 +70,7 @@ pub(super) fn interpolate(raw: &str, lookup: Lookup<'_>) -> Result<Interpolated,
     Ok(done)
 }
 
-/// Puts one variable in: `inside` is what stands between the braces.
+/// Replaces one variable. `inside` is the text between the braces.
 fn variable(inside: &str, lookup: Lookup<'_>, done: &mut Interpolated) -> Result<(), Flaw> {
     let (name, default) = match inside.split_once(':') {
         Some((name, default)) => (name, Some(default)),

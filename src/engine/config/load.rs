@@ -1,5 +1,5 @@
-//! From a file to a checked value: read, put variables in, hold against the schema,
-//! deserialise, let flags override, validate.
+//! From a file to a checked value: reads it, replaces variables, checks it against the schema,
+//! deserialises it, lets flags override keys, and validates it.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,20 +14,21 @@ use super::problem::{ConfigError, KeyPath, Problem, shown};
 use super::schema::{alternatives, expected};
 use super::shape::{check, schema_of};
 
-/// A configuration file is a page or two; what is longer than this, in bytes, is another file.
+/// Largest configuration file in bytes. A configuration takes a page or two; a longer file is
+/// probably another file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What problems are said to be in where there is no file.
+/// The name of the file in problems of the defaults.
 const NO_FILE: &str = "defaults";
 
-/// Checks that need more than one key, or more than a type and a range: run after flags have
+/// Checks that need more than one key, or more than a type and a range. They run after flags have
 /// overridden the file.
 pub trait Validate {
     /// Reports everything that is wrong, not only the first.
     fn validate(&self, checks: &mut Checks);
 }
 
-/// Collects what [`Validate::validate`] finds.
+/// Collects the problems that [`Validate::validate`] finds.
 #[derive(Debug, Default)]
 pub struct Checks {
     at: KeyPath,
@@ -35,7 +36,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Runs checks of the table with that name.
+    /// Runs the checks of the table `key`.
     pub fn within(&mut self, key: &str, run: impl FnOnce(&mut Self)) {
         let below = self.at.key(key);
         let above = std::mem::replace(&mut self.at, below);
@@ -43,13 +44,13 @@ impl Checks {
         self.at = above;
     }
 
-    /// Reports a problem with a key of the current table, or with dots of a table in it. The
+    /// Reports a problem with a key of the current table, or, with dots, of a table in it. The
     /// message must not quote the value of a key that may be secret.
     pub fn problem(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
         self.problem_at(key.split('.'), message, remedy);
     }
 
-    /// The same with the names of the keys, which may have dots in them.
+    /// As [`Self::problem`], with the names of the keys apart, so that they may contain dots.
     pub fn problem_at<'n>(
         &mut self,
         names: impl IntoIterator<Item = &'n str>,
@@ -60,7 +61,7 @@ impl Checks {
         self.found.push((path, message.into(), remedy.into()));
     }
 
-    /// Whether nothing was reported.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -73,7 +74,7 @@ impl Checks {
     }
 }
 
-/// A value with the places its keys were written at.
+/// A value with the places of its keys.
 #[derive(Clone, Debug)]
 pub struct Loaded<T> {
     /// The value.
@@ -83,27 +84,27 @@ pub struct Loaded<T> {
 }
 
 impl<T: Default> Loaded<T> {
-    /// The defaults, from no file.
+    /// The defaults, without a file.
     pub fn defaults() -> Self {
         Self { value: T::default(), file: NO_FILE.to_owned(), places: Places::default() }
     }
 }
 
 impl<T> Loaded<T> {
-    /// Lets a flag override a key, given from the root with dots. Problems with the key will no
-    /// longer name the file's line.
+    /// Lets a flag override a key, given from the root with dots. Later problems with the key do
+    /// not name a line of the file.
     pub fn override_key(&mut self, key: &str, change: impl FnOnce(&mut T)) {
         let path = key.split('.').fold(KeyPath::root(), |path, name| path.key(name));
         self.places.insert(path, Place::default());
         change(&mut self.value);
     }
 
-    /// Values that must never be shown: those of secret keys and those from the environment.
+    /// Values that must never be shown: those of secret keys and of the environment.
     pub fn concealed(&self) -> impl Iterator<Item = &str> {
         self.places.concealed()
     }
 
-    /// What checks found, with the places of the keys, in order of lines.
+    /// The error of these checks, with the places of the keys, in the order of lines.
     pub fn refused(&self, checks: Checks) -> ConfigError {
         let problem = |(path, message, remedy): (KeyPath, String, String)| Problem {
             file: self.file.clone(),
@@ -122,7 +123,7 @@ impl<T: Validate> Loaded<T> {
     /// Runs the checks across keys.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] with every problem found, in order of lines.
+    /// [`ConfigError::Invalid`] with every problem, in the order of lines.
     pub fn validated(self) -> Result<Self, ConfigError> {
         let mut checks = Checks::default();
         self.value.validate(&mut checks);
@@ -138,19 +139,19 @@ pub fn load<T: DeserializeOwned + JsonSchema>(path: &Path) -> Result<T, ConfigEr
     read(path).map(|loaded| loaded.value)
 }
 
-/// Reads a TOML file strictly into a type: `${NAME}` and `${NAME:default}` in strings are
-/// replaced from the environment, and unknown keys, wrong types and values out of range are
-/// refused, all of them at once.
+/// Reads a TOML file strictly into a type. Replaces `${NAME}` and `${NAME:default}` in strings from
+/// the environment. Refuses unknown keys, wrong types and values out of range, and reports all of
+/// them at once.
 ///
 /// # Errors
-/// [`ConfigError`]: the file cannot be read, or every problem in it with its line, key and
-/// remedy. Values of secret keys and of the environment are in no message.
+/// [`ConfigError`]: the file cannot be read, or it has problems, each with its line, key and
+/// remedy. No message contains values of secret keys or of the environment.
 pub fn read<T: DeserializeOwned + JsonSchema>(path: &Path) -> Result<Loaded<T>, ConfigError> {
     let text = read_text(path)?;
     read_str(&shown(path), &text, &|name| std::env::var(name))
 }
 
-/// [`read`] on a text, with the environment injected.
+/// [`read`] on a text, with an injected environment.
 pub(super) fn read_str<T: DeserializeOwned + JsonSchema>(
     file: &str,
     text: &str,
@@ -165,7 +166,7 @@ pub(super) fn read_str<T: DeserializeOwned + JsonSchema>(
     }
     let value = serde_path_to_error::deserialize(&document.value).map_err(|error| {
         let path = key_path(error.path());
-        // A custom type's message may quote what it was given.
+        // The message of a custom type may quote its input.
         let message = if document.places.is_concealed(&path) {
             let expected = expected(&alternatives(at(&schema, &path)));
             format!("the value, which is not shown here, does not fit; expected {expected}")
@@ -217,7 +218,7 @@ fn key_path(path: &SerdePath) -> KeyPath {
     })
 }
 
-/// The schema of a key, as far as the first alternative knows it.
+/// The schema of a key, as far as the first alternative has it.
 fn at<'a>(schema: &'a serde_json::Value, path: &KeyPath) -> &'a serde_json::Value {
     path.names().fold(schema, |schema, name| {
         schema.get("properties").and_then(|keys| keys.get(name)).unwrap_or(&serde_json::Value::Null)

@@ -1,7 +1,7 @@
-//! A configuration written as TOML, with what each key means above it and secrets masked.
+//! Writes a configuration as TOML, with the description of each key above it and secrets masked.
 //!
-//! The sample under `deploy/config/` is the defaults printed by this module, so it can neither
-//! lack a key nor describe one wrongly.
+//! This module prints the defaults as the sample under `deploy/config/`. The sample can therefore
+//! neither lack a key nor describe one wrongly.
 
 use std::fmt::Write;
 
@@ -24,18 +24,18 @@ const COLUMNS: usize = 98;
 /// Why a configuration cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum PrintError {
-    /// It has no form in TOML.
+    /// TOML cannot hold the configuration.
     #[error("the configuration has no form in TOML: {0}")]
     Serialize(#[from] toml::ser::Error),
-    /// Its form cannot be read back.
+    /// The written TOML cannot be read back.
     #[error("the configuration's TOML cannot be read back: {0}")]
     Reread(#[from] toml::de::Error),
 }
 
 impl<T: Serialize + JsonSchema> Loaded<T> {
-    /// The effective configuration as TOML: every key with what it means, in the order of the
-    /// structs. Secret values are masked; where the file names variables of the environment,
-    /// their names are shown, not their values. Keys that are not set are commented out.
+    /// The effective configuration as TOML: every key with its description, in the order of the
+    /// structs. Secret values are masked. A value that names variables of the environment is shown
+    /// by their names. Keys that are not set are commented out.
     ///
     /// # Errors
     /// [`PrintError`], for types that TOML cannot hold.
@@ -49,7 +49,7 @@ impl<T: Serialize + JsonSchema> Loaded<T> {
         Ok(printer.out)
     }
 
-    /// The same as a value that programs read.
+    /// The same as JSON, for programs.
     ///
     /// # Errors
     /// As [`Loaded::to_toml`].
@@ -59,7 +59,7 @@ impl<T: Serialize + JsonSchema> Loaded<T> {
 }
 
 struct Printer<'a> {
-    /// What serde wrote: the values' text is taken from here.
+    /// The output of serde, from which the values' text is taken.
     text: &'a str,
     places: &'a Places,
     out: String,
@@ -123,7 +123,7 @@ impl Printer<'_> {
         let _ = writeln!(self.out, "{} = {shown}", Bare(key));
     }
 
-    /// A value as TOML, with what must not be shown masked.
+    /// A value as TOML, with secrets masked.
     fn shown(&self, value: &Spanned<DeValue<'_>>, path: &KeyPath) -> String {
         let raw = self.places.get(path).and_then(|place| place.raw.as_deref());
         let secret = path.names().any(is_secret);
@@ -141,7 +141,8 @@ impl Printer<'_> {
         }
     }
 
-    /// What a key means, as comment lines: prose is wrapped, fenced examples stay as they are.
+    /// Writes a key's description as comment lines. Prose is wrapped; fenced examples stay as they
+    /// are.
     fn comment(&mut self, schema: &Value) {
         let Some(text) = schema.get("description").and_then(Value::as_str) else { return };
         let mut fenced = false;
@@ -170,7 +171,7 @@ impl Printer<'_> {
         self.comment_line(&mut line);
     }
 
-    /// What may be chosen, where it is one of several words.
+    /// Writes the allowed words of a key that has a fixed choice.
     fn choices(&mut self, schema: &Value) {
         let allowed = alternatives(schema);
         if allowed.iter().any(|it| it.contains_key("const") || it.contains_key("enum")) {
@@ -186,7 +187,7 @@ impl Printer<'_> {
     }
 }
 
-/// The alternative of a schema that a table is.
+/// The alternative of a schema that fits a table.
 fn chosen(schema: &Value, table: &DeTable<'_>) -> Map<String, Value> {
     let scalars = table.iter().filter_map(|(key, value)| match value.get_ref() {
         DeValue::String(text) => Some((key.get_ref().to_string(), Value::from(text.as_ref()))),
@@ -208,7 +209,7 @@ fn is_table(value: &DeValue<'_>) -> bool {
     }
 }
 
-/// Whether a string is one variable without a default, which gives nothing away.
+/// Whether a string is one variable without a default, which reveals nothing.
 fn is_one_variable(raw: &str) -> bool {
     raw.strip_prefix("${")
         .and_then(|rest| rest.strip_suffix('}'))

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: the key, the place, what was expected and the remedy.
+//! A problem of a configuration: the key, the place, the expectation and the remedy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 /// A place in the tree of keys, from the root: `log.kafka.topics`, `stages[2]`.
 ///
-/// Keys that TOML would have to quote are shown quoted, so that what is printed can be typed.
+/// Keys that TOML must quote are shown quoted, so that they can be typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyPath(Vec<Step>);
+pub struct KeyPath(Vec<PathSegment>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Step {
+enum PathSegment {
     Key(String),
     Index(usize),
 }
@@ -23,29 +23,29 @@ impl KeyPath {
         Self::default()
     }
 
-    /// The key of that name below this place.
+    /// The key `name` below this place.
     pub fn key(&self, name: &str) -> Self {
-        self.with(Step::Key(name.to_owned()))
+        self.with(PathSegment::Key(name.to_owned()))
     }
 
-    /// The element of that index, from 0, of the list at this place.
+    /// The element `index`, from 0, of the list at this place.
     pub fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(PathSegment::Index(index))
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PathSegment) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
     }
 
-    /// The place that this one lies in; `None` for the root.
+    /// The place around this one; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let (_, above) = self.0.split_last()?;
         Some(Self(above.to_vec()))
     }
 
-    /// Whether this is `other` or lies below it.
+    /// Whether this place is `other` or below it.
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
@@ -53,8 +53,8 @@ impl KeyPath {
     /// The names of the keys from the root, without indexes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
-            Step::Key(name) => Some(name.as_str()),
-            Step::Index(_) => None,
+            PathSegment::Key(name) => Some(name.as_str()),
+            PathSegment::Index(_) => None,
         })
     }
 }
@@ -63,8 +63,8 @@ impl fmt::Display for KeyPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.0.iter().enumerate() {
             match step {
-                Step::Index(index) => write!(out, "[{index}]")?,
-                Step::Key(name) => {
+                PathSegment::Index(index) => write!(out, "[{index}]")?,
+                PathSegment::Key(name) => {
                     let dot = if at == 0 { "" } else { "." };
                     write!(out, "{dot}{}", Bare(name))?;
                 }
@@ -74,7 +74,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// A key as TOML writes it: quoted where it has to be.
+/// A key as TOML writes it, quoted if necessary.
 pub(super) struct Bare<'a>(pub(super) &'a str);
 
 impl fmt::Display for Bare<'_> {
@@ -88,18 +88,18 @@ impl fmt::Display for Bare<'_> {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The file, or `the defaults` where there is none.
+    /// The file, or `defaults` without a file.
     pub file: String,
-    /// The line, from 1; `None` where the key is not in the file.
+    /// The line, from 1; `None` if the key is not in the file.
     pub line: Option<usize>,
-    /// The key, from the root; empty where the file as a whole is meant.
+    /// The key, from the root. Empty if the problem is of the file as a whole.
     pub key: String,
-    /// What is wrong. Never holds a secret or a value that came from the environment.
+    /// What is wrong. Never contains a secret or a value of the environment.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// The remedy. May be empty.
     pub remedy: String,
 }
 
@@ -128,16 +128,16 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file can be read, and this is wrong with it: at least one problem, in order of lines.
+    /// The file has these problems: at least one, in the order of lines.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }
 
 impl ConfigError {
-    /// The problems one by one, whichever kind of error this is.
+    /// All problems, for either kind of error.
     pub fn problems(&self) -> Vec<Problem> {
         match self {
             Self::Invalid(problems) => problems.clone(),
@@ -152,7 +152,7 @@ impl ConfigError {
     }
 }
 
-/// The name that messages give a file.
+/// A file's name in messages.
 pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()
 }

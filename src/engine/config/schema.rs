@@ -1,13 +1,12 @@
-//! Questions to a JSON Schema: which alternatives a place allows, which keys it knows, and how
-//! what it expects is said in words.
+//! Queries on a JSON Schema: the alternatives of a place, the known keys, and the expectation in
+//! words.
 
 use serde_json::{Map, Value};
 
-/// What a place allows, one entry per alternative; `null` is left out, since TOML has none. An
-/// empty list means that the schema says nothing.
+/// The alternatives that a place allows. `null` is left out, because TOML has none. The list is
+/// empty if the schema says nothing.
 ///
-/// `oneOf`, `anyOf` and `allOf` are resolved, and what stands beside them is merged into each
-/// alternative.
+/// Resolves `oneOf`, `anyOf` and `allOf`, and merges their siblings into each alternative.
 pub(super) fn alternatives(schema: &Value) -> Vec<Map<String, Value>> {
     let Value::Object(schema) = schema else { return Vec::new() };
     let mut base = schema.clone();
@@ -30,7 +29,7 @@ fn products(left: &[Map<String, Value>], right: &[Map<String, Value>]) -> Vec<Ma
     left.iter().flat_map(|left| right.iter().map(move |right| merged(left, right))).collect()
 }
 
-/// Both schemas at once: their keys together, the right one's other words where both have one.
+/// Merges two schemas. They share their keys; for other words, the right schema wins.
 fn merged(left: &Map<String, Value>, right: &Map<String, Value>) -> Map<String, Value> {
     let mut both = left.clone();
     for (word, value) in right {
@@ -47,8 +46,8 @@ fn merged(left: &Map<String, Value>, right: &Map<String, Value>) -> Map<String, 
     both
 }
 
-/// Which alternative a table is meant to be: the one whose constants it has. Where none fits,
-/// the key that would tell them apart and its choices.
+/// Picks the alternative whose constants a table has. If none fits, returns the key that tells them
+/// apart and its choices.
 pub(super) fn pick<'a>(
     allowed: &[&'a Map<String, Value>],
     table: &Map<String, Value>,
@@ -72,19 +71,19 @@ pub(super) fn pick<'a>(
     Err((tag, choices))
 }
 
-/// The keys of a table schema whose value is fixed.
+/// The keys of a table schema with a fixed value.
 fn constants(schema: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     let keys = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     keys.filter_map(|(key, schema)| schema.get("const").map(|only| (key, only)))
 }
 
-/// The keys that a table schema knows, in the alphabet's order.
+/// The keys of a table schema, in alphabetical order.
 pub(super) fn known_keys(schema: &Map<String, Value>) -> Vec<String> {
     let keys = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     keys.map(|(key, _)| key.clone()).collect()
 }
 
-/// The first table, from the root, that knows a key.
+/// The first table, from the root, that has this key.
 pub(super) fn elsewhere(root: &Value, name: &str) -> Option<String> {
     fn search(schema: &Value, name: &str, at: &str) -> Option<String> {
         alternatives(schema).iter().find_map(|schema| {
@@ -108,7 +107,7 @@ pub(super) fn sentence(schema: &Value) -> Option<String> {
     (!sentence.is_empty()).then(|| sentence.to_owned())
 }
 
-/// What the alternatives expect, in words: `an integer from 1 to 64`, `one of "a", "b"`.
+/// The expectation of the alternatives in words: `an integer from 1 to 64`, `one of "a", "b"`.
 pub(super) fn expected(allowed: &[Map<String, Value>]) -> String {
     let mut choices: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();

@@ -1,9 +1,9 @@
-//! Holds a document against the JSON Schema of the type that it is read into.
+//! Checks a document against the JSON Schema of the type that it is read into.
 //!
-//! The schema is generated from the same structs that serde reads, so the check knows every
-//! key, type and range without a second list. It goes ahead of serde because it finds all
-//! problems at once, knows the nearest key, and never quotes a value that must not be shown.
-//! Serde still has the last word.
+//! The schema is generated from the structs that serde reads, so the check knows every key, type
+//! and range without a second list. It runs before serde, because it finds all problems at once,
+//! suggests the nearest key, and never quotes a value that must not be shown. Serde still decides
+//! last.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,18 +14,17 @@ use super::document::{Document, Places};
 use super::problem::{Bare, KeyPath, Problem};
 use super::schema::{alternatives, elsewhere, expected, known_keys, pick, sentence};
 
-/// Longest string, in characters, that a message quotes.
+/// Longest quote of a string in a message, in characters.
 const MAX_QUOTED_CHARS: usize = 40;
 
-/// The schema of a type with everything inlined.
+/// The schema of a type, with everything inlined.
 pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Checks keys, types and ranges, and gives these problems together with those that the document
-/// already has. Strings from the environment become the number or boolean that is expected at
-/// their place.
+/// Checks keys, types and ranges. Returns these problems together with those of the document.
+/// Strings from the environment become numbers or booleans where those are expected.
 pub(super) fn check(document: &mut Document, schema: &Value) -> Vec<Problem> {
     let mut checker =
         Checker { file: &document.file, places: &document.places, root: schema, found: Vec::new() };
@@ -113,7 +112,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The key that says which variant is meant is missing or names none.
+    /// Reports that the key that selects a variant is missing or names none.
     fn tag(&mut self, found: Option<&Value>, tag: &str, choices: &[String], path: &KeyPath) {
         let path = path.key(tag);
         if self.places.get(&path).is_some_and(|place| place.flawed) {
@@ -163,7 +162,7 @@ impl Checker<'_> {
         self.problem(path, message, meaning(schema));
     }
 
-    /// Replaces the remedy of the last problem where a better one is known.
+    /// Replaces the remedy of the last problem if a better one is known.
     fn hint(&mut self, found: &Value, allowed: &[Map<String, Value>], path: &KeyPath) {
         let choices = allowed.iter().filter_map(|it| it.get("const").and_then(Value::as_str));
         let listed = allowed.iter().filter_map(|it| it.get("enum").and_then(Value::as_array));
@@ -219,8 +218,8 @@ fn meaning(schema: &Value) -> String {
     sentence(schema).map_or(String::new(), |sentence| format!("meaning: {sentence}"))
 }
 
-/// The nearest of some names: few edits away (one in three letters), or else one that it
-/// shortens (`tresh` for `threshold`). Ties go to the name that comes first in the alphabet.
+/// The nearest of some names: one that is few edits away (one in three letters), or else one that
+/// `name` shortens (`tresh` for `threshold`). Ties go to the alphabetically first name.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.collect();
     let allowed = (name.chars().count() / 3).max(1);
@@ -233,8 +232,8 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
     few.or_else(shortened).map(|(_, it)| it)
 }
 
-/// Whether the letters of `short`, three or more, stand in `long` in the same order, beginning
-/// with the same one.
+/// Whether `short` has three or more letters, which occur in `long` in the same order, and both
+/// begin with the same letter.
 fn shortens(short: &str, long: &str) -> bool {
     let mut letters = long.chars();
     short.chars().count() >= 3
@@ -250,7 +249,7 @@ fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-/// A string from the environment, where no string is wanted, becomes what is wanted.
+/// Converts a string from the environment if no string is allowed here.
 fn coerce(value: &mut Value, allowed: &[Map<String, Value>]) {
     let Value::String(text) = &*value else { return };
     let wants = |name: &str| allowed.iter().any(|it| has_type(it, name));

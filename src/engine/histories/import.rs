@@ -1,14 +1,14 @@
-//! Histories into a log: what `turnstream history import` does to it.
+//! Imports histories into a log, for `turnstream history import`.
 //!
 //! ```text
 //!  all partitions of the group ─▶ their changelogs ─▶ refuse, or ─▶ histories, rebased ─┐
 //!                                 and positions ────────────────▶ the same positions ──┴─▶ commit
 //! ```
 //!
-//! It goes about it as an engine does: it joins the group of those that serve the log, restores
-//! every partition, and commits with the positions that it found, so that whatever engine there is
-//! or was is fenced, and so that the log knows where to begin. A history goes in whole, in one
-//! transaction. What is to be refused is refused before the first of them.
+//! The import behaves as an engine does. It joins the group of the engines that serve the log,
+//! restores every partition, and commits together with the positions that it found. So any other
+//! engine is fenced, and the log keeps the position to continue from. One transaction holds a whole
+//! history. All refusals come before the first transaction.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,108 +20,108 @@ use turnstream_schemas::{EntryKey, HistoryChange, Scope, ScopeRecord};
 use super::rebase::{NoOrder, rebased};
 use super::{Histories, Kept};
 
-/// How long one look at the group waits.
+/// How long one poll of the group waits.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Records of one transaction, until the history that goes over it ends.
+/// Records after which a transaction is committed. The last history in it may exceed this.
 const RECORDS_AT_ONCE: usize = 1_000;
 
-/// Scopes that a refusal names.
+/// Most scopes that an error names.
 const NAMED: usize = 5;
 
-/// A log that histories go into.
+/// The log that histories are imported into.
 pub struct Target {
-    /// Commits under the transactional id of an engine. It goes before the consumer does.
+    /// Commits under the transactional id of an engine. Dropped before the consumer.
     pub producer: Box<dyn Producer>,
     /// A member of the group of the log's engines.
     pub consumer: Box<dyn Consumer>,
-    /// For each partition: where reading of turns begins while nothing is committed of it.
+    /// For each partition: the offset from which turns are read while nothing is committed.
     pub beginnings: Vec<i64>,
-    /// How long all partitions may take to be ours, and open transactions to end.
+    /// How long to wait until this process holds all partitions and open transactions have ended.
     pub patience: Duration,
 }
 
-/// What goes in, and how.
+/// The histories to import, and how.
 pub struct Wanted<'a> {
     /// The histories.
     pub histories: &'a Histories,
-    /// Whether a history of such a scope that is there already gives way.
+    /// Whether to replace the history that the log already has of a scope.
     pub replace: bool,
 }
 
-/// What was done.
+/// What an import did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// Histories that went in.
+    /// Imported histories.
     pub scopes: u64,
-    /// Their entries.
+    /// Entries of the imported histories.
     pub entries: u64,
-    /// Histories that were there just so before.
+    /// Histories that the log already had with the same content.
     pub unchanged: u64,
-    /// Histories that others gave way to, among `scopes`.
+    /// Imported histories that replaced others, counted in `scopes` too.
     pub replaced: u64,
-    /// Records that were written.
+    /// Written records.
     pub written: u64,
-    /// Tombstones among them.
+    /// Tombstones among the written records.
     pub removed: u64,
 }
 
-/// Why histories do not go in.
+/// Why histories cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A history that cannot be put in order.
+    /// A history cannot be ordered.
     #[error(transparent)]
     NoOrder(#[from] NoOrder),
-    /// Others serve the log.
+    /// Another process serves the log.
     #[error(
         "of the log's {of} partitions {held} are ours after {seconds} s: somebody else serves the \
          others"
     )]
     Served {
-        /// Partitions that were given to us.
+        /// Partitions that this process holds.
         held: usize,
-        /// All.
+        /// All partitions.
         of: usize,
-        /// How long they were waited for.
+        /// How long the import waited.
         seconds: u64,
     },
-    /// Others began to serve it.
+    /// Another process began to serve the log during the import.
     #[error("another process began to serve the log; {done} histories went in before")]
     Interrupted {
-        /// Histories that went in.
+        /// Histories imported before that.
         done: u64,
     },
-    /// The log has histories of these scopes.
+    /// The log already has histories of these scopes.
     #[error("the log has a history of {scopes} already{place}")]
     AlreadyThere {
-        /// Some of them.
+        /// The first of these scopes.
         scopes: String,
-        /// Where, if that is not where their turns come to.
+        /// The partition, if it is not the one of the scope's turns.
         place: String,
     },
 }
 
-/// What a log has of one scope, by key: the value's bytes.
+/// The log's records of one scope: the values by key.
 #[derive(Default)]
 struct There {
     partition: i32,
     records: BTreeMap<EntryKey, Vec<u8>>,
 }
 
-/// A partition that is ours.
+/// A partition that this process holds.
 struct Held {
     generation: u32,
     offset: i64,
     metadata: String,
 }
 
-/// The partitions, and what the log has of the wanted scopes.
+/// The partitions, and the log's records of the wanted scopes.
 type Look = (BTreeMap<i32, Held>, BTreeMap<Scope, There>);
 
-/// A history and where it goes.
+/// A history to import, with its partition.
 struct Going {
     partition: i32,
     entries: u64,
@@ -129,12 +129,13 @@ struct Going {
     outputs: Vec<Output>,
 }
 
-/// Puts histories into a log, each on the partition that `place` says its turns come to; tells
-/// `advance` of every one.
+/// Imports histories into a log. `place` gives the partition of a scope's turns. Calls `advance`
+/// after each history.
 ///
 /// # Errors
-/// Nothing is written where histories have no order, are there already, or somebody serves the log.
-/// Later errors leave some of them on the log, each whole: the same import again does the rest.
+/// Nothing is written if a history cannot be ordered or already exists, or if another process
+/// serves the log. After a later error some histories are imported, each of them whole; the same
+/// import again does the rest.
 pub fn import(
     target: &mut Target,
     wanted: &Wanted<'_>,
@@ -186,11 +187,11 @@ pub fn import(
 enum Went {
     Goes(Going),
     IsThere,
-    /// With where it is and where it should be, if that is not the same.
+    /// With the partition that has it and the partition of its turns, if they differ.
     Refused(Option<(i32, i32)>),
 }
 
-/// Which scopes are refused; those that are not where they should be before the others.
+/// Builds the refusal. Scopes on the wrong partition come before the others.
 fn already_there(mut refused: Vec<(&Scope, Option<(i32, i32)>)>) -> ImportError {
     refused.sort_by_key(|(_, at)| at.is_none());
     let first = refused.first().and_then(|(_, at)| *at);
@@ -206,7 +207,7 @@ fn already_there(mut refused: Vec<(&Scope, Option<(i32, i32)>)>) -> ImportError 
     ImportError::AlreadyThere { scopes, place: place.unwrap_or_default() }
 }
 
-/// What of a history must be written, where the log has this of its scope.
+/// Decides what to write of a history, given the log's records of its scope.
 fn go(
     scope: &Scope,
     kept: &Kept,
@@ -214,7 +215,7 @@ fn go(
     there: Option<&There>,
     replace: bool,
 ) -> Result<Went, NoOrder> {
-    // What was applied on this log stays applied, also where its history gives way.
+    // Inputs applied on this log stay applied, even if the history is replaced.
     let own = there.and_then(|it| it.records.get(&EntryKey { scope: scope.clone(), entry: None }));
     let own = own.and_then(|value| serde_json::from_slice::<ScopeRecord>(value).ok());
     let applied = own.map_or(-1, |record| record.last_applied_offset.max(-1));
@@ -256,7 +257,7 @@ fn go(
 }
 
 impl Target {
-    /// Waits until every partition is ours; gives their generations.
+    /// Waits until this process holds every partition. Returns their generations.
     fn hold_all(&mut self) -> Result<BTreeMap<i32, u32>, ImportError> {
         let (begun, of) = (Instant::now(), self.beginnings.len());
         let mut held = BTreeMap::new();
@@ -279,7 +280,7 @@ impl Target {
         Ok(held)
     }
 
-    /// What the log has: positions by partition, and what lies there of the wanted scopes.
+    /// Reads the log: the positions by partition, and the records of the wanted scopes.
     fn look(
         &mut self,
         generations: BTreeMap<i32, u32>,
@@ -291,7 +292,7 @@ impl Target {
                 let mut found = BTreeMap::<Scope, There>::new();
                 let restored = self.consumer.restore(partition, &mut |record| {
                     let key = record.key.as_deref().unwrap_or_default();
-                    // What is no history's is nothing that the import would touch.
+                    // The import does not touch records that are not a history's.
                     let Ok(key) = serde_json::from_slice::<EntryKey>(key) else { return Ok(()) };
                     if wanted.of(&key.scope).is_none() {
                         return Ok(());
@@ -321,7 +322,7 @@ impl Target {
         Ok((held, there))
     }
 
-    /// Commits, after so many histories.
+    /// Commits a transaction. `done` is the number of histories before it.
     fn commit(&mut self, transaction: &Transaction, done: u64) -> Result<(), ImportError> {
         let interrupted = || ImportError::Interrupted { done };
         match self.consumer.poll(Duration::ZERO)? {
@@ -335,7 +336,7 @@ impl Target {
     }
 }
 
-/// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
+/// Our records have only text keys and finite numbers, so encoding them in memory cannot fail.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }

@@ -1,9 +1,9 @@
-//! A history as it goes into another log, where the offsets of its inputs are those of other turns.
+//! Rebases a history for another log, where the offsets of its inputs belong to other turns.
 //!
 //! The engine knows an entry by partition and offset of its input, orders entries by offset, and
-//! takes no input that does not lie behind the last one applied. So the entries get the negative
-//! offsets, in their order: the latest −1, the one before it −2. Every turn to come lies behind
-//! them, and none is ever taken for one of theirs.
+//! refuses an input that is not behind the last one applied. Entries therefore get negative offsets
+//! in their order: the latest −1, the one before it −2. Every future turn comes after them, and no
+//! turn has the coordinates of an entry.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use turnstream_schemas::{
 
 use super::Kept;
 
-/// The entries of a history have no order: they lie on more than one partition.
+/// The entries of a history cannot be ordered: they come from more than one partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the history of `{scope}` has entries of inputs of partitions {one} and {other}")]
 pub struct NoOrder {
-    /// Whose history.
+    /// The scope of the history.
     pub scope: Scope,
-    /// A partition.
+    /// A partition of its entries.
     pub one: i32,
-    /// Another one.
+    /// Another partition of its entries.
     pub other: i32,
 }
 
-/// The changes that make a history on a partition of a log, the entries first, oldest first, then
-/// the scope's own record: which says that the input at `applied` was the last.
+/// The changes that build a history on a partition of a log: its entries, oldest first, then the
+/// scope's own record, which names `applied` as the last applied input.
 ///
 /// # Errors
-/// The entries have no order.
+/// The entries cannot be ordered.
 pub fn rebased(
     scope: &Scope,
     kept: &Kept,
@@ -56,7 +56,7 @@ pub fn rebased(
 
 fn moved(entry: &HistoryEntry, from: EntryId, to: EntryId) -> HistoryEntry {
     let mut entry = entry.clone();
-    // A turn that came without an id is called by its coordinates.
+    // A turn without an id is named by its coordinates.
     if entry.turn_id.as_str() == from.to_string() {
         entry.turn_id = TurnId(to.to_string());
     }
@@ -70,7 +70,7 @@ fn record(
     (partition, applied): (i32, i64),
 ) -> ScopeRecord {
     let by_offset: BTreeMap<i64, i64> = to.iter().map(|(id, to)| (id.offset, *to)).collect();
-    // Entries that are not there have no place either.
+    // Clusters keep no place for entries that are gone.
     let entries = |of: &[i64]| of.iter().filter_map(|at| by_offset.get(at).copied()).collect();
     let group = |group: &GroupRecord| {
         let entries: Vec<i64> = entries(&group.entries);
@@ -101,8 +101,8 @@ fn record(
     }
 }
 
-/// The turn ids that are remembered. Those that are coordinates of the old log would have turns of
-/// the new one taken for duplicates: they follow their entries, or are forgotten with them.
+/// The remembered turn ids. Ids that are coordinates of the old log would make turns of the new one
+/// duplicates. They move with their entries, or are dropped if the entry is gone.
 fn recent_turn_ids(kept: &Kept, to: &BTreeMap<EntryId, i64>, partition: i32) -> Vec<TurnId> {
     let of_log = kept.entries.keys().next().map(|id| id.partition);
     let last = kept.record.last_applied_offset;
@@ -118,7 +118,7 @@ fn recent_turn_ids(kept: &Kept, to: &BTreeMap<EntryId, i64>, partition: i32) -> 
     kept.record.recent_turn_ids.iter().filter_map(now).collect()
 }
 
-/// The coordinates that a turn without an id is called by.
+/// The coordinates that name a turn without an id.
 fn coordinates(id: &TurnId) -> Option<EntryId> {
     let (partition, offset) = id.as_str().split_once('-')?;
     let at = EntryId { partition: partition.parse().ok()?, offset: offset.parse().ok()? };

@@ -1,5 +1,5 @@
-//! One history for a person or a program to read: categories, summaries and entries, chains,
-//! weights, and what left and why.
+//! One history in a form for people and programs: categories, summaries and entries, chains,
+//! weights, and evicted entries with their reasons.
 
 use serde::Serialize;
 use turnstream_explain::{Ink, Text, Tree};
@@ -11,24 +11,24 @@ use turnstream_schemas::{EntryId, EvictionReason, HistoryEntry, Scope, ScopeReco
 
 use super::{Kept, Left};
 
-/// What is shown of a history.
+/// A history in the form in which it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// Whose.
+    /// The scope of the history.
     pub scope: Scope,
-    /// Inputs that ended as a response or recorded.
+    /// Inputs that ended as a response or as a recorded turn.
     pub turns: u64,
-    /// Entries that left since the scope began.
+    /// Entries evicted since the scope began.
     pub evictions: u64,
     /// The categories with their groups and entries.
     pub categories: Vec<ShownCategory>,
-    /// The chains of more than one entry, as the ids of their turns.
+    /// The chains of thought with more than one entry, as turn ids.
     pub chains: Vec<Vec<TurnId>>,
-    /// The entries that left, in order, as far as it is known why.
+    /// The evicted entries, in order, as far as their reasons are known.
     pub evicted: Vec<ShownEviction>,
 }
 
-/// Groups that are about the same.
+/// A category: similar groups.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownCategory {
     /// Its number.
@@ -37,7 +37,7 @@ pub struct ShownCategory {
     pub groups: Vec<ShownGroup>,
 }
 
-/// Entries that say much the same.
+/// A group: similar entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownGroup {
     /// Its number.
@@ -50,45 +50,45 @@ pub struct ShownGroup {
     pub entries: Vec<ShownEntry>,
 }
 
-/// An entry with what it would be kept for now.
+/// An entry with its present weights.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownEntry {
     /// Its turn.
     pub turn_id: TurnId,
     /// What the user said.
     pub query: Option<String>,
-    /// What was answered.
+    /// The response to the query.
     pub response: Option<String>,
     /// Relevance to the latest query.
     pub relevance: f64,
-    /// How fresh it is.
+    /// How fresh the entry is, 0 to 1.
     pub recency: f64,
-    /// What it is worth in itself, where that counts.
+    /// The importance of the entry, if the configuration weighs it.
     pub importance: Option<f64>,
-    /// The weight that the rule of eviction gives it now.
+    /// The weight by which eviction ranks it now.
     pub weight: f64,
 }
 
-/// An entry that left.
+/// An evicted entry.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownEviction {
     /// Its turn.
     pub turn_id: TurnId,
-    /// What the user said, where it is still known.
+    /// What the user said, if still known.
     pub query: Option<String>,
-    /// What was answered, where it is still known.
+    /// The response to the query, if still known.
     pub response: Option<String>,
-    /// Relevance to the turn that pushed it out.
+    /// Relevance to the turn that caused the eviction.
     pub relevance: f64,
-    /// How fresh it was.
+    /// How fresh the entry was, 0 to 1.
     pub recency: f64,
-    /// What it was worth in itself, where that counted.
+    /// The importance of the entry, if the configuration weighed it.
     pub importance: Option<f64>,
     /// Its weight.
     pub weight: f64,
-    /// Its place by weight: it left because that was beyond what is held.
+    /// Its rank by weight, which was beyond the capacity.
     pub rank: u32,
-    /// Why.
+    /// The reason of the eviction.
     pub reason: EvictionReason,
 }
 
@@ -96,7 +96,7 @@ impl Shown {
     /// A history as it stands.
     ///
     /// # Errors
-    /// The records are none of the engine's.
+    /// A record is not one of the engine's.
     pub fn of(
         scope: &Scope,
         kept: &Kept,
@@ -189,7 +189,7 @@ fn left(left: &Left) -> ShownEviction {
     }
 }
 
-/// A history as a tree, with so many of the last entries that left.
+/// Renders a history as a tree, with the last `max_evicted` evicted entries.
 pub fn tree(shown: &Shown, max_evicted: usize) -> Tree {
     let entries: usize =
         shown.categories.iter().flat_map(|it| &it.groups).map(|group| group.entries.len()).sum();

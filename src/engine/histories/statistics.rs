@@ -1,5 +1,5 @@
-//! What histories are like: how many entries, clusters and chains they have, and what their records
-//! weigh (the statistics of DH-RAG's figures 4 and 5).
+//! Statistics of histories: the numbers of entries, clusters and chains, and the sizes of their
+//! records (as in DH-RAG's figures 4 and 5).
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use serde::Serialize;
 
 use super::{Histories, Kept};
 
-/// What histories are like.
+/// Statistics of histories.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Statistics {
-    /// Histories.
+    /// Number of histories.
     pub scopes: u64,
-    /// Entries of a history.
+    /// Entries per history.
     pub entries: Distribution,
-    /// Categories of a history.
+    /// Categories per history.
     pub categories: Distribution,
-    /// Groups of a history: what one summary stands for.
+    /// Groups per history. Each group has one summary.
     pub groups: Distribution,
-    /// Entries of a category.
+    /// Entries per category.
     pub entries_of_category: Distribution,
-    /// Entries of a group.
+    /// Entries per group.
     pub entries_of_group: Distribution,
-    /// Entries of a chain of thought.
+    /// Entries per chain of thought.
     pub entries_of_chain: Distribution,
-    /// Bytes of an entry's record as JSON, on average.
+    /// Mean bytes of an entry's record as JSON.
     pub bytes_of_entry: f64,
-    /// Bytes of a scope's own record as JSON, on average.
+    /// Mean bytes of a scope's own record as JSON.
     pub bytes_of_scope: f64,
 }
 
-/// How often each number came up.
+/// The distribution of a number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// The mean; 0 of nothing.
+    /// The mean, or 0 without numbers.
     pub mean: f64,
-    /// The largest.
+    /// The largest number.
     pub max: usize,
-    /// How often, by the number.
+    /// How often each number occurs.
     pub counts: BTreeMap<usize, u64>,
 }
 
@@ -60,10 +60,10 @@ fn mean(sum: u64, many: u64) -> f64 {
 }
 
 impl Statistics {
-    /// Of histories as they stand.
+    /// Computes the statistics of histories.
     ///
     /// # Errors
-    /// A record cannot be written as JSON: a fault of ours.
+    /// A record cannot be written as JSON: a bug.
     pub fn of(histories: &Histories) -> Result<Self, serde_json::Error> {
         let kept: Vec<&Kept> = histories.iter().map(|(_, kept)| kept).collect();
         let categories = || kept.iter().flat_map(|kept| &kept.record.categories);
@@ -95,7 +95,7 @@ impl Statistics {
         })
     }
 
-    /// The distributions, by what they are of.
+    /// The distributions with their names.
     pub fn distributions(&self) -> [(&'static str, &Distribution); 6] {
         [
             ("entries of a history", &self.entries),
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// A scope with these categories, each of groups of so many entries, and chains of so many.
+    /// A scope with these categories, given by the sizes of their groups, and these chains.
     fn scope(name: &str, categories: &[&[usize]], chains: &[usize]) -> HistoryChange {
         let entries = |many: usize| (0..many as i64).collect();
         let group = |many: &usize| GroupRecord { id: 0, entries: entries(*many), summary: None };

@@ -39,7 +39,7 @@ fn key(entry: Option<EntryId>) -> EntryKey {
     EntryKey { scope: Scope::new(None, "c"), entry }
 }
 
-/// Three entries about two subjects, of which the first left.
+/// Three entries about two subjects. The first was evicted.
 fn changes() -> Vec<HistoryChange> {
     let said = ["Where is my parcel?", "Which strings fit a violin?", "Is the violin for sale?"];
     let mut changes: Vec<HistoryChange> = (0..)
@@ -69,8 +69,8 @@ fn a_history_is_shown_with_what_left_and_why() {
     let (config, similarity) = (HistoryConfig::default(), Similarity::by_words());
     let shown = Shown::of(&scope, histories.of(&scope).unwrap(), &config, &similarity).unwrap();
     let rendered = tree(&shown, 10).render(100, false);
-    // By hand: t2 has both terms of the latest query, 1 ÷ (1 + 1.02) of the most it could have;
-    // t1 the one that both have, ln(1.2) ÷ ln(2.4) × 1 ÷ (1 + 1.38).
+    // By hand: t2 has both terms of the latest query, 1 ÷ (1 + 1.02) of the largest relevance; t1
+    // has the term that both have, ln(1.2) ÷ ln(2.4) × 1 ÷ (1 + 1.38).
     let expected = "\
 default/c: 2 entries, 1 eviction of 3 turns since the scope began, 1 category
 ├─ category 0
@@ -101,7 +101,7 @@ fn what_is_exported_makes_the_same_histories() {
     assert_eq!(again, exported);
 }
 
-/// Records of the topic are the changes that they were written for.
+/// Records of the topic are read back as the changes that were written.
 #[test]
 fn records_of_the_topic_are_read_as_changes() {
     for change in changes() {

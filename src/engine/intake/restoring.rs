@@ -1,16 +1,16 @@
-//! A changelog on its way into the cache.
+//! Restoring: copies a changelog into the cache.
 
 use turnstream_ports::cache::{CacheChange, CacheError, ScopeCache};
 use turnstream_schemas::EntryKey;
 
 use turnstream_log::{Assignment, LogError, Record};
 
-/// Records, and bytes of their values, that one write of the cache takes at most. More of them
-/// cost fewer writes of the same pages, and more memory.
+/// Most records, and most bytes of their values, in one write to the cache. Larger batches write
+/// the same pages less often and take more memory.
 const RECORDS: usize = 4_096;
 const BYTES: usize = 4 << 20;
 
-/// Puts a changelog into the cache, some records at a time.
+/// Puts a changelog into the cache in batches.
 pub(super) struct Restoring<'a> {
     cache: &'a dyn ScopeCache,
     assignment: Assignment,
@@ -19,7 +19,7 @@ pub(super) struct Restoring<'a> {
 }
 
 impl<'a> Restoring<'a> {
-    /// Begins the assignment's generation, empty.
+    /// Begins an empty copy for this generation of the assignment.
     pub(super) fn begin(
         cache: &'a dyn ScopeCache,
         assignment: Assignment,
@@ -28,8 +28,8 @@ impl<'a> Restoring<'a> {
         Ok(Self { cache, assignment, changes: Vec::new(), bytes: 0 })
     }
 
-    /// Takes one record in. Its key must be ours; its value is looked at when its scope has a
-    /// turn.
+    /// Adds one record. Checks that the key is a history's; the value is parsed when its scope has
+    /// a turn.
     pub(super) fn take(&mut self, record: Record) -> Result<(), LogError> {
         let Record { partition, offset, key, value, .. } = record;
         let key = serde_json::from_slice::<EntryKey>(key.as_deref().unwrap_or_default());
@@ -47,7 +47,7 @@ impl<'a> Restoring<'a> {
         Ok(())
     }
 
-    /// Puts what is left.
+    /// Puts the records that are left.
     pub(super) fn finish(&mut self) -> Result<(), LogError> {
         let Assignment { partition, generation } = self.assignment;
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! The workers of a process, as whoever learns reaches them.
+//! The workers of a process, as the knowledge feed sees them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,15 @@ use turnstream_knowledge::{Changes, Moment};
 use super::Learn;
 use crate::panics::{WorkerError, WorkersPanic};
 
-/// Batches that may wait for the workers: a topic that is read faster than it is learned is held
-/// back, rather than kept in memory.
+/// Most batches that wait for the workers. A topic that is read faster than the workers apply it is
+/// held back and does not fill memory.
 pub const BATCHES_AHEAD: usize = 16;
 
-/// How often workers that are behind are looked after.
+/// How often a blocked send checks that the workers are alive.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Hands changes to the first worker, which hands them to the others. Clones are the same.
+/// Sends changes to the first worker, which passes them to the others. All clones share one
+/// channel.
 #[derive(Clone)]
 pub struct Learners {
     inlet: Sender<Changes>,
@@ -28,7 +29,7 @@ pub struct Learners {
 }
 
 impl Learners {
-    /// The first worker's inlet and what wakes it, and what all of them read.
+    /// Takes the first worker's channel and its waker, and the versions that all workers read.
     pub fn new(
         inlet: Sender<Changes>,
         waker: SyncActivator,
@@ -38,11 +39,11 @@ impl Learners {
         Self { inlet, waker, panic, reading }
     }
 
-    /// Ends the changes, where nobody else holds them open.
+    /// Closes the channel of changes, if no other clone holds it open.
     pub fn end(self) {
         let Self { inlet, waker, .. } = self;
         drop(inlet);
-        // A worker that is gone already is found out elsewhere.
+        // Another check notices a worker that is gone.
         let _ = waker.activate();
     }
 }
@@ -51,7 +52,8 @@ impl Learn for Learners {
     fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
         let mut changes = changes;
         loop {
-            // One that panicked leaves others that wait for it.
+            // A panicked worker leaves others that wait for it, so the channel alone does not
+            // report it.
             self.panic.check()?;
             match self.inlet.send_timeout(changes, LOOK) {
                 Ok(()) => break,
@@ -68,22 +70,22 @@ impl Learn for Learners {
     }
 }
 
-/// The offsets of the moment that each worker reads. Clones are the same.
+/// The offsets of the graph's version that each worker reads. All clones share them.
 #[derive(Clone, Debug)]
 pub struct Reading(Arc<Mutex<Vec<BTreeMap<i32, i64>>>>);
 
 impl Reading {
-    /// Of workers that read the snapshot.
+    /// Begins with workers that read the snapshot.
     pub fn of(workers: usize) -> Self {
         Self(Arc::new(Mutex::new(vec![BTreeMap::new(); workers])))
     }
 
-    /// What one worker tells of itself.
+    /// The handle by which one worker reports its offsets.
     pub fn by(&self, worker: usize) -> ReadBy {
         ReadBy { reading: self.clone(), worker, told: BTreeMap::new() }
     }
 
-    /// Whether every worker reads everything before these offsets.
+    /// Whether every worker's version includes everything before these offsets.
     fn covers(&self, offsets: &BTreeMap<i32, i64>) -> bool {
         let reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reading.iter().all(|reads| {
@@ -92,17 +94,18 @@ impl Reading {
     }
 }
 
-/// One worker's part of [`Reading`].
+/// One worker's handle on [`Reading`].
 #[derive(Debug)]
 pub struct ReadBy {
     reading: Reading,
     worker: usize,
-    /// What was told last: a worker tells at every step, and nothing most of the time.
+    /// The last report. A worker calls [`Self::tell`] at every step, and mostly nothing has
+    /// changed.
     told: BTreeMap<i32, i64>,
 }
 
 impl ReadBy {
-    /// The worker reads this moment now.
+    /// Reports that the worker reads this version now.
     pub fn tell(&mut self, moment: &Moment) {
         let offsets = &moment.state().offsets;
         if *offsets == self.told {

@@ -1,4 +1,4 @@
-//! Learning from a follower that gives what it was told to give.
+//! The knowledge feed on a follower with scripted polls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,19 +10,19 @@ use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use super::*;
 use crate::config::Config;
 
-/// What one poll does.
-type Polled = Result<Vec<Record>, LogError>;
+/// The result of one poll.
+type PollResult = Result<Vec<Record>, LogError>;
 
 #[derive(Default)]
-struct Told {
-    polls: VecDeque<Polled>,
+struct ScriptedFollower {
+    polls: VecDeque<PollResult>,
     positions: BTreeMap<i32, i64>,
-    /// Has caught up when so many polls are left.
+    /// The follower has caught up when this many polls are left.
     caught_up_with: usize,
 }
 
-impl Follower for Told {
-    fn poll(&mut self, _: Duration) -> Polled {
+impl Follower for ScriptedFollower {
+    fn poll(&mut self, _: Duration) -> PollResult {
         let records = self.polls.pop_front().unwrap_or(Ok(Vec::new()))?;
         for record in &records {
             self.positions.insert(record.partition, record.offset + 1);
@@ -43,7 +43,7 @@ impl Follower for Told {
     }
 }
 
-/// Remembers what it was taught; takes so many looks to know it.
+/// Records the changes it receives. It needs the given number of calls before it knows them.
 #[derive(Default)]
 struct Pupil(RefCell<Vec<Changes>>, Cell<usize>);
 
@@ -67,7 +67,7 @@ fn parts(config: Config) -> Parts {
     Parts::with_graph(config, Arc::new(graph))
 }
 
-fn learning(follower: Told) -> (Learning, Metrics, Learned) {
+fn learning(follower: ScriptedFollower) -> (Learning, Metrics, Learned) {
     let (parts, learned) = (parts(Config::default()), Learned::default());
     let learning = Learning::new(Box::new(follower), &parts, learned.clone());
     (learning, parts.metrics, learned)
@@ -99,7 +99,8 @@ fn one_poll_is_one_batch_with_the_offsets_behind_it() {
         Ok(Vec::new()),
         Ok(vec![record(0, 7, "coffee", None), record(0, 8, "milk", Some(r#"{"retracted":true}"#))]),
     ];
-    let (mut learning, metrics, _) = learning(Told { polls: polls.into(), ..Told::default() });
+    let (mut learning, metrics, _) =
+        learning(ScriptedFollower { polls: polls.into(), ..ScriptedFollower::default() });
     let pupil = Pupil::default();
     (0..4).for_each(|_| learning.poll(&pupil, Duration::ZERO).unwrap());
     let stands = |head: &str, stands| (head.to_owned(), stands);
@@ -116,7 +117,7 @@ fn one_poll_is_one_batch_with_the_offsets_behind_it() {
     }
 }
 
-/// Every text points the same way.
+/// Encodes every text as the same vector.
 struct Constant;
 
 impl Encoder for Constant {
@@ -138,7 +139,7 @@ impl Encoder for Constant {
     }
 }
 
-/// Looks for the vector of what it is taught, the moment it is taught.
+/// Checks that the vector of a change exists when the change arrives.
 struct Attentive(LiveVectors, Cell<bool>);
 
 impl Learn for Attentive {
@@ -159,7 +160,7 @@ fn a_fact_has_its_vector_before_anybody_hears_of_it() {
     let vectors = LiveVectors::new(Arc::new(Constant), 1, 10);
     parts.meaning.live = Some(vectors.clone());
     let polls = [Ok(vec![record(0, 3, "green tea", STANDS)])].into();
-    let told = Box::new(Told { polls, ..Told::default() });
+    let told = Box::new(ScriptedFollower { polls, ..ScriptedFollower::default() });
     let mut learning = Learning::new(told, &parts, Learned::default());
     let attentive = Attentive(vectors, Cell::new(false));
     learning.poll(&attentive, Duration::ZERO).unwrap();
@@ -174,7 +175,8 @@ fn a_record_that_is_no_change_is_passed_over_and_counted() {
         Ok(vec![record(0, 0, "coffee", STANDS), no_key, record(0, 2, "tea", Some("not JSON"))]),
         Ok(vec![record(0, 3, "tea", Some(r#"{"weight":0}"#))]),
     ];
-    let (mut learning, metrics, _) = learning(Told { polls: polls.into(), ..Told::default() });
+    let (mut learning, metrics, _) =
+        learning(ScriptedFollower { polls: polls.into(), ..ScriptedFollower::default() });
     let pupil = Pupil::default();
     (0..2).for_each(|_| learning.poll(&pupil, Duration::ZERO).unwrap());
     assert_eq!(metrics.knowledge().refused.get(), 3);
@@ -186,7 +188,7 @@ fn a_record_that_is_no_change_is_passed_over_and_counted() {
 #[test]
 fn turns_wait_until_it_has_caught_up() {
     let polls = (0..3).map(|offset| Ok(vec![record(0, offset, "coffee", STANDS)])).collect();
-    let told = Told { polls, caught_up_with: 1, ..Told::default() };
+    let told = ScriptedFollower { polls, caught_up_with: 1, ..ScriptedFollower::default() };
     let (mut learning, metrics, learned) = learning(told);
     let unready = || {
         let checks = metrics.vitals().ready().into_iter();
@@ -212,7 +214,11 @@ fn more_live_changes_than_allowed_are_an_error_with_the_remedy() {
     let mut config = Config::default();
     config.knowledge.max_live_changes = 3;
     let parts = parts(config);
-    let told = Told { caught_up_with: 9, positions: [(0, 0)].into(), ..Told::default() };
+    let told = ScriptedFollower {
+        caught_up_with: 9,
+        positions: [(0, 0)].into(),
+        ..ScriptedFollower::default()
+    };
     let mut learning = Learning::new(Box::new(told), &parts, Learned::default());
     let pupil = Pupil::default();
     parts.live.differing.store(3, Ordering::Relaxed);
@@ -227,15 +233,16 @@ fn more_live_changes_than_allowed_are_an_error_with_the_remedy() {
 #[test]
 fn learning_ends_when_it_is_told_or_the_log_fails() {
     let polls = [Ok(Vec::new()), Err(LogError::Refused("topic is gone".to_owned()))];
-    let (mut learning, ..) = learning(Told { polls: polls.into(), ..Told::default() });
+    let (mut learning, ..) =
+        learning(ScriptedFollower { polls: polls.into(), ..ScriptedFollower::default() });
     let pupil = Pupil::default();
     learning.run(&pupil, || true).unwrap();
     let error = learning.run(&pupil, || false).unwrap_err();
     assert!(matches!(error, LearningError::Log(LogError::Refused(_))), "{error}");
 }
 
-/// The engine takes no turn in before it has caught up, ends with a follower that fails, and says
-/// why.
+/// The engine takes no turn in before the feed has caught up. It stops when its follower fails, and
+/// reports why.
 mod in_an_engine {
     use std::sync::atomic::AtomicUsize;
 
@@ -245,7 +252,7 @@ mod in_an_engine {
     use super::*;
     use crate::serve::{EngineError, serve};
 
-    /// Has caught up once it may, and fails once it is to.
+    /// Catches up once `may` is set, and then fails if `fails` is set.
     struct Gated {
         may: Arc<AtomicBool>,
         fails: bool,
@@ -253,7 +260,7 @@ mod in_an_engine {
     }
 
     impl Follower for Gated {
-        fn poll(&mut self, _: Duration) -> Polled {
+        fn poll(&mut self, _: Duration) -> PollResult {
             self.polls.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
             match self.fails {

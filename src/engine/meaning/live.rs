@@ -1,6 +1,5 @@
-//! Vectors of facts that are learned while turns flow, by an encoder that takes its time: made by the
-//! thread that learns, before the workers hear of the facts, so that a fact that a turn can see has
-//! its vector.
+//! Vectors of live facts, made by a slow encoder. The thread of the knowledge feed makes them
+//! before the workers hear of the facts, so that every fact that a turn can see has its vector.
 
 use std::sync::Arc;
 
@@ -10,25 +9,25 @@ use turnstream_operators::meaning::LiveRows;
 
 use turnstream_ports::model::encoder::{Encoder, encode_all};
 
-/// Vectors of learned facts. Clones share them.
+/// Vectors of live facts. Clones share them.
 #[derive(Clone)]
 pub struct LiveVectors {
     encoder: Arc<dyn Encoder>,
     threads: usize,
-    /// By the facts' words. As many as there may be live facts; beyond that the least used go, and
-    /// their facts are ranked by words.
+    /// Keyed by the facts' words. Holds as many rows as there may be live facts. Beyond that the
+    /// least used rows are removed, and words rank their facts.
     rows: Arc<Cache<String, Arc<[u8]>>>,
 }
 
 impl LiveVectors {
-    /// None yet; at most `most`, made on so many threads.
+    /// Starts without vectors. Holds at most `most`, made on `threads` threads.
     pub fn new(encoder: Arc<dyn Encoder>, threads: usize, most: u64) -> Self {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         Self { encoder, threads, rows: Arc::new(Cache::new(most)) }
     }
 
-    /// Makes the vectors of the facts that changes put. Where the encoder fails, they are ranked by
-    /// words.
+    /// Makes the vectors of the facts that changes add. If the encoder fails, words rank these
+    /// facts.
     pub fn embed(&self, changes: &[Change]) {
         let texts: Vec<String> =
             texts(changes).into_iter().filter(|text| self.rows.get(text).is_none()).collect();
@@ -59,14 +58,14 @@ impl LiveRows for LiveVectors {
     }
 }
 
-/// The words of the facts that changes put, each once, in an order of their own.
+/// The words of the facts that changes add, sorted and without duplicates.
 pub(crate) fn texts(changes: &[Change]) -> Vec<String> {
     let facts = changes.iter().filter_map(|Change { key, upsert }| {
         let Upsert { weight, language } = upsert.as_ref()?;
         let fact = ImportedFact::new(&key.head, &key.relation, &key.tail, *weight);
         Some(ImportedFact { language: language.clone(), source: key.source.clone(), ..fact })
     });
-    // Worded as the workers word them: as facts of a graph.
+    // Workers word facts from a graph, so the texts come from a graph here too.
     let graph = Graph::from_facts(facts);
     let mut texts: Vec<String> = graph.facts().map(|fact| verbalise(graph.view(), &fact)).collect();
     texts.sort_unstable();
@@ -81,10 +80,10 @@ mod tests {
 
     use super::*;
 
-    /// The number of letters, and of words; fails where it is told to.
-    struct Counts;
+    /// Encodes the number of letters and of words. Fails on a marked text.
+    struct LengthEncoder;
 
-    impl Encoder for Counts {
+    impl Encoder for LengthEncoder {
         fn name(&self) -> &str {
             "counts"
         }
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_learned_fact_has_the_vector_of_its_words() {
-        let live = LiveVectors::new(Arc::new(Counts), 2, 100);
+        let live = LiveVectors::new(Arc::new(LengthEncoder), 2, 100);
         live.embed(&[change("Green Tea", true), change("milk", false), change("coffee", true)]);
         let words = |head| texts(&[change(head, true)]).remove(0);
         let text = words("green tea");
@@ -126,7 +125,7 @@ mod tests {
         let query = QueryVector::new(&[text.len() as f32, text.split(' ').count() as f32]);
         assert!(query.cosine(Row::read(&row).unwrap()) > 0.999);
         assert!(live.row(&words("milk")).is_none(), "it was taken back");
-        // What fails leaves what was there, and can be put again.
+        // A failure keeps the vectors that exist, and the fact can be added again.
         live.embed(&[change("failure", true)]);
         assert!(live.row(&words("coffee")).is_some());
         assert!(live.row(&words("failure")).is_none());

@@ -1,9 +1,9 @@
-//! The connections of the server of metrics, bounded: so many at once, and each for so long.
+//! Bounds the connections of the metrics server: their number, and the time of each.
 //!
-//! A connection holds a file descriptor of the process, and one that asks nothing would hold it
-//! for ever; without descriptors the log cannot be reached. An answer takes milliseconds, so the
-//! oldest connection is the one that most likely asks nothing: where all places are taken it goes,
-//! and whoever comes next is answered.
+//! A connection holds a file descriptor of the process. An idle one would hold it forever, and
+//! without descriptors the log cannot be reached. An answer takes milliseconds, so the oldest
+//! connection is the one most likely to be idle. If all places are taken, the oldest is closed and
+//! the new one is served.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Timeout, timeout};
 
-/// Connections at once.
+/// Most connections at once.
 pub(super) const MOST: usize = 64;
 
-/// How long one may take, from its first byte to the last of the answer.
+/// The longest time of a connection, from its accept to the last byte of the answer.
 pub(super) const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Accepts connections.
@@ -30,12 +30,12 @@ pub(super) struct Connections {
     listener: TcpListener,
     most: usize,
     at_most: Duration,
-    /// Dropped, each ends its connection; the oldest first.
+    /// Dropping a sender ends its connection. Oldest first.
     open: VecDeque<oneshot::Sender<()>>,
 }
 
 impl Connections {
-    /// `most` at once, at least 1, and each for `at_most`.
+    /// At most `most` connections at once, at least 1, and each for `at_most`.
     pub(super) fn new(listener: TcpListener, most: usize, at_most: Duration) -> Self {
         Self { listener, most, at_most, open: VecDeque::new() }
     }
@@ -45,7 +45,7 @@ impl Listener for Connections {
     type Io = Connection;
     type Addr = SocketAddr;
 
-    /// Where the process is out of descriptors this waits, as axum does, and tries again.
+    /// Waits and tries again if the process is out of descriptors, as axum does.
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (stream, from) = Listener::accept(&mut self.listener).await;
         self.open.retain(|open| !open.is_closed());
@@ -63,15 +63,15 @@ impl Listener for Connections {
     }
 }
 
-/// A connection, until its time is over or its place is another's.
+/// A connection, until its time is over or another one takes its place.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Ready when it ends; `None` from then on.
+    /// Becomes ready when the connection must end; `None` from then on.
     end: Option<Pin<Box<Timeout<oneshot::Receiver<()>>>>>,
 }
 
 impl Connection {
-    /// The stream, as long as it may be used.
+    /// The stream, while it may be used.
     fn stream(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
         if self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready()) {
             self.end = None;
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves nothing but 404, with these bounds, while the clients do what they do.
+    /// Serves 404 to the clients, with these bounds.
     fn serving(most: usize, at_most: Duration, clients: impl FnOnce(SocketAddr)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -144,10 +144,10 @@ mod tests {
         server.join().unwrap();
     }
 
-    /// Until the server ends it.
+    /// Reads until the server closes the connection.
     fn rest(client: &mut Client) -> String {
         let mut rest = Vec::new();
-        // What was not read when it was closed is a reset to the client.
+        // Closing with unread bytes resets the connection.
         let _ = client.read_to_end(&mut rest);
         String::from_utf8(rest).unwrap()
     }

@@ -1,9 +1,9 @@
-//! Whether a process is alive and whether it is ready, from what was seen of it. Pure: whoever
-//! calls says what time it is.
+//! Decides whether a process is alive and whether it is ready, from what was observed of it. It
+//! reads no clock: the caller passes the time.
 //!
-//! Alive means that its consumer thread goes round: a process of which that is not true can only
-//! be mended by a restart. Everything else, a slow model above all, makes it not *ready*: a
-//! restart would lose the work in flight and mend nothing.
+//! A process is alive while its consumer thread polls; only a restart repairs one that does not.
+//! Every other problem, a slow model above all, makes the process not *ready*: a restart would lose
+//! the work in flight and repair nothing.
 
 use std::collections::BTreeMap;
 
@@ -11,61 +11,61 @@ use serde::Serialize;
 
 use turnstream_log::{LogError, Standing};
 
-/// Partitions that a reason names at most.
+/// Most partitions that a reason names.
 const NAMED_PARTITIONS: usize = 8;
 
-/// What was seen of a process so far.
+/// What was observed of a process so far.
 #[derive(Debug, Default)]
 pub struct Health {
     phase: Phase,
-    /// When the log was polled last.
+    /// Time of the last poll of the log.
     polled_ms: u64,
-    /// When something finished last, or something came where nothing was in flight.
+    /// Time of the last outcome, or of the first input after nothing was in flight.
     moved_ms: u64,
     standing: Standing,
-    partitions: BTreeMap<i32, Partition>,
-    /// Where a topic of knowledge is followed: whether everything was learned that was there at
-    /// the start, and what is left by partition.
+    partitions: BTreeMap<i32, PartitionHealth>,
+    /// Progress of the knowledge feed, if it runs: whether it has read everything that was there at
+    /// the start, and the offsets left by partition.
     learning: Option<(bool, BTreeMap<i32, u64>)>,
-    /// What the log was asked for in vain, since when, and what it last said.
+    /// Failing requests to the log: since when, and the last error.
     in_vain: BTreeMap<&'static str, (u64, String)>,
 }
 
-/// How far the process is.
+/// The phase of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It opens its knowledge and connects to the log.
+    /// Opens its knowledge and connects to the log.
     #[default]
     Starting,
-    /// It polls.
+    /// Polls.
     Serving,
-    /// It polls no more; what is in flight ends.
+    /// Polls no more and drains.
     Stopping,
 }
 
-/// What was seen of a partition that is ours.
+/// What was observed of a partition that this process holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Partition {
+struct PartitionHealth {
     restored: bool,
     restoring: bool,
-    /// Since when it has been paused.
+    /// Since when the partition has been paused.
     paused_ms: Option<u64>,
-    /// When an outcome of it was committed last.
+    /// Time of the last commit of one of its outcomes.
     finished_ms: u64,
-    /// The position that is committed; until one is, where reading began.
+    /// The committed position. Before the first commit, where reading began.
     committed: Option<i64>,
 }
 
-/// How a partition that is ours is served.
+/// How this process serves a partition that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedPartition {
     /// The partition.
     pub partition: i32,
     /// Whether it is paused.
     pub paused: bool,
-    /// Records between what was read of it and its end, where known.
+    /// Records between the last one read and the partition's end, if known.
     pub lag: Option<u64>,
-    /// Records between what is committed of it and its end, where known.
+    /// Records between the committed position and the partition's end, if known.
     pub committed_lag: Option<u64>,
 }
 
@@ -78,23 +78,23 @@ pub struct InFlight {
     pub per_partition: BTreeMap<i32, usize>,
 }
 
-/// From when on something counts as stalled.
+/// After how long something counts as stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Milliseconds without a poll after which the process is not alive.
     pub live_stall_ms: u64,
-    /// Milliseconds without an outcome after which it is not ready.
+    /// Milliseconds without an outcome after which the process is not ready.
     pub ready_stall_ms: u64,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// The name of the check.
     pub name: &'static str,
-    /// Whether it is well.
+    /// Whether the check passes.
     pub ok: bool,
-    /// Why, for a person.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -105,28 +105,28 @@ impl Check {
 }
 
 impl Health {
-    /// It polls from now on, and holds nothing.
+    /// Notes that polling begins, without partitions.
     pub fn serving(&mut self, now_ms: u64) {
         let phase = Phase::Serving;
         *self = Self { phase, polled_ms: now_ms, moved_ms: now_ms, ..Self::default() };
     }
 
-    /// It polls no more.
+    /// Notes that polling has ended.
     pub fn stopping(&mut self) {
         self.phase = Phase::Stopping;
     }
 
-    /// The log was polled.
+    /// Notes a poll of the log.
     pub fn polled(&mut self, now_ms: u64) {
         self.polled_ms = now_ms;
     }
 
-    /// Inputs came where nothing was in flight.
+    /// Notes the first inputs after nothing was in flight.
     pub fn busy(&mut self, now_ms: u64) {
         self.moved_ms = now_ms;
     }
 
-    /// Outcomes of these partitions were committed, with these positions.
+    /// Notes committed outcomes of these partitions, with the positions.
     pub fn finished(&mut self, positions: impl IntoIterator<Item = (i32, i64)>, now_ms: u64) {
         self.moved_ms = now_ms;
         for (partition, position) in positions {
@@ -137,66 +137,66 @@ impl Health {
         }
     }
 
-    /// Reading of the partition begins there, since nothing before it is left to do.
+    /// Notes where reading of the partition begins: everything before it is finished.
     pub fn begins(&mut self, partition: i32, position: i64) {
         if let Some(partition) = self.partitions.get_mut(&partition) {
             partition.committed.get_or_insert(position);
         }
     }
 
-    /// The partition is ours, and not restored.
+    /// Notes an assigned partition, which is not restored yet.
     pub fn assigned(&mut self, partition: i32) {
-        self.partitions.insert(partition, Partition::default());
+        self.partitions.insert(partition, PartitionHealth::default());
     }
 
-    /// The partition is being restored, or was.
+    /// Notes the begin or the end of a restore.
     pub fn restoring(&mut self, partition: i32, restoring: bool, restored: bool) {
         if let Some(partition) = self.partitions.get_mut(&partition) {
             (partition.restoring, partition.restored) = (restoring, restored);
         }
     }
 
-    /// The partition is another's.
+    /// Notes that this process no longer holds the partition.
     pub fn gone(&mut self, partition: i32) {
         self.partitions.remove(&partition);
     }
 
-    /// The partition was paused, or goes on.
+    /// Notes that the partition is paused or resumed.
     pub fn paused(&mut self, partition: i32, paused: bool, now_ms: u64) {
         if let Some(partition) = self.partitions.get_mut(&partition) {
             partition.paused_ms = paused.then(|| partition.paused_ms.unwrap_or(now_ms));
         }
     }
 
-    /// What the consumer knows of its standing.
+    /// Notes the consumer's state.
     pub fn stands(&mut self, standing: Standing) {
         self.standing = standing;
     }
 
-    /// The log was asked for something, and failed to do it or did it.
+    /// Notes the result of a request to the log.
     pub fn asked_log(&mut self, doing: &'static str, failure: Option<&LogError>, now_ms: u64) {
         let Some(failure) = failure else { return drop(self.in_vain.remove(doing)) };
         let (_, said) = self.in_vain.entry(doing).or_insert_with(|| (now_ms, String::new()));
         *said = failure.to_string();
     }
 
-    /// The topic of knowledge is followed, and this far.
+    /// Notes the progress of the knowledge feed.
     pub fn learns(&mut self, caught_up: bool, lag: BTreeMap<i32, u64>) {
         self.learning = Some((caught_up, lag));
     }
 
-    /// How far the topic of knowledge is followed, where it is.
+    /// The progress of the knowledge feed, if it runs.
     pub fn learning(&self) -> Option<&(bool, BTreeMap<i32, u64>)> {
         self.learning.as_ref()
     }
 
-    /// The partitions that are ours.
+    /// The partitions that this process holds.
     pub fn partitions(&self) -> impl Iterator<Item = ServedPartition> {
         self.partitions.iter().map(|(at, partition)| {
             let lag = self.standing.lag.get(at).copied();
             let between = self.standing.ends.get(at).zip(partition.committed);
             let behind = between.map(|(end, committed)| end.saturating_sub(committed));
-            // Nothing is committed before it was read, whatever is known of that.
+            // Committed records were read, so the committed lag is at least the lag.
             let committed_lag = behind.map(|it| u64::try_from(it).unwrap_or_default()).max(lag);
             ServedPartition {
                 partition: *at,
@@ -207,13 +207,13 @@ impl Health {
         })
     }
 
-    /// Partitions that are being restored or wait for it.
+    /// The number of partitions that are being restored or wait for it.
     pub fn unrestored(&self) -> usize {
         self.partitions.values().filter(|partition| !partition.restored).count()
     }
 
-    /// Whether the process is alive. While a partition is restored it is: a restoration that
-    /// makes no progress ends by itself, with an error.
+    /// Whether the process is alive. It counts as alive during a restore: a restore without
+    /// progress ends itself with an error.
     pub fn live(&self, limits: Limits, now_ms: u64) -> Check {
         let silent_ms = now_ms.saturating_sub(self.polled_ms);
         let restoring = self.partitions.values().any(|partition| partition.restoring);
@@ -229,7 +229,7 @@ impl Health {
         Check::new("polling", ok, reason)
     }
 
-    /// What makes the process ready; it is when all of it is well.
+    /// The checks of readiness. The process is ready if all pass.
     pub fn ready(&self, in_flight: &InFlight, limits: Limits, now_ms: u64) -> Vec<Check> {
         let serving = match self.phase {
             Phase::Starting => Check::new("serving", false, "starting"),
@@ -288,7 +288,7 @@ impl Health {
         }
     }
 
-    /// Whether anything finishes while something is in flight.
+    /// Checks that something finishes while inputs are in flight.
     fn moves(&self, in_flight: usize, limits: Limits, now_ms: u64) -> Check {
         let still_ms = now_ms.saturating_sub(self.moved_ms);
         if in_flight == 0 {
@@ -299,8 +299,8 @@ impl Health {
         Check::new("progress", ok, reason)
     }
 
-    /// Whether partitions that are paused still finish something. One that waits for others, as
-    /// the whole process is full, has nothing in flight and is not stalled.
+    /// Checks that paused partitions still finish inputs. A partition that waits only because the
+    /// whole process is full has nothing in flight and is not stalled.
     fn partitions_move(&self, in_flight: &InFlight, limits: Limits, now_ms: u64) -> Check {
         let stalled = self.partitions.iter().filter(|(at, partition)| {
             let waits = in_flight.per_partition.get(at).is_some_and(|inputs| *inputs > 0);
@@ -319,7 +319,7 @@ impl Health {
     }
 }
 
-/// `partition 3`, `partitions 1, 2, 4 and 5 more`; nothing of none.
+/// Names partitions: `partition 3`, or `partitions 1, 2, 4 and 5 more`. `None` without any.
 fn named(partitions: impl Iterator<Item = i32>) -> Option<String> {
     let all: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
     let more = all.len().saturating_sub(NAMED_PARTITIONS);
@@ -342,7 +342,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { live_stall_ms: 60_000, ready_stall_ms: 30_000 };
 
-    /// A process that serves partitions 0 and 1 since `now_ms`.
+    /// A process that has served partitions 0 and 1 since `now_ms`.
     fn serving(now_ms: u64) -> Health {
         let mut health = Health::default();
         health.serving(now_ms);
@@ -358,7 +358,8 @@ mod tests {
         InFlight { in_all: inputs.iter().sum(), per_partition }
     }
 
-    /// The names of the checks that fail; polled just now, so that only they are looked at.
+    /// The names of the failing checks. The process polls first, so that a missing poll is not
+    /// among them.
     fn unready(health: &mut Health, inputs: [usize; 2], now_ms: u64) -> Vec<&'static str> {
         health.polled(now_ms);
         let checks = health.ready(&in_flight(inputs), LIMITS, now_ms);

@@ -1,5 +1,4 @@
-//! What is counted about live knowledge: records of its topic, and what the workers hold beside
-//! the snapshot.
+//! Metrics of the live graph: records of its topic, and what the workers hold beside the snapshot.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +15,10 @@ use turnstream_knowledge::LiveCounts;
 
 use super::vitals::gauge;
 
-/// Live knowledge. Cheap to clone; clones count the same.
+/// The live graph. Cheap to clone: clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct KnowledgeMetrics {
-    /// Records of the topic that are no change.
+    /// Records of the topic that are not changes.
     pub refused: Counter,
     changes: Family<[(&'static str, &'static str); 1], Counter>,
     counts: Arc<Mutex<Arc<LiveCounts>>>,
@@ -36,18 +35,18 @@ impl KnowledgeMetrics {
         registry.register("knowledge_changes", help, it.changes.clone());
         let help = "Records of the topic of knowledge that are no change, and were passed over";
         registry.register("knowledge_refused_records", help, it.refused.clone());
-        registry.register_collector(Box::new(AtScrape(it.clone())));
+        registry.register_collector(Box::new(LiveGraphCollector(it.clone())));
         it
     }
 
-    /// Counts changes that were handed to the workers.
+    /// Counts changes that were passed to the workers.
     pub fn learned(&self, upserts: u64, retractions: u64) {
         for (change, count) in [("upsert", upserts), ("retraction", retractions)] {
             self.changes.get_or_create_owned(&[("change", change)]).inc_by(count);
         }
     }
 
-    /// What is read at a scrape from now on.
+    /// Sets the counts that scrapes read from now on.
     pub fn counted_by(&self, counts: &Arc<LiveCounts>) {
         *self.counts() = Arc::clone(counts);
     }
@@ -57,11 +56,11 @@ impl KnowledgeMetrics {
     }
 }
 
-/// Writes what is held at this moment.
+/// Writes the present counts at each scrape.
 #[derive(Debug)]
-struct AtScrape(KnowledgeMetrics);
+struct LiveGraphCollector(KnowledgeMetrics);
 
-impl Collector for AtScrape {
+impl Collector for LiveGraphCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counts = Arc::clone(&self.0.counts());
         let number =

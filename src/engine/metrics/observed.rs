@@ -1,5 +1,5 @@
-//! The two ends of a log with an observer between them and the engine: what the engine asks of
-//! the log, and what the log tells it, is all that health and most gauges need.
+//! Wrappers that observe both ends of a log. The engine's calls to the log and their results are
+//! all that health and most gauges need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::outcomes::CommitMetrics;
 use super::vitals::Vitals;
 use crate::flow_control::FlowControl;
 
-/// How often the consumer is asked how it stands.
+/// How often the consumer is asked for its state.
 const STANDING_EVERY_MS: u64 = 200;
 
 const RESTORE_BUCKETS_SECONDS: [f64; 12] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0];
 
-/// What becomes of partitions. Cheap to clone; clones count the same.
+/// Events of partitions. Cheap to clone: clones share the counters.
 #[derive(Clone, Debug)]
 pub(super) struct PartitionMetrics {
     events: Family<[(&'static str, &'static str); 1], Counter>,
@@ -64,17 +64,17 @@ impl PartitionMetrics {
     }
 }
 
-/// A consumer that is observed.
+/// A consumer that updates the metrics.
 pub(super) struct ObservedConsumer {
     pub(super) inner: Box<dyn Consumer>,
     pub(super) vitals: Arc<Vitals>,
     pub(super) partitions: PartitionMetrics,
     pub(super) flow: Arc<FlowControl>,
-    /// When it must be asked how it stands.
+    /// The time of the next question for its state.
     pub(super) ask_ms: u64,
-    /// How often it had joined its group again when it was asked last.
+    /// How often it had joined its group again, at the last question.
     pub(super) rejoins: u64,
-    /// On how many partitions something was swept, likewise.
+    /// On how many partitions something was swept, at the last question.
     pub(super) swept: u64,
 }
 
@@ -177,13 +177,12 @@ impl Consumer for ObservedConsumer {
     }
 }
 
-/// The error that says that the log did not do what it was asked for. That a partition is another's
-/// is an answer.
+/// The error of a failed request to the log. A stale partition is an answer and not a failure.
 fn in_vain<T>(done: &Result<T, LogError>) -> Option<&LogError> {
     done.as_ref().err().filter(|error| !matches!(error, LogError::Stale { .. }))
 }
 
-/// A producer that is observed.
+/// A producer that updates the metrics.
 pub(super) struct ObservedProducer {
     pub(super) inner: Box<dyn Producer>,
     pub(super) vitals: Arc<Vitals>,
@@ -224,16 +223,16 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// Gives what it was told to give.
+    /// A consumer and producer with scripted results.
     #[derive(Default)]
-    struct Told {
+    struct ScriptedLog {
         events: VecDeque<Event>,
-        /// Each gives so many records and then ends as it says.
+        /// Each restore gives this many records and ends with this result.
         restorations: VecDeque<(usize, Result<Restored, LogError>)>,
         commits: VecDeque<Result<(), LogError>>,
     }
 
-    impl Consumer for Told {
+    impl Consumer for ScriptedLog {
         fn poll(&mut self, _: Duration) -> Result<Event, LogError> {
             Ok(self.events.pop_front().unwrap_or(Event::Records(Vec::new())))
         }
@@ -264,7 +263,7 @@ mod tests {
         }
     }
 
-    impl Producer for Told {
+    impl Producer for ScriptedLog {
         fn commit(&mut self, _: &Transaction) -> Result<(), LogError> {
             self.commits.pop_front().unwrap()
         }
@@ -274,7 +273,11 @@ mod tests {
         }
     }
 
-    fn observed(metrics: &Metrics, consumer: Told, producer: Told) -> turnstream_log::Ends {
+    fn observed(
+        metrics: &Metrics,
+        consumer: ScriptedLog,
+        producer: ScriptedLog,
+    ) -> turnstream_log::Ends {
         let ends = turnstream_log::Ends::new(consumer, producer);
         metrics.observe(ends, &Arc::new(FlowControl::new(4, 8)))
     }
@@ -297,7 +300,7 @@ mod tests {
         let assigned = |partition| Assignment { partition, generation: 1 };
         let unsettled = Err(LogError::Unsettled { what: "history".to_owned() });
         let restored = || Ok(Restored { position: Some(10), ..Restored::default() });
-        let told = Told {
+        let told = ScriptedLog {
             events: [
                 Event::Assigned(vec![assigned(0), assigned(1)]),
                 Event::Revoked(vec![1]),
@@ -305,9 +308,9 @@ mod tests {
             ]
             .into(),
             restorations: [(1, unsettled), (3, restored()), (0, restored())].into(),
-            ..Told::default()
+            ..ScriptedLog::default()
         };
-        let mut consumer = observed(&metrics, told, Told::default()).consumer;
+        let mut consumer = observed(&metrics, told, ScriptedLog::default()).consumer;
         assert_eq!(failing(&metrics), ["assigned"]);
         consumer.poll(Duration::ZERO).unwrap();
         assert_eq!(failing(&metrics), ["restored"]);
@@ -364,8 +367,8 @@ mod tests {
         let fatal = LogError::Refused("no".to_owned());
         assert!(fatal.is_fatal() && !aborted.is_fatal());
         let commits = [Err(stale), Err(aborted), Ok(()), Err(fatal)].into();
-        let told = Told { commits, ..Told::default() };
-        let mut producer = observed(&metrics, Told::default(), told).producer;
+        let told = ScriptedLog { commits, ..ScriptedLog::default() };
+        let mut producer = observed(&metrics, ScriptedLog::default(), told).producer;
         let position = Position { partition: 0, generation: 1, offset: 1, metadata: String::new() };
         let transaction = Transaction { outputs: Vec::new(), positions: vec![position] };
         let done = [(); 4].map(|()| producer.commit(&transaction).is_ok());

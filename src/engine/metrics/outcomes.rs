@@ -1,7 +1,6 @@
-//! What is counted about inputs, how they ended, and the transactions that made it visible.
+//! Metrics of inputs, outcomes and the transactions that commit them.
 //!
-//! The committer counts here what it counts in its [`Tally`], at the same places, so that both
-//! agree.
+//! The committer updates them where it updates its [`Tally`], so that both agree.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,7 +11,7 @@ use turnstream_schemas::{FaultKind, RecordedReason, Stage};
 use super::stages::by_fault;
 use crate::tally::Tally;
 
-/// A label.
+/// One label.
 type OneLabel = [(&'static str, &'static str); 1];
 
 const COMMIT_BUCKETS_SECONDS: [f64; 14] =
@@ -20,19 +19,19 @@ const COMMIT_BUCKETS_SECONDS: [f64; 14] =
 
 const OUTCOME_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
-/// Why a commit failed, as the label has it.
+/// The reasons of failed commits, as the label has them.
 pub(super) const COMMIT_ERRORS: [&str; 3] = ["stale", "aborted", "fatal"];
 
-/// Inputs and outcomes. Cheap to clone; clones count the same. By default nobody reads it.
+/// Inputs and outcomes. Cheap to clone: clones share the counters. Not exposed until registered.
 #[derive(Clone, Debug)]
 pub struct OutcomeMetrics {
     /// Inputs that were polled to be served.
     pub inputs: Counter,
-    /// Of those, inputs given back before they had an outcome, with their partition.
+    /// Inputs given back with their partition before they had an outcome.
     pub given_back: Counter,
-    /// Inputs that were read again and had ended before.
+    /// Inputs that were read again although they had finished before.
     pub skipped: Counter,
-    /// Answers that came for turns that had ended otherwise.
+    /// Answers that came after their turn had ended in another way.
     pub late_answers: Counter,
     /// Outcomes of an older assignment that were dropped.
     pub stale: Counter,
@@ -122,7 +121,7 @@ impl OutcomeMetrics {
     }
 }
 
-/// Transactions. Cheap to clone; clones count the same.
+/// Transactions. Cheap to clone: clones share the counters.
 #[derive(Clone, Debug)]
 pub(super) struct CommitMetrics {
     pub(super) seconds: Histogram,

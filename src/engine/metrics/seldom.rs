@@ -1,11 +1,11 @@
-//! What happens often and is told seldom: at once the first time, then once in a while with how
-//! often it happened.
+//! Limits how often a frequent event is logged: at once the first time, then at intervals, with the
+//! number of events since.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// What was told of each kind of thing.
+/// The last log line of each kind of event.
 #[derive(Debug)]
 pub(super) struct Seldom<K> {
     every: Duration,
@@ -13,12 +13,12 @@ pub(super) struct Seldom<K> {
 }
 
 impl<K: Eq + Hash> Seldom<K> {
-    /// Tells of a thing so often at most.
+    /// At most one line per kind in each interval.
     pub(super) fn new(every: Duration) -> Self {
         Self { every, told: HashMap::new() }
     }
 
-    /// It happens; gives how often it has since it was told last, where it is to be told now.
+    /// Counts an event. Returns the number of events to log, if a line is due now.
     pub(super) fn happens(&mut self, what: K, now: Instant) -> Option<u64> {
         let Some((told, times)) = self.told.get_mut(&what) else {
             self.told.insert(what, (now, 0));

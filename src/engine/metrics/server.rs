@@ -1,7 +1,7 @@
-//! Serves metrics and health over HTTP: `/metrics`, `/live` and `/ready`, from a thread of its own.
+//! Serves metrics and health over HTTP: `/metrics`, `/live` and `/ready`, from its own thread.
 //!
-//! It only reads, so that whoever asks cannot slow the engine down. One request is answered on a
-//! connection; how many there are at once, and for how long, is bounded in `connections.rs`.
+//! The server only reads, so that clients cannot slow the engine down. A connection answers one
+//! request. `connections.rs` bounds the number of connections and the time of each.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,21 +19,21 @@ use tokio::sync::oneshot;
 use super::connections::{AT_MOST, Connections, MOST};
 use super::health::Check;
 
-/// The text format of OpenMetrics, as scrapers want it named.
+/// The content type of OpenMetrics text, as scrapers expect it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What is served. Clones are handles on the same.
+/// A source of metrics and health. All clones share it.
 pub trait Observed: Clone + Send + Sync + 'static {
     /// All metrics as they are now, in the text format of OpenMetrics 1.0.
     ///
     /// # Errors
-    /// Where a metric cannot be written, which would be a fault of ours.
+    /// A metric cannot be written: a bug.
     fn scrape(&self) -> Result<String, fmt::Error>;
 
-    /// Whether the process is alive.
+    /// Checks that the process is alive.
     fn live(&self) -> Check;
 
-    /// What makes the process ready; it is when all of it is well.
+    /// The checks of readiness. The process is ready if all pass.
     fn ready(&self) -> Vec<Check>;
 }
 
@@ -56,7 +56,7 @@ pub enum ServerError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The server could not be started.
@@ -65,7 +65,7 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Binds the address, and serves these metrics from then on. Port 0 takes any free one.
+    /// Binds the address and serves these metrics from then on. Port 0 takes any free port.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -76,7 +76,7 @@ impl Server {
         listener.set_nonblocking(true).map_err(ServerError::Start)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
-            // For connections that are idle, and for when there is no descriptor for a new one.
+            // Timers end idle connections, and delay accepting while no descriptor is free.
             .enable_time()
             .build()
             .map_err(ServerError::Start)?;
@@ -86,7 +86,7 @@ impl Server {
                 let connections = Connections::new(TcpListener::from_std(listener)?, MOST, AT_MOST);
                 tokio::select! {
                     served = axum::serve(connections, routes(metrics)) => served,
-                    // Whoever is being answered is cut off: nobody may hold up the end.
+                    // A running answer is cut off, so that no client delays the end.
                     _ = stopped => Ok(()),
                 }
             });
@@ -99,7 +99,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread })
     }
 
-    /// Where it serves.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,7 +108,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // It may have ended already.
+            // The server may have ended already.
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
@@ -132,7 +132,7 @@ async fn scraped<M: Observed>(State(metrics): State<M>) -> Response {
     }
 }
 
-/// The one answer of a connection: who asks again makes a new one, so that none is kept idle.
+/// The only answer of its connection. Closing it keeps no connection idle.
 fn answer(status: StatusCode, kind: &'static str, body: String) -> Response {
     let headers = [(header::CONTENT_TYPE, kind), (header::CONNECTION, "close")];
     (status, headers, body).into_response()
@@ -146,18 +146,18 @@ async fn ready<M: Observed>(State(metrics): State<M>) -> Response {
     Verdict::of("ready", metrics.ready())
 }
 
-/// What `/live` and `/ready` say.
+/// The answer of `/live` and `/ready`.
 #[derive(Serialize)]
 struct Verdict {
-    /// Which of them it is.
+    /// The probe's name.
     probe: &'static str,
-    /// Whether all checks are well.
+    /// Whether all checks pass.
     ok: bool,
     checks: Vec<Check>,
 }
 
 impl Verdict {
-    /// 200 where all checks are well, else 503.
+    /// Status 200 if all checks pass, otherwise 503.
     fn of(probe: &'static str, checks: Vec<Check>) -> Response {
         let verdict = Self { probe, ok: checks.iter().all(|check| check.ok), checks };
         let status = match verdict.ok {

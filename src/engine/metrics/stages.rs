@@ -1,5 +1,5 @@
-//! What is counted in the stages. The workers call it once or twice per turn and stage, so every
-//! series is looked up once, at the start. Models that fail are told of besides, in the log.
+//! Metrics of the stages. Workers update them once or twice per turn and stage, so every series is
+//! looked up once, at the start. Failures of models also go to the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use super::seldom::Seldom;
 
-/// The stages that turns pass through one by one; ingest counts inputs instead, and history those turns
-/// that a model prepares recall for.
+/// The stages that turns pass one by one. Ingest counts inputs instead, and history counts the
+/// turns for which a model prepares recall.
 pub(super) fn counted() -> impl Iterator<Item = Stage> {
     Stage::ALL.into_iter().filter(|stage| stage.row().is_counted)
 }
 
-/// From a rule's tenth of a millisecond to a model's two minutes.
+/// From a tenth of a millisecond for a rule to two minutes for a model.
 const DURATION_BUCKETS_SECONDS: [f64; 19] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 30.0, 60.0, 120.0,
 ];
 
-/// How often a model's failures of one kind are told of.
+/// How often failures of one model and kind are logged.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// A label for the stage.
@@ -49,7 +49,7 @@ pub(super) struct StageMetrics {
     stages: Vec<OneStage>,
     persona_sentences_passed_over: Counter,
     scopes: Gauge,
-    /// Failures by the model's name and their kind.
+    /// Failures by model name and kind.
     failures: Mutex<Seldom<(String, FaultKind)>>,
 }
 
@@ -112,7 +112,7 @@ impl StageMetrics {
         }
     }
 
-    /// Nothing for stages that are not counted here.
+    /// `None` for stages without these metrics.
     fn of(&self, stage: Stage) -> Option<&OneStage> {
         self.stages.iter().find(|one| one.stage == stage)
     }

@@ -1,5 +1,5 @@
-//! What is read at a scrape and nowhere else: the process's health and its partitions, from the
-//! state that the engine keeps anyway.
+//! Gauges that are read only at a scrape: the health of the process and its partitions, from state
+//! that the engine keeps anyway.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +15,16 @@ use super::MetricsConfig;
 use super::health::{Check, Health, InFlight, Limits, ServedPartition};
 use crate::flow_control::FlowControl;
 
-/// A process as it is seen from outside.
+/// The state of a process, for probes and scrapes.
 #[derive(Debug)]
 pub struct Vitals {
     started: Instant,
     limits: Limits,
     health: Mutex<Health>,
-    /// Of the engine that runs now.
+    /// The flow control of the running engine.
     flow: Mutex<Option<Arc<FlowControl>>>,
-    /// Whether anybody ever looked: only then the log is asked how its consumer stands.
+    /// Whether anything has asked for readiness. Only then the log is asked for its consumer's
+    /// state.
     watched: AtomicBool,
 }
 
@@ -47,7 +48,7 @@ impl Vitals {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An engine begins to serve under this flow control.
+    /// Notes that an engine begins to serve under this flow control.
     pub(super) fn serving(&self, flow: Arc<FlowControl>) {
         *self.flow.lock().unwrap_or_else(PoisonError::into_inner) = Some(flow);
         self.health().serving(self.now_ms());
@@ -57,12 +58,12 @@ impl Vitals {
         self.watched.load(Ordering::Relaxed)
     }
 
-    /// Whether the process is alive.
+    /// Checks that the process is alive.
     pub fn live(&self) -> Check {
         self.health().live(self.limits, self.now_ms())
     }
 
-    /// What makes the process ready; it is when all of it is well.
+    /// The checks of readiness. The process is ready if all pass.
     pub fn ready(&self) -> Vec<Check> {
         self.watched.store(true, Ordering::Relaxed);
         let in_flight = self.in_flight();
@@ -78,11 +79,11 @@ impl Vitals {
     }
 }
 
-/// Writes gauges of what is known at this moment.
+/// Writes the present gauges at each scrape.
 #[derive(Debug)]
-pub(super) struct AtScrape(pub(super) Arc<Vitals>);
+pub(super) struct VitalsCollector(pub(super) Arc<Vitals>);
 
-impl Collector for AtScrape {
+impl Collector for VitalsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let in_flight = self.0.in_flight();
         let partitions: Vec<_> = self.0.health().partitions().collect();
@@ -124,7 +125,7 @@ impl Collector for AtScrape {
     }
 }
 
-/// Writes what the system says of the process, under the names that all exporters use.
+/// Writes what the operating system reports of the process, under the names that all exporters use.
 #[derive(Debug)]
 pub(crate) struct OfProcess;
 
@@ -138,8 +139,8 @@ impl Collector for OfProcess {
     }
 }
 
-/// A line of memory of this process, where the system tells (Linux), in bytes: `VmRSS:` is what it
-/// holds and `VmHWM:` the most it held.
+/// A memory figure of this process in bytes, if the system gives it (Linux): `VmRSS:` is the
+/// resident memory and `VmHWM:` its peak.
 pub fn resident_bytes(line: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let found = status.lines().find_map(|of| of.strip_prefix(line))?;

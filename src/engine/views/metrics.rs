@@ -1,8 +1,8 @@
-//! What `turnstream views` counts of itself, and whether it is alive and ready. A registry of its
-//! own: it is another process than the engine.
+//! Metrics and liveness of `turnstream views`. They have their own registry, because views run in
+//! another process than the engine.
 //!
-//! The number of series is bounded whatever is asked for: views by name, and their largest counts
-//! by rank. Which concept has a rank is on the topic.
+//! The number of series is bounded for any questions of users: views appear by name, and their
+//! largest counts by rank. The topic of views names the concept of each rank.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,29 +23,29 @@ use crate::metrics::health::{Check, seconds};
 use crate::metrics::server::Observed;
 use crate::metrics::{MetricsConfig, OfProcess, PREFIX, gauge};
 
-/// What is told of views at one moment.
+/// The state of the views at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// What was done so far.
+    /// What the process has done so far.
     pub summary: Summary,
-    /// How much is in each view.
+    /// The size of each view.
     pub sizes: BTreeMap<ViewName, Size>,
-    /// The largest counts of each view, the larger first.
+    /// The largest counts of each view, in falling order.
     pub top: BTreeMap<ViewName, Vec<u64>>,
-    /// Statements of the topic of knowledge that are remembered.
+    /// Remembered statements of the topic of knowledge.
     pub statements: u64,
-    /// Entries of histories, and records of scopes, that are remembered.
+    /// Remembered entries of histories and records of scopes.
     pub entries: u64,
-    /// Offsets that are left, of responses, of knowledge and of histories.
+    /// Offsets left to read of responses, of knowledge and of histories.
     pub lag: [u64; 3],
 }
 
-/// The metrics of one process. Clones are handles on the same.
+/// The metrics of one process. All clones share them.
 #[derive(Clone, Debug)]
-pub struct ViewsMetrics(Arc<Inner>);
+pub struct ViewsMetrics(Arc<ViewsMetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ViewsMetricsInner {
     registry: Registry,
     seen: Arc<Mutex<Seen>>,
     started: Instant,
@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Seen {
     counted: Counted,
-    /// When the log was polled last; `None` before the first time.
+    /// The time of the last poll; `None` before the first.
     polled_ms: Option<u64>,
 }
 
@@ -66,25 +66,25 @@ impl Default for ViewsMetrics {
 }
 
 impl ViewsMetrics {
-    /// Metrics of a process that has done nothing.
+    /// Metrics of a new process: all zero.
     pub fn new(config: &MetricsConfig) -> Self {
         let mut registry = Registry::default();
         let seen = Arc::<Mutex<Seen>>::default();
         let ours = registry.sub_registry_with_prefix(PREFIX);
-        ours.register_collector(Box::new(AtScrape(Arc::clone(&seen))));
+        ours.register_collector(Box::new(ViewsCollector(Arc::clone(&seen))));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
         let live_stall_ms = config.live_stall_seconds.saturating_mul(1_000);
-        Self(Arc::new(Inner { registry, seen, started: Instant::now(), live_stall_ms }))
+        Self(Arc::new(ViewsMetricsInner { registry, seen, started: Instant::now(), live_stall_ms }))
     }
 
-    /// The log was polled.
+    /// Notes a poll of the log.
     pub fn polled(&self) {
         self.seen().polled_ms = Some(self.now_ms());
     }
 
-    /// The log was polled, and this is what is known now.
+    /// Notes a poll of the log and the state after it.
     pub fn tell(&self, counted: Counted) {
         *self.seen() = Seen { counted, polled_ms: Some(self.now_ms()) };
     }
@@ -131,11 +131,11 @@ impl Observed for ViewsMetrics {
     }
 }
 
-/// Writes what is known at this moment.
+/// Writes the present state at each scrape.
 #[derive(Debug)]
-struct AtScrape(Arc<Mutex<Seen>>);
+struct ViewsCollector(Arc<Mutex<Seen>>);
 
-impl Collector for AtScrape {
+impl Collector for ViewsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counted = locked(&self.0).counted.clone();
         let Counted { summary, sizes, top, statements, entries, lag } = &counted;

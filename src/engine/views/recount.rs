@@ -1,5 +1,5 @@
-//! The oracle of views: every row anew, from everything that is on the log. Written without
-//! `operators/views.rs`, in plain maps; also the oracle of `tests/it/views.rs`.
+//! The oracle of the views: counts every row again from everything on the log. It uses plain maps
+//! and nothing of `operators/views.rs`. `tests/it/views.rs` uses it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use turnstream_schemas::{
     ViewKey, ViewName,
 };
 
-/// The rows over responses, each with its partition, and over changes, a later one of a key
-/// replacing an earlier one.
+/// The rows over responses, each with its partition, and over changes. A later change of a key
+/// replaces an earlier one.
 pub(crate) fn recount(responses: &[(i32, Response)], changes: &[Change]) -> BTreeMap<ViewKey, u64> {
     let mut stands = BTreeMap::<&FactKey, bool>::new();
     for change in changes {
@@ -50,16 +50,16 @@ pub(crate) fn recount(responses: &[(i32, Response)], changes: &[Change]) -> BTre
     rows
 }
 
-/// A record of the topic of histories: its partition, its key and its value.
+/// A record of the topic of histories: partition, key and value.
 pub(crate) type Told = (i32, Vec<u8>, Option<Vec<u8>>);
 
-/// The rows over the topic of histories: the last record of each key counts.
+/// The rows over the topic of histories. The last record of each key counts.
 pub(crate) fn recount_histories(records: &[Told]) -> BTreeMap<ViewKey, u64> {
     let mut last = BTreeMap::new();
     for (partition, key, value) in records {
         last.insert((*partition, key), value.as_deref());
     }
-    // By partition and scope.
+    // Keyed by partition and scope.
     let mut entries = BTreeMap::<(i32, Scope), Vec<i64>>::new();
     let mut categories = BTreeMap::<(i32, Scope), Vec<CategoryRecord>>::new();
     let mut rows = BTreeMap::new();

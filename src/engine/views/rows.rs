@@ -1,4 +1,4 @@
-//! The rows of the views as they should be, and where their topic differs.
+//! The rows of the views, and their differences from the topic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,32 +7,32 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnstream_schemas::{ViewKey, ViewName};
 
-/// How many of the largest counts of each view metrics have.
+/// How many of the largest counts of each view the metrics have.
 pub(super) const TOLD_TOP: usize = 5;
 
-/// Rows, and what of them is not on the topic yet.
+/// The rows, and which of them the topic does not have yet.
 #[derive(Debug, Default)]
 pub struct Rows {
     rows: BTreeMap<ViewKey, u64>,
-    /// Keys that may be otherwise on the topic, with what it says of them.
+    /// Keys whose value on the topic may differ, with that value.
     unpublished: BTreeMap<ViewKey, Option<u64>>,
-    /// Over all partitions.
+    /// Sums over all partitions.
     totals: BTreeMap<(ViewName, Arc<str>), u64>,
     ranking: BTreeSet<(ViewName, Reverse<u64>, Arc<str>)>,
     sizes: BTreeMap<ViewName, Size>,
 }
 
-/// How much is in a view.
+/// The size of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Size {
-    /// Different keys.
+    /// Number of different keys.
     pub keys: u64,
     /// The sum of their counts.
     pub count: u64,
 }
 
 impl Rows {
-    /// The topic says so; `None` is a tombstone. Before any row is [set](Self::set).
+    /// Notes a row that the topic has; `None` is a tombstone. Call it before any [`Self::set`].
     pub fn found(&mut self, key: ViewKey, count: Option<u64>) {
         match count {
             Some(_) => drop(self.unpublished.insert(key, count)),
@@ -40,14 +40,14 @@ impl Rows {
         }
     }
 
-    /// A row is this from now on; `None` where there is nothing left to count.
+    /// Sets a row; `None` removes it.
     pub fn set(&mut self, key: ViewKey, count: Option<u64>) {
         let before = match count {
             Some(count) => self.rows.insert(key.clone(), count),
             None => self.rows.remove(&key),
         };
         self.sum(key.view, &key.key, before.unwrap_or(0), count.unwrap_or(0));
-        // What was found, or left when it was published last, is what the topic says.
+        // The topic still has the value that was found there or published last.
         self.unpublished.entry(key).or_insert(before);
     }
 
@@ -71,7 +71,7 @@ impl Rows {
         }
     }
 
-    /// Takes a row that the topic has otherwise, with what it is to be there. It counts as
+    /// Takes a row that differs from the topic, with the value to write. The row counts as
     /// published from then on.
     pub fn next_difference(&mut self) -> Option<(ViewKey, Option<u64>)> {
         while let Some((key, on_topic)) = self.unpublished.pop_first() {
@@ -83,24 +83,24 @@ impl Rows {
         None
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// How much is in each view, over all partitions.
+    /// The size of each view, over all partitions.
     pub fn sizes(&self) -> BTreeMap<ViewName, Size> {
         let size = |view| (view, self.sizes.get(&view).copied().unwrap_or_default());
         ViewName::ALL.map(size).into()
     }
 
-    /// The keys of a view with the largest counts over all partitions, the larger first, of equal
-    /// ones in order of the keys.
+    /// The keys of a view with the largest counts over all partitions, in falling order. Equal
+    /// counts are in the order of their keys.
     pub fn top(&self, view: ViewName) -> impl Iterator<Item = (&str, u64)> {
         let first = (view, Reverse(u64::MAX), Arc::from(""));
         let of_it = self.ranking.range(first..).take_while(move |(it, ..)| *it == view);

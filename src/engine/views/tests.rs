@@ -1,4 +1,4 @@
-//! Views over an embedded log; `tests/it/views.rs` has a real broker.
+//! Views over an embedded log. `tests/it/views.rs` uses a real broker.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn log() -> EmbeddedLog {
     EmbeddedLog::in_memory(&config).unwrap()
 }
 
-/// A writer of a process that is killed at its n-th record.
+/// The writer of a process that is killed at its n-th record.
 struct Killed {
     inner: Box<dyn Writer>,
     left: usize,
@@ -49,7 +49,7 @@ impl Writer for Killed {
     }
 }
 
-/// A process on the log that is killed at its n-th record, or lives.
+/// A process on the log, killed at its n-th record if `killed_at` is set.
 fn process(log: &EmbeddedLog, config: &ViewsConfig, killed_at: Option<usize>) -> Publishing {
     let inner: Box<dyn Writer> = Box::new(log.writer(Topic::Views));
     let ends = Ends {
@@ -65,7 +65,7 @@ fn process(log: &EmbeddedLog, config: &ViewsConfig, killed_at: Option<usize>) ->
     Publishing::new(ends, config, &ViewsMetrics::default())
 }
 
-/// A process that runs once and is told of.
+/// Runs a process once and returns its summary.
 fn once(log: &EmbeddedLog) -> Summary {
     let mut process = process(log, &ViewsConfig::default(), None);
     process.run(true, &AtomicBool::new(false)).unwrap();
@@ -78,7 +78,7 @@ fn read(log: &EmbeddedLog, topic: Topic) -> impl Iterator<Item = Record> {
     })
 }
 
-/// What a reader of the topic of views knows in the end.
+/// The rows that a reader of the whole topic of views sees.
 fn on_topic(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     let mut rows = BTreeMap::new();
     for Record { key, value, .. } in read(log, Topic::Views) {
@@ -94,7 +94,7 @@ fn on_topic(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     rows
 }
 
-/// What the oracle counts from the log.
+/// The rows that the oracle counts from the log.
 fn expected(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     let responses = read(log, Topic::Responses).filter_map(|record| {
         Some((record.partition, serde_json::from_slice(&record.value?).ok()?))
@@ -108,7 +108,7 @@ fn expected(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     rows
 }
 
-/// A response that was given one fact, asked for one concept and missed another.
+/// A response that used one fact, asked for one concept and missed another.
 fn answer(log: &EmbeddedLog, partition: i32, [head, tail, missing]: [usize; 3]) {
     let fixture = include_str!("../../../tests/fixtures/records/v1/response.json");
     let mut response: Value = serde_json::from_str(fixture).unwrap();
@@ -148,8 +148,8 @@ enum Happening {
     Changed([usize; 2], bool),
     Talked(histories::Talk),
     Repeated(i32, usize),
-    /// A process starts, catches up, and is killed at its n-th record, or where it has fewer after
-    /// it has seen `more`.
+    /// A process starts, catches up, and is killed at its n-th record. If it has fewer, it sees
+    /// `more` first.
     Ran {
         killed_at: usize,
         more: Vec<Happening>,
@@ -207,8 +207,8 @@ fn happen(log: &EmbeddedLog, happening: &Happening) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever was published by processes that were killed at any record, the next one makes the
-    /// topic what the oracle counts, and one after it has nothing to do.
+    /// After processes that were killed at any record, the next one makes the topic equal to the
+    /// oracle's counts, and one after it has nothing to do.
     #[test]
     fn a_killed_process_is_made_up_for(happenings in prop::collection::vec(happening(), 1..24)) {
         let log = log();
@@ -226,7 +226,8 @@ fn what_is_on_the_topic_and_nobody_counts_is_removed() {
     answer(&log, 1, [0, 1, 2]);
     let row = |view: &str, key: &str| format!(r#"{{"view":"{view}","partition":1,"key":"{key}"}}"#);
     for (key, value) in [
-        // Too much, nobody's, no count at all, and a key that is none of ours.
+        // Too large a count, a row that no response backs, a value that is not a count, and an
+        // unreadable key.
         (row("concepts_asked", "dog"), r#"{"count":9}"#),
         (row("concepts_asked", "unicorn"), r#"{"count":1}"#),
         (row("concepts_missing", "rain"), "much"),
@@ -234,13 +235,14 @@ fn what_is_on_the_topic_and_nobody_counts_is_removed() {
     ] {
         append(&log, Topic::Views, 0, Some(&key), Some(value.as_bytes().to_vec()));
     }
-    // What cannot be read is passed over.
+    // Unreadable records are skipped.
     append(&log, Topic::Responses, 0, None, Some(b"{}".to_vec()));
     append(&log, Topic::Knowledge, 0, Some("no statement"), None);
     let done = once(&log);
     assert_eq!((done.responses, done.changes, done.refused), (1, 0, 3));
     assert_eq!((done.written, done.removed, done.caught_up), (4, 1, true));
-    // Whoever writes by our rule puts a key where ours is, so that compaction leaves one of both.
+    // A writer of the same partitioner puts a key on the same partition, so compaction keeps one of
+    // both.
     let last: BTreeMap<ViewKey, Option<Vec<u8>>> = read(&log, Topic::Views)
         .filter_map(|record| Some((serde_json::from_slice(&record.key?).ok()?, record.value)))
         .collect();

@@ -18,8 +18,9 @@ fn turn(offset: i64) -> Input {
     Input::Record(record)
 }
 
-/// The log gives offsets in order; a worker that sees an older one stops the process rather
-/// than apply it. The other worker waits for it, and nobody waits for them.
+/// The log gives offsets in order. A worker that sees an older offset stops the process and does
+/// not apply it. The other worker waits for the stopped one, and the engine does not wait for
+/// either.
 #[test]
 fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
     let (outlet, _outcomes) = crossbeam_channel::unbounded();
@@ -32,7 +33,7 @@ fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
     assert!(matches!(workers.drain(None), Err(WorkerError::Panicked(_))));
 }
 
-/// The core is woken when a scope has been idle for long, and not before.
+/// A deadline wakes the core when a scope has been idle for long enough, and not before.
 #[test]
 fn idle_scopes_leave_memory_when_their_time_has_come() {
     timely::execute_directly(|worker| {
@@ -40,7 +41,7 @@ fn idle_scopes_leave_memory_when_their_time_has_come() {
         let (outlet, _outcomes) = crossbeam_channel::unbounded();
         let cache = Arc::new(MemoryCache::default());
         let parts = Parts { cache: cache.clone(), ..parts() };
-        // Knowledge that never changes would keep its dataflow for ever.
+        // An open channel without changes would keep the dataflow of the graph running.
         let (_, changes) = crossbeam_channel::unbounded();
         let inlet_of_core = Inlet { inputs, changes };
         let core = Core::install(worker, &parts, inlet_of_core, outlet, Clock::none());
@@ -62,11 +63,11 @@ fn idle_scopes_leave_memory_when_their_time_has_come() {
     });
 }
 
-/// However the last step of a worker falls, it ends and does not park for ever.
+/// A worker whose last turn ends during a step does not park forever.
 #[test]
 fn workers_end_with_their_last_turn() {
     let (ended, end) = crossbeam_channel::bounded(1);
-    // Not joined: where a worker never ends, neither does this.
+    // The thread is not joined: if a worker never ends, joining would never return.
     std::thread::spawn(move || {
         for round in 0..200 {
             let (outlet, outcomes) = crossbeam_channel::unbounded();

@@ -1,4 +1,4 @@
-//! Every look-up at a moment against a scan of what stood then.
+//! Compares every look-up in a version with a scan of its facts.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn say(view: View<'_>, fact: &Fact) -> Told {
     )
 }
 
-/// The place that the documented rule gives a fact, as far as it goes by the snapshot's degrees.
+/// The documented rank of a fact, as far as the snapshot's degrees decide it.
 fn place(
     graph: &Graph,
     far: &str,
@@ -32,7 +32,7 @@ fn place(
     (std::cmp::Reverse(weight), degree == 1 || degree == 2, degree)
 }
 
-/// Every look-up at a moment is what a scan of what stood then gives.
+/// Checks that every look-up in a version equals a scan of its facts.
 pub(super) fn check(knowledge: &Knowledge, graph: &Graph, moment: &Moment, naive: &Naive) {
     let facts = naive.facts();
     knowledge.at(moment, |view| {
@@ -80,7 +80,7 @@ pub(super) fn check(knowledge: &Knowledge, graph: &Graph, moment: &Moment, naive
     });
 }
 
-/// What is spelt like a slip of a text is what a scan of the concepts that have facts finds.
+/// Checks that the search for a typing error equals a scan of the concepts with facts.
 fn check_alike(view: View<'_>, text: &str, facts: &[Told]) {
     let lexicon = Lexicon::english();
     let wanted = format!("{}e", lexicon.key(text));
@@ -113,7 +113,8 @@ fn check_concept(view: View<'_>, graph: &Graph, (text, language): (&str, &str), 
                 .concepts_with_lemmas("en", &lemmas)
                 .into_iter()
                 .find(|id| view.concept(*id) == text),
-            // Only English has a lexicon here, so another language is found where it stands alone.
+            // Only English has a lexicon here. Other languages are found only if no other has the
+            // text.
             _ => view.find(text).filter(|id| view.language(*id) == language),
         }
     };

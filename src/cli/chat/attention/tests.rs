@@ -3,7 +3,7 @@ use turnstream_schemas::{ModelUsed, Stage};
 
 use super::*;
 
-/// Writes two pieces and holds the reply until it is told to answer; takes one request at a time.
+/// Writes two pieces and holds its reply until told to answer. Takes one request at a time.
 #[derive(Default)]
 struct Slow {
     held: Mutex<Option<Reply<Generated>>>,
@@ -91,7 +91,7 @@ fn what_is_written_is_told_with_its_turn_and_what_was_asked_is_kept() {
     assert_eq!(kept[0].answer.as_deref(), Some("one two"));
     assert!(attention.asked(&input(8)).is_empty());
 
-    // Of a question that is asked again, the later attempt.
+    // If a question is asked again, the later attempt is kept.
     for prompt in ["why again?", "why for the third time?"] {
         let (to, _) = reply();
         assert!(model.ask(request(7, prompt), to).is_ok());
@@ -116,7 +116,7 @@ fn an_interrupted_turn_ends_without_its_model_and_others_do_not() {
     assert!(slow.is_abandoned(), "the model may stop");
     let error = asked.wait().unwrap_err().to_string();
     assert!(error.contains("interrupted"), "{error}");
-    // What comes late goes nowhere, and the stage's next attempt is refused at once.
+    // A late piece is dropped, and the stage's next attempt is refused at once.
     slow.answer("late");
     let (to, asked) = reply();
     assert!(model.ask(request(1, ""), to).is_ok());
@@ -138,7 +138,7 @@ fn a_full_model_hands_back_and_what_a_stage_gave_up_is_given_up() {
     };
     assert_eq!(again.prompt, "second");
     drop(first);
-    // The stage of the first one is gone, which the model learns with the next request.
+    // The first request's stage is gone; the model learns that with the next request.
     assert!(model.ask(again, to).is_ok());
     slow.answer("second");
     assert_eq!(second.wait().unwrap().text, "second");

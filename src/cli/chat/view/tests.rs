@@ -4,7 +4,7 @@ use turnstream_schemas::{
 
 use super::*;
 
-/// What was written, in the pieces in which it could be seen.
+/// Records the output in the pieces in which it became visible.
 #[derive(Default)]
 struct Seen {
     flushed: Vec<String>,
@@ -138,7 +138,7 @@ fn a_turn_without_a_response_says_why() {
         value: None,
         key: None,
         headers: Vec::new(),
-        // As a record may hold it that was written before reasons were cleaned.
+        // As in a record that was written before reasons were cleaned.
         fault: Fault {
             reason: "nobody\u{1b}[2J \u{202e}home".to_owned(),
             ..Fault::new(Stage::Generation, FaultKind::Error, "")

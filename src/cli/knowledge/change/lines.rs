@@ -1,4 +1,4 @@
-//! Statements of a file, line by line: TSV or JSON.
+//! Reads statements from a file, line by line: TSV or JSON.
 
 use std::fs::File;
 use std::io::{BufRead, Read};
@@ -11,11 +11,11 @@ use turnstream_sources::knowledge::files::decompressed;
 
 use super::{Doing, LineFormat};
 
-/// Longest line, in bytes; what is longer is a bad line.
+/// Longest line, in bytes. A longer one is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-/// A line that is a change, or none on purpose (empty, a heading), or why it is bad.
-type Line = Result<Option<Change>, String>;
+/// A line: a change, `None` if it has none on purpose (empty, a heading), or why it is bad.
+type ParsedLine = Result<Option<Change>, String>;
 
 /// A statement as a line of JSON.
 #[derive(Debug, Deserialize)]
@@ -32,7 +32,7 @@ struct Statement {
 }
 
 /// Reads a file of statements.
-pub(super) struct Lines<'a> {
+pub(super) struct StatementLines<'a> {
     input: Box<dyn BufRead + 'a>,
     format: LineFormat,
     source: Option<&'a str>,
@@ -40,9 +40,8 @@ pub(super) struct Lines<'a> {
     number: u64,
 }
 
-impl<'a> Lines<'a> {
-    /// Opens a file, or standard input for `-`. The source, where it is given, counts instead of
-    /// what the lines say.
+impl<'a> StatementLines<'a> {
+    /// Opens a file, or standard input for `-`. A given source replaces the sources of the lines.
     pub(super) fn open(
         path: &Path,
         format: LineFormat,
@@ -60,8 +59,8 @@ impl<'a> Lines<'a> {
         self.number
     }
 
-    /// What the next line says; nothing at the end.
-    pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<Line>> {
+    /// Parses the next line; `None` at the end.
+    pub(super) fn next_change(&mut self, doing: &Doing) -> std::io::Result<Option<ParsedLine>> {
         self.line.clear();
         (&mut self.input).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut self.line)?;
         if self.line.is_empty() {
@@ -75,7 +74,7 @@ impl<'a> Lines<'a> {
         Ok(Some(self.read(doing)))
     }
 
-    fn read(&mut self, doing: &Doing) -> Line {
+    fn read(&mut self, doing: &Doing) -> ParsedLine {
         let line = std::str::from_utf8(&self.line).map_err(|_| "it is not UTF-8".to_owned())?;
         let line = line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
         if line.trim().is_empty() {
@@ -90,7 +89,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn read_json(&self, line: &str, doing: &Doing) -> Line {
+    fn read_json(&self, line: &str, doing: &Doing) -> ParsedLine {
         let said: Statement = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let Statement { source, head, relation, tail, weight, language, retracted } = said;
         let key = FactKey { source: self.source(source)?, head, relation, tail };
@@ -99,7 +98,7 @@ impl<'a> Lines<'a> {
         doing.change(key, weight, language).map(Some).map_err(|error| error.to_string())
     }
 
-    fn read_columns(&self, line: &str, doing: &Doing) -> Line {
+    fn read_columns(&self, line: &str, doing: &Doing) -> ParsedLine {
         let columns: Vec<&str> = line.split('\t').collect();
         let (&[relation, head, tail, ..], 3..=5) = (&columns[..], columns.len()) else {
             return Err(format!("it has {} tab-separated columns, not 3 to 5", columns.len()));
@@ -126,7 +125,7 @@ impl<'a> Lines<'a> {
         doing.change(key, weight, None).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Whether the line begins as the names of the columns do.
+    /// Whether the line is a heading: it begins with the name of the first column.
     fn is_heading(&self, relation: &str) -> bool {
         self.number == 1 && relation.trim().eq_ignore_ascii_case("relation")
     }

@@ -1,4 +1,4 @@
-//! Against an embedded log in a directory; `tests/it/` has a real broker.
+//! Tests against an embedded log in a directory. `tests/it/` uses a real broker.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::super::{Args, execute};
 use super::*;
 
 #[derive(Parser)]
-struct Program {
+struct ChangeProgram {
     #[command(flatten)]
     args: Args,
 }
 
-/// A configuration of an embedded log in a folder.
+/// A folder with the configuration of an embedded log.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -47,7 +47,7 @@ impl Place {
         let config = self.path("turnstream.toml");
         let line = [&["knowledge", *command, "--config", config.as_str()], rest].concat();
         let mut out = Vec::new();
-        let result = execute(&Program::try_parse_from(line).expect("usage").args, &mut out);
+        let result = execute(&ChangeProgram::try_parse_from(line).expect("usage").args, &mut out);
         (result, String::from_utf8(out).unwrap())
     }
 
@@ -69,7 +69,7 @@ impl Place {
         records.into_iter().map(|record| ((record.partition, record.offset), record)).collect()
     }
 
-    /// The changes, by head; the last of each.
+    /// The last change of each head.
     fn changes(&self) -> BTreeMap<String, Change> {
         let read = |record: Record| {
             let change = Change::read(&record.key.unwrap(), record.value.as_deref()).unwrap();
@@ -98,7 +98,7 @@ fn one_fact_is_put_changed_and_taken_back() {
     );
     let upsert = place.changes()["black coffee"].upsert.clone().unwrap();
     assert_eq!((upsert.weight, upsert.language.as_str()), (-2.0, "de"));
-    // However the concept is written it is the same key, and so on the same partition.
+    // The concept has the same key in any spelling, and therefore the same partition.
     let line = [&["delete"], &COFFEE[..2], &["--head", "black coffee"], &COFFEE[4..]].concat();
     let (result, out) = place.run(&line);
     result.unwrap();
@@ -145,7 +145,7 @@ fn files_are_written_without_their_bad_lines() {
         [("gin", None), ("milk", Some(5.0)), ("rum", Some(3.0)), ("tea", Some(2.0))]
     );
     assert_eq!(changes["milk"].key.relation, "IsA");
-    // Deleting needs no weight, and looks at none.
+    // Deleting needs no weight and ignores it.
     let gone = place.file("gone.tsv", "IsA\tmilk\tdrink\nIsA\trum\tdrink\tmuch\n");
     let done = place.json(&["delete", &gone, "--source", "ours"]);
     assert_eq!((&done["written"], &done["bad"]), (&json!(2), &json!(0)));
@@ -207,7 +207,7 @@ fn a_fact_is_named_whole_or_by_files() {
         (&["delete", "f"], true),
         (&["delete", "f", "--weight", "1"], false),
     ] {
-        let parsed = Program::try_parse_from([&["knowledge"], line].concat());
+        let parsed = ChangeProgram::try_parse_from([&["knowledge"], line].concat());
         assert_eq!(parsed.is_ok(), fits, "{line:?}");
     }
 }

@@ -1,28 +1,28 @@
-//! The finished offsets above a committed one, as the metadata of that commit: ASCII, short,
-//! versioned.
+//! Encodes the finished offsets above a committed one as the metadata of that commit: short,
+//! versioned ASCII.
 //!
-//! Form: the letter of the version, then for each range in rising order two numbers: how many
-//! offsets lie between it and the end of the one before (for the first, the committed offset),
-//! and how many offsets it spans less one. A number is written in digits of five bits, lowest
-//! first, each as one of 64 letters whose upper half says that more digits follow. The empty
-//! set is the empty text.
+//! The text begins with the letter of the version. Two numbers follow for each range, in rising
+//! order: the count of offsets between the range and the end of the one before (for the first, the
+//! committed offset), and the count of offsets it spans, less one. A number is written in digits of
+//! five bits, lowest first. Each digit is one of 64 letters, and the upper half of the alphabet
+//! marks that more digits follow. The empty set is the empty text.
 
 use turnstream_ports::broken::Broken;
 
-/// Finished offsets from `first` to `last`, both included. Offsets between that were never
+/// Finished offsets from `first` to `last`, both included. Offsets between them that were never
 /// polled count as inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetRange {
-    /// The lowest.
+    /// The lowest offset.
     pub first: i64,
-    /// The highest; never below `first`.
+    /// The highest offset, at least `first`.
     pub last: i64,
 }
 
 /// Why metadata of a commit cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// Somebody else wrote it, or a later version did.
+    /// Another program or a later version wrote the metadata.
     #[error(
         "the metadata of the commit at offset {position} begins with {found:?}, and this version \
          reads {VERSION:?}; run the version that wrote it, or stop other tools from committing \
@@ -34,7 +34,7 @@ pub enum MetadataError {
         /// The first letter.
         found: char,
     },
-    /// It is damaged.
+    /// The metadata is damaged.
     #[error(
         "the metadata of the commit at offset {position} is damaged at byte {at}; outcomes after \
          that offset may already be written, so do not begin there without checking"
@@ -53,7 +53,7 @@ pub const VERSION: &str = "A";
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const DIGIT_BITS: u32 = 5;
 
-/// Writes the ranges, which must rise, lie apart and lie at or above `position`.
+/// Encodes ranges. They must rise, lie apart and be at or above `position`.
 pub fn encode(position: i64, ranges: &[OffsetRange]) -> String {
     let mut text = String::new();
     let mut end = position;
@@ -80,7 +80,7 @@ fn number(text: &mut String, mut rest: u64) {
     }
 }
 
-/// Reads what [`encode`] wrote with the same `position`.
+/// Decodes what [`encode`] wrote with the same `position`.
 pub fn decode(position: i64, text: &str) -> Result<Vec<OffsetRange>, MetadataError> {
     let Some(found) = text.chars().next() else {
         return Ok(Vec::new());
@@ -128,8 +128,7 @@ pub fn decode(position: i64, text: &str) -> Result<Vec<OffsetRange>, MetadataErr
     Ok(ranges)
 }
 
-/// The most bytes that one range takes in a set that spans `span` offsets, and a million more
-/// that may come.
+/// The most bytes of one range in a set that spans `span` offsets now and may grow by a million.
 pub(super) fn worst_range_bytes(span: i64) -> usize {
     let bits = i64::BITS - span.saturating_add(1 << 20).leading_zeros();
     2 * bits.div_ceil(DIGIT_BITS) as usize

@@ -106,7 +106,7 @@ fn what_is_polled_within_the_room_always_fits() {
     assert!(matches!(careless.position(0), Err(LedgerError::TooLong { bytes: 21, .. })));
 }
 
-/// What the ledger must be equal to: plain sets of offsets.
+/// The model of the ledger: plain sets of offsets.
 #[derive(Default)]
 struct Naive {
     log: Vec<i64>,
@@ -143,8 +143,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is polled, finished, committed and lost: a crash brings back exactly what was
-    /// finished at the last commit, no offset twice and none lost.
+    /// In any order of polls, ends, commits and losses, a crash brings back exactly what had
+    /// finished at the last commit: no offset twice and none lost.
     #[test]
     fn the_ledger_equals_plain_sets(
         gaps in prop::collection::vec(prop_oneof![4 => 1..2_i64, 1 => 2..5_000_i64], 1..80),

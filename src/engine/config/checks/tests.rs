@@ -1,4 +1,4 @@
-//! The configuration as it ships: its defaults, its sample, its checks and its documentation.
+//! Tests of the shipped configuration: defaults, sample, checks and documentation.
 
 use std::collections::BTreeSet;
 use std::env::VarError;
@@ -27,7 +27,7 @@ fn the_defaults_are_valid_and_read_back() {
     assert_eq!(again.value, Config::default());
 }
 
-/// The sample is what `turnstream validate --print` writes, so that it lacks no key.
+/// The sample is the output of `turnstream validate --print`, so it has every key.
 #[test]
 fn the_sample_is_the_defaults() {
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config/turnstream.toml");
@@ -124,7 +124,7 @@ fn no_secret_of_kafka_is_shown() {
                 'sasl.oauthbearer.client.secret' = 'swordfish'\n'sasl.username' = \
                 'user-${SECRET}'\n'security.protocol' = 'sasl_plaintext'\n\
                 'sasl.mechanism' = 'PLAIN'\n";
-    // Not every build has a client that takes these settings.
+    // Some builds have a client that refuses these settings, so the test only reads them.
     let loaded = read_str::<Config>("t.toml", text, &lookup).expect("read");
     let client = &loaded.value.log.kafka.client.0;
     assert_eq!(client["sasl.password"], "hunter22", "it still reaches the client");
@@ -142,7 +142,7 @@ fn no_secret_of_kafka_is_shown() {
     }
 }
 
-/// Every key says what it means: the sample and the errors show it.
+/// Every key has a description, which the sample and the errors show.
 #[test]
 fn every_key_is_documented() {
     fn walk(schema: &serde_json::Value, path: &KeyPath, found: &mut Vec<String>) {
@@ -186,7 +186,7 @@ fn the_table_of_stages_says_what_their_sections_take() {
     assert_eq!(fails.collect::<Vec<_>>(), sections, "each that can fail is checked");
 }
 
-/// Every key of the schema, from the root, and tables whose keys anybody names.
+/// Collects every key of the schema, from the root, and the tables with free keys.
 fn walk_keys(schema: &serde_json::Value, path: &str, found: &mut (BTreeSet<String>, Vec<String>)) {
     for schema in alternatives(schema) {
         if schema.get("additionalProperties").is_some_and(|any| *any != false) {
@@ -201,7 +201,7 @@ fn walk_keys(schema: &serde_json::Value, path: &str, found: &mut (BTreeSet<Strin
     }
 }
 
-/// What stands in backticks in the texts of the sources' code, comments and tests left out.
+/// Collects the text in backticks from the sources' code, without comments and tests.
 fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in folder.read_dir().expect("a folder of sources").flatten() {
         let path = entry.path();
@@ -212,7 +212,7 @@ fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
             let code = std::fs::read_to_string(&path).expect("a source");
             let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-            // A text goes on behind a backslash.
+            // A string literal continues after a backslash.
             let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
             let quoted = code.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
             found.extend(quoted.map(|it| (path.display().to_string(), it.to_owned())));
@@ -220,7 +220,7 @@ fn quoted(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A message that names a key names it from the root, so that it can be typed.
+/// Messages name keys from the root, so that they can be typed.
 #[test]
 fn messages_name_keys_that_exist() {
     let mut known = (BTreeSet::new(), Vec::new());
@@ -237,7 +237,8 @@ fn messages_name_keys_that_exist() {
         let plain =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.".contains(&byte);
         let first = key.split('.').next().unwrap_or_default();
-        // A single word may be anything; one that is made of several is a key if it is one somewhere.
+        // A single word may be anything. A name with dots or underscores counts as a key if a key
+        // has its first part as a name.
         let meant = key.bytes().all(plain) && names.contains(first) && key.contains(['.', '_']);
         meant && !known.contains(key) && !free.iter().any(|table| key.starts_with(table))
     };

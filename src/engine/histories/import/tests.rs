@@ -24,7 +24,7 @@ fn config() -> HistoryConfig {
     HistoryConfig { max_entries: 4, window_utterances: 2, ..HistoryConfig::default() }
 }
 
-/// What a user says on a partition, some of it called by its coordinates.
+/// Adds a user's turn on a partition. Turns that are not named have their coordinates as ids.
 fn turn(
     database: &mut Database,
     said: usize,
@@ -57,7 +57,7 @@ fn turn(
     update.changes.into_iter().chain([database.record(&scope)]).collect()
 }
 
-/// A history after these turns, three offsets from one to the next.
+/// A history after these turns, whose offsets are three apart.
 fn kept(said: &[(usize, bool)], partition: i32) -> Histories {
     let (mut histories, mut database) = (Histories::default(), Database::default());
     for (at, (said, named)) in (0..).zip(said) {
@@ -71,7 +71,7 @@ fn only(histories: &Histories) -> (&Scope, &Kept) {
     histories.iter().next().expect("a history")
 }
 
-/// What there is to compare of a history on two logs: texts in place of offsets.
+/// What can be compared of a history on two logs: texts in place of offsets.
 fn texts(kept: &Kept) -> Value {
     let text = |at: &i64| {
         let found = kept.entries.values().find(|entry| entry.input.offset == *at);
@@ -97,8 +97,8 @@ fn texts(kept: &Kept) -> Value {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A history that was rebased is the history that it was: the engine recalls the same for a
-    /// query, and what follows is the same: which entries leave, which join what.
+    /// A rebased history behaves like the original: the engine recalls the same entries for a
+    /// query, and later turns evict and group the same entries.
     #[test]
     fn what_follows_on_a_rebased_history_is_what_would_have_followed(
         said in prop::collection::vec((0..SAID.len(), any::<bool>()), 0..9),
@@ -132,7 +132,7 @@ proptest! {
                 recalled.map(|it| (it.entry.query.clone(), it.via, it.relevance, it.weight)).collect()
             };
             prop_assert_eq!(recalled(&one), recalled(&other));
-            // On a log where nothing was ever said, the first turn has offset 0.
+            // On a log without earlier turns, the first turn has offset 0.
             turn(&mut one, said, (2, 100 + at), named).into_iter().for_each(|it| before.take(it));
             turn(&mut other, said, (0, at), named).into_iter().for_each(|it| after.take(it));
             prop_assert_eq!(texts(before.of(&scope).unwrap()), texts(after.of(&scope).unwrap()));
@@ -140,7 +140,7 @@ proptest! {
     }
 }
 
-/// A turn without an id is called by its coordinates, which another turn has on another log.
+/// A turn without an id is named by its coordinates, which belong to another turn on another log.
 #[test]
 fn turns_of_the_new_log_are_no_duplicates_of_those_of_the_old_one() {
     let histories =
@@ -162,7 +162,7 @@ fn turns_of_the_new_log_are_no_duplicates_of_those_of_the_old_one() {
         assert!(id.starts_with("said-") || named.iter().any(|it| it == id), "{id} in {named:?}");
     }
     assert!(remembered.contains(&"said-2") && remembered.contains(&"0--1"), "{remembered:?}");
-    // Exported and imported once more they are followed again.
+    // A second export and import moves them again.
     let mut again = Histories::default();
     changes.iter().cloned().for_each(|change| again.take(change));
     assert_eq!(rebased(scope, again.of(scope).unwrap(), (0, -1)).unwrap(), changes);
@@ -191,7 +191,7 @@ fn target(log: &EmbeddedLog) -> Target {
     Target { producer, consumer, beginnings, patience: Duration::from_millis(300) }
 }
 
-/// Histories of so many conversations.
+/// Histories of `scopes` conversations.
 fn many(scopes: usize) -> Histories {
     let mut histories = Histories::default();
     for at in 0..scopes {
@@ -221,7 +221,7 @@ fn put(log: &EmbeddedLog, histories: &Histories, replace: bool) -> Result<Import
     import(&mut target(log), &wanted, &place(log.partitions()), &|| {})
 }
 
-/// What a follower of the topic knows in the end.
+/// The histories that a reader of the whole topic sees.
 fn on_log(log: &EmbeddedLog) -> Histories {
     let mut histories = Histories::default();
     for partition in 0..log.partitions() {
@@ -256,7 +256,7 @@ fn histories_go_where_their_turns_come_and_the_log_knows_where_to_begin() {
     for (scope, kept) in histories.iter() {
         assert_eq!(texts(on_log(&log).of(scope).unwrap()), texts(kept));
     }
-    // The same once more changes nothing.
+    // A second import of the same histories changes nothing.
     let ends = || [0, 1, 2].map(|partition| log.end(Topic::History, partition));
     let before = ends();
     let again = put(&log, &histories, false).unwrap();
@@ -287,7 +287,7 @@ fn what_is_there_is_left_alone_or_gives_way() {
     assert_eq!(log.end(Topic::History, 0), end, "nothing of it was written");
 
     let done = put(&log, &many(4), true).unwrap();
-    // Its own record and two entries are written, and what was said since goes.
+    // Its own record and two entries are written, and the later entry is removed.
     assert_eq!((done.scopes, done.replaced, done.unchanged), (2, 1, 2));
     assert_eq!((done.written, done.removed), (7, 1));
     let now = on_log(&log);
@@ -316,7 +316,7 @@ fn a_log_that_is_served_is_left_alone() {
     while !matches!(other.poll(Duration::ZERO).unwrap(), Event::Assigned(_)) {}
     let stopped = AtomicBool::new(false);
     let error = std::thread::scope(|threads| {
-        // It gives one of its partitions on, as an engine does.
+        // The other member gives up one of its partitions, as an engine does.
         threads.spawn(|| {
             while !stopped.load(Ordering::Relaxed) {
                 if let Event::Revoked(_) = other.poll(Duration::from_millis(1)).unwrap() {
@@ -331,7 +331,7 @@ fn a_log_that_is_served_is_left_alone() {
     assert!(matches!(error, ImportError::Served { held: 1, of: 2, .. }), "{error}");
     assert!(on_log(&log).iter().next().is_none());
 
-    // And who begins to serve it meanwhile finds whole histories.
+    // A process that begins to serve the log meanwhile finds whole histories.
     drop(other);
     let joined = RefCell::new(None);
     let told = Cell::new(0);

@@ -1,5 +1,5 @@
-//! Histories: turns that go through the engine's own databases, deletions, records that come
-//! again and records that nobody can read.
+//! Views of histories: turns through the engine's own databases, deletions, repeated records and
+//! unreadable records.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use turnstream_schemas::{
 use super::*;
 use crate::histories::Histories;
 
-/// What users say: of two subjects, so that entries share categories and do not.
+/// What users say: two subjects, so that some entries share a category and others do not.
 const SAID: [&str; 5] = [
     "Where is my parcel?",
     "Is the parcel at the post office?",
@@ -24,29 +24,29 @@ const SAID: [&str; 5] = [
 ];
 const SCOPES: [&str; 3] = ["a", "a#0", "b"];
 
-/// What happens to one history. Offsets and times are those of the log so far.
+/// An event in one history. Offsets and times continue those of the log.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
-    /// The user said it, and it was answered out of this evidence.
+pub(super) enum HistoryEvent {
+    /// The user said it, and the response used this evidence.
     Turn { said: usize, evidence: Vec<usize>, answered: bool, later_ms: i64 },
-    /// An agent answered the latest entry without a response, where there is one.
+    /// An agent answered the latest entry without a response, if there is one.
     Agent,
-    /// The engine starts anew on what the topic says.
+    /// The engine restores the history from the topic.
     Restored,
-    /// Tombstones for the entries, the scope's own record, or both; perhaps each of them twice.
+    /// Tombstones for the entries, the scope's own record, or both; perhaps twice each.
     Deleted { entries: bool, record: bool, twice: bool },
-    /// An entry, or the scope's record, is none any more.
+    /// An entry or the scope's record becomes unreadable.
     Unreadable { record: bool },
-    /// A record of a version that counted no evictions by reason.
+    /// A record of a version that did not count evictions by reason.
     Older,
 }
 
-/// Whose history, and what happens to it.
+/// A scope and an event in its history.
 #[derive(Clone, Debug)]
 pub(super) struct Talk {
     partition: i32,
     scope: usize,
-    told: Told,
+    told: HistoryEvent,
 }
 
 pub(super) fn talk() -> impl Strategy<Value = Talk> {
@@ -54,26 +54,26 @@ pub(super) fn talk() -> impl Strategy<Value = Talk> {
         (0..SAID.len(), prop::collection::vec(0..4_usize, 0..3), any::<bool>(), 1..40_000_i64);
     let told = prop_oneof![
         12 => turn.prop_map(|(said, evidence, answered, later_ms)| {
-            Told::Turn { said, evidence, answered, later_ms }
+            HistoryEvent::Turn { said, evidence, answered, later_ms }
         }),
-        3 => Just(Told::Agent),
-        2 => Just(Told::Restored),
+        3 => Just(HistoryEvent::Agent),
+        2 => Just(HistoryEvent::Restored),
         2 => (any::<bool>(), any::<bool>(), any::<bool>())
-            .prop_map(|(entries, record, twice)| Told::Deleted { entries, record, twice }),
-        1 => any::<bool>().prop_map(|record| Told::Unreadable { record }),
-        1 => Just(Told::Older),
+            .prop_map(|(entries, record, twice)| HistoryEvent::Deleted { entries, record, twice }),
+        1 => any::<bool>().prop_map(|record| HistoryEvent::Unreadable { record }),
+        1 => Just(HistoryEvent::Older),
     ];
     let whose = (0..PARTITIONS, 0..SCOPES.len());
     (whose, told).prop_map(|((partition, scope), told)| Talk { partition, scope, told })
 }
 
-/// Three entries at most, of which none is older than a minute and a half.
+/// At most three entries, none older than a minute and a half.
 fn config() -> HistoryConfig {
     HistoryConfig { max_entries: 3, max_age_seconds: 90, ..HistoryConfig::default() }
 }
 
-/// Does it on the log, as the engine would: through the history's own database. It is restored from
-/// the topic each time, so that what went before is in the log and nowhere else.
+/// Applies the event through the history's own database, as the engine would. Restores the database
+/// from the topic each time, so that all state is on the log.
 pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Talk) {
     let scope = Scope::new(None, SCOPES[*scope]);
     let (config, similarity) = (config(), Similarity::by_words());
@@ -98,9 +98,9 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
         append(log, Topic::History, *partition, Some(&key), value);
     };
     match told {
-        Told::Turn { said, evidence, answered, later_ms } => {
+        HistoryEvent::Turn { said, evidence, answered, later_ms } => {
             let mut database = kept.database(&config, &similarity).unwrap();
-            // The log's end is behind every offset that an entry has.
+            // The log's end is behind the offset of every entry.
             let offset = read(log, Topic::History).map(|record| record.offset + 1).max();
             let offset = offset.unwrap_or(0).max(kept.record.last_applied_offset + 1);
             let now = EventTime(database.now().millis() + later_ms);
@@ -129,13 +129,13 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
             database.applied(&scope, offset);
             update.changes.iter().chain([&database.record(&scope)]).for_each(put);
         }
-        Told::Agent => {
+        HistoryEvent::Agent => {
             let mut database = kept.database(&config, &similarity).unwrap();
             let said = database.complete(&scope, "We will see.", &TurnId::from("agent"), &rules);
             said.iter().chain([&database.record(&scope)]).for_each(put);
         }
-        Told::Restored => put(&kept.database(&config, &similarity).unwrap().record(&scope)),
-        Told::Deleted { entries, record, twice } => {
+        HistoryEvent::Restored => put(&kept.database(&config, &similarity).unwrap().record(&scope)),
+        HistoryEvent::Deleted { entries, record, twice } => {
             for _ in 0..=usize::from(*twice) {
                 let held = kept.entries.keys().filter(|_| *entries);
                 held.for_each(|id| {
@@ -146,13 +146,13 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
                 }
             }
         }
-        Told::Unreadable { record } => {
+        HistoryEvent::Unreadable { record } => {
             let entry = kept.entries.keys().next().copied().filter(|_| !record);
             let key = serde_json::to_string(&key(entry)).unwrap();
             append(log, Topic::History, *partition, Some(&key), Some(b"{}".to_vec()));
             append(log, Topic::History, *partition, Some("no key"), None);
         }
-        Told::Older => {
+        HistoryEvent::Older => {
             let evictions_by_reason = EvictionCounts::default();
             let record = Box::new(ScopeRecord { evictions_by_reason, ..kept.record });
             put(&HistoryChange::Scope { key: key(None), record });
@@ -160,7 +160,7 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
     }
 }
 
-/// The last records of the topic come again, as from a process that did not know of its commit.
+/// Repeats the last records of the topic, as a process does that did not learn of its commit.
 pub(super) fn repeat(log: &EmbeddedLog, partition: i32, records: usize) {
     let all = log.read(Topic::History, partition, 0, usize::MAX, Isolation::ReadCommitted).unwrap();
     let from = all.len().saturating_sub(records);
@@ -175,7 +175,7 @@ enum Followed {
     Talked(Talk),
     Repeated(i32, usize),
     Compacted,
-    /// Another process takes over, on what this one published.
+    /// Another process takes over, on the topic that this one published.
     Restarted,
 }
 
@@ -191,8 +191,8 @@ fn followed() -> impl Strategy<Value = Followed> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// One process follows, and after each thing that happened the topic is what the oracle counts
-    /// from the log, from nothing.
+    /// One process follows the log, and after each event the topic equals what the oracle counts
+    /// from the whole log.
     #[test]
     fn views_of_histories_are_right_after_every_change(
         happenings in prop::collection::vec(followed(), 1..40),
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// So that the property is about something: turns fill, split and evict, and every view has rows.
+/// Keeps the property meaningful: turns fill, split and evict, and every view has rows.
 #[test]
 fn turns_and_deletions_reach_every_view_of_histories() {
     let log = log();
@@ -233,7 +233,7 @@ fn turns_and_deletions_reach_every_view_of_histories() {
         rows.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect()
     };
     let turn = |said, later_ms| {
-        let told = Told::Turn { said, evidence: vec![0, 0, 1], answered: true, later_ms };
+        let told = HistoryEvent::Turn { said, evidence: vec![0, 0, 1], answered: true, later_ms };
         happen_to(&log, &Talk { partition: 1, scope: 1, told });
     };
     for said in 0..4 {
@@ -241,7 +241,7 @@ fn turns_and_deletions_reach_every_view_of_histories() {
     }
     turn(0, 91_000);
     once(&log);
-    // One left for want of room, three were too old; the last one has a category of its own.
+    // One entry exceeded the capacity and three were too old. The last one has its own category.
     let reasons = EvictionReason::ALL.map(EvictionReason::name);
     assert_eq!(of(ViewName::EvictionsByReason), named(&[(reasons[0], 1), (reasons[1], 3)]));
     turn(1, 1_000);
@@ -257,7 +257,7 @@ fn turns_and_deletions_reach_every_view_of_histories() {
     assert_eq!((sizes["scopes"], sizes["entries"], sizes["categories"]), (1, 3, 2), "{sizes:?}");
     assert!(sizes["groups"] >= 2 && sizes["chains"] >= 1 && sizes["bytes"] > 600, "{sizes:?}");
 
-    // Where histories are not counted, nothing is left of them.
+    // Without histories, no row of theirs stays on the topic.
     let whose = |told| Talk { partition: 1, scope: 1, told };
     let without = ViewsConfig { histories: false, ..ViewsConfig::default() };
     let mut process = process(&log, &without, None);
@@ -265,24 +265,24 @@ fn turns_and_deletions_reach_every_view_of_histories() {
     assert_eq!((process.summary().history_changes, on_topic(&log).len()), (0, 0));
     once(&log);
     assert_eq!(on_topic(&log), expected(&log));
-    happen_to(&log, &whose(Told::Deleted { entries: true, record: true, twice: true }));
+    happen_to(&log, &whose(HistoryEvent::Deleted { entries: true, record: true, twice: true }));
     once(&log);
     assert_eq!(on_topic(&log), BTreeMap::new());
 }
 
-/// What cannot be read counts for nothing, as it will when compaction has removed what lay there
-/// before it.
+/// An unreadable record counts for nothing and removes the earlier record of its key, as compaction
+/// will.
 #[test]
 fn a_record_that_cannot_be_read_takes_what_lay_there_with_it() {
     let log = log();
     let on = |told| happen_to(&log, &Talk { partition: 0, scope: 0, told });
     for said in [0, 2] {
-        on(Told::Turn { said, evidence: vec![2], answered: true, later_ms: 1 });
+        on(HistoryEvent::Turn { said, evidence: vec![2], answered: true, later_ms: 1 });
     }
-    on(Told::Unreadable { record: false });
+    on(HistoryEvent::Unreadable { record: false });
     let mut first = process(&log, &ViewsConfig::default(), None);
     first.run(true, &AtomicBool::new(false)).unwrap();
-    // Each turn is an entry and the scope's record.
+    // Each turn writes an entry and the scope's record.
     assert_eq!((first.summary().history_changes, first.summary().refused), (4, 2));
     let before = on_topic(&log);
     assert_eq!(before, expected(&log));
@@ -298,10 +298,10 @@ fn a_record_that_cannot_be_read_takes_what_lay_there_with_it() {
 fn more_entries_than_may_be_remembered_stop_it() {
     let log = log();
     for scope in 0..2 {
-        let told = Told::Turn { said: 0, evidence: vec![], answered: true, later_ms: 1 };
+        let told = HistoryEvent::Turn { said: 0, evidence: vec![], answered: true, later_ms: 1 };
         happen_to(&log, &Talk { partition: 0, scope, told });
     }
-    // Two entries, and two records of scopes.
+    // Two entries and two records of scopes.
     let run = |max_entries| {
         let config = ViewsConfig { max_entries, ..ViewsConfig::default() };
         process(&log, &config, None).run(true, &AtomicBool::new(false))

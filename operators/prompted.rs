@@ -24,7 +24,6 @@ use crate::stage::{
     Answer as StageAnswer, Asked, Call, CallConfig, Decide, Question, Request, Step,
     nobody_was_asked,
 };
-use crate::stage_context::StageContext;
 
 mod answer;
 pub mod fence;
@@ -185,6 +184,16 @@ pub(crate) struct Answered<A> {
     pub model: ModelUsed,
 }
 
+/// What prompted forms are made from: the language models of a process, and the prompts of its
+/// stages. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Prompting {
+    /// The language models, by their names in the configuration.
+    pub language_models: LanguageModels,
+    /// The prompts of the stages; those that ship, where a stage has none here.
+    pub prompts: Prompts,
+}
+
 /// The prompted form of one stage: makes requests from turns, and reads answers.
 #[derive(Clone)]
 pub struct Prompt {
@@ -199,19 +208,19 @@ pub struct Prompt {
     listener: Option<Listener>,
 }
 
-impl Prompt {
+impl Prompting {
     /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
     /// where there is no such model, which the configuration refuses.
-    pub(crate) fn chosen<A: Answer>(
+    pub(crate) fn prompt<A: Answer>(
+        &self,
         stage: Stage,
         config: Option<&PromptedConfig>,
-        context: &StageContext,
-    ) -> Option<Self> {
+    ) -> Option<Prompt> {
         let config = config?;
-        let model = Arc::clone(context.language_models.get(&config.model)?);
-        let templates = context.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
+        let model = Arc::clone(self.language_models.get(&config.model)?);
+        let templates = self.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
         let thinks = config.think == Think::Together && A::THOUGHT.is_some();
-        Some(Self {
+        Some(Prompt {
             stage,
             model,
             templates,
@@ -221,7 +230,9 @@ impl Prompt {
             listener: None,
         })
     }
+}
 
+impl Prompt {
     /// The same, whose answers are told to who reads along, as they are written.
     pub(crate) fn heard_by(self, listener: Option<Listener>) -> Self {
         Self { listener, ..self }

@@ -5,7 +5,7 @@ use std::io;
 
 use turnstream_schemas::{
     DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome, RecalledTurn,
-    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Stage, Turn,
+    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Turn,
 };
 
 use super::play::Heard;

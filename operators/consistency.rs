@@ -119,7 +119,7 @@ impl ResponseConsistency {
     fn new(config: ConsistencyConfig, context: &StageContext) -> Self {
         let is_learned = config.form == ConsistencyForm::Learned;
         let judge = context.consistency.clone().filter(|_| is_learned);
-        let prompt = Prompt::chosen::<ConsistencyAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<ConsistencyAnswer>(STAGE, config.prompted());
         Self { config, judge, prompt }
     }
 

@@ -118,7 +118,7 @@ struct CrossRevision {
 
 impl CrossRevision {
     fn new(config: CrossRevisionConfig, context: &StageContext) -> Self {
-        let prompt = Prompt::chosen::<RevisionAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<RevisionAnswer>(STAGE, config.prompted());
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 

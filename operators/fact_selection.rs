@@ -141,7 +141,7 @@ struct FactSelection {
 
 impl FactSelection {
     fn new(config: FactSelectionConfig, context: &StageContext) -> Self {
-        let prompt = Prompt::chosen::<SelectionAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<SelectionAnswer>(STAGE, config.prompted());
         Self { config, prompt }
     }
 }

@@ -201,7 +201,7 @@ struct Gate {
 impl Gate {
     fn new(config: GateConfig, context: &StageContext) -> Self {
         let StageContext { knowledge, sources, gate: model, .. } = context.clone();
-        let prompt = Prompt::chosen::<GateAnswer>(Stage::Gate, config.prompted(), context);
+        let prompt = context.prompting.prompt::<GateAnswer>(Stage::Gate, config.prompted());
         Self { config, knowledge, sources, model, prompt }
     }
 

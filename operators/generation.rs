@@ -199,7 +199,7 @@ impl Generation {
     fn new(config: GenerationConfig, context: &StageContext) -> Self {
         let is_learned = config.form == GenerationForm::Learned;
         let unified = context.unified.clone().filter(|_| is_learned);
-        let prompt = Prompt::chosen::<Words>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<Words>(STAGE, config.prompted());
         let prompt = prompt.map(|prompt| prompt.heard_by(context.listener.clone()));
         Self { config, knowledge: context.knowledge.clone(), unified, prompt }
     }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::{
-    Generate, GenerateRequest, Generated, Listener, Origin, Step as AskedFor,
+    Generate, GenerateRequest, Generated, LanguageModels, Listener, Origin, Step as AskedFor,
 };
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Confidence, Fault, FaultKind, ModelUsed, Stage};
@@ -23,7 +23,6 @@ use crate::stage::{
     Answer as StageAnswer, Asked, Call, CallConfig, Decide, Question, Request, Step,
     nobody_was_asked,
 };
-use crate::stage_context::StageContext;
 
 mod answer;
 pub mod fence;
@@ -184,6 +183,16 @@ pub(crate) struct Answered<A> {
     pub model: ModelUsed,
 }
 
+/// What prompted forms are made from: the language models of a process, and the prompts of its
+/// stages. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Prompting {
+    /// The language models, by their names in the configuration.
+    pub language_models: LanguageModels,
+    /// The prompts of the stages; those that ship, where a stage has none here.
+    pub prompts: Prompts,
+}
+
 /// The prompted form of one stage: makes requests from turns, and reads answers.
 #[derive(Clone)]
 pub struct Prompt {
@@ -198,19 +207,19 @@ pub struct Prompt {
     listener: Option<Listener>,
 }
 
-impl Prompt {
+impl Prompting {
     /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
     /// where there is no such model, which the configuration refuses.
-    pub(crate) fn chosen<A: Answer>(
+    pub(crate) fn prompt<A: Answer>(
+        &self,
         stage: Stage,
         config: Option<&PromptedConfig>,
-        context: &StageContext,
-    ) -> Option<Self> {
+    ) -> Option<Prompt> {
         let config = config?;
-        let model = Arc::clone(context.language_models.get(&config.model)?);
-        let templates = context.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
+        let model = Arc::clone(self.language_models.get(&config.model)?);
+        let templates = self.prompts.of(stage).or_else(|| Prompts::shipped(stage))?;
         let thinks = config.think == Think::Together && A::THOUGHT.is_some();
-        Some(Self {
+        Some(Prompt {
             stage,
             model,
             templates,
@@ -220,7 +229,9 @@ impl Prompt {
             listener: None,
         })
     }
+}
 
+impl Prompt {
     /// The same, whose answers are told to who reads along, as they are written.
     pub(crate) fn heard_by(self, listener: Option<Listener>) -> Self {
         Self { listener, ..self }

@@ -145,7 +145,7 @@ struct QueryProduction {
 impl QueryProduction {
     fn new(config: QueryProductionConfig, context: &StageContext) -> Self {
         let StageContext { knowledge, meaning, .. } = context.clone();
-        let prompt = Prompt::chosen::<QueriesAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<QueriesAnswer>(STAGE, config.prompted());
         Self { config, knowledge, meaning, prompt }
     }
 

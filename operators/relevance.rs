@@ -142,10 +142,10 @@ impl EvidenceRelevance {
             RelevanceForm::Off => None,
             RelevanceForm::Learned => context.unified.clone().map(RelevanceJudge::Unified),
             RelevanceForm::Encoder => context.score.clone().map(RelevanceJudge::Encoder),
-            RelevanceForm::Prompted => {
-                Prompt::chosen::<RelevanceAnswer>(STAGE, config.prompted(), context)
-                    .map(RelevanceJudge::Prompt)
-            }
+            RelevanceForm::Prompted => context
+                .prompting
+                .prompt::<RelevanceAnswer>(STAGE, config.prompted())
+                .map(RelevanceJudge::Prompt),
         };
         Some(Self { judge: judge?, config, sources: Arc::clone(&context.sources) })
     }

@@ -106,7 +106,7 @@ impl SourcePlanning {
     fn new(config: SourcePlanningConfig, context: &StageContext) -> Self {
         let is_learned = config.form == SourcePlanningForm::Learned;
         let unified = context.unified.clone().filter(|_| is_learned);
-        let prompt = Prompt::chosen::<PlanAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<PlanAnswer>(STAGE, config.prompted());
         Self { config, sources: Arc::clone(&context.sources), unified, prompt }
     }
 }

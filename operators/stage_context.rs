@@ -7,12 +7,12 @@ use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::unified::Unified;
-use turnstream_ports::model::{Embed, LanguageModels, Listener, Score};
+use turnstream_ports::model::{Embed, Listener, Score};
 
 use crate::consistency::Judge;
 use crate::integration::Attention;
 use crate::meaning::FactMeaning;
-use crate::prompted::Prompts;
+use crate::prompted::Prompting;
 use crate::sources::Sources;
 use crate::stage::StageRunner;
 use crate::tables::Tables;
@@ -30,10 +30,8 @@ pub struct StageContext {
     pub tables: Arc<Tables>,
     /// The documents, where there are any.
     pub documents: Option<Arc<dyn SearchDocuments>>,
-    /// The language models, by their names in the configuration.
-    pub language_models: LanguageModels,
-    /// The prompts of the stages in prompted form.
-    pub prompts: Prompts,
+    /// The language models, and the prompts of the stages in prompted form.
+    pub prompting: Prompting,
     /// Is told of responses as they are written, where somebody reads along.
     pub listener: Option<Listener>,
     /// The trained gate, where the configuration names one.

@@ -10,9 +10,7 @@ use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
 };
-use turnstream_ports::model::{
-    Busy, Generate, GenerateRequest, Generated, LanguageModels, Model, Reply,
-};
+use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
 use turnstream_schemas::{
     DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
     Scope, Score, SourceKind, Speaker, Turn, TurnId,
@@ -22,7 +20,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnContext, Utterance};
 use crate::gate::{GateConfig, decide, find};
 use crate::meaning::FactMeaning;
-use crate::prompted::Prompts;
+use crate::prompted::Prompting;
 use crate::sources::{SourceConfig, Sources};
 use crate::stage::{Clock, Observer, StageRunner};
 use crate::stage_context::StageContext;
@@ -194,8 +192,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         sources: Arc::new(test_sources()),
         tables: Arc::default(),
         documents: None,
-        language_models: LanguageModels::new(),
-        prompts: Prompts::default(),
+        prompting: Prompting::default(),
         listener: None,
         embed: None,
         encoder: None,
@@ -268,7 +265,9 @@ pub(crate) fn asking(
         context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset });
     }
     let model: Arc<Generate> = Arc::new(Immediate(answer));
-    StageContext { language_models: [("default".to_owned(), model)].into(), ..context }
+    let language_models = [("default".to_owned(), model)].into();
+    let prompting = Prompting { language_models, ..context.prompting };
+    StageContext { prompting, ..context }
 }
 
 /// Runs a stage's dataflow over turns, on one worker, to its end.

@@ -130,7 +130,7 @@ struct TopicPlanning {
 
 impl TopicPlanning {
     fn new(config: TopicPlanningConfig, context: &StageContext) -> Self {
-        let prompt = Prompt::chosen::<TopicsAnswer>(STAGE, config.prompted(), context);
+        let prompt = context.prompting.prompt::<TopicsAnswer>(STAGE, config.prompted());
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 

@@ -157,7 +157,7 @@ stages! {
     FactRetrieval {
         name: "fact_retrieval", word: "retrieval", forms: ["lexical", "off"],
         prompted: None, on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Concepts, Embedding, Plan, Demand], writes: [Demand, Candidates],
+        reads: [Dialogue, Embedding, Plan, Demand], writes: [Demand, Candidates],
     }
     /// Sentences of the turn's persona.
     PersonaRetrieval {

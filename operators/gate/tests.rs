@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
+use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
 use turnstream_schemas::{Demand, Evidence, EvidenceId, ModelUsed, SourceKind};
 
 use super::*;
@@ -9,7 +10,6 @@ use crate::flow::{Candidates, Drafted, Failed, Retrieved};
 use crate::generation::{GenerationConfig, GenerationForm, generation};
 use crate::sources::{SourceConfig, Sources};
 use crate::testing::{asking, context, gated, graph, recalled, run_dataflow, scene, stage_context};
-use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
 
 const FACTS: &str = "
     coffee HasProperty bitter 1

@@ -240,7 +240,8 @@ fn a_persona_is_selected_where_the_writer_was_shown_it() {
             let mut prompts = Prompts::default();
             let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
             prompts.add(Stage::Generation, Some(prompt), no_file).expect("shipped");
-            let means = StageContext { prompts, ..asking(stage_context(&graph), answer) };
+            let mut means = asking(stage_context(&graph), answer);
+            means.prompting.prompts = prompts;
             generation(turns, config, &means)
         });
         drafted.pop().expect("a turn")

@@ -22,12 +22,13 @@ use turnstream_schemas::{Fault, FaultKind, GroupSummary, ModelUsed, RequestId, S
 use super::likeness::Vector;
 use crate::flow::{Epoch, InFlight, Progress, TurnContext};
 use crate::prompted::material::of_exchanges;
-use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Think, Words, one_line};
+use crate::prompted::{
+    Answered, Prompt, Prompted, PromptedConfig, Prompting, Slot, Think, Words, one_line,
+};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, StageRunner, Step, Without, run,
 };
 use crate::stage_config::StageConfig;
-use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::History;
 
@@ -113,7 +114,8 @@ impl Preparing {
         embed: Option<Arc<Embed>>,
         preparation: &PreparationConfig,
         summaries: &SummariesConfig,
-        context: &StageContext,
+        prompting: &Prompting,
+        runner: &StageRunner,
     ) -> Option<Self> {
         let embed = embed.filter(|_| preparation.enabled);
         let encoder = embed.map(|model| Call::new(model, &preparation.call));
@@ -121,9 +123,9 @@ impl Preparing {
         let at_once =
             |config: &PromptedConfig| PromptedConfig { think: Think::Never, ..config.clone() };
         let config = summaries.prompted().map(at_once);
-        let summaries = Prompt::chosen::<Words>(STAGE, config.as_ref(), context);
+        let summaries = prompting.prompt::<Words>(STAGE, config.as_ref());
         let asks = encoder.is_some() || summaries.is_some();
-        asks.then(|| Self { encoder, summaries, runner: context.runner.clone() })
+        asks.then(|| Self { encoder, summaries, runner: runner.clone() })
     }
 }
 

@@ -15,7 +15,7 @@ use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::integration::Attention;
-use turnstream_operators::prompted::Prompts;
+use turnstream_operators::prompted::{Prompting, Prompts};
 use turnstream_operators::sources::Sources;
 use turnstream_operators::stage::{Clock, StageRunner};
 use turnstream_operators::stage_context::StageContext;
@@ -186,9 +186,10 @@ impl Parts {
 
     /// Where scopes stay that are idle.
     pub fn keeping(&self, context: &StageContext) -> Keeping {
-        let StageRunner { timers, awaited, .. } = context.runner.clone();
+        let StageContext { runner, prompting, embed, .. } = context.clone();
         let HistoryConfig { preparation, summaries, .. } = &self.config.history;
-        let preparing = Preparing::new(self.embed.clone(), preparation, summaries, context);
+        let preparing = Preparing::new(embed, preparation, summaries, &prompting, &runner);
+        let StageRunner { timers, awaited, .. } = runner;
         Keeping { cache: Arc::clone(&self.cache), timers, awaited, preparing }
     }
 
@@ -206,8 +207,10 @@ impl Parts {
             sources: Arc::clone(&self.sources),
             tables: Arc::clone(&self.tables),
             documents: self.documents.clone(),
-            language_models: self.language_models.clone(),
-            prompts: self.prompts.clone(),
+            prompting: Prompting {
+                language_models: self.language_models.clone(),
+                prompts: self.prompts.clone(),
+            },
             listener: self.listener.clone(),
             gate: self.gate.clone(),
             consistency: self.consistency.clone(),

@@ -62,7 +62,7 @@ struct Reading {
     position: usize,
 }
 
-type UnifiedResult<T> = std::result::Result<T, Error>;
+type UnifiedResult<T> = Result<T, Error>;
 
 impl UnifiedModel {
     /// Opens the model with the shipped weights, or with weights that `deploy/training/train
@@ -70,7 +70,7 @@ impl UnifiedModel {
     ///
     /// # Errors
     /// The weights cannot be read, or are not a unified model's.
-    pub fn open(weights: &UnifiedWeights) -> std::result::Result<Self, ModelError> {
+    pub fn open(weights: &UnifiedWeights) -> Result<Self, ModelError> {
         let (name, parts) = match weights {
             UnifiedWeights::Shipped => {
                 let (bytes, name) = UnifiedWeights::shipped();
@@ -362,10 +362,7 @@ impl Backend for UnifiedModel {
         (said.sum::<usize>() + evidence) / 4 + 8
     }
 
-    fn run(
-        &self,
-        requests: &[UnifiedRequest],
-    ) -> std::result::Result<(Vec<UnifiedAnswer>, Encoded), String> {
+    fn run(&self, requests: &[UnifiedRequest]) -> Result<(Vec<UnifiedAnswer>, Encoded), String> {
         let failed = |error: Error| error.to_string();
         let readings = self.dialogues(requests).map_err(failed)?;
         let answers = readings.into_iter().zip(requests);

@@ -202,7 +202,9 @@ fn asked_of(embed: Arc<Embed>, form: SummariesForm, context: &StageContext) -> P
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
     let preparation = PreparationConfig { enabled: true, call };
     let summaries = SummariesConfig { form, ..SummariesConfig::default() };
-    Preparing::new(Some(embed), &preparation, &summaries, context).expect("somebody is asked")
+    let StageContext { prompting, runner, .. } = context;
+    Preparing::new(Some(embed), &preparation, &summaries, prompting, runner)
+        .expect("somebody is asked")
 }
 
 #[test]

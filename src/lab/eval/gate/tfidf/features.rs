@@ -1,8 +1,8 @@
 //! Converts a text to TF-IDF features of its word 1–2-grams and character 2–5-grams.
 //!
 //! The features equal those of scikit-learn's `TfidfVectorizer`: lower case; words of at least two
-//! characters; character n-grams within words, each padded by a space on both sides (`char_wb`); 1
-//! + ln tf; smoothed idf, ln((1 + n) ÷ (1 + df)) + 1; words and characters normalised separately to
+//! characters; character n-grams within words, each padded by a space on both sides (`char_wb`);
+//! 1 + ln tf; smoothed idf, ln((1 + n) ÷ (1 + df)) + 1; words and characters normalised separately to
 //! Euclidean length 1. N-grams of only one training text are left out.
 
 use rustc_hash::FxHashMap;

@@ -53,7 +53,7 @@ impl ImportedFact {
     }
 }
 
-/// What the lines of a file are.
+/// The format of the lines of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Decided by the first line: `/a/[…` begins ConceptNet's CSV.
@@ -70,16 +70,16 @@ pub enum Format {
 /// What to import and under which name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// What the lines are.
+    /// The format of the lines.
     pub format: Format,
     /// Languages to keep of a CSV; without one, every language. The facts of a TSV or of
     /// triples, which do not say their language, are of the first, without one English.
     pub languages: Vec<String>,
-    /// Source of all facts; `None` takes what the lines say.
+    /// Source of all facts; `None` takes the sources of the lines.
     pub source: Option<String>,
     /// How many bad lines are kept for the report; all are counted.
     pub bad_lines_kept: usize,
-    /// Whether English facts are taken that nobody should be told ([`Unfit`]).
+    /// Whether to keep unfit English facts ([`Unfit`]).
     pub keep_unfit: bool,
 }
 

@@ -16,7 +16,7 @@ pub mod train;
 
 /// Measures and trains what turnstream ships.
 #[derive(Debug, Parser)]
-#[command(name = "turnstream", version, subcommand_required = true)]
+#[command(name = "turnstream", bin_name = "turnstream", version, subcommand_required = true)]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(flatten)]

@@ -16,3 +16,10 @@ fn turnstream(args: &[&str]) -> Command {
     command.stdin(Stdio::null());
     command
 }
+
+#[test]
+fn help_shows_commands_as_they_are_typed() {
+    let help = turnstream(&["eval", "gate", "--help"]).output().expect("it runs");
+    let told = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(told.contains("Usage: turnstream eval gate "), "{told}");
+}

@@ -142,18 +142,3 @@ fn two_snapshots_are_compared() {
     let same = json_of(&["diff", &b, &b, "--json"]);
     assert_eq!(same, json!({ "only_a": 0, "only_b": 0, "changed": 0, "same": 4 }));
 }
-
-#[test]
-fn a_graph_can_be_made_up() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (file, snapshot) = (path("facts.csv.gz"), path("facts.snapshot"));
-    let counts = ["--concepts", "500", "--facts", "1500"];
-    let made = json_of(&[&["generate", "--out", &file, "--json"], &counts[..]].concat());
-    assert_eq!((&made["facts"], &made["seed"]), (&json!(1_500), &json!(1)));
-    let imported = json_of(&["import", &file, "--out", &snapshot, "--json"]);
-    assert_eq!((&imported["facts"], &imported["concepts"]), (&json!(1_500), &json!(500)));
-    assert_eq!(imported["relations"], 47);
-    let (result, _) = run(&["generate", "--out", &file, "--concepts", "3"]);
-    assert!(result.expect_err("refused").to_string().contains("for each concept"));
-}

@@ -89,3 +89,38 @@ fn generate(args: &GenerateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{}: {facts} facts of {concepts} concepts, {bytes} bytes", args.out.display())?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::commands::{Cli, Command};
+
+    fn run(line: &[&str]) -> anyhow::Result<String> {
+        let program = ["turnstream", "knowledge", "generate"];
+        let Command::Knowledge(args) = Cli::try_parse_from([&program, line].concat())?.command
+        else {
+            panic!("another command");
+        };
+        let mut out = Vec::new();
+        execute(&args, &mut out)?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    #[test]
+    fn a_graph_can_be_made_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("facts.csv.gz");
+        let file = path.display().to_string();
+        let counts = ["--concepts", "500", "--facts", "1500"];
+        let made = run(&[&["--out", &file, "--json"], &counts[..]].concat()).expect("made");
+        let made: Value = serde_json::from_str(made.trim()).expect("one JSON object");
+        assert_eq!((&made["facts"], &made["seed"]), (&json!(1_500), &json!(1)));
+        let bytes = std::fs::metadata(&path).expect("made").len();
+        assert_eq!((&made["bytes"], &made["file"]), (&json!(bytes), &json!(file)));
+        let refused = run(&["--out", &file, "--concepts", "3"]).expect_err("refused");
+        assert!(refused.to_string().contains("for each concept"), "{refused}");
+    }
+}

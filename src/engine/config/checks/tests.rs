@@ -74,6 +74,7 @@ fn stages_and_logs_are_checked() {
         [
             "t.toml:2: gate.threshold: expected a number from 0 to 1",
             "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
+            "t.toml:8: query_production.recency.system: expected a number from 0 to 1",
             "t.toml:10: log.kafka.group_id: expected a string that is not empty; name one",
             "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
              or lower session_timeout_ms",

@@ -3,7 +3,7 @@
 //!
 //! One mechanism for all stages: a [`Template`] with the turn's slots filled, each behind a
 //! [`fence`]; the model asked once or, where it is to think first, twice; the answer read, and asked
-//! for once more where it cannot be. A stage has a [`Prompt`] for that and implements [`Prompted`]:
+//! for once more where it cannot be. A stage has a [`Prompt`] for that and implements `Prompted`:
 //! what of a turn fills a slot, and what it makes of an answer, are its own.
 
 use std::borrow::Cow;

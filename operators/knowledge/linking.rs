@@ -18,7 +18,7 @@ use crate::{ConceptId, View};
 pub struct Mention {
     /// The concept.
     pub concept: ConceptId,
-    /// The utterance in [`crate::flow::TurnContext::dialogue`], from 0.
+    /// The utterance in the dialogue, from 0.
     pub utterance: u32,
     /// The place in that utterance.
     pub span: Span,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 40] = [
+const DOCUMENTS: [&str; 41] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -22,6 +22,7 @@ const DOCUMENTS: [&str; 40] = [
     "docs/views.md",
     "docs/language-models.md",
     "docs/linking.md",
+    "docs/measurements/build.md",
     "docs/measurements/documents.md",
     "docs/measurements/gate.md",
     "docs/measurements/generation.md",

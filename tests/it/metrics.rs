@@ -308,9 +308,8 @@ fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_there() {
     let (_summary, metrics, _server) = demo_served();
-    // Of a model on a server, since none is configured.
+    // A language model has samples once it is configured, and none is.
     metrics.models().remote("named");
-    // Samples of a language model are there once it is configured.
     metrics.models().decoder("named");
     let mut served = typed(&metrics.scrape().expect("text"));
     served.extend(typed(&views_served().scrape().expect("text")));

@@ -93,7 +93,9 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     assert!(read_all(&broker, "views").iter().any(|read| read.value.is_none()), "tombstones");
 
     // Who starts fences the one before, which says so.
-    let heir = site.views(&live, "second.log");
+    let mut heir = site.views(&live, "second.log");
+    // The one before learns of it when it next writes, so there must be something to write after.
+    until(&mut heir, "caught up");
     site.turns("four", 3);
     let status = views.ended(PATIENCE);
     assert_eq!(status.code(), Some(4), "{}", views.log_end());

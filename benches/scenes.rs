@@ -8,15 +8,11 @@ use turnstream_knowledge::{Graph, Moment};
 use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
-use turnstream_operators::flow::{
-    Demanded, Gated, Grounded, Planned, Progress, Queried, Refinement, Retrieved, TurnContext,
-    Utterance,
-};
+use turnstream_operators::flow::{TurnContext, TurnInFlight, Utterance};
 use turnstream_operators::gate::{GateConfig, decide};
-use turnstream_operators::join::Pair;
 use turnstream_operators::query_production::{QueryProductionConfig, produce};
 use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
-use turnstream_schemas::{EventTime, GateDecision, InputId, Plan, RequestId, Scope, Speaker, Turn};
+use turnstream_schemas::{EventTime, GateDecision, InputId, RequestId, Scope, Speaker, Turn};
 use turnstream_sources::knowledge::open_pack;
 
 /// The dialogues, in the shape of the log's turns.
@@ -82,67 +78,56 @@ pub(crate) fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>,
 }
 
 /// The turns after the gate; all of them, so that every stage has the same inputs.
-pub(crate) fn gated() -> Vec<Gated> {
+pub(crate) fn gated() -> Vec<TurnInFlight> {
     let config = GateConfig::default();
     let gated = |context: TurnContext| {
         let (mentions, gate) = gate(&context, &config);
-        Gated {
-            missing: Default::default(),
-            knowledge: Moment::default(),
-            context: Arc::new(context),
-            mentions: mentions.into(),
-            gate,
-            plan: Plan::default(),
-            embedding: None,
-            progress: Progress::default(),
-        }
+        let turn = TurnInFlight::undecided(Arc::new(context), Moment::default());
+        TurnInFlight { mentions: mentions.into(), gate, ..turn }
     };
     contexts().into_iter().map(gated).collect()
 }
 
 /// The turns before cross revision.
-pub(crate) fn pairs() -> Vec<Pair> {
+pub(crate) fn half_demanded() -> Vec<TurnInFlight> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
-    let pair = |turn: Gated| {
+    let half_demanded = |mut turn: TurnInFlight| {
         let (queries, thought) = produce(&turn, GRAPH.view(), None, &queries);
-        let queried = Queried { turn: turn.clone(), queries, thought };
+        (turn.demand.queries, turn.demand.thoughts.queries) = (queries, thought);
         let (topics, thought) = plan(&turn, GRAPH.view(), &topics);
-        Pair { queried, planned: Planned { turn, topics, thought } }
+        (turn.demand.topics, turn.demand.thoughts.topics) = (topics, thought);
+        turn
     };
-    gated().into_iter().map(pair).collect()
+    gated().into_iter().map(half_demanded).collect()
 }
 
 /// The turns before fact retrieval.
-pub(crate) fn demanded() -> Vec<Demanded> {
+pub(crate) fn demanded() -> Vec<TurnInFlight> {
     let config = CrossRevisionConfig::default();
-    let demanded = |pair: Pair| {
-        let demand = revise(&pair, GRAPH.view(), &config);
-        Demanded { turn: pair.queried.turn, demand }
+    let demanded = |turn: TurnInFlight| {
+        let demand = revise(&turn, GRAPH.view(), &config);
+        TurnInFlight { demand, ..turn }
     };
-    pairs().into_iter().map(demanded).collect()
+    half_demanded().into_iter().map(demanded).collect()
 }
 
 /// The turns before fact selection.
-pub(crate) fn retrieved() -> Vec<Retrieved> {
+pub(crate) fn retrieved() -> Vec<TurnInFlight> {
     let config = FactRetrievalConfig::default();
-    let retrieved = |Demanded { turn, demand }: Demanded| {
-        let candidates =
-            retrieve(&demand, &Likeness::read(&turn, GRAPH.view(), None, &config.recency), &config);
-        Retrieved { candidates, ..Retrieved::unasked(turn, demand) }
+    let retrieved = |turn: TurnInFlight| {
+        let likeness = Likeness::read(&turn, GRAPH.view(), None, &config.recency);
+        let candidates = retrieve(&turn.demand, &likeness, &config);
+        TurnInFlight { candidates, ..turn }
     };
     demanded().into_iter().map(retrieved).collect()
 }
 
 /// The turns before generation.
-pub(crate) fn grounded() -> Vec<Grounded> {
+pub(crate) fn grounded() -> Vec<TurnInFlight> {
     let config = FactSelectionConfig::default();
-    let grounded = |turn: Retrieved| Grounded {
-        evidence: select(&turn.candidates, &config),
-        turn: turn.turn,
-        demand: turn.demand,
-        plan: Plan::default(),
-        history: Vec::new(),
-        refinement: Refinement::default(),
+    let grounded = |turn: TurnInFlight| {
+        let evidence = select(&turn.candidates, &config);
+        TurnInFlight { evidence, ..turn }
     };
     retrieved().into_iter().map(grounded).collect()
 }

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use timely::dataflow::operators::Concat;
-use timely::dataflow::operators::vec::Map;
 use turnstream_schemas::Stage;
 
 use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
 use crate::fact_retrieval::{FactRetrievalConfig, FactRetrievalForm, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
-use crate::flow::{Grounded, Retrieved};
+use crate::flow::TurnInFlight;
 use crate::gate::{GateConfig, GateForm, gate};
 use crate::query_production::{QueryProductionConfig, QueryProductionForm, query_production};
 use crate::testing::{graph, run_dataflow, scene, stage_context};
@@ -27,7 +26,7 @@ const FACTS: &str = "
 ";
 
 /// What a turn is grounded in where these stages are off and the others lexical.
-fn grounded(off: &'static [Stage]) -> Grounded {
+fn grounded(off: &'static [Stage]) -> TurnInFlight {
     let graph = graph(FACTS);
     let turn = scene(&["u: Is coffee or espresso better?"], &graph);
     let (grounded, failed) = run_dataflow(vec![turn], move |turns| {
@@ -50,18 +49,17 @@ fn grounded(off: &'static [Stage]) -> Grounded {
         let queried = query_production(turns.clone(), queries, &context);
         let planned = topic_planning(turns, topics, &context);
         let (demanded, demand_faults) = cross_revision(queried, planned, revision, &context);
-        let (retrieved, retrieval_faults) =
-            fact_retrieval(demanded.map(Retrieved::from), retrieval, &context);
+        let (retrieved, retrieval_faults) = fact_retrieval(demanded, retrieval, &context);
         let (selected, selection_faults) = fact_selection(retrieved, selection, &context);
         (selected, demand_faults.concat(retrieval_faults).concat(selection_faults))
     });
     assert!(failed.is_empty());
-    let [grounded] = <[Grounded; 1]>::try_from(grounded).expect("one turn");
-    assert!(grounded.turn.progress.degraded.is_empty(), "what is off did not fail");
+    let [grounded] = <[TurnInFlight; 1]>::try_from(grounded).expect("one turn");
+    assert!(grounded.progress.degraded.is_empty(), "what is off did not fail");
     grounded
 }
 
-fn selected(grounded: &Grounded) -> Vec<&str> {
+fn selected(grounded: &TurnInFlight) -> Vec<&str> {
     let selected = grounded.evidence.iter().filter(|evidence| evidence.selected);
     selected.map(|evidence| evidence.text.as_str()).collect()
 }
@@ -105,7 +103,7 @@ fn a_gate_can_be_held_open_and_shut() {
         let (passed, _) = run_dataflow(turns, move |turns| {
             gate(turns, GateConfig { form, ..Default::default() }, &stage_context(&graph))
         });
-        passed.iter().map(|turn: &crate::flow::Gated| turn.gate.retrieve).collect::<Vec<_>>()
+        passed.iter().map(|turn: &TurnInFlight| turn.gate.retrieve).collect::<Vec<_>>()
     };
     assert_eq!(run(GateForm::Lexical), [true, false]);
     assert_eq!(run(GateForm::Always), [true, true]);

@@ -23,7 +23,7 @@ use timely::dataflow::operators::generic::operator::empty;
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
-use crate::flow::{Drafted, Epoch};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
@@ -97,10 +97,10 @@ impl StageConfig for ConsistencyConfig {
 
 /// Consistency over a stream of drafted responses: (turns whose evidence was judged, faults).
 pub fn consistency<'scope>(
-    turns: StreamVec<'scope, Epoch, Drafted>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: ConsistencyConfig,
     context: &StageContext,
-) -> Streams<'scope, Drafted> {
+) -> Streams<'scope, TurnInFlight> {
     if config.form == ConsistencyForm::Off {
         let none = empty(turns.scope());
         return (turns, none);
@@ -124,13 +124,13 @@ impl ResponseConsistency {
     }
 
     /// The pieces that are judged, in their order.
-    fn judged<'t>(&self, turn: &'t Drafted) -> impl Iterator<Item = &'t Evidence> {
-        let evidence = turn.grounded.evidence.iter();
+    fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl Iterator<Item = &'t Evidence> {
+        let evidence = turn.evidence.iter();
         let selected = evidence.filter(|evidence| evidence.selected);
         selected.take(self.config.max_judged as usize)
     }
 
-    fn by_words(&self, turn: &Drafted) -> Vec<f64> {
+    fn by_words(&self, turn: &TurnInFlight) -> Vec<f64> {
         let response = Words::of(&turn.draft.text);
         self.judged(turn).map(|evidence| response.consistency(evidence)).collect()
     }
@@ -140,13 +140,12 @@ impl ResponseConsistency {
 type Judged = Option<Vec<f64>>;
 
 impl Decide for ResponseConsistency {
-    type Turn = Drafted;
+    type Turn = TurnInFlight;
     type Decision = Judged;
-    type Decided = Drafted;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Drafted) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -155,13 +154,13 @@ impl Decide for ResponseConsistency {
     }
 
     /// Whether a response was made from evidence and says something; else nobody is asked.
-    fn concerns(&self, turn: &Drafted) -> bool {
-        let failed = turn.grounded.turn.progress.is_without(Stage::Generation);
-        let evidence = turn.grounded.evidence.iter().any(|evidence| evidence.selected);
+    fn concerns(&self, turn: &TurnInFlight) -> bool {
+        let failed = turn.progress.is_without(Stage::Generation);
+        let evidence = turn.evidence.iter().any(|evidence| evidence.selected);
         evidence && !failed && !turn.draft.text.trim().is_empty()
     }
 
-    fn begin(&self, turn: &Drafted) -> Result<Step<Judged>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Judged>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -171,38 +170,42 @@ impl Decide for ResponseConsistency {
         judged.map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
     }
 
-    fn read(&self, turn: &Drafted, asked: &Asked, answer: Answer) -> Result<Step<Judged>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Judged>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &Drafted, why: Without<'_>) -> Judged {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Judged {
         matches!(why, Without::ByRules(_)).then(|| self.by_words(turn))
     }
 
-    fn write(&self, mut turn: Drafted, judged: Judged) -> Drafted {
-        let evidence = &mut turn.grounded.evidence;
+    fn write(&self, turn: &mut TurnInFlight, judged: Judged) {
+        let evidence = &mut turn.evidence;
         let selected = evidence.iter_mut().filter(|evidence| evidence.selected);
         for (evidence, score) in selected.zip(judged.unwrap_or_default()) {
             evidence.consistency = Some(Score::new(score.clamp(0.0, 1.0)));
         }
-        turn
     }
 }
 
 impl Prompted for ResponseConsistency {
     type Answer = ConsistencyAnswer;
 
-    fn fill(&self, turn: &Drafted, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         match slot {
             Slot::Response => fenced(slot.name(), [&turn.draft.text]),
             Slot::Evidence => material::numbered(slot, self.judged(turn), 1),
-            slot => material::of_context(&turn.grounded.turn.context, slot),
+            slot => material::of_context(&turn.context, slot),
         }
     }
 
     fn understand(
         &self,
-        turn: &Drafted,
+        turn: &TurnInFlight,
         said: Answered<ConsistencyAnswer>,
     ) -> Result<Judged, Fault> {
         let (consistency, asked) = (said.answer.consistency, self.judged(turn).count());

@@ -19,10 +19,10 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
-use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage, Thoughts};
+use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage};
 
-use crate::flow::{Demanded, Epoch, Planned, Queried};
-use crate::join::{Half, Pair, join};
+use crate::flow::{Epoch, TurnInFlight};
+use crate::join::{Half, join};
 use crate::prompted::material::{of_context, of_queries, of_topics};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
@@ -99,13 +99,13 @@ impl StageConfig for CrossRevisionConfig {
 /// Cross revision over the two halves of each turn: (turns with their demand, faults). A turn of
 /// which a half failed is one fault.
 pub fn cross_revision<'scope>(
-    queried: StreamVec<'scope, Epoch, Half<Queried>>,
-    planned: StreamVec<'scope, Epoch, Half<Planned>>,
+    queried: StreamVec<'scope, Epoch, Half>,
+    planned: StreamVec<'scope, Epoch, Half>,
     config: CrossRevisionConfig,
     context: &StageContext,
-) -> Streams<'scope, Demanded> {
-    let (pairs, half_failed) = join(queried, planned);
-    let (demanded, faults) = run(pairs, CrossRevision::new(config, context), &context.runner);
+) -> Streams<'scope, TurnInFlight> {
+    let (turns, half_failed) = join(queried, planned);
+    let (demanded, faults) = run(turns, CrossRevision::new(config, context), &context.runner);
     (demanded, faults.concat(half_failed))
 }
 
@@ -122,20 +122,18 @@ impl CrossRevision {
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 
-    fn by_rules(&self, pair: &Pair) -> Demand {
-        let moment = &pair.queried.turn.knowledge;
-        self.knowledge.at(moment, |view| revise(pair, view, &self.config))
+    fn by_rules(&self, turn: &TurnInFlight) -> Demand {
+        self.knowledge.at(&turn.knowledge, |view| revise(turn, view, &self.config))
     }
 }
 
 impl Decide for CrossRevision {
-    type Turn = Pair;
+    type Turn = TurnInFlight;
     type Decision = Demand;
-    type Decided = Demanded;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Pair) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -143,68 +141,67 @@ impl Decide for CrossRevision {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    fn begin(&self, pair: &Pair) -> Result<Step<Demand>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Demand>, Fault> {
         Ok(match (&self.prompt, self.config.form) {
-            (Some(prompt), _) => prompt.begin(self, pair),
-            (None, CrossRevisionForm::Off) => Step::decided(self.without(pair, Without::Off)),
-            (None, _) => Step::decided(self.by_rules(pair)),
+            (Some(prompt), _) => prompt.begin(self, turn),
+            (None, CrossRevisionForm::Off) => Step::decided(self.without(turn, Without::Off)),
+            (None, _) => Step::decided(self.by_rules(turn)),
         })
     }
 
-    fn read(&self, pair: &Pair, asked: &Asked, answer: Answer) -> Result<Step<Demand>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, pair, asked, answer)
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Demand>, Fault> {
+        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, pair: &Pair, why: Without<'_>) -> Demand {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Demand {
         match why {
-            Without::ByRules(_) => self.by_rules(pair),
-            _ => unrevised(pair),
+            Without::ByRules(_) => self.by_rules(turn),
+            _ => unrevised(turn),
         }
     }
 
-    fn write(&self, pair: Pair, demand: Demand) -> Demanded {
-        Demanded { turn: pair.queried.turn, demand }
+    fn write(&self, turn: &mut TurnInFlight, demand: Demand) {
+        turn.demand = demand;
     }
 }
 
 impl Prompted for CrossRevision {
     type Answer = RevisionAnswer;
 
-    fn fill(&self, pair: &Pair, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         match slot {
-            Slot::Queries => of_queries(&pair.queried.queries, &pair.queried.thought),
-            Slot::Topics => of_topics(&pair.planned.topics, &pair.planned.thought),
-            _ => of_context(&pair.queried.turn.context, slot),
+            Slot::Queries => of_queries(&turn.demand.queries, &turn.demand.thoughts.queries),
+            Slot::Topics => of_topics(&turn.demand.topics, &turn.demand.thoughts.topics),
+            _ => of_context(&turn.context, slot),
         }
     }
 
-    fn understand(&self, pair: &Pair, said: Answered<RevisionAnswer>) -> Result<Demand, Fault> {
+    fn understand(
+        &self,
+        turn: &TurnInFlight,
+        said: Answered<RevisionAnswer>,
+    ) -> Result<Demand, Fault> {
         let revised = |view: View<'_>| {
-            prompted::revised(pair, view, (&said.answer, &*said.thought), &self.config)
+            prompted::revised(turn, view, (&said.answer, &*said.thought), &self.config)
         };
-        Ok(self.knowledge.at(&pair.queried.turn.knowledge, revised))
+        Ok(self.knowledge.at(&turn.knowledge, revised))
     }
 }
 
 /// The demand as the two halves have it.
-pub fn unrevised(pair: &Pair) -> Demand {
-    Demand {
-        queries: pair.queried.queries.clone(),
-        topics: pair.planned.topics.clone(),
-        thoughts: Thoughts {
-            queries: pair.queried.thought.clone(),
-            topics: pair.planned.thought.clone(),
-            generation: String::new(),
-        },
-        revisions: Vec::new(),
-        missing: pair.queried.turn.missing.to_vec(),
-    }
+pub fn unrevised(turn: &TurnInFlight) -> Demand {
+    Demand { missing: turn.missing.to_vec(), ..turn.demand.clone() }
 }
 
 /// The demand after revision.
-pub fn revise(pair: &Pair, graph: View<'_>, config: &CrossRevisionConfig) -> Demand {
-    let mut demand = unrevised(pair);
-    let reviser = Reviser::new(&pair.queried.turn, graph, config);
+pub fn revise(turn: &TurnInFlight, graph: View<'_>, config: &CrossRevisionConfig) -> Demand {
+    let mut demand = unrevised(turn);
+    let reviser = Reviser::new(turn, graph, config);
     reviser.explicit_queries_are_said(&mut demand);
     reviser.implicit_queries_are_not_said(&mut demand);
     reviser.maintained_topics_go_on(&mut demand);

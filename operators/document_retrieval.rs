@@ -23,7 +23,7 @@ use turnstream_schemas::{
     DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
 };
 
-use crate::flow::{Epoch, Gated, Retrieved};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::fusion::{Fused, SearchForm, fuse};
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
@@ -89,10 +89,10 @@ impl StageConfig for DocumentRetrievalConfig {
 /// Document retrieval over a stream of turns: (turns with passages among their candidates,
 /// faults).
 pub fn document_retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: DocumentRetrievalConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     let StageContext { documents, sources, .. } = context.clone();
     let Some(documents) = documents else {
         let none = empty(turns.scope());
@@ -109,9 +109,8 @@ struct DocumentRetrieval {
 }
 
 impl DecideByRules for DocumentRetrieval {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     type Decision = Vec<Evidence>;
-    type Decided = Retrieved;
 
     const STAGE: Stage = STAGE;
 
@@ -119,20 +118,19 @@ impl DecideByRules for DocumentRetrieval {
         self.config.on_failure
     }
 
-    fn decide(&self, turn: &Retrieved) -> Result<Vec<Evidence>, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Vec<Evidence>, Fault> {
         let Some(source) = turn.source(&self.sources) else { return Ok(Vec::new()) };
         let given = turn.given(source, &self.sources);
-        retrieve(&turn.turn, &source.name, &given, &*self.documents, &self.config)
+        retrieve(turn, &source.name, &given, &*self.documents, &self.config)
             .map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
     }
 
-    fn without(&self, _: &Retrieved, _: Without<'_>) -> Vec<Evidence> {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Vec<Evidence> {
         Vec::new()
     }
 
-    fn write(&self, mut turn: Retrieved, passages: Vec<Evidence>) -> Retrieved {
+    fn write(&self, turn: &mut TurnInFlight, passages: Vec<Evidence>) {
         turn.candidates.passages.extend(passages);
-        turn
     }
 }
 
@@ -142,7 +140,7 @@ impl DecideByRules for DocumentRetrieval {
 /// # Errors
 /// The documents cannot be searched as configured.
 pub fn retrieve(
-    turn: &Gated,
+    turn: &TurnInFlight,
     source: &SourceName,
     given: &[&Evidence],
     documents: &dyn SearchDocuments,

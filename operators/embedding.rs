@@ -18,7 +18,7 @@ use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
-use crate::flow::{Embedded, Epoch, Gated, TurnContext};
+use crate::flow::{Embedded, Epoch, TurnContext, TurnInFlight};
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -61,10 +61,10 @@ impl StageConfig for EmbeddingConfig {
 /// Embedding over a stream of turns: (turns with their vector, faults). Without an encoder the
 /// turns pass as they are.
 pub fn embedding<'scope>(
-    turns: StreamVec<'scope, Epoch, Gated>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: EmbeddingConfig,
     context: &StageContext,
-) -> Streams<'scope, Gated> {
+) -> Streams<'scope, TurnInFlight> {
     let StageContext { embed, encoder, .. } = context.clone();
     run(turns, DialogueEmbedding { config, embed, encoder }, &context.runner)
 }
@@ -79,13 +79,12 @@ struct DialogueEmbedding {
 }
 
 impl Decide for DialogueEmbedding {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Option<Embedded>;
-    type Decided = Gated;
 
     const STAGE: Stage = Stage::Embedding;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -93,7 +92,7 @@ impl Decide for DialogueEmbedding {
         self.embed.clone().map(|model| Call::new(model, &self.config.call))
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Option<Embedded>>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Option<Embedded>>, Fault> {
         if self.embed.is_some() {
             let texts = latest(&turn.context, &self.config).map(|(_, text)| text.to_owned());
             return Ok(Step::ask(texts.collect::<Vec<_>>()));
@@ -104,7 +103,7 @@ impl Decide for DialogueEmbedding {
 
     fn read(
         &self,
-        turn: &Gated,
+        turn: &TurnInFlight,
         _: &Asked,
         answer: Answer,
     ) -> Result<Step<Option<Embedded>>, Fault> {
@@ -113,12 +112,12 @@ impl Decide for DialogueEmbedding {
         Ok(Step::decided(embedded(&vectors, weights)))
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> Option<Embedded> {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Option<Embedded> {
         None
     }
 
-    fn write(&self, turn: Gated, embedding: Option<Embedded>) -> Gated {
-        Gated { embedding, ..turn }
+    fn write(&self, turn: &mut TurnInFlight, embedding: Option<Embedded>) {
+        turn.embedding = embedding;
     }
 }
 

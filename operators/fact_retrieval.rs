@@ -23,7 +23,7 @@ use turnstream_schemas::{
     Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Fault, Score, Stage,
 };
 
-use crate::flow::{Candidates, Epoch, Gated, Retrieved};
+use crate::flow::{Candidates, Epoch, TurnInFlight};
 use crate::meaning::{Dialogue, FactMeaning};
 use crate::ranking::Vocabulary;
 use crate::salience::{Recency, strength};
@@ -112,10 +112,10 @@ impl StageConfig for FactRetrievalConfig {
 
 /// Fact retrieval over a stream of turns: (turns with their candidates, faults).
 pub fn fact_retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: FactRetrievalConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     let StageContext { knowledge, meaning, .. } = context.clone();
     run(turns, FactRetrieval { config, knowledge, meaning }, &context.runner)
 }
@@ -128,10 +128,9 @@ struct FactRetrieval {
 }
 
 impl DecideByRules for FactRetrieval {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     /// The facts, and the demanded concepts that no fact names.
     type Decision = (Candidates, Vec<String>);
-    type Decided = Retrieved;
 
     const STAGE: Stage = STAGE;
 
@@ -139,23 +138,23 @@ impl DecideByRules for FactRetrieval {
         self.config.on_failure
     }
 
-    fn decide(&self, turn: &Retrieved) -> Result<Self::Decision, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Self::Decision, Fault> {
         if self.config.form == FactRetrievalForm::Off {
             return Ok(DecideByRules::without(self, turn, Without::Off));
         }
-        Ok(self.knowledge.at(&turn.turn.knowledge, |view| {
-            let dialogue = self.meaning.as_ref().and_then(|meaning| meaning.of(&turn.turn, view));
-            let likeness = Likeness::read(&turn.turn, view, dialogue, &self.config.recency);
+        Ok(self.knowledge.at(&turn.knowledge, |view| {
+            let dialogue = self.meaning.as_ref().and_then(|meaning| meaning.of(turn, view));
+            let likeness = Likeness::read(turn, view, dialogue, &self.config.recency);
             let candidates = retrieve(&turn.demand, &likeness, &self.config);
             (candidates, without_facts(&turn.demand, view))
         }))
     }
 
-    fn without(&self, _: &Retrieved, _: Without<'_>) -> Self::Decision {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Self::Decision {
         Default::default()
     }
 
-    fn write(&self, mut turn: Retrieved, (found, unknown): Self::Decision) -> Retrieved {
+    fn write(&self, turn: &mut TurnInFlight, (found, unknown): Self::Decision) {
         let missing = &mut turn.demand.missing;
         for concept in unknown {
             if !missing.contains(&concept) {
@@ -164,7 +163,6 @@ impl DecideByRules for FactRetrieval {
         }
         turn.candidates.foreseen.extend(found.foreseen);
         turn.candidates.unforeseen.extend(found.unforeseen);
-        turn
     }
 }
 
@@ -188,7 +186,7 @@ pub struct Likeness<'a> {
 impl<'a> Likeness<'a> {
     /// Reads the dialogue of a turn, whose meaning may be known.
     pub fn read(
-        turn: &Gated,
+        turn: &TurnInFlight,
         graph: View<'a>,
         dialogue: Option<Dialogue<'a>>,
         recency: &Recency,

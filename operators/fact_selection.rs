@@ -29,7 +29,7 @@ use timely::dataflow::StreamVec;
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, FactStatement, Fault, SelectionAnswer, Stage};
 
-use crate::flow::{Candidates, Epoch, Grounded, Retrieved};
+use crate::flow::{Candidates, Epoch, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
 use crate::ranking::jaccard;
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
@@ -126,10 +126,10 @@ impl StageConfig for FactSelectionConfig {
 
 /// Fact selection over a stream of turns: (turns with their evidence, faults).
 pub fn fact_selection<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: FactSelectionConfig,
     context: &StageContext,
-) -> Streams<'scope, Grounded> {
+) -> Streams<'scope, TurnInFlight> {
     run(turns, FactSelection::new(config, context), &context.runner)
 }
 
@@ -147,13 +147,12 @@ impl FactSelection {
 }
 
 impl Decide for FactSelection {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     type Decision = Vec<Evidence>;
-    type Decided = Grounded;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -161,7 +160,7 @@ impl Decide for FactSelection {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    fn begin(&self, turn: &Retrieved) -> Result<Step<Vec<Evidence>>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Vec<Evidence>>, Fault> {
         let Candidates { foreseen, unforeseen, .. } = &turn.candidates;
         if foreseen.is_empty() && unforeseen.is_empty() {
             // Passages alone are chosen by rules in every form.
@@ -176,37 +175,36 @@ impl Decide for FactSelection {
 
     fn read(
         &self,
-        turn: &Retrieved,
+        turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
     ) -> Result<Step<Vec<Evidence>>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &Retrieved, why: Without<'_>) -> Vec<Evidence> {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Vec<Evidence> {
         match why {
             Without::ByRules(_) => select(&turn.candidates, &self.config),
             _ => most_relevant(&turn.candidates, &self.config),
         }
     }
 
-    fn write(&self, turn: Retrieved, evidence: Vec<Evidence>) -> Grounded {
-        let plan = turn.turn.plan.clone();
-        let (history, refinement) = Default::default();
-        Grounded { plan, turn: turn.turn, demand: turn.demand, evidence, history, refinement }
+    fn write(&self, turn: &mut TurnInFlight, evidence: Vec<Evidence>) {
+        turn.evidence = evidence;
+        turn.candidates = Candidates::default();
     }
 }
 
 impl Prompted for FactSelection {
     type Answer = SelectionAnswer;
 
-    fn fill(&self, turn: &Retrieved, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         prompted::fill(turn, slot)
     }
 
     fn understand(
         &self,
-        turn: &Retrieved,
+        turn: &TurnInFlight,
         said: Answered<SelectionAnswer>,
     ) -> Result<Vec<Evidence>, Fault> {
         Ok(prompted::selected(&turn.candidates, &said.answer, &self.config))

@@ -1,9 +1,8 @@
 //! What travels between two operators while a turn is in flight. Records that leave the engine
 //! are in `turnstream_schemas`; these live only inside one process.
 //!
-//! A turn is recalled ([`TurnContext`]), gated and its sources planned ([`Gated`]), its demand is worked
-//! out ([`Queried`], [`Planned`], [`Demanded`]), evidence is found ([`Retrieved`]) and chosen
-//! ([`Grounded`]), and a response is drafted ([`Drafted`]), which goes back to `history`.
+//! A turn is recalled ([`TurnContext`]) and then goes through the stages as one [`TurnInFlight`], into which
+//! each writes what it decides, until it goes back to `history` with its response, or as [`Failed`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
 use turnstream_schemas::{
     Confidence, Demand, EventTime, Evidence, Fault, GateDecision, Header, HistoryChange,
-    HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, Queries, RecalledVia,
-    RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Topics, Turn, TurnId,
+    HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia, RecordPart,
+    RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Turn, TurnId,
 };
 
 use crate::sources::{Source, Sources};
 
 mod in_flight;
 
-pub use in_flight::InFlight;
+pub use in_flight::{InFlight, Written};
 
 /// The time of the dataflow: coarse epochs.
 pub type Epoch = u64;
@@ -140,6 +139,8 @@ pub struct Progress {
     pub degraded: Vec<Fault>,
     /// The language models that decided, by stage.
     pub models: BTreeMap<Stage, ModelUsed>,
+    /// What of the record was written, on this turn's way through the flow.
+    pub written: Written,
 }
 
 impl Progress {
@@ -166,9 +167,10 @@ pub struct Embedded {
     pub utterance: Option<Embedding>,
 }
 
-/// A turn and the gate's decision about it.
+/// A turn on its way through the stages, with all that they decided about it. What a stage has not
+/// decided yet, or does not decide for this turn, is empty.
 #[derive(Clone, Debug)]
-pub struct Gated {
+pub struct TurnInFlight {
     /// The turn and its history.
     pub context: Arc<TurnContext>,
     /// The moment of the knowledge that all its stages look facts up in.
@@ -179,17 +181,40 @@ pub struct Gated {
     pub missing: Arc<[String]>,
     /// Does the turn need knowledge?
     pub gate: GateDecision,
-    /// The sources that are asked, in this order; NULL before they are planned.
-    pub plan: Plan,
     /// What is said, as vectors of the configured encoder; `None` where there is none, where it
     /// failed, or where it knows no word of it.
     pub embedding: Option<Embedded>,
+    /// The sources that are asked, in this order; NULL before they are planned, and where the turn
+    /// needs no knowledge.
+    pub plan: Plan,
+    /// E^Q and E^T, as their stages produced them and then as cross revision left them.
+    pub demand: Demand,
+    /// How many sources of the plan were asked.
+    pub asked: usize,
+    /// What they gave, until fact selection chooses from it.
+    pub candidates: Candidates,
+    /// What the response is made from, selected evidence first in its order.
+    pub evidence: Vec<Evidence>,
+    /// What was recalled beyond the dialogue, weighed against the evidence; empty where nothing was
+    /// weighed.
+    pub history: Vec<Attended>,
+    /// The response.
+    pub draft: Draft,
+    /// What self-refinement did so far.
+    pub refinement: Refinement,
     /// How it got here.
     pub progress: Progress,
 }
 
-impl Gated {
+impl TurnInFlight {
     /// A turn as it leaves `history`: nothing linked, nothing decided.
+    pub fn recalled(context: Arc<TurnContext>, knowledge: Moment) -> Self {
+        let mut turn = Self::undecided(context, knowledge);
+        turn.progress.written = Written::begun(&[RecordPart::Dialogue, RecordPart::Recalled]);
+        turn
+    }
+
+    /// The same, of which nobody follows what is written.
     pub fn undecided(context: Arc<TurnContext>, knowledge: Moment) -> Self {
         let degraded = context.recall_fault.clone().into_iter().collect();
         Self {
@@ -199,45 +224,81 @@ impl Gated {
             mentions: Arc::default(),
             missing: Arc::default(),
             gate: GateDecision::default(),
-            plan: Plan::default(),
             embedding: None,
+            plan: Plan::default(),
+            demand: Demand::default(),
+            asked: 0,
+            candidates: Candidates::default(),
+            evidence: Vec::new(),
+            history: Vec::new(),
+            draft: Draft::default(),
+            refinement: Refinement::default(),
         }
+    }
+
+    /// The turn without anything that was retrieved or drafted for it, as one that needs no
+    /// knowledge. It demands nothing; what it names and the graph does not have is still told.
+    pub fn without_knowledge(self) -> Self {
+        use RecordPart::{
+            Attention, Candidates, Demand as Demanded, Evidence, Plan, Queries, Topics,
+        };
+        let Self { context, knowledge, mentions, missing, gate, embedding, mut progress, .. } =
+            self;
+        let empty = [Plan, Queries, Topics, Demanded, Candidates, Evidence, Attention];
+        progress.written.add(&empty);
+        let demand = Demand { missing: missing.to_vec(), ..Demand::default() };
+        let undecided = Self::undecided(context, knowledge);
+        Self { mentions, missing, gate, embedding, demand, progress, ..undecided }
+    }
+
+    /// The turn where its sources are asked without a demand.
+    pub fn without_demand(mut self) -> Self {
+        let empty = [RecordPart::Queries, RecordPart::Topics, RecordPart::Demand];
+        self.progress.written.add(&empty);
+        self.demand = Demand::default();
+        self
+    }
+
+    /// The turn before any of its sources is asked.
+    pub fn unasked(mut self) -> Self {
+        self.progress.written.add(&[RecordPart::Candidates]);
+        (self.asked, self.candidates) = (0, Candidates::default());
+        self
+    }
+
+    /// The turn as it was before a response was drafted for the gate to read.
+    pub fn undrafted(self) -> Self {
+        let demand = Demand::default();
+        let (draft, refinement, evidence) = Default::default();
+        Self { demand, draft, refinement, evidence, ..self }
+    }
+
+    /// The source that is asked now; `None` where all were.
+    pub fn source<'s>(&self, sources: &'s Sources) -> Option<&'s Source> {
+        sources.of_name(self.plan.0.get(self.asked)?.as_str())
+    }
+
+    /// What the sources gave that the one being asked depends on: of each the most relevant.
+    pub fn given<'t>(&'t self, source: &'t Source, sources: &'t Sources) -> Vec<&'t Evidence> {
+        let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
+        before.filter_map(|before| self.candidates.of(before).next()).collect()
+    }
+
+    /// The entries that were recalled from beyond the dialogue and that there is room for: by
+    /// falling attention where they were weighed, else as they were recalled.
+    pub fn earlier_exchanges(&self) -> Vec<&Recalled> {
+        let context = &self.context;
+        if self.history.is_empty() {
+            return context.out_of_sight().map(|(_, recalled)| recalled).collect();
+        }
+        let mut kept: Vec<&Attended> = self.history.iter().filter(|it| !it.left_out).collect();
+        kept.sort_by(|a, b| b.attention.get().total_cmp(&a.attention.get()));
+        kept.into_iter().filter_map(|attended| context.recalled.get(attended.place)).collect()
     }
 }
 
-/// A turn with its query production.
-#[derive(Clone, Debug)]
-pub struct Queried {
-    /// The turn.
-    pub turn: Gated,
-    /// E^EQ and E^IQ.
-    pub queries: Queries,
-    /// The thought behind them.
-    pub thought: String,
-}
-
-/// A turn with its topic planning.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// The turn.
-    pub turn: Gated,
-    /// E^MT and E^ET.
-    pub topics: Topics,
-    /// The thought behind them.
-    pub thought: String,
-}
-
-/// A turn with its revised demand.
-#[derive(Clone, Debug)]
-pub struct Demanded {
-    /// The turn.
-    pub turn: Gated,
-    /// E^Q and E^T after cross revision.
-    pub demand: Demand,
-}
-
 /// What was found for a demand, ranked and cut.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidates {
     /// Facts that join a query and a topic, by falling relevance.
     pub foreseen: Vec<Evidence>,
@@ -269,64 +330,8 @@ impl Candidates {
     }
 }
 
-/// A turn with the evidence found for it.
-#[derive(Clone, Debug)]
-pub struct Retrieved {
-    /// The turn.
-    pub turn: Gated,
-    /// Its demand.
-    pub demand: Demand,
-    /// The evidence.
-    pub candidates: Candidates,
-    /// How many sources of the plan were asked.
-    pub asked: usize,
-}
-
-impl Retrieved {
-    /// A turn whose sources are still to be asked.
-    pub fn unasked(turn: Gated, demand: Demand) -> Self {
-        Self { turn, demand, candidates: Candidates::default(), asked: 0 }
-    }
-
-    /// The source that is asked now; `None` where all were.
-    pub fn source<'s>(&self, sources: &'s Sources) -> Option<&'s Source> {
-        sources.of_name(self.turn.plan.0.get(self.asked)?.as_str())
-    }
-
-    /// What the sources gave that the one being asked depends on: of each the most relevant.
-    pub fn given<'t>(&'t self, source: &'t Source, sources: &'t Sources) -> Vec<&'t Evidence> {
-        let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
-        before.filter_map(|before| self.candidates.of(before).next()).collect()
-    }
-}
-
-impl From<Demanded> for Retrieved {
-    fn from(Demanded { turn, demand }: Demanded) -> Self {
-        Self::unasked(turn, demand)
-    }
-}
-
-/// A turn with everything its response is made from. A turn that the gate sends past retrieval
-/// has an empty demand, the NULL plan and no evidence.
-#[derive(Clone, Debug)]
-pub struct Grounded {
-    /// The turn.
-    pub turn: Gated,
-    /// Its demand.
-    pub demand: Demand,
-    /// The sources that were asked.
-    pub plan: Plan,
-    /// What they gave, selected evidence first in its order.
-    pub evidence: Vec<Evidence>,
-    /// What was recalled beyond the dialogue, weighed against the evidence; empty where nothing was
-    /// weighed.
-    pub history: Vec<Attended>,
-    /// What self-refinement did so far.
-    pub refinement: Refinement,
-}
-
 /// The drafts of a response: the one that the gate reads, and rounds in which it is made anew from other evidence.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refinement {
     /// Whether the draft is made before the gate decides, for it to read.
     pub for_gate: bool,
@@ -337,7 +342,7 @@ pub struct Refinement {
 }
 
 /// A draft that was put aside, with what it was made from: it is gone back to where the next one fails.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Before {
     /// The draft.
     pub draft: Draft,
@@ -361,30 +366,8 @@ pub struct Attended {
     pub left_out: bool,
 }
 
-impl Grounded {
-    /// A turn that the gate sends past retrieval. It demands nothing; what it names and the graph
-    /// does not have is still told.
-    pub fn without_knowledge(turn: Gated) -> Self {
-        let demand = Demand { missing: turn.missing.to_vec(), ..Demand::default() };
-        let (plan, evidence, history, refinement) = Default::default();
-        Self { turn, demand, plan, evidence, history, refinement }
-    }
-
-    /// The entries that were recalled from beyond the dialogue and that there is room for: by
-    /// falling attention where they were weighed, else as they were recalled.
-    pub fn earlier_exchanges(&self) -> Vec<&Recalled> {
-        let context = &self.turn.context;
-        if self.history.is_empty() {
-            return context.out_of_sight().map(|(_, recalled)| recalled).collect();
-        }
-        let mut kept: Vec<&Attended> = self.history.iter().filter(|it| !it.left_out).collect();
-        kept.sort_by(|a, b| b.attention.get().total_cmp(&a.attention.get()));
-        kept.into_iter().filter_map(|attended| context.recalled.get(attended.place)).collect()
-    }
-}
-
 /// The words of a response.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
     /// What is said.
     pub text: String,
@@ -392,15 +375,6 @@ pub struct Draft {
     pub confidence: Option<Confidence>,
     /// What wrote it.
     pub model: ModelUsed,
-}
-
-/// A turn with its response, on its way back to `history`.
-#[derive(Clone, Debug)]
-pub struct Drafted {
-    /// What it was made from.
-    pub grounded: Grounded,
-    /// The response.
-    pub draft: Draft,
 }
 
 /// A turn that a stage could not serve, on its way back to `history`.

@@ -29,7 +29,7 @@ use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::refused::{Refused, check_fraction};
 use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, Stage};
 
-use crate::flow::{Epoch, Gated, TurnContext};
+use crate::flow::{Epoch, TurnContext, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::sources::Sources;
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
@@ -183,9 +183,9 @@ pub fn gate<'scope>(
     turns: StreamVec<'scope, Epoch, Arc<TurnContext>>,
     config: GateConfig,
     context: &StageContext,
-) -> Streams<'scope, Gated> {
+) -> Streams<'scope, TurnInFlight> {
     let knowledge = context.knowledge.clone();
-    let turns = turns.map(move |turn| Gated::undecided(turn, knowledge.now()));
+    let turns = turns.map(move |turn| TurnInFlight::recalled(turn, knowledge.now()));
     run(turns, Gate::new(config, context), &context.runner)
 }
 
@@ -207,7 +207,11 @@ impl Gate {
 
     /// The turn's concepts, what of its current utterance the graph does not have, and what follows
     /// from them.
-    fn linked(&self, turn: &Gated, decide: impl FnOnce(&[Mention]) -> GateDecision) -> Linked {
+    fn linked(
+        &self,
+        turn: &TurnInFlight,
+        decide: impl FnOnce(&[Mention]) -> GateDecision,
+    ) -> Linked {
         let (mentions, missing) =
             self.knowledge.at(&turn.knowledge, |view| find(view, &turn.context, &self.config));
         let decision = decide(&mentions);
@@ -215,7 +219,7 @@ impl Gate {
     }
 
     /// What the rules decide about a turn whose concepts are these.
-    fn by_rules(&self, turn: &Gated, mentions: &[Mention]) -> GateDecision {
+    fn by_rules(&self, turn: &TurnInFlight, mentions: &[Mention]) -> GateDecision {
         decide(&turn.context, mentions, &self.config)
     }
 }
@@ -230,13 +234,12 @@ struct Linked {
 }
 
 impl Decide for Gate {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Linked;
-    type Decided = Gated;
 
     const STAGE: Stage = Stage::Gate;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -244,7 +247,7 @@ impl Decide for Gate {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Linked>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Linked>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -265,20 +268,25 @@ impl Decide for Gate {
         Ok(Step::Decided(linked, Some(used(model))))
     }
 
-    fn read(&self, turn: &Gated, asked: &Asked, answer: Answer) -> Result<Step<Linked>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Linked>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &Gated, why: Without<'_>) -> Linked {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Linked {
         match why {
             Without::ByRules(_) => self.linked(turn, |found| self.by_rules(turn, found)),
             _ => Linked::default(),
         }
     }
 
-    fn write(&self, turn: Gated, Linked { mentions, missing, decision }: Linked) -> Gated {
-        let (mentions, missing) = (mentions.into(), missing.into());
-        Gated { mentions, missing, gate: decision, ..turn }
+    fn write(&self, turn: &mut TurnInFlight, Linked { mentions, missing, decision }: Linked) {
+        (turn.mentions, turn.missing) = (mentions.into(), missing.into());
+        turn.gate = decision;
     }
 }
 
@@ -287,12 +295,12 @@ impl Decide for Gate {
 impl Prompted for Gate {
     type Answer = GateAnswer;
 
-    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         material::of_context(&turn.context, slot)
     }
 
     /// The score is 1 or 0: the model says no more.
-    fn understand(&self, turn: &Gated, said: Answered<GateAnswer>) -> Result<Linked, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<GateAnswer>) -> Result<Linked, Fault> {
         Ok(self.linked(turn, |_| whatever_the_turn(said.answer.needs_knowledge)))
     }
 }

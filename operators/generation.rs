@@ -42,7 +42,7 @@ use turnstream_ports::model::unified::Unified;
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
 
-use crate::flow::{Draft, Drafted, Epoch, Grounded};
+use crate::flow::{Draft, Epoch, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Words};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -165,10 +165,10 @@ impl StageConfig for GenerationConfig {
 
 /// Generation over a stream of turns: (turns with their response, faults).
 pub fn generation<'scope>(
-    turns: StreamVec<'scope, Epoch, Grounded>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: GenerationConfig,
     context: &StageContext,
-) -> Streams<'scope, Drafted> {
+) -> Streams<'scope, TurnInFlight> {
     run(turns, Generation::new(config, context), &context.runner)
 }
 
@@ -205,24 +205,23 @@ impl Generation {
     }
 
     /// The response of the lexical form.
-    fn by_rules(&self, turn: &Grounded) -> Draft {
-        self.knowledge.at(&turn.turn.knowledge, |view| generate(turn, view, &self.config))
+    fn by_rules(&self, turn: &TurnInFlight) -> Draft {
+        self.knowledge.at(&turn.knowledge, |view| generate(turn, view, &self.config))
     }
 
     /// The unified model, where it can word the turn.
-    fn unified(&self, turn: &Grounded) -> Option<&Arc<Unified>> {
+    fn unified(&self, turn: &TurnInFlight) -> Option<&Arc<Unified>> {
         self.unified.as_ref().filter(|_| learned::leading_row(turn).is_some())
     }
 }
 
 impl Decide for Generation {
-    type Turn = Grounded;
+    type Turn = TurnInFlight;
     type Decision = Worded;
-    type Decided = Drafted;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, turn: &Grounded) -> OnFailure {
+    fn on_failure(&self, turn: &TurnInFlight) -> OnFailure {
         match self.unified(turn) {
             // The realiser stands beside the model: a turn that it fails on has a response all the
             // same.
@@ -237,7 +236,7 @@ impl Decide for Generation {
         unified.or_else(|| self.prompt.as_ref().map(Prompt::call))
     }
 
-    fn begin(&self, turn: &Grounded) -> Result<Step<Worded>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Worded>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -247,7 +246,12 @@ impl Decide for Generation {
         })
     }
 
-    fn read(&self, turn: &Grounded, asked: &Asked, answer: Answer) -> Result<Step<Worded>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Worded>, Fault> {
         let Some(model) = self.unified(turn) else {
             return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
         };
@@ -256,7 +260,7 @@ impl Decide for Generation {
         Ok(Step::decided(Worded::by_rules(draft)))
     }
 
-    fn without(&self, turn: &Grounded, why: Without<'_>) -> Worded {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Worded {
         let by = self.prompt.as_ref().map_or(self.config.generator.name(), Prompt::model);
         let draft = match why {
             Without::ByRules(_) => self.by_rules(turn),
@@ -266,13 +270,17 @@ impl Decide for Generation {
         Worded { thought, ..Worded::by_rules(draft) }
     }
 
-    fn write(&self, mut grounded: Grounded, worded: Worded) -> Drafted {
+    fn write(&self, turn: &mut TurnInFlight, worded: Worded) {
         let Worded { draft, thought, is_persona_shown } = worded;
         if let Some(thought) = thought {
-            grounded.demand.thoughts.generation = thought;
+            turn.demand.thoughts.generation = thought;
         }
-        let grounded = if is_persona_shown { grounded } else { without_persona(grounded) };
-        Drafted { grounded, draft }
+        if !is_persona_shown {
+            // What wrote the response was shown no sentence of the persona.
+            let persona = turn.evidence.iter_mut().filter(|evidence| evidence.persona.is_some());
+            persona.for_each(|sentence| sentence.selected = false);
+        }
+        turn.draft = draft;
     }
 }
 
@@ -281,11 +289,11 @@ impl Prompted for Generation {
 
     const NAMES_ITS_MODEL: bool = true;
 
-    fn fill(&self, turn: &Grounded, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         prompted::fill(turn, slot)
     }
 
-    fn understand(&self, turn: &Grounded, said: Answered<Words>) -> Result<Worded, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<Words>) -> Result<Worded, Fault> {
         let Answered { answer: Words(text), thought, confidence, model } = said;
         let unfit = |unfit: prose::NotProse| Fault::new(STAGE, FaultKind::Unfit, unfit.to_string());
         let text = prose::read(&text).map_err(unfit)?.to_owned();
@@ -296,16 +304,9 @@ impl Prompted for Generation {
     }
 }
 
-/// The turn with no sentence of its persona selected: what wrote the response was shown none.
-fn without_persona(mut grounded: Grounded) -> Grounded {
-    let persona = grounded.evidence.iter_mut().filter(|evidence| evidence.persona.is_some());
-    persona.for_each(|sentence| sentence.selected = false);
-    grounded
-}
-
 /// The response of a stage that failed and may degrade.
-fn admitted(turn: &Grounded, by: &str) -> Draft {
-    let text = if turn.turn.context.lexicon().language() == Lexicon::chinese().language() {
+fn admitted(turn: &TurnInFlight, by: &str) -> Draft {
+    let text = if turn.context.lexicon().language() == Lexicon::chinese().language() {
         "抱歉，出了点问题，我没法回答。"
     } else {
         "I am sorry, something went wrong and I cannot answer that."
@@ -318,7 +319,7 @@ fn model_of(name: &str) -> ModelUsed {
 }
 
 /// The response to a turn.
-pub fn generate(turn: &Grounded, graph: View<'_>, config: &GenerationConfig) -> Draft {
+pub fn generate(turn: &TurnInFlight, graph: View<'_>, config: &GenerationConfig) -> Draft {
     let model = model_of(config.generator.name());
     match config.generator {
         Generator::None => Draft { text: String::new(), confidence: None, model },

@@ -29,7 +29,7 @@ use turnstream_ports::panics::at_work;
 use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
-use crate::flow::{Drafted, Epoch, Failed, Finished, TurnContext};
+use crate::flow::{Epoch, Failed, Finished, TurnContext, TurnInFlight};
 use crate::ingest::{Arrived, OnAgentReply};
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -202,12 +202,12 @@ pub struct Keeping {
 }
 
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
-pub type Answer = Result<Box<Drafted>, Box<Failed>>;
+pub type Answer = Result<Box<TurnInFlight>, Box<Failed>>;
 
 /// The turn that an answer is for.
 fn context_of(answer: &Answer) -> &Arc<TurnContext> {
     match answer {
-        Ok(drafted) => &drafted.grounded.turn.context,
+        Ok(drafted) => &drafted.context,
         Err(failed) => &failed.context,
     }
 }

@@ -26,7 +26,7 @@ use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
-use crate::flow::{Attended, Epoch, Grounded, Recalled};
+use crate::flow::{Attended, Epoch, Recalled, TurnInFlight};
 use crate::history::similarity::text_of;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -120,10 +120,10 @@ impl IntegrationConfig {
 
 /// Integration over a stream of turns: (turns with their evidence and history weighed, faults).
 pub fn integration<'scope>(
-    turns: StreamVec<'scope, Epoch, Grounded>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: IntegrationConfig,
     context: &StageContext,
-) -> Streams<'scope, Grounded> {
+) -> Streams<'scope, TurnInFlight> {
     run(turns, Integration::new(config, context), &context.runner)
 }
 
@@ -147,19 +147,18 @@ impl Integration {
         Self { config, attention, embed, encoder: context.encoder.clone() }
     }
 
-    fn weigh(&self, turn: &Grounded, compared: &[Compared]) -> Step<Weighed> {
+    fn weigh(&self, turn: &TurnInFlight, compared: &[Compared]) -> Step<Weighed> {
         Step::decided(weigh(turn, compared, &self.attention, self.config.max_tokens))
     }
 }
 
 impl Decide for Integration {
-    type Turn = Grounded;
+    type Turn = TurnInFlight;
     type Decision = Weighed;
-    type Decided = Grounded;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Grounded) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -167,7 +166,7 @@ impl Decide for Integration {
         self.embed.clone().map(|model| Call::new(model, &self.config.call))
     }
 
-    fn begin(&self, turn: &Grounded) -> Result<Step<Weighed>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Weighed>, Fault> {
         if self.config.form == IntegrationForm::Off {
             return Ok(Step::decided(self.without(turn, Without::Off)));
         }
@@ -180,19 +179,26 @@ impl Decide for Integration {
         Ok(if is_empty { Step::decided(Weighed::default()) } else { Step::ask(texts(turn)) })
     }
 
-    fn read(&self, turn: &Grounded, _: &Asked, answer: Answer) -> Result<Step<Weighed>, Fault> {
+    fn read(&self, turn: &TurnInFlight, _: &Asked, answer: Answer) -> Result<Step<Weighed>, Fault> {
         let vectors: Vec<Embedding> = answer.of(STAGE)?;
         let compared = texts(turn).into_iter().zip(vectors);
         let compared = compared.map(|(text, vector)| Compared::new(&text, Some(&vector)));
         Ok(self.weigh(turn, &compared.collect::<Vec<_>>()))
     }
 
-    fn without(&self, _: &Grounded, _: Without<'_>) -> Weighed {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Weighed {
         Weighed::default()
     }
 
-    fn write(&self, turn: Grounded, decision: Weighed) -> Grounded {
-        weighed(turn, decision)
+    /// What there is no room for goes behind what is selected.
+    fn write(&self, turn: &mut TurnInFlight, weighed: Weighed) {
+        for (place, attention, left_out) in weighed.evidence {
+            let evidence = &mut turn.evidence[place];
+            evidence.attention = Some(attention);
+            evidence.selected = !left_out;
+        }
+        turn.evidence.sort_by_key(|evidence| !evidence.selected);
+        turn.history = weighed.history;
     }
 }
 
@@ -236,17 +242,17 @@ pub fn text_of_exchange(entry: &HistoryEntry, passage: Option<&Passage>) -> Stri
 }
 
 /// Selected evidence in its order, then the exchanges as they were recalled.
-fn items(turn: &Grounded) -> Vec<Item<'_>> {
+fn items(turn: &TurnInFlight) -> Vec<Item<'_>> {
     let evidence = turn.evidence.iter().enumerate();
     let evidence = evidence.filter(|(_, evidence)| evidence.selected);
     let evidence = evidence.map(|(place, evidence)| Item::Evidence(place, evidence));
-    let exchanges = turn.turn.context.out_of_sight();
+    let exchanges = turn.context.out_of_sight();
     evidence.chain(exchanges.map(|(place, recalled)| Item::Exchange(place, recalled))).collect()
 }
 
 /// The query, then each item in words.
-fn texts(turn: &Grounded) -> Vec<String> {
-    let query = turn.turn.context.query().to_owned();
+fn texts(turn: &TurnInFlight) -> Vec<String> {
+    let query = turn.context.query().to_owned();
     let items = items(turn);
     std::iter::once(query).chain(items.iter().map(Item::text)).collect()
 }
@@ -260,7 +266,12 @@ struct Weighed {
 }
 
 /// Weighs a turn's items; `compared` has the query, then each item.
-fn weigh(turn: &Grounded, compared: &[Compared], attention: &Attention, budget: u32) -> Weighed {
+fn weigh(
+    turn: &TurnInFlight,
+    compared: &[Compared],
+    attention: &Attention,
+    budget: u32,
+) -> Weighed {
     let Some((query, items_compared)) = compared.split_first() else { return Weighed::default() };
     let items = items(turn);
     let shares = attention.shares(query, items_compared);
@@ -277,17 +288,6 @@ fn weigh(turn: &Grounded, compared: &[Compared], attention: &Attention, budget: 
         }
     }
     weighed
-}
-
-/// The turn with its items weighed. What there is no room for goes behind what is selected.
-fn weighed(mut turn: Grounded, weighed: Weighed) -> Grounded {
-    for (place, attention, left_out) in weighed.evidence {
-        let evidence = &mut turn.evidence[place];
-        evidence.attention = Some(attention);
-        evidence.selected = !left_out;
-    }
-    turn.evidence.sort_by_key(|evidence| !evidence.selected);
-    Grounded { history: weighed.history, ..turn }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The two stages see the same turn side by side, so each turn arrives here twice, once on each
 //! stream, in any order. A half that its stage could not serve arrives as well, as a failure:
 //! that is why the two stages give one stream of [`Half`] and no stream of faults. A turn leaves
-//! exactly once, when its second half is here: as a [`Pair`], or, where a half failed, as one
+//! exactly once, when its second half is here: with the queries and the topics, or, where a half failed, as one
 //! [`Failed`] with the reason of the stage that comes first in the flow.
 //!
 //! State: by request id, the halves that wait for the other. Both halves descend from one record
@@ -23,127 +23,97 @@ use timely::dataflow::operators::vec::Map;
 use timely::progress::operate::FrontierInterest;
 use turnstream_schemas::{Fault, FaultKind, RequestId, Stage};
 
-use crate::flow::{Epoch, Failed, InFlight, Planned, Progress, Queried, TurnContext};
+use crate::flow::{Epoch, Failed, TurnContext, TurnInFlight};
 use crate::stage::Streams;
 
-/// One side's account of a turn: what its stage made of it, or why it could not.
-pub type Half<T> = Result<T, Failed>;
-
-/// A turn with its query production and its topic planning.
-#[derive(Clone, Debug)]
-pub struct Pair {
-    /// The query production. Its progress is that of both halves.
-    pub queried: Queried,
-    /// The topic planning.
-    pub planned: Planned,
-}
-
-impl InFlight for Pair {
-    fn context(&self) -> &Arc<TurnContext> {
-        self.queried.context()
-    }
-
-    fn progress(&mut self) -> &mut Progress {
-        self.queried.progress()
-    }
-}
+/// One side's account of a turn: the turn with what its stage decided, or why it could not.
+pub type Half = Result<TurnInFlight, Failed>;
 
 /// The two outputs of a stage as one stream of halves.
-pub fn halves<'scope, T: 'static>(
-    (values, faults): Streams<'scope, T>,
-) -> StreamVec<'scope, Epoch, Half<T>> {
-    values.map(Ok).concat(faults.map(Err))
+pub fn halves<'scope>(
+    (turns, faults): Streams<'scope, TurnInFlight>,
+) -> StreamVec<'scope, Epoch, Half> {
+    turns.map(Ok).concat(faults.map(Err))
 }
 
-/// Joins the halves of each turn: whole turns, and turns of which a half failed.
+/// Joins the halves of each turn: turns with queries and topics, and turns of which a half failed.
 pub fn join<'scope>(
-    queried: StreamVec<'scope, Epoch, Half<Queried>>,
-    planned: StreamVec<'scope, Epoch, Half<Planned>>,
-) -> Streams<'scope, Pair> {
+    queried: StreamVec<'scope, Epoch, Half>,
+    planned: StreamVec<'scope, Epoch, Half>,
+) -> Streams<'scope, TurnInFlight> {
     let mut builder = OperatorBuilder::new("join".to_owned(), queried.scope());
     let mut queried = builder.new_input(queried, Pipeline);
     let mut planned = builder.new_input(planned, Pipeline);
     builder.set_notify_for(0, FrontierInterest::Never);
     builder.set_notify_for(1, FrontierInterest::Never);
-    let (pairs, pair_stream) = builder.new_output();
+    let (whole, whole_stream) = builder.new_output();
     let (faults, fault_stream) = builder.new_output();
-    let (mut pairs, mut faults) = (OutputBuilder::from(pairs), OutputBuilder::from(faults));
+    let (mut whole, mut faults) = (OutputBuilder::from(whole), OutputBuilder::from(faults));
 
     builder.build(move |_| {
         let mut waiting = Waiting::default();
         move |_| {
-            let (mut pairs, mut faults) = (pairs.activate(), faults.activate());
+            let (mut whole, mut faults) = (whole.activate(), faults.activate());
             let mut give = |capability: &_, joined| match joined {
-                Some(Ok(pair)) => pairs.session(capability).give(pair),
+                Some(Ok(turn)) => whole.session(capability).give(turn),
                 Some(Err(failed)) => faults.session(capability).give(failed),
                 None => {}
             };
             queried.for_each(|capability, halves| {
                 for half in halves.drain(..) {
-                    give(&capability, waiting.arrive(Side::Queried(half)));
+                    give(&capability, waiting.arrive(Side::Queries, half));
                 }
             });
             planned.for_each(|capability, halves| {
                 for half in halves.drain(..) {
-                    give(&capability, waiting.arrive(Side::Planned(half)));
+                    give(&capability, waiting.arrive(Side::Topics, half));
                 }
             });
         }
     });
-    (pair_stream, fault_stream)
+    (whole_stream, fault_stream)
 }
 
-/// A half and which one it is.
-#[derive(Debug)]
+/// Which of the two stages a half is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Queried(Half<Queried>),
-    Planned(Half<Planned>),
+    Queries,
+    Topics,
 }
 
-impl Side {
-    fn request(&self) -> RequestId {
-        match self {
-            Self::Queried(Ok(half)) => half.turn.context.request,
-            Self::Planned(Ok(half)) => half.turn.context.request,
-            Self::Queried(Err(failed)) | Self::Planned(Err(failed)) => failed.context.request,
-        }
-    }
-
-    fn context(self) -> Arc<TurnContext> {
-        match self {
-            Self::Queried(Ok(half)) => half.turn.context,
-            Self::Planned(Ok(half)) => half.turn.context,
-            Self::Queried(Err(failed)) | Self::Planned(Err(failed)) => failed.context,
-        }
+fn context(half: &Half) -> &Arc<TurnContext> {
+    match half {
+        Ok(turn) => &turn.context,
+        Err(failed) => &failed.context,
     }
 }
 
 /// Halves that wait for the other.
 #[derive(Debug, Default)]
-struct Waiting(BTreeMap<RequestId, Side>);
+struct Waiting(BTreeMap<RequestId, (Side, Half)>);
 
 impl Waiting {
     /// Takes a half in; gives the turn once both are here.
-    fn arrive(&mut self, arrived: Side) -> Option<Result<Pair, Failed>> {
-        match self.0.entry(arrived.request()) {
+    fn arrive(&mut self, side: Side, arrived: Half) -> Option<Half> {
+        match self.0.entry(context(&arrived).request) {
             Entry::Vacant(place) => {
-                place.insert(arrived);
+                place.insert((side, arrived));
                 None
             }
-            Entry::Occupied(other) => Some(meet(other.remove(), arrived)),
+            Entry::Occupied(other) => Some(meet(other.remove(), (side, arrived))),
         }
     }
 }
 
 /// Two halves of one turn.
-fn meet(one: Side, other: Side) -> Result<Pair, Failed> {
+fn meet(one: (Side, Half), other: (Side, Half)) -> Half {
     match (one, other) {
-        (Side::Queried(queried), Side::Planned(planned))
-        | (Side::Planned(planned), Side::Queried(queried)) => pair(queried, planned),
+        ((Side::Queries, queried), (Side::Topics, planned))
+        | ((Side::Topics, planned), (Side::Queries, queried)) => whole(queried, planned),
         // Cannot be while request ids are unique; an answer all the same, so that no turn waits
         // for ever.
-        (one, _) => Err(Failed {
-            context: one.context(),
+        ((_, one), _) => Err(Failed {
+            context: Arc::clone(context(&one)),
             fault: Fault::new(
                 Stage::CrossRevision,
                 FaultKind::Error,
@@ -153,16 +123,20 @@ fn meet(one: Side, other: Side) -> Result<Pair, Failed> {
     }
 }
 
-fn pair(queried: Half<Queried>, planned: Half<Planned>) -> Result<Pair, Failed> {
+/// The turn with its queries and with its topics.
+fn whole(queried: Half, planned: Half) -> Half {
     match (queried, planned) {
-        (Ok(mut queried), Ok(mut planned)) => {
-            let progress = &mut queried.turn.progress;
-            progress.timings_us.extend(&planned.turn.progress.timings_us);
-            progress.models.append(&mut planned.turn.progress.models);
-            progress.degraded.append(&mut planned.turn.progress.degraded);
+        (Ok(mut turn), Ok(mut planned)) => {
+            turn.demand.topics = planned.demand.topics;
+            turn.demand.thoughts.topics = planned.demand.thoughts.topics;
+            let progress = &mut turn.progress;
+            progress.timings_us.extend(&planned.progress.timings_us);
+            progress.models.append(&mut planned.progress.models);
+            progress.degraded.append(&mut planned.progress.degraded);
+            progress.written.join(planned.progress.written);
             progress.degraded.sort_by_key(|fault| fault.stage);
             progress.degraded.dedup_by_key(|fault| fault.stage);
-            Ok(Pair { queried, planned })
+            Ok(turn)
         }
         (Err(mut failed), Err(also)) => {
             failed.fault.reason = format!("{}; {}", failed.fault.reason, also.fault);

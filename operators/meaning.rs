@@ -16,7 +16,7 @@ use turnstream_knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, qua
 use turnstream_ports::model::encoder::Encoder;
 
 use crate::embedding::{EmbeddingConfig, embed};
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 
 pub use nearest::Searched;
 
@@ -75,7 +75,7 @@ impl FactMeaning {
     }
 
     /// A turn's dialogue, to compare facts with; `None` where it has no vector.
-    pub fn of<'m>(&'m self, turn: &Gated, graph: View<'m>) -> Option<Dialogue<'m>> {
+    pub fn of<'m>(&'m self, turn: &TurnInFlight, graph: View<'m>) -> Option<Dialogue<'m>> {
         let query = match (&self.own, &self.encoder) {
             (Some(config), Some(encoder)) => {
                 let embedded = embed(&turn.context, &**encoder, config).ok().flatten()?;

@@ -31,7 +31,7 @@ use turnstream_schemas::{
 };
 
 use crate::bm25::{Bag, Statistics};
-use crate::flow::{Embedded, Epoch, Gated, Retrieved};
+use crate::flow::{Embedded, Epoch, TurnInFlight};
 use crate::fusion::{Fused, SearchForm, fuse};
 use crate::sources::Sources;
 use crate::stage::{
@@ -109,10 +109,10 @@ impl StageConfig for PersonaRetrievalConfig {
 
 /// Persona retrieval over a stream of turns: (turns with sentences among their candidates, faults).
 pub fn persona_retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: PersonaRetrievalConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     run(turns, PersonaRetrieval::new(config, context), &context.runner)
 }
 
@@ -135,21 +135,20 @@ impl PersonaRetrieval {
     }
 
     /// What words find.
-    fn by_words(&self, turn: &Retrieved) -> Option<Found> {
+    fn by_words(&self, turn: &TurnInFlight) -> Option<Found> {
         let words = PersonaRetrievalConfig { form: SearchForm::Bm25, ..self.config.clone() };
         let persona = Persona::asked(turn, &self.sources)?;
-        retrieve(&turn.turn, &persona, None, &words).ok()
+        retrieve(turn, &persona, None, &words).ok()
     }
 }
 
 impl Decide for PersonaRetrieval {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     type Decision = Found;
-    type Decided = Retrieved;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -157,34 +156,34 @@ impl Decide for PersonaRetrieval {
         self.embed.clone().map(|model| Call::new(model, &self.config.call))
     }
 
-    fn begin(&self, turn: &Retrieved) -> Result<Step<Found>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Found>, Fault> {
         let persona = Persona::asked(turn, &self.sources);
         // Without a vector of what is said there is nothing to compare others with.
-        if self.embed.is_some() && turn.turn.embedding.is_some() {
-            let texts = persona.map(|persona| persona.compared(&turn.turn, &self.config));
+        if self.embed.is_some() && turn.embedding.is_some() {
+            let texts = persona.map(|persona| persona.compared(turn, &self.config));
             return Ok(Step::ask(texts.unwrap_or_default()));
         }
         let Some(persona) = persona else { return Ok(Step::decided(Found::default())) };
-        retrieve(&turn.turn, &persona, self.encoder.as_deref(), &self.config).map(Step::decided)
+        retrieve(turn, &persona, self.encoder.as_deref(), &self.config).map(Step::decided)
     }
 
-    fn read(&self, turn: &Retrieved, _: &Asked, answer: Answer) -> Result<Step<Found>, Fault> {
+    fn read(&self, turn: &TurnInFlight, _: &Asked, answer: Answer) -> Result<Step<Found>, Fault> {
         let vectors: Vec<Embedding> = answer.of(STAGE)?;
         let Some(persona) = Persona::asked(turn, &self.sources) else {
             return Ok(Step::decided(Found::default()));
         };
         let vectors: Vec<&[f32]> = vectors.iter().map(AsRef::as_ref).collect();
-        found(&turn.turn, &persona, Some(&vectors), &self.config).map(Step::decided)
+        found(turn, &persona, Some(&vectors), &self.config).map(Step::decided)
     }
 
-    fn without(&self, turn: &Retrieved, why: Without<'_>) -> Found {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Found {
         let by_words = matches!(why, Without::ByRules(_)).then(|| self.by_words(turn));
         by_words.flatten().unwrap_or_default()
     }
 
     /// Also counts what was passed over.
-    fn write(&self, mut turn: Retrieved, found: Found) -> Retrieved {
-        let persona = Persona::asked(&turn, &self.sources);
+    fn write(&self, turn: &mut TurnInFlight, found: Found) {
+        let persona = Persona::asked(turn, &self.sources);
         let passed_over = persona.map_or(0, |persona| persona.looked_at(&self.config).passed_over);
         if passed_over > 0 {
             self.observer.tell(|observer| observer.persona_sentences_passed_over(passed_over));
@@ -195,7 +194,6 @@ impl Decide for PersonaRetrieval {
             passages.sort_by_key(|passage| passage.id != knowledge);
         }
         turn.candidates.persona.extend(found.sentences);
-        turn
     }
 }
 
@@ -215,13 +213,13 @@ pub struct Persona<'t> {
 
 impl<'t> Persona<'t> {
     /// The one that the turn asks now.
-    fn asked(turn: &'t Retrieved, sources: &'t Sources) -> Option<Self> {
+    fn asked(turn: &'t TurnInFlight, sources: &'t Sources) -> Option<Self> {
         let source = turn.source(sources)?;
         let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
         Some(Self {
             source: &source.name,
             describes: source.config.kind.describes()?,
-            sentences: source.sentences(&turn.turn.context.turn),
+            sentences: source.sentences(&turn.context.turn),
             knowledge: before.flat_map(|before| turn.candidates.of(before)).collect(),
         })
     }
@@ -248,7 +246,7 @@ impl<'t> Persona<'t> {
 
     /// The texts whose meaning is compared: the sentences; or the questions that they make, and then what
     /// could answer those.
-    fn compared(&self, turn: &Gated, config: &PersonaRetrievalConfig) -> Vec<String> {
+    fn compared(&self, turn: &TurnInFlight, config: &PersonaRetrievalConfig) -> Vec<String> {
         let looked = self.looked_at(config);
         let sentences = looked.sentences.iter().map(|sentence| sentence.text);
         if self.knowledge.is_empty() {
@@ -287,7 +285,7 @@ pub struct Found {
 /// # Errors
 /// The encoder failed, or meaning alone is to find them and there is none.
 pub fn retrieve(
-    turn: &Gated,
+    turn: &TurnInFlight,
     persona: &Persona<'_>,
     encoder: Option<&dyn Encoder>,
     config: &PersonaRetrievalConfig,
@@ -305,7 +303,7 @@ pub fn retrieve(
 
 /// What is found, with a vector for each text that is compared where there are any.
 fn found(
-    turn: &Gated,
+    turn: &TurnInFlight,
     persona: &Persona<'_>,
     vectors: Option<&[&[f32]]>,
     config: &PersonaRetrievalConfig,
@@ -325,7 +323,7 @@ fn found(
 
 /// The knowledge of the best pair, and the sentence that fits it best (PK-ICR eq 1–7).
 fn paired(
-    turn: &Gated,
+    turn: &TurnInFlight,
     persona: &Persona<'_>,
     sentences: &[Sentence<'_>],
     vectors: Option<&[&[f32]]>,

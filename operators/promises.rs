@@ -11,12 +11,15 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::KnowledgeState;
 
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
+use crate::embedding::{EmbeddingConfig, embedding};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, fact_selection};
-use crate::flow::{Drafted, Gated, Retrieved};
+use crate::flow::TurnInFlight;
 use crate::gate::{GateConfig, gate};
 use crate::generation::{GenerationConfig, generation};
+use crate::integration::{IntegrationConfig, integration};
 use crate::query_production::{QueryProductionConfig, query_production};
+use crate::source_planning::{SourcePlanningConfig, source_planning};
 use crate::testing::{context_of, graph, run_dataflow, stage_context};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
 
@@ -64,7 +67,7 @@ const SAYINGS: [&str; 15] = [
 ];
 
 /// All stages in a row, every turn retrieved for.
-fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<Drafted> {
+fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
     let graph = graph(facts);
     let turns = dialogues.iter().enumerate().map(|(at, lines)| {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -74,26 +77,33 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<Drafted> {
         let context = stage_context(&graph);
         let config = GateConfig { threshold: 0.0, ..GateConfig::default() };
         let (gated, gate_faults) = gate(turns, config, &context);
-        let queried = query_production(gated.clone(), QueryProductionConfig::default(), &context);
-        let planned = topic_planning(gated, TopicPlanningConfig::default(), &context);
+        let (embedded, embedding_faults) = embedding(gated, EmbeddingConfig::default(), &context);
+        let (turns, planning_faults) =
+            source_planning(embedded, SourcePlanningConfig::default(), &context);
+        let queried = query_production(turns.clone(), QueryProductionConfig::default(), &context);
+        let planned = topic_planning(turns, TopicPlanningConfig::default(), &context);
         let (demanded, revision_faults) =
             cross_revision(queried, planned, CrossRevisionConfig::default(), &context);
-        let (retrieved, retrieval_faults) =
-            fact_retrieval(demanded.map(Retrieved::from), FactRetrievalConfig::default(), &context);
+        let (retrieved, retrieval_faults) = fact_retrieval(
+            demanded.map(TurnInFlight::unasked),
+            FactRetrievalConfig::default(),
+            &context,
+        );
         let (grounded, selection_faults) =
             fact_selection(retrieved, FactSelectionConfig::default(), &context);
-        let (drafted, faults) = generation(grounded, GenerationConfig::default(), &context);
-        let earlier = gate_faults.concat(revision_faults).concat(retrieval_faults);
-        (drafted, earlier.concat(selection_faults).concat(faults))
+        let (weighed, weighing_faults) =
+            integration(grounded, IntegrationConfig::default(), &context);
+        let (drafted, faults) = generation(weighed, GenerationConfig::default(), &context);
+        let earlier = gate_faults.concat(embedding_faults).concat(planning_faults);
+        let earlier = earlier.concat(revision_faults).concat(retrieval_faults);
+        (drafted, earlier.concat(selection_faults).concat(weighing_faults).concat(faults))
     });
     assert!(failed.is_empty(), "{failed:?}");
     drafted
 }
 
-fn check(drafted: &Drafted) {
-    let grounded = &drafted.grounded;
-    let Gated { context, gate, progress, .. } = &grounded.turn;
-    let demand = &grounded.demand;
+fn check(drafted: &TurnInFlight) {
+    let TurnInFlight { context, gate, progress, demand, .. } = drafted;
     assert!(gate.retrieve && progress.degraded.is_empty());
     for query in &demand.queries.explicit {
         let said = context.dialogue.iter().find(|said| said.turn_id == query.turn).unwrap();
@@ -106,9 +116,9 @@ fn check(drafted: &Drafted) {
         assert!(similarity > 0.0 && similarity <= 1.0, "{query:?}");
     }
     let demanded: BTreeSet<&str> = demand.query_concepts().chain(demand.topic_concepts()).collect();
-    let selected = grounded.evidence.iter().take_while(|evidence| evidence.selected).count();
-    assert!(grounded.evidence[selected..].iter().all(|evidence| !evidence.selected));
-    for evidence in &grounded.evidence {
+    let selected = drafted.evidence.iter().take_while(|evidence| evidence.selected).count();
+    assert!(drafted.evidence[selected..].iter().all(|evidence| !evidence.selected));
+    for evidence in &drafted.evidence {
         let fact = evidence.fact.as_ref().unwrap();
         let touches = [&fact.head, &fact.tail].iter().any(|end| demanded.contains(end.as_str()));
         assert!(touches, "{fact:?} touches nothing of {demanded:?}");
@@ -135,7 +145,7 @@ fn check(drafted: &Drafted) {
         "{}",
         drafted.draft.text
     );
-    assert_ne!(*grounded.turn.knowledge.state(), KnowledgeState::default());
+    assert_ne!(*drafted.knowledge.state(), KnowledgeState::default());
 }
 
 proptest! {
@@ -166,7 +176,7 @@ proptest! {
         let drafted = respond(&facts, &dialogues);
         prop_assert_eq!(drafted.len(), dialogues.len());
         drafted.iter().for_each(check);
-        let texts = |all: &[Drafted]| {
+        let texts = |all: &[TurnInFlight]| {
             all.iter().map(|drafted| drafted.draft.text.clone()).collect::<Vec<_>>()
         };
         prop_assert_eq!(texts(&respond(&facts, &dialogues)), texts(&drafted), "the same again");

@@ -25,7 +25,7 @@ use turnstream_schemas::{
     ExplicitQuery, Fault, ImplicitQuery, Queries, QueriesAnswer, Score, Stage,
 };
 
-use crate::flow::{Epoch, Gated, Queried};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::join::{Half, halves};
 use crate::meaning::FactMeaning;
 use crate::prompted::material::of_context;
@@ -127,10 +127,10 @@ impl StageConfig for QueryProductionConfig {
 /// Query production over a stream of turns. Turns it fails on stay in the stream, as failed
 /// halves: see [`crate::join`].
 pub fn query_production<'scope>(
-    turns: StreamVec<'scope, Epoch, Gated>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: QueryProductionConfig,
     context: &StageContext,
-) -> StreamVec<'scope, Epoch, Half<Queried>> {
+) -> StreamVec<'scope, Epoch, Half> {
     halves(run(turns, QueryProduction::new(config, context), &context.runner))
 }
 
@@ -149,20 +149,19 @@ impl QueryProduction {
         Self { config, knowledge, meaning, prompt }
     }
 
-    fn by_rules(&self, turn: &Gated) -> (Queries, String) {
+    fn by_rules(&self, turn: &TurnInFlight) -> (Queries, String) {
         let queries = |view: View<'_>| produce(turn, view, self.meaning.as_ref(), &self.config);
         self.knowledge.at(&turn.knowledge, queries)
     }
 }
 
 impl Decide for QueryProduction {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = (Queries, String);
-    type Decided = Queried;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -170,7 +169,7 @@ impl Decide for QueryProduction {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Self::Decision>, Fault> {
         Ok(match (&self.prompt, self.config.form) {
             (Some(prompt), _) => prompt.begin(self, turn),
             (None, QueryProductionForm::Off) => Step::decided(self.without(turn, Without::Off)),
@@ -180,35 +179,36 @@ impl Decide for QueryProduction {
 
     fn read(
         &self,
-        turn: &Gated,
+        turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
     ) -> Result<Step<Self::Decision>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &Gated, why: Without<'_>) -> Self::Decision {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Self::Decision {
         match why {
             Without::ByRules(_) => self.by_rules(turn),
             _ => Default::default(),
         }
     }
 
-    fn write(&self, turn: Gated, (queries, thought): Self::Decision) -> Queried {
-        Queried { turn, queries, thought }
+    fn write(&self, turn: &mut TurnInFlight, (queries, thought): Self::Decision) {
+        turn.demand.queries = queries;
+        turn.demand.thoughts.queries = thought;
     }
 }
 
 impl Prompted for QueryProduction {
     type Answer = QueriesAnswer;
 
-    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         of_context(&turn.context, slot)
     }
 
     fn understand(
         &self,
-        turn: &Gated,
+        turn: &TurnInFlight,
         said: Answered<QueriesAnswer>,
     ) -> Result<Self::Decision, Fault> {
         let queries = |view: View<'_>| prompted::queries(turn, view, &said.answer, &self.config);
@@ -218,7 +218,7 @@ impl Prompted for QueryProduction {
 
 /// The queries of a turn and the thought behind them; by meaning only where facts have one.
 pub fn produce(
-    turn: &Gated,
+    turn: &TurnInFlight,
     graph: View<'_>,
     meaning: Option<&FactMeaning>,
     config: &QueryProductionConfig,
@@ -235,7 +235,7 @@ pub fn produce(
 
 /// The named concepts that become explicit queries: by falling weight, ties by text.
 fn most_wanted<'m>(
-    turn: &'m Gated,
+    turn: &'m TurnInFlight,
     graph: View<'_>,
     config: &QueryProductionConfig,
 ) -> Vec<Named<'m>> {
@@ -249,7 +249,11 @@ fn most_wanted<'m>(
 }
 
 /// The query that a named concept makes.
-fn explicit_query(turn: &Gated, named: &Named<'_>, graph: View<'_>) -> Option<ExplicitQuery> {
+fn explicit_query(
+    turn: &TurnInFlight,
+    named: &Named<'_>,
+    graph: View<'_>,
+) -> Option<ExplicitQuery> {
     let utterance = turn.context.dialogue.get(named.mention.utterance as usize)?;
     Some(ExplicitQuery {
         concept: graph.concept(named.concept()).to_owned(),

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use turnstream_knowledge::{ConceptId, View};
 
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 use crate::salience::{Recency, content_lemmas, named_concepts};
 
 /// The words of one turn's dialogue, each with its weight. A word is the 64-bit hash of a lemma:
@@ -24,7 +24,7 @@ pub struct Vocabulary<'a> {
 
 impl<'a> Vocabulary<'a> {
     /// Reads the dialogue of a turn.
-    pub fn read(turn: &Gated, graph: View<'a>, recency: &Recency) -> Self {
+    pub fn read(turn: &TurnInFlight, graph: View<'a>, recency: &Recency) -> Self {
         let mut vocabulary = Self { graph, weights: Vec::new() };
         let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
         for named in named_concepts(&turn.context, &turn.mentions, recency) {

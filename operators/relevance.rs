@@ -22,7 +22,7 @@ use turnstream_ports::model::unified::{
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Evidence, Fault, FaultKind, RelevanceAnswer, Score, SourceKind, Stage};
 
-use crate::flow::{Candidates, Epoch, Retrieved};
+use crate::flow::{Candidates, Epoch, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::sources::Sources;
 use crate::stage::{
@@ -108,10 +108,10 @@ impl StageConfig for RelevanceConfig {
 
 /// Relevance over a stream of turns: (turns with judged candidates, faults).
 pub fn relevance<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RelevanceConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     match EvidenceRelevance::new(config, context) {
         Some(stage) => run(turns, stage, &context.runner),
         None => {
@@ -151,12 +151,12 @@ impl EvidenceRelevance {
     }
 
     /// The pieces that are judged, in their order.
-    fn judged<'t>(&self, turn: &'t Retrieved) -> impl ExactSizeIterator<Item = &'t Evidence> {
+    fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl ExactSizeIterator<Item = &'t Evidence> {
         asked_about(&turn.candidates, self.config.max_judged).into_iter().map(|(_, piece)| piece)
     }
 
-    fn by_unified(&self, turn: &Retrieved) -> Vec<UnifiedRequest> {
-        let (dialogue, plan) = (exchanges(&turn.turn.context), kinds(turn, &self.sources));
+    fn by_unified(&self, turn: &TurnInFlight) -> Vec<UnifiedRequest> {
+        let (dialogue, plan) = (exchanges(&turn.context), kinds(turn, &self.sources));
         let request = |piece: &Evidence| {
             let evidence = evidence_text(piece, kind_of(piece, &self.sources));
             let task = Task::Relevance { plan: plan.clone(), evidence };
@@ -165,8 +165,8 @@ impl EvidenceRelevance {
         self.judged(turn).map(request).collect()
     }
 
-    fn by_encoder(&self, turn: &Retrieved) -> Vec<(String, String)> {
-        let said = turn.turn.context.completed_query();
+    fn by_encoder(&self, turn: &TurnInFlight) -> Vec<(String, String)> {
+        let said = turn.context.completed_query();
         self.judged(turn).map(|piece| (said.to_owned(), piece.text.clone())).collect()
     }
 }
@@ -175,13 +175,12 @@ impl EvidenceRelevance {
 type Judged = Option<Vec<f64>>;
 
 impl Decide for EvidenceRelevance {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     type Decision = Judged;
-    type Decided = Retrieved;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Retrieved) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -195,11 +194,11 @@ impl Decide for EvidenceRelevance {
     }
 
     /// Where there is nothing to judge, nobody is asked.
-    fn concerns(&self, turn: &Retrieved) -> bool {
+    fn concerns(&self, turn: &TurnInFlight) -> bool {
         turn.candidates.iter().next().is_some()
     }
 
-    fn begin(&self, turn: &Retrieved) -> Result<Step<Judged>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Judged>, Fault> {
         Ok(match &self.judge {
             RelevanceJudge::Unified(_) => Step::ask(self.by_unified(turn)),
             RelevanceJudge::Encoder(_) => Step::ask(self.by_encoder(turn)),
@@ -207,7 +206,12 @@ impl Decide for EvidenceRelevance {
         })
     }
 
-    fn read(&self, turn: &Retrieved, asked: &Asked, answer: Answer) -> Result<Step<Judged>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Judged>, Fault> {
         let scores = match &self.judge {
             RelevanceJudge::Prompt(prompt) => return prompt.read(self, turn, asked, answer),
             RelevanceJudge::Unified(_) => {
@@ -229,31 +233,30 @@ impl Decide for EvidenceRelevance {
         Ok(Step::decided(Some(scores)))
     }
 
-    fn without(&self, _: &Retrieved, _: Without<'_>) -> Judged {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Judged {
         None
     }
 
-    fn write(&self, mut turn: Retrieved, judged: Judged) -> Retrieved {
+    fn write(&self, turn: &mut TurnInFlight, judged: Judged) {
         if let Some(scores) = judged {
             turn.candidates = with_relevance(&turn.candidates, &scores, self.config.max_judged);
         }
-        turn
     }
 }
 
 impl Prompted for EvidenceRelevance {
     type Answer = RelevanceAnswer;
 
-    fn fill(&self, turn: &Retrieved, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         match slot {
             Slot::Evidence => material::numbered(slot, self.judged(turn), 1),
-            slot => material::of_context(&turn.turn.context, slot),
+            slot => material::of_context(&turn.context, slot),
         }
     }
 
     fn understand(
         &self,
-        turn: &Retrieved,
+        turn: &TurnInFlight,
         said: Answered<RelevanceAnswer>,
     ) -> Result<Judged, Fault> {
         let (relevance, asked) = (said.answer.relevance, self.judged(turn).len());
@@ -277,8 +280,8 @@ fn calibrated(score: f32, slope: f64, offset: f64) -> f64 {
 }
 
 /// The kinds that a turn's plan asked, each once, in its order.
-fn kinds(turn: &Retrieved, sources: &Sources) -> Vec<SourceKind> {
-    let planned = turn.turn.plan.0.iter();
+fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
+    let planned = turn.plan.0.iter();
     let mut kinds = Vec::new();
     for source in planned.filter_map(|name| sources.of_name(name.as_str())) {
         if !kinds.contains(&source.config.kind) {

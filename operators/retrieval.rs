@@ -21,7 +21,7 @@ use turnstream_schemas::SourceKind;
 
 use crate::document_retrieval::{DocumentRetrievalConfig, document_retrieval};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
-use crate::flow::{Epoch, Retrieved};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::persona_retrieval::{PersonaRetrievalConfig, persona_retrieval};
 use crate::stage::Streams;
 use crate::stage_context::StageContext;
@@ -42,17 +42,18 @@ pub struct RetrievalConfig {
 
 /// Retrieval over a stream of planned turns: (turns with what their sources gave, faults).
 pub fn retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RetrievalConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     let scope = turns.scope();
-    let (feedback, again) = scope.feedback::<Vec<Retrieved>>(1);
+    let (feedback, again) = scope.feedback::<Vec<TurnInFlight>>(1);
     let sources = Arc::clone(&context.sources);
-    let by_kind = turns.concat(again).partition(5, move |turn: Retrieved| {
-        let kind = turn.source(&sources).map(|source| source.config.kind);
-        (way(kind), turn)
-    });
+    let by_kind =
+        turns.map(TurnInFlight::unasked).concat(again).partition(5, move |turn: TurnInFlight| {
+            let kind = turn.source(&sources).map(|source| source.config.kind);
+            (way(kind), turn)
+        });
     let Ok([facts, tables, personas, documents, retrieved]) = <[_; 5]>::try_from(by_kind) else {
         unreachable!("the stream was parted into five")
     };
@@ -67,7 +68,7 @@ pub fn retrieval<'scope>(
     let (personas, persona_faults) = persona_retrieval(personas, of_personas, context);
     let (documents, document_faults) = document_retrieval(documents, of_documents, context);
     let asked = scope.concatenate([facts, tables, personas, documents]);
-    asked.map(|turn| Retrieved { asked: turn.asked + 1, ..turn }).connect_loop(feedback);
+    asked.map(|turn| TurnInFlight { asked: turn.asked + 1, ..turn }).connect_loop(feedback);
     (retrieved, scope.concatenate([fact_faults, table_faults, persona_faults, document_faults]))
 }
 

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
-use timely::dataflow::operators::vec::{Branch, Map};
+use timely::dataflow::operators::vec::Branch;
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
@@ -31,7 +31,7 @@ use turnstream_schemas::{
 };
 
 use crate::consistency::{ConsistencyConfig, ConsistencyForm, consistency};
-use crate::flow::{Before, Drafted, Epoch, Grounded, InFlight, Refinement};
+use crate::flow::{Before, Epoch, InFlight, Refinement, TurnInFlight};
 use crate::generation::{GenerationConfig, generation};
 use crate::integration::{IntegrationConfig, integration};
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
@@ -98,10 +98,10 @@ pub struct RefiningConfig {
 
 /// Self-refinement over a stream of drafts whose evidence was judged: (turns with their response, faults).
 pub fn self_refinement<'scope>(
-    turns: StreamVec<'scope, Epoch, Drafted>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RefiningConfig,
     context: &StageContext,
-) -> Streams<'scope, Drafted> {
+) -> Streams<'scope, TurnInFlight> {
     let scope = turns.scope();
     let RefiningConfig { self_refinement: refining, is_relevance_judged, .. } = config;
     let judging = config.consistency;
@@ -111,11 +111,10 @@ pub fn self_refinement<'scope>(
     // A draft is there already: where the next one fails, it stands.
     let weighing = IntegrationConfig { on_failure: OnFailure::Degrade, ..config.integration };
     let wording = GenerationConfig { on_failure: OnFailure::Degrade, ..config.generation };
-    let (feedback, again) = scope.feedback::<Vec<Drafted>>(1);
+    let (feedback, again) = scope.feedback::<Vec<TurnInFlight>>(1);
     let stage = SelfRefinement { config: refining, is_relevance_judged };
     let (decided, faults) = run(turns.concat(again), stage, &context.runner);
-    let (done, anew) = decided.branch(|_, turn| turn.grounded.refinement.before.is_some());
-    let anew = anew.map(|turn| turn.grounded);
+    let (done, anew) = decided.branch(|_, turn| turn.refinement.before.is_some());
     let (weighed, weighing_faults) = integration(anew, weighing, context);
     let (drafted, wording_faults) = generation(weighed, wording, context);
     let (judged, judging_faults) = consistency(drafted, judging, context);
@@ -130,9 +129,8 @@ struct SelfRefinement {
 }
 
 impl DecideByRules for SelfRefinement {
-    type Turn = Drafted;
+    type Turn = TurnInFlight;
     type Decision = Decision;
-    type Decided = Drafted;
 
     const STAGE: Stage = STAGE;
 
@@ -140,16 +138,21 @@ impl DecideByRules for SelfRefinement {
         self.config.on_failure
     }
 
-    fn decide(&self, turn: &Drafted) -> Result<Decision, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Decision, Fault> {
         Ok(refine(turn, &self.config, self.is_relevance_judged))
     }
 
-    fn without(&self, _: &Drafted, _: Without<'_>) -> Decision {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Decision {
         Decision::Done
     }
 
-    fn write(&self, turn: Drafted, decision: Decision) -> Drafted {
-        decided(turn, decision)
+    fn write(&self, turn: &mut TurnInFlight, decision: Decision) {
+        let before = turn.refinement.before.take();
+        match (decision, before) {
+            (Decision::Anew(change), _) => put_aside(turn, change),
+            (Decision::TakenBack, Some(before)) => take_back(turn, *before),
+            (Decision::TakenBack | Decision::Done, _) => {}
+        }
     }
 }
 
@@ -174,19 +177,22 @@ struct Change {
 }
 
 /// Decides about a draft. (Algorithm 1, lines 6–14.)
-fn refine(turn: &Drafted, config: &SelfRefinementConfig, is_relevance_judged: bool) -> Decision {
-    let grounded = &turn.grounded;
-    let progress = &grounded.turn.progress;
+fn refine(
+    turn: &TurnInFlight,
+    config: &SelfRefinementConfig,
+    is_relevance_judged: bool,
+) -> Decision {
+    let progress = &turn.progress;
     if progress.is_without(Stage::Generation) {
-        let is_anew = grounded.refinement.before.is_some();
+        let is_anew = turn.refinement.before.is_some();
         return if is_anew { Decision::TakenBack } else { Decision::Done };
     }
-    if grounded.plan.0.is_empty() || turn.round() >= config.steps {
+    if turn.plan.0.is_empty() || turn.round() >= config.steps {
         return Decision::Done;
     }
     let judged = is_relevance_judged && !progress.is_without(Stage::Relevance);
-    let scored = scored(&grounded.evidence, judged);
-    let dropped = dropped(grounded, &scored, config);
+    let scored = scored(&turn.evidence, judged);
+    let dropped = dropped(turn, &scored, config);
     if dropped.is_empty() {
         return Decision::Done;
     }
@@ -219,7 +225,7 @@ pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
 
 /// What is dropped, each with what comes in its place.
 fn dropped(
-    grounded: &Grounded,
+    turn: &TurnInFlight,
     scored: &[(usize, ScoredEvidence)],
     config: &SelfRefinementConfig,
 ) -> Vec<(usize, Option<usize>)> {
@@ -229,11 +235,11 @@ fn dropped(
     let mut taken = Vec::new();
     let mut dropped: Vec<(usize, Option<usize>)> = Vec::new();
     for place in worst {
-        let next = next_unseen(grounded, place, &taken);
+        let next = next_unseen(turn, place, &taken);
         taken.extend(next);
         dropped.push((place, next));
     }
-    let selected = grounded.evidence.iter().filter(|evidence| evidence.selected).count();
+    let selected = turn.evidence.iter().filter(|evidence| evidence.selected).count();
     if taken.is_empty() && dropped.len() == selected {
         // Some evidence stays: the best of it.
         dropped.pop();
@@ -242,8 +248,8 @@ fn dropped(
 }
 
 /// The place of the next evidence of the same source that no draft was made from, and that is not taken.
-fn next_unseen(grounded: &Grounded, dropped: usize, taken: &[usize]) -> Option<usize> {
-    let (evidence, rounds) = (&grounded.evidence, &grounded.refinement.rounds);
+fn next_unseen(turn: &TurnInFlight, dropped: usize, taken: &[usize]) -> Option<usize> {
+    let (evidence, rounds) = (&turn.evidence, &turn.refinement.rounds);
     let was_there = |id: &EvidenceId| {
         let was_in = |round: &RefinementRound| round.evidence.iter().any(|it| it.id == *id);
         rounds.iter().any(|round| was_in(round) || round.added.contains(id))
@@ -268,61 +274,47 @@ fn is_of_the_same_source(one: &Evidence, other: &Evidence) -> bool {
     }
 }
 
-/// The turn as it goes on.
-fn decided(mut turn: Drafted, decision: Decision) -> Drafted {
-    let before = turn.grounded.refinement.before.take();
-    match (decision, before) {
-        (Decision::Anew(change), _) => changed(turn, change),
-        (Decision::TakenBack, Some(before)) => taken_back(turn, *before),
-        (Decision::TakenBack | Decision::Done, _) => turn,
-    }
-}
-
-/// The turn with the draft before, as if the last round had not been.
-fn taken_back(mut turn: Drafted, before: Before) -> Drafted {
+/// The draft before is the response again, as if the last round had not been.
+fn take_back(turn: &mut TurnInFlight, before: Before) {
     let Before { draft, evidence, history, thought } = before;
-    let grounded = &mut turn.grounded;
-    grounded.refinement.rounds.pop();
-    grounded.demand.thoughts.generation = thought;
-    (grounded.evidence, grounded.history) = (evidence, history);
-    let degraded = &mut turn.grounded.turn.progress.degraded;
+    turn.refinement.rounds.pop();
+    turn.demand.thoughts.generation = thought;
+    (turn.draft, turn.evidence, turn.history) = (draft, evidence, history);
+    let degraded = &mut turn.progress.degraded;
     let failed = degraded.extract_if(.., |fault| fault.stage == Stage::Generation).next();
     degraded.extend(failed.map(|fault| Fault { stage: STAGE, ..fault }));
-    Drafted { draft, ..turn }
 }
 
-/// The turn with other evidence, its draft put aside.
-fn changed(turn: Drafted, change: Change) -> Drafted {
-    let Drafted { mut grounded, draft } = turn;
-    let Refinement { mut rounds, .. } = std::mem::take(&mut grounded.refinement);
-    let id = |place: usize| grounded.evidence[place].id.clone();
+/// The draft is put aside, and other evidence selected.
+fn put_aside(turn: &mut TurnInFlight, change: Change) {
+    let Refinement { mut rounds, .. } = std::mem::take(&mut turn.refinement);
+    let id = |place: usize| turn.evidence[place].id.clone();
     rounds.push(RefinementRound {
         round: u32::try_from(rounds.len() + 1).unwrap_or(u32::MAX),
-        text: draft.text.clone(),
+        text: turn.draft.text.clone(),
         evidence: change.scored,
         dropped: change.dropped.iter().map(|(place, _)| id(*place)).collect(),
         added: change.dropped.iter().filter_map(|(_, next)| next.map(id)).collect(),
     });
     let before = Before {
-        draft: draft.clone(),
-        evidence: grounded.evidence.clone(),
-        history: std::mem::take(&mut grounded.history),
-        thought: std::mem::take(&mut grounded.demand.thoughts.generation),
+        draft: turn.draft.clone(),
+        evidence: turn.evidence.clone(),
+        history: std::mem::take(&mut turn.history),
+        thought: std::mem::take(&mut turn.demand.thoughts.generation),
     };
     for (place, next) in change.dropped {
-        grounded.evidence[place].selected = false;
+        turn.evidence[place].selected = false;
         if let Some(next) = next {
-            grounded.evidence[next].selected = true;
-            grounded.evidence.swap(place, next);
+            turn.evidence[next].selected = true;
+            turn.evidence.swap(place, next);
         }
     }
     // Selected evidence stands first; what was found out of it holds for the draft that is put aside.
-    grounded.evidence.sort_by_key(|evidence| !evidence.selected);
-    for evidence in &mut grounded.evidence {
+    turn.evidence.sort_by_key(|evidence| !evidence.selected);
+    for evidence in &mut turn.evidence {
         (evidence.consistency, evidence.attention) = (None, None);
     }
-    grounded.refinement = Refinement { rounds, before: Some(Box::new(before)), for_gate: false };
-    Drafted { grounded, draft }
+    turn.refinement = Refinement { rounds, before: Some(Box::new(before)), for_gate: false };
 }
 
 #[cfg(test)]

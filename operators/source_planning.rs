@@ -23,7 +23,7 @@ use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequ
 use turnstream_ports::refused::Refused;
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
-use crate::flow::{Epoch, Gated};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::sources::{Source, Sources};
@@ -87,10 +87,10 @@ impl StageConfig for SourcePlanningConfig {
 
 /// Source planning over a stream of turns: (turns with their plan, faults).
 pub fn source_planning<'scope>(
-    turns: StreamVec<'scope, Epoch, Gated>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: SourcePlanningConfig,
     context: &StageContext,
-) -> Streams<'scope, Gated> {
+) -> Streams<'scope, TurnInFlight> {
     run(turns, SourcePlanning::new(config, context), &context.runner)
 }
 
@@ -112,13 +112,12 @@ impl SourcePlanning {
 }
 
 impl Decide for SourcePlanning {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Plan;
-    type Decided = Gated;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -127,7 +126,7 @@ impl Decide for SourcePlanning {
         unified.or_else(|| self.prompt.as_ref().map(Prompt::call))
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Plan>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Plan>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -141,7 +140,12 @@ impl Decide for SourcePlanning {
         }))
     }
 
-    fn read(&self, turn: &Gated, asked: &Asked, answer: Answer) -> Result<Step<Plan>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Plan>, Fault> {
         if self.unified.is_none() {
             return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
         }
@@ -153,35 +157,35 @@ impl Decide for SourcePlanning {
         }
     }
 
-    fn without(&self, turn: &Gated, why: Without<'_>) -> Plan {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Plan {
         match why {
             Without::ByRules(_) => called_for(turn, &self.sources),
             _ => every(turn, &self.sources),
         }
     }
 
-    fn write(&self, turn: Gated, plan: Plan) -> Gated {
-        Gated { plan, ..turn }
+    fn write(&self, turn: &mut TurnInFlight, plan: Plan) {
+        turn.plan = plan;
     }
 }
 
 impl Prompted for SourcePlanning {
     type Answer = PlanAnswer;
 
-    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         match slot {
             Slot::Sources => fenced(slot.name(), self.sources.iter().map(introduced)),
             slot => material::of_context(&turn.context, slot),
         }
     }
 
-    fn understand(&self, turn: &Gated, said: Answered<PlanAnswer>) -> Result<Plan, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<PlanAnswer>) -> Result<Plan, Fault> {
         Ok(answered(turn, &said.answer, &self.sources))
     }
 }
 
 /// The kinds of the sources that could answer and that the rules call for, each once.
-pub(crate) fn kinds(turn: &Gated, sources: &Sources) -> Vec<SourceKind> {
+pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     let called = called_for(turn, sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
     let mut kinds: Vec<SourceKind> = called.map(|source| source.config.kind).collect();
@@ -191,7 +195,7 @@ pub(crate) fn kinds(turn: &Gated, sources: &Sources) -> Vec<SourceKind> {
 }
 
 /// The plan of the sources of these kinds that the rules call for, and of what those depend on.
-fn of_kinds(turn: &Gated, kinds: &[SourceKind], sources: &Sources) -> Plan {
+fn of_kinds(turn: &TurnInFlight, kinds: &[SourceKind], sources: &Sources) -> Plan {
     let called = called_for(turn, sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
     let chosen = called.filter(|source| kinds.contains(&source.config.kind));
@@ -201,7 +205,7 @@ fn of_kinds(turn: &Gated, kinds: &[SourceKind], sources: &Sources) -> Plan {
 }
 
 /// The plan of the rules: what the current utterance calls for, of what could answer.
-pub fn called_for(turn: &Gated, sources: &Sources) -> Plan {
+pub fn called_for(turn: &TurnInFlight, sources: &Sources) -> Plan {
     let asks: FxHashSet<String> = terms(turn.context.completed_query()).into_iter().collect();
     let is_called = |source: &&Source| {
         let cues = &source.config.cues;
@@ -217,12 +221,12 @@ pub fn called_for(turn: &Gated, sources: &Sources) -> Plan {
 }
 
 /// The plan with every source that could answer.
-pub fn every(turn: &Gated, sources: &Sources) -> Plan {
+pub fn every(turn: &TurnInFlight, sources: &Sources) -> Plan {
     executable(turn, &sources.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
 /// The plan that a model names.
-fn answered(turn: &Gated, answer: &PlanAnswer, sources: &Sources) -> Plan {
+fn answered(turn: &TurnInFlight, answer: &PlanAnswer, sources: &Sources) -> Plan {
     let named = answer.sources.iter().map(|name| name.trim()).collect();
     let needed = sources.with_dependencies(&named);
     executable(turn, &needed.iter().map(|source| source.name.as_str()).collect(), sources)
@@ -230,7 +234,7 @@ fn answered(turn: &Gated, answer: &PlanAnswer, sources: &Sources) -> Plan {
 
 /// The chosen sources in the order of asking, but for those that could not answer and those that
 /// depend on one that is not asked.
-fn executable(turn: &Gated, chosen: &BTreeSet<&str>, sources: &Sources) -> Plan {
+fn executable(turn: &TurnInFlight, chosen: &BTreeSet<&str>, sources: &Sources) -> Plan {
     let mut plan = Plan::default();
     for source in sources.iter() {
         let name = source.name.as_str();

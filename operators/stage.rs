@@ -31,7 +31,7 @@
 //! A stage that asks an encoder where there are words, and needs nobody where there are none:
 //!
 //! ```
-//! use turnstream_operators::flow::{Embedded, Gated};
+//! use turnstream_operators::flow::{Embedded, TurnInFlight};
 //! use turnstream_operators::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without};
 //! use turnstream_ports::model::Embedding;
 //! use turnstream_schemas::{Fault, Stage};
@@ -41,13 +41,12 @@
 //! }
 //!
 //! impl Decide for Direction {
-//!     type Turn = Gated;
+//!     type Turn = TurnInFlight;
 //!     type Decision = Option<Embedding>;
-//!     type Decided = Gated;
 //!
 //!     const STAGE: Stage = Stage::Embedding;
 //!
-//!     fn on_failure(&self, _: &Gated) -> OnFailure {
+//!     fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
 //!         OnFailure::Degrade
 //!     }
 //!
@@ -55,7 +54,7 @@
 //!         Some(self.encoder.clone())
 //!     }
 //!
-//!     fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+//!     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Self::Decision>, Fault> {
 //!         Ok(match turn.context.query() {
 //!             "" => Step::decided(None),
 //!             said => Step::ask(vec![said.to_owned()]),
@@ -64,7 +63,7 @@
 //!
 //!     fn read(
 //!         &self,
-//!         _: &Gated,
+//!         _: &TurnInFlight,
 //!         _: &Asked,
 //!         answer: Answer,
 //!     ) -> Result<Step<Self::Decision>, Fault> {
@@ -72,13 +71,12 @@
 //!         Ok(Step::decided(vectors.into_iter().next()))
 //!     }
 //!
-//!     fn without(&self, _: &Gated, _: Without<'_>) -> Self::Decision {
+//!     fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Self::Decision {
 //!         None
 //!     }
 //!
-//!     fn write(&self, turn: Gated, dialogue: Self::Decision) -> Gated {
-//!         let embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
-//!         Gated { embedding, ..turn }
+//!     fn write(&self, turn: &mut TurnInFlight, dialogue: Self::Decision) {
+//!         turn.embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
 //!     }
 //! }
 //! ```
@@ -106,8 +104,6 @@ pub trait Decide: 'static {
     type Turn: InFlight;
     /// What the stage decides about it.
     type Decision: 'static;
-    /// The turn with the decision.
-    type Decided: InFlight;
 
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
@@ -150,8 +146,8 @@ pub trait Decide: 'static {
     /// What the turn goes on with that the stage does not decide about.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
-    /// The turn with the decision.
-    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided;
+    /// Writes the decision into the turn: the parts of the record that the stage's row of the table names.
+    fn write(&self, turn: &mut Self::Turn, decision: Self::Decision);
 }
 
 /// How a stage decides that has only rules. It is a [`Decide`] that never asks.
@@ -160,8 +156,6 @@ pub trait DecideByRules: 'static {
     type Turn: InFlight;
     /// What the stage decides about it.
     type Decision: 'static;
-    /// The turn with the decision.
-    type Decided: InFlight;
 
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
@@ -178,14 +172,13 @@ pub trait DecideByRules: 'static {
     /// What the turn goes on with that the stage does not decide about.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
-    /// The turn with the decision.
-    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided;
+    /// Writes the decision into the turn: the parts of the record that the stage's row of the table names.
+    fn write(&self, turn: &mut Self::Turn, decision: Self::Decision);
 }
 
 impl<R: DecideByRules> Decide for R {
     type Turn = R::Turn;
     type Decision = R::Decision;
-    type Decided = R::Decided;
 
     const STAGE: Stage = R::STAGE;
 
@@ -201,8 +194,8 @@ impl<R: DecideByRules> Decide for R {
         DecideByRules::without(self, turn, why)
     }
 
-    fn write(&self, turn: Self::Turn, decision: Self::Decision) -> Self::Decided {
-        DecideByRules::write(self, turn, decision)
+    fn write(&self, turn: &mut Self::Turn, decision: Self::Decision) {
+        DecideByRules::write(self, turn, decision);
     }
 }
 

@@ -15,7 +15,7 @@ use timely::dataflow::StreamVec;
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
 
-use crate::flow::{Epoch, Gated, Retrieved};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -51,10 +51,10 @@ impl StageConfig for TableRetrievalConfig {
 
 /// Table retrieval over a stream of turns: (turns with rows among their candidates, faults).
 pub fn table_retrieval<'scope>(
-    turns: StreamVec<'scope, Epoch, Retrieved>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: TableRetrievalConfig,
     context: &StageContext,
-) -> Streams<'scope, Retrieved> {
+) -> Streams<'scope, TurnInFlight> {
     let StageContext { sources, tables, .. } = context.clone();
     run(turns, TableRetrieval { config, sources, tables }, &context.runner)
 }
@@ -67,9 +67,8 @@ struct TableRetrieval {
 }
 
 impl DecideByRules for TableRetrieval {
-    type Turn = Retrieved;
+    type Turn = TurnInFlight;
     type Decision = Vec<Evidence>;
-    type Decided = Retrieved;
 
     const STAGE: Stage = STAGE;
 
@@ -77,26 +76,25 @@ impl DecideByRules for TableRetrieval {
         self.config.on_failure
     }
 
-    fn decide(&self, turn: &Retrieved) -> Result<Vec<Evidence>, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Vec<Evidence>, Fault> {
         let Some(source) = turn.source(&self.sources) else { return Ok(Vec::new()) };
         let Some(table) = self.tables.get(&source.name) else { return Ok(Vec::new()) };
         let given = turn.given(source, &self.sources);
-        Ok(retrieve(&turn.turn, &source.name, &given, table, &self.config))
+        Ok(retrieve(turn, &source.name, &given, table, &self.config))
     }
 
-    fn without(&self, _: &Retrieved, _: Without<'_>) -> Vec<Evidence> {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Vec<Evidence> {
         Vec::new()
     }
 
-    fn write(&self, mut turn: Retrieved, rows: Vec<Evidence>) -> Retrieved {
+    fn write(&self, turn: &mut TurnInFlight, rows: Vec<Evidence>) {
         turn.candidates.rows.extend(rows);
-        turn
     }
 }
 
 /// The rows for a turn, by falling relevance.
 pub fn retrieve(
-    turn: &Gated,
+    turn: &TurnInFlight,
     source: &SourceName,
     given: &[&Evidence],
     table: &Table,

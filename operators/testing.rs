@@ -17,7 +17,7 @@ use turnstream_schemas::{
 };
 
 use crate::awaited::Awaited;
-use crate::flow::{Embedded, Epoch, Failed, Gated, Recalled, Retrieved, TurnContext, Utterance};
+use crate::flow::{Embedded, Epoch, Failed, Recalled, TurnContext, TurnInFlight, Utterance};
 use crate::gate::{GateConfig, decide, find};
 use crate::meaning::FactMeaning;
 use crate::prompted::Prompting;
@@ -101,16 +101,16 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
 }
 
 /// The turn as the gate gives it.
-pub(crate) fn gated(context: TurnContext, graph: &Graph) -> Gated {
+pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     let config = GateConfig::default();
     let (mentions, missing) = find(graph.view(), &context, &config);
     let gate = decide(&context, &mentions, &config);
-    let undecided = Gated::undecided(Arc::new(context), Moment::default());
-    Gated { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
+    let undecided = TurnInFlight::undecided(Arc::new(context), Moment::default());
+    TurnInFlight { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
 }
 
 /// A turn of these lines as the gate gives it.
-pub(crate) fn scene(lines: &[&str], graph: &Graph) -> Gated {
+pub(crate) fn scene(lines: &[&str], graph: &Graph) -> TurnInFlight {
     gated(context(lines), graph)
 }
 
@@ -128,8 +128,11 @@ pub(crate) fn meaning(graph: &Graph, direction: impl Fn(&str) -> [f32; 2]) -> Fa
 }
 
 /// The turn with this direction of its dialogue.
-pub(crate) fn directed(turn: Gated, direction: [f32; 2]) -> Gated {
-    Gated { embedding: Some(Embedded { dialogue: direction.into(), utterance: None }), ..turn }
+pub(crate) fn directed(turn: TurnInFlight, direction: [f32; 2]) -> TurnInFlight {
+    TurnInFlight {
+        embedding: Some(Embedded { dialogue: direction.into(), utterance: None }),
+        ..turn
+    }
 }
 
 /// A graph, a persona of turns and documents, by the names that they have where nothing is configured.
@@ -169,8 +172,8 @@ pub(crate) fn document(source: &str, id: &str, text: &str, relevance: f64) -> Ev
 }
 
 /// The turn as it comes to the operator that asks one source.
-pub(crate) fn asking_source(mut turn: Retrieved, name: &str) -> Retrieved {
-    (turn.turn.plan, turn.asked) = (Plan(vec![name.into()]), 0);
+pub(crate) fn asking_source(mut turn: TurnInFlight, name: &str) -> TurnInFlight {
+    (turn.plan, turn.asked) = (Plan(vec![name.into()]), 0);
     turn
 }
 

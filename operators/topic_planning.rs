@@ -20,7 +20,7 @@ use turnstream_knowledge::{ConceptId, Knowledge, View};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Fault, Score, Stage, Topic, Topics, TopicsAnswer};
 
-use crate::flow::{Epoch, Gated, Planned};
+use crate::flow::{Epoch, TurnInFlight};
 use crate::join::{Half, halves};
 use crate::prompted::material::of_context;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
@@ -114,10 +114,10 @@ impl StageConfig for TopicPlanningConfig {
 /// Topic planning over a stream of turns. Turns it fails on stay in the stream, as failed
 /// halves: see [`crate::join`].
 pub fn topic_planning<'scope>(
-    turns: StreamVec<'scope, Epoch, Gated>,
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: TopicPlanningConfig,
     context: &StageContext,
-) -> StreamVec<'scope, Epoch, Half<Planned>> {
+) -> StreamVec<'scope, Epoch, Half> {
     halves(run(turns, TopicPlanning::new(config, context), &context.runner))
 }
 
@@ -134,19 +134,18 @@ impl TopicPlanning {
         Self { config, knowledge: context.knowledge.clone(), prompt }
     }
 
-    fn by_rules(&self, turn: &Gated) -> (Topics, String) {
+    fn by_rules(&self, turn: &TurnInFlight) -> (Topics, String) {
         self.knowledge.at(&turn.knowledge, |view| plan(turn, view, &self.config))
     }
 }
 
 impl Decide for TopicPlanning {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = (Topics, String);
-    type Decided = Planned;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.config.on_failure
     }
 
@@ -154,7 +153,7 @@ impl Decide for TopicPlanning {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Self::Decision>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Self::Decision>, Fault> {
         Ok(match (&self.prompt, self.config.form) {
             (Some(prompt), _) => prompt.begin(self, turn),
             (None, TopicPlanningForm::Off) => Step::decided(self.without(turn, Without::Off)),
@@ -164,35 +163,36 @@ impl Decide for TopicPlanning {
 
     fn read(
         &self,
-        turn: &Gated,
+        turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
     ) -> Result<Step<Self::Decision>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &Gated, why: Without<'_>) -> Self::Decision {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Self::Decision {
         match why {
             Without::ByRules(_) => self.by_rules(turn),
             _ => Default::default(),
         }
     }
 
-    fn write(&self, turn: Gated, (topics, thought): Self::Decision) -> Planned {
-        Planned { turn, topics, thought }
+    fn write(&self, turn: &mut TurnInFlight, (topics, thought): Self::Decision) {
+        turn.demand.topics = topics;
+        turn.demand.thoughts.topics = thought;
     }
 }
 
 impl Prompted for TopicPlanning {
     type Answer = TopicsAnswer;
 
-    fn fill(&self, turn: &Gated, slot: Slot) -> String {
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         of_context(&turn.context, slot)
     }
 
     fn understand(
         &self,
-        turn: &Gated,
+        turn: &TurnInFlight,
         said: Answered<TopicsAnswer>,
     ) -> Result<Self::Decision, Fault> {
         let topics = |view: View<'_>| prompted::topics(turn, view, &said.answer, &self.config);
@@ -201,7 +201,11 @@ impl Prompted for TopicPlanning {
 }
 
 /// The topics of a turn and the thought behind them.
-pub fn plan(turn: &Gated, graph: View<'_>, config: &TopicPlanningConfig) -> (Topics, String) {
+pub fn plan(
+    turn: &TurnInFlight,
+    graph: View<'_>,
+    config: &TopicPlanningConfig,
+) -> (Topics, String) {
     let stays = salient(turn, graph, config);
     let said = Said::read(&turn.context, &turn.mentions);
     let topics = Topics {
@@ -213,7 +217,11 @@ pub fn plan(turn: &Gated, graph: View<'_>, config: &TopicPlanningConfig) -> (Top
 }
 
 /// Concepts named in the latest utterances, by falling salience, ties by text.
-fn salient<'m>(turn: &'m Gated, graph: View<'_>, config: &TopicPlanningConfig) -> Vec<Named<'m>> {
+fn salient<'m>(
+    turn: &'m TurnInFlight,
+    graph: View<'_>,
+    config: &TopicPlanningConfig,
+) -> Vec<Named<'m>> {
     let first = turn.context.dialogue.len().saturating_sub(config.latest_utterances as usize);
     let mut named = named_concepts(&turn.context, &turn.mentions, &config.recency);
     named.retain(|named| named.latest as usize >= first);

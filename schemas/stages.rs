@@ -25,7 +25,8 @@ pub enum RecordPart {
     Queries,
     /// Topics, and the thought behind them.
     Topics,
-    /// Queries and topics after cross revision.
+    /// What cross revision did, what of the demand the graph does not have, and the thought behind the
+    /// response.
     Demand,
     /// What the sources gave.
     Candidates,
@@ -151,13 +152,15 @@ stages! {
     CrossRevision {
         name: "cross_revision", word: "revision", forms: ["lexical", "prompted", "off"],
         prompted: Some("cross_revision"), on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Recalled, Concepts, Queries, Topics], writes: [Demand],
+        reads: [Dialogue, Recalled, Concepts, Queries, Topics],
+        writes: [Queries, Topics, Demand],
     }
     /// Foreseen and unforeseen facts.
     FactRetrieval {
         name: "fact_retrieval", word: "retrieval", forms: ["lexical", "off"],
         prompted: None, on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Embedding, Plan, Demand], writes: [Demand, Candidates],
+        reads: [Dialogue, Embedding, Plan, Queries, Topics, Demand],
+        writes: [Demand, Candidates],
     }
     /// Sentences of the turn's persona.
     PersonaRetrieval {
@@ -187,7 +190,8 @@ stages! {
     FactSelection {
         name: "fact_selection", word: "selection", forms: ["lexical", "prompted", "off"],
         prompted: Some("fact_selection"), on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Recalled, Plan, Demand, Candidates], writes: [Evidence],
+        reads: [Dialogue, Recalled, Plan, Queries, Topics, Candidates],
+        writes: [Candidates, Evidence],
     }
     /// Evidence and history weighed together, and cut to what there is room for.
     Integration {
@@ -199,7 +203,7 @@ stages! {
     Generation {
         name: "generation", word: "generation", forms: ["lexical", "learned", "prompted"],
         prompted: Some("generation"), on_failure: Some("dead_letter"), is_counted: true,
-        reads: [Dialogue, Recalled, Concepts, Demand, Evidence, Attention],
+        reads: [Dialogue, Recalled, Concepts, Queries, Topics, Demand, Evidence, Attention],
         writes: [Demand, Evidence, Draft],
     }
     /// How well each piece of evidence and the response agree.

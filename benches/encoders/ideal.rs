@@ -15,7 +15,7 @@ use turnstream_models::batch::backends::Embeds;
 use turnstream_models::batch::{Batched, Threads};
 use turnstream_models::metrics::ModelMetrics;
 use turnstream_operators::awaited::Awaited;
-use turnstream_operators::flow::{Embedded, Epoch, Gated, TurnContext, Utterance};
+use turnstream_operators::flow::{Embedded, Epoch, TurnContext, TurnInFlight, Utterance};
 use turnstream_operators::stage::{
     Answer, Asked, Call, CallConfig, Clock, Decide, Observer, OnFailure, StageRunner, Step,
     Without, run,
@@ -82,13 +82,12 @@ pub(crate) fn report() {
 struct OneVector(Arc<Embed>);
 
 impl Decide for OneVector {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Option<Embedding>;
-    type Decided = Gated;
 
     const STAGE: Stage = Stage::Embedding;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         OnFailure::DeadLetter
     }
 
@@ -96,22 +95,26 @@ impl Decide for OneVector {
         Some(Call::new(Arc::clone(&self.0), &CallConfig::default()))
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Option<Embedding>>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Option<Embedding>>, Fault> {
         Ok(Step::ask(vec![turn.context.query().to_owned()]))
     }
 
-    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<Option<Embedding>>, Fault> {
+    fn read(
+        &self,
+        _: &TurnInFlight,
+        _: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Option<Embedding>>, Fault> {
         let mut vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
         Ok(Step::decided(vectors.pop()))
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> Option<Embedding> {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Option<Embedding> {
         None
     }
 
-    fn write(&self, turn: Gated, dialogue: Option<Embedding>) -> Gated {
-        let embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
-        Gated { embedding, ..turn }
+    fn write(&self, turn: &mut TurnInFlight, dialogue: Option<Embedding>) {
+        turn.embedding = dialogue.map(|dialogue| Embedded { dialogue, utterance: None });
     }
 }
 
@@ -126,7 +129,7 @@ fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     };
     let answered = Rc::new(Cell::new(0));
     let (mut input, probe) = worker.dataflow::<Epoch, _, _>(|scope| {
-        let (input, turns) = scope.new_input::<Gated>();
+        let (input, turns) = scope.new_input::<TurnInFlight>();
         let (embedded, faults) = run(turns, OneVector(model), &runner);
         let count = Rc::clone(&answered);
         let embedded = embedded.inspect(move |_| count.set(count.get() + 1));
@@ -137,7 +140,7 @@ fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     for offset in 0..TURNS as i64 {
         let context = context(offset);
         awaited.ask(context.request);
-        input.send(Gated::undecided(Arc::new(context), Moment::default()));
+        input.send(TurnInFlight::undecided(Arc::new(context), Moment::default()));
     }
     input.close();
     while !probe.done() {

@@ -9,7 +9,7 @@ use crate::scenes;
 
 /// One iteration is every user turn of the dialogues.
 pub(crate) fn bench(criterion: &mut Criterion) {
-    let turns = scenes::pairs();
+    let turns = scenes::half_demanded();
     let config = CrossRevisionConfig::default();
     let mut group = criterion.benchmark_group("operators/cross_revision");
     group.throughput(Throughput::Elements(turns.len() as u64));

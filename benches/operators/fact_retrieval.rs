@@ -19,7 +19,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
                 let means = scenes::GRAPH.view();
                 black_box(retrieve(
                     &turn.demand,
-                    &Likeness::read(&turn.turn, means, None, &config.recency),
+                    &Likeness::read(turn, means, None, &config.recency),
                     &config,
                 ));
             }

@@ -1,8 +1,8 @@
 use turnstream_ports::model::Generated;
-use turnstream_schemas::{Demand, Plan};
+use turnstream_schemas::Plan;
 
 use super::*;
-use crate::flow::{Draft, Grounded, Refinement};
+use crate::flow::{Draft, TurnInFlight};
 use crate::stage::CallConfig;
 use crate::testing::{asking, document, graph, run_dataflow, scene, stage_context};
 
@@ -11,7 +11,7 @@ fn passage(id: &str, text: &str, selected: bool) -> Evidence {
 }
 
 /// A response that was made from two of three passages.
-fn drafted(text: &str) -> Drafted {
+fn drafted(text: &str) -> TurnInFlight {
     let mut turn = scene(&["u: Hello", "s: Good day", "u: A room?"], &graph(""));
     turn.plan = Plan(vec!["documents".into()]);
     let evidence = vec![
@@ -19,16 +19,14 @@ fn drafted(text: &str) -> Drafted {
         passage("old", "The house is old.", true),
         passage("far", "The lake is far.", false),
     ];
-    let (plan, demand, history) = (turn.plan.clone(), Demand::default(), Vec::new());
-    let grounded =
-        Grounded { turn, demand, plan, evidence, history, refinement: Refinement::default() };
-    Drafted { grounded, draft: Draft { text: text.to_owned(), ..Draft::default() } }
+    let draft = Draft { text: text.to_owned(), ..Draft::default() };
+    TurnInFlight { evidence, draft, ..turn }
 }
 
 /// What the stage makes of a turn: the consistency of each piece, and where it degraded.
 fn judged(
     config: &ConsistencyConfig,
-    turn: Drafted,
+    turn: TurnInFlight,
     means: impl Fn(StageContext) -> StageContext + Send + Sync + 'static,
 ) -> (Vec<Option<f64>>, Vec<Stage>) {
     let config = config.clone();
@@ -36,9 +34,8 @@ fn judged(
         consistency(turns, config.clone(), &means(stage_context(&graph(""))))
     });
     assert!(faults.is_empty(), "{faults:?}");
-    let grounded = &out[0].grounded;
-    let scores = grounded.evidence.iter().map(|it| it.consistency.map(Score::get));
-    (scores.collect(), grounded.turn.progress.without())
+    let scores = out[0].evidence.iter().map(|it| it.consistency.map(Score::get));
+    (scores.collect(), out[0].progress.without())
 }
 
 fn config(form: ConsistencyForm, on_failure: OnFailure) -> ConsistencyConfig {
@@ -93,10 +90,10 @@ fn off_and_with_nothing_to_judge_nobody_is_asked() {
     let (found, _) = judged(&ConsistencyConfig::default(), drafted(TEXT), nobody);
     assert_eq!(found, [None; 3]);
     let mut null = drafted(TEXT);
-    null.grounded.evidence.clear();
+    null.evidence.clear();
     let mut failed = drafted(TEXT);
     let fault = Fault::new(Stage::Generation, FaultKind::Error, "told to");
-    failed.grounded.turn.progress.degraded.push(fault);
+    failed.progress.degraded.push(fault);
     for turn in [null, failed, drafted(" ")] {
         let config = config(ConsistencyForm::Prompted, OnFailure::Degrade);
         let (found, degraded) = judged(&config, turn, nobody);

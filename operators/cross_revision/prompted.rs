@@ -8,7 +8,7 @@ use turnstream_knowledge::View;
 use turnstream_schemas::{Demand, Queries, Revision, RevisionAnswer, RevisionKind, Topics};
 
 use super::{CrossRevisionConfig, unrevised};
-use crate::join::Pair;
+use crate::flow::TurnInFlight;
 use crate::query_production::prompted::{Finder, first_of_each, implicit_queries};
 use crate::salience::Recency;
 use crate::topic_planning::prompted::in_order;
@@ -18,14 +18,14 @@ const NO_REASON: &str = "so the language model";
 
 /// The demand that an answer makes of two halves.
 pub(super) fn revised(
-    pair: &Pair,
+    turn: &TurnInFlight,
     graph: View<'_>,
     (answer, thought): (&RevisionAnswer, &str),
     config: &CrossRevisionConfig,
 ) -> Demand {
-    let before = unrevised(pair);
+    let before = unrevised(turn);
     let most = config.max_per_list as usize;
-    let finder = Finder::new(&pair.queried.turn, graph, &Recency::default());
+    let finder = Finder::new(turn, graph, &Recency::default());
     let list = |names: &[String]| {
         let concepts = first_of_each(names.iter().filter_map(|name| finder.concept(name)), most);
         concepts.into_iter().map(|id| graph.concept(id).to_owned()).collect::<Vec<_>>()

@@ -10,14 +10,14 @@ use turnstream_schemas::{
 };
 
 use super::CrossRevisionConfig;
-use crate::flow::{Gated, Utterance};
+use crate::flow::{TurnInFlight, Utterance};
 use crate::salience::Said;
 
 use RevisionKind::{Drop, Move, Prefer};
 
 /// One turn under revision.
 pub(super) struct Reviser<'a> {
-    turn: &'a Gated,
+    turn: &'a TurnInFlight,
     graph: View<'a>,
     config: &'a CrossRevisionConfig,
     said: Said,
@@ -53,7 +53,11 @@ macro_rules! demanded {
 demanded!(ExplicitQuery, ImplicitQuery, Topic);
 
 impl<'a> Reviser<'a> {
-    pub(super) fn new(turn: &'a Gated, graph: View<'a>, config: &'a CrossRevisionConfig) -> Self {
+    pub(super) fn new(
+        turn: &'a TurnInFlight,
+        graph: View<'a>,
+        config: &'a CrossRevisionConfig,
+    ) -> Self {
         let said = Said::read(&turn.context, &turn.mentions);
         let latest = turn.mentions.iter().map(|mention| (mention.concept, mention)).collect();
         Self { turn, graph, config, said, latest }

@@ -27,9 +27,12 @@ struct Demanding<'d> {
     extended: &'d [&'d str],
 }
 
-fn pair(lines: &[&str], demanding: &Demanding<'_>) -> (Pair, std::sync::Arc<Graph>) {
+fn demanding_turn(
+    lines: &[&str],
+    demanding: &Demanding<'_>,
+) -> (TurnInFlight, std::sync::Arc<Graph>) {
     let graph = graph(FACTS);
-    let turn = scene(lines, &graph);
+    let mut turn = scene(lines, &graph);
     let explicit = |(concept, at, words): &(&str, &str, &str)| {
         let said = turn.context.dialogue.iter().find(|said| said.turn_id.as_str() == *at);
         let start = said.and_then(|said| said.text.find(words)).unwrap_or(0) as u32;
@@ -64,8 +67,10 @@ fn pair(lines: &[&str], demanding: &Demanding<'_>) -> (Pair, std::sync::Arc<Grap
         maintained: demanding.maintained.iter().map(topic).collect(),
         extended: demanding.extended.iter().map(topic).collect(),
     };
-    let queried = Queried { turn: turn.clone(), queries, thought: "asks".to_owned() };
-    (Pair { queried, planned: Planned { turn, topics, thought: "plans".to_owned() } }, graph)
+    (turn.demand.queries, turn.demand.topics) = (queries, topics);
+    turn.demand.thoughts.queries = "asks".to_owned();
+    turn.demand.thoughts.topics = "plans".to_owned();
+    (turn, graph)
 }
 
 /// Revises, and compares the four lists (`explicit / implicit / maintained / extended`) and one
@@ -76,9 +81,9 @@ fn check(
     lists: [&[&str]; 4],
     change: (RevisionKind, &str, &str),
 ) -> Demand {
-    let (pair, graph) = pair(lines, demanding);
+    let (turn, graph) = demanding_turn(lines, demanding);
     let config = CrossRevisionConfig::default();
-    let demand = revise(&pair, graph.view(), &config);
+    let demand = revise(&turn, graph.view(), &config);
     let names = |list: Vec<&String>| list.into_iter().cloned().collect::<Vec<_>>();
     let found = [
         names(demand.queries.explicit.iter().map(|query| &query.concept).collect()),
@@ -209,25 +214,25 @@ fn a_query_that_meets_a_topic_goes_first() {
 
 #[test]
 fn a_full_list_loses_its_lightest() {
-    let (pair, graph) = pair(
+    let (turn, graph) = demanding_turn(
         &["u: coffee, milk, tea"],
         &Demanding { maintained: &["coffee", "milk", "tea"], ..Default::default() },
     );
     let config = CrossRevisionConfig { max_per_list: 2, ..Default::default() };
-    let demand = revise(&pair, graph.view(), &config);
+    let demand = revise(&turn, graph.view(), &config);
     assert_eq!(demand.topics.maintained.len(), 2);
     assert!(demand.revisions.iter().any(|revision| revision.why.contains("full")));
 }
 
 #[test]
 fn a_right_demand_is_left_alone() {
-    let (pair, graph) = pair(
+    let (turn, graph) = demanding_turn(
         &["u: coffee"],
         &Demanding { explicit: &[COFFEE], maintained: &["coffee"], ..Default::default() },
     );
-    let demand = revise(&pair, graph.view(), &CrossRevisionConfig::default());
+    let demand = revise(&turn, graph.view(), &CrossRevisionConfig::default());
     assert_eq!(demand.revisions, []);
-    assert_eq!(demand.queries, pair.queried.queries);
+    assert_eq!(demand.queries, turn.demand.queries);
     assert_eq!(demand.thoughts.queries, "asks");
     assert_eq!(demand.thoughts.topics, "plans");
 }
@@ -239,7 +244,7 @@ fn the_two_stages_and_the_revision_run_as_one_flow() {
 
     let graph = graph(FACTS);
     let turns = vec![scene(&["u: Does coffee keep me awake?"], &graph)];
-    let (demanded, failed): (Vec<Demanded>, _) = run_dataflow(turns, move |turns| {
+    let (demanded, failed): (Vec<TurnInFlight>, _) = run_dataflow(turns, move |turns| {
         let means = stage_context(&graph);
         let queried = query_production(turns.clone(), QueryProductionConfig::default(), &means);
         let planned = topic_planning(turns, TopicPlanningConfig::default(), &means);
@@ -254,9 +259,9 @@ fn the_two_stages_and_the_revision_run_as_one_flow() {
 fn what_was_found_by_meaning_is_the_subject_where_nothing_is_named() {
     let kept = |lines: &[&str], explicit: &'static [(&str, &str, &str)], similarity| {
         let demanding = Demanding { explicit, implicit: &["unicorn"], ..Default::default() };
-        let (mut pair, graph) = pair(lines, &demanding);
-        pair.queried.queries.implicit[0].similarity = similarity;
-        let demand = revise(&pair, graph.view(), &CrossRevisionConfig::default());
+        let (mut turn, graph) = demanding_turn(lines, &demanding);
+        turn.demand.queries.implicit[0].similarity = similarity;
+        let demand = revise(&turn, graph.view(), &CrossRevisionConfig::default());
         demand.queries.implicit.len() == 1
     };
     let by_meaning = Some(Score::new(0.7));

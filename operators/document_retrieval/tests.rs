@@ -142,9 +142,9 @@ fn bounds_hold() {
     assert!(wrong.check().unwrap_err().to_string().contains("document_retrieval.word_share"));
 }
 
-fn retrieved(line: &str) -> Retrieved {
+fn retrieved(line: &str) -> TurnInFlight {
     let (turn, demand) = (scene(&[line], &graph("")), turnstream_schemas::Demand::default());
-    asking_source(Retrieved::unasked(turn, demand), "documents")
+    asking_source(TurnInFlight { demand, ..turn }, "documents")
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn every_turn_comes_out_with_or_without_documents() {
             assert_eq!((out.len(), faults.len()), if dead { (1, 1) } else { (2, 0) });
             assert_eq!(out[0].candidates.passages.len(), passages);
             if let Some(failed) = out.get(1) {
-                let progress = &failed.turn.progress;
+                let progress = &failed.progress;
                 assert_eq!(progress.is_without(Stage::DocumentRetrieval), documents);
             }
         }

@@ -66,12 +66,12 @@ fn config() -> EmbeddingConfig {
 }
 
 /// What the operator makes of a dialogue: in place, and through the port.
-fn embedded(lines: &[&str]) -> [Gated; 2] {
+fn embedded(lines: &[&str]) -> [TurnInFlight; 2] {
     let graph = graph("sea HasA fish 1");
     let turn = scene(lines, &graph);
     [false, true].map(|asked| {
         let (graph, turn) = (Arc::clone(&graph), turn.clone());
-        let (mut values, faults): (Vec<Gated>, _) = run_dataflow(vec![turn], move |turns| {
+        let (mut values, faults): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let encoder: Option<Arc<dyn Encoder>> = (!asked).then(|| Arc::new(Counting) as _);
             let embed = asked.then(|| Arc::new(Elsewhere) as _);
             let context = StageContext { embed, encoder, ..stage_context(&graph) };

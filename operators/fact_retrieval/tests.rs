@@ -138,7 +138,7 @@ fn a_demand_without_a_fact_is_missing() {
     assert_eq!(missing, ["zeppelin", "unknown", "zeppelin"], "queries first");
     let turn = scene(&["u: coffee and insomnia"], &graph);
     let told = Demand { missing: vec!["unknown".to_owned()], ..wanted };
-    let (found, failed) = run_dataflow(vec![Retrieved::unasked(turn, told)], move |turns| {
+    let (found, failed) = run_dataflow(vec![TurnInFlight { demand: told, ..turn }], move |turns| {
         fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty(), "{failed:?}");
@@ -149,8 +149,8 @@ fn a_demand_without_a_fact_is_missing() {
 fn the_stage_finds_facts_for_every_turn() {
     let graph = graph(FACTS);
     let turn = scene(&["u: coffee"], &graph);
-    let turns = vec![Retrieved::unasked(turn, demand(&["coffee"], &["insomnia"]))];
-    let (retrieved, failed): (Vec<Retrieved>, _) = run_dataflow(turns, move |turns| {
+    let turns = vec![TurnInFlight { demand: demand(&["coffee"], &["insomnia"]), ..turn }];
+    let (retrieved, failed): (Vec<TurnInFlight>, _) = run_dataflow(turns, move |turns| {
         fact_retrieval(turns, FactRetrievalConfig::default(), &stage_context(&graph))
     });
     assert!(failed.is_empty());

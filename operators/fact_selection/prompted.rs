@@ -5,19 +5,19 @@
 use turnstream_schemas::{Evidence, SelectionAnswer};
 
 use super::{FactSelectionConfig, with_facts};
-use crate::flow::{Candidates, Retrieved};
+use crate::flow::{Candidates, TurnInFlight};
 use crate::prompted::Slot;
 use crate::prompted::material::{numbered, of_context, of_queries, of_topics};
 
 /// What of a turn fills a slot.
-pub(super) fn fill(turn: &Retrieved, slot: Slot) -> String {
+pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let (demand, candidates) = (&turn.demand, &turn.candidates);
     match slot {
         Slot::Queries => of_queries(&demand.queries, &demand.thoughts.queries),
         Slot::Topics => of_topics(&demand.topics, &demand.thoughts.topics),
         Slot::Foreseen => numbered(slot, &candidates.foreseen, 1),
         Slot::Unforeseen => numbered(slot, &candidates.unforeseen, 1 + candidates.foreseen.len()),
-        _ => of_context(&turn.turn.context, slot),
+        _ => of_context(&turn.context, slot),
     }
 }
 

@@ -1,13 +1,49 @@
-//! What every record of a turn in flight can be asked, whichever stage it is on its way to.
+//! What the runner of stages needs of a record that goes through one.
 
 use std::sync::Arc;
 
-use super::{
-    Demanded, Drafted, Gated, Grounded, Planned, Progress, Queried, Retrieved, TurnContext,
-};
+use turnstream_schemas::RecordPart;
 
-/// A record that belongs to one turn in flight.
-pub trait InFlight: 'static {
+use super::{Progress, TurnContext, TurnInFlight};
+
+/// The parts of a turn's record that were written; nothing of a turn that did not come through the
+/// flow. Builds with debug assertions hold a stage to reading no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written(Option<u32>);
+
+impl Written {
+    /// From here on what is written is followed; these parts are.
+    pub fn begun(parts: &[RecordPart]) -> Self {
+        let mut written = Self(Some(0));
+        written.add(parts);
+        written
+    }
+
+    /// These parts are written, or known to be empty.
+    pub fn add(&mut self, parts: &[RecordPart]) {
+        if let Some(bits) = &mut self.0 {
+            parts.iter().for_each(|part| *bits |= bit(*part));
+        }
+    }
+
+    /// What another half of the same turn wrote.
+    pub fn join(&mut self, other: Self) {
+        self.0 = self.0.zip(other.0).map(|(one, other)| one | other);
+    }
+
+    /// The first of these parts that nobody wrote.
+    pub fn lacks(self, parts: &[RecordPart]) -> Option<RecordPart> {
+        let bits = self.0?;
+        parts.iter().copied().find(|part| bits & bit(*part) == 0)
+    }
+}
+
+fn bit(part: RecordPart) -> u32 {
+    1 << part as u32
+}
+
+/// A record that belongs to one turn.
+pub trait InFlight: Clone + 'static {
     /// The turn and its history.
     fn context(&self) -> &Arc<TurnContext>;
     /// Timings and degradations so far.
@@ -20,36 +56,20 @@ pub trait InFlight: 'static {
     fn for_gate(&self) -> bool {
         false
     }
+    /// The parts in which the record differs from what it `was`. Builds with debug assertions hold a
+    /// stage to what its row of the table says that it writes.
+    fn changed(&self, _was: &Self) -> Vec<RecordPart> {
+        Vec::new()
+    }
 }
 
-macro_rules! in_flight {
-    ($($type:ty => $($turn:ident).+;)*) => {$(
-        impl InFlight for $type {
-            fn context(&self) -> &Arc<TurnContext> {
-                &self.$($turn).+.context
-            }
-
-            fn progress(&mut self) -> &mut Progress {
-                &mut self.$($turn).+.progress
-            }
-        }
-    )*};
-}
-
-in_flight! {
-    Queried => turn;
-    Planned => turn;
-    Demanded => turn;
-    Retrieved => turn;
-}
-
-impl InFlight for Grounded {
+impl InFlight for TurnInFlight {
     fn context(&self) -> &Arc<TurnContext> {
-        &self.turn.context
+        &self.context
     }
 
     fn progress(&mut self) -> &mut Progress {
-        &mut self.turn.progress
+        &mut self.progress
     }
 
     fn round(&self) -> u32 {
@@ -59,32 +79,35 @@ impl InFlight for Grounded {
     fn for_gate(&self) -> bool {
         self.refinement.for_gate
     }
-}
 
-impl InFlight for Drafted {
-    fn context(&self) -> &Arc<TurnContext> {
-        self.grounded.context()
-    }
-
-    fn progress(&mut self) -> &mut Progress {
-        self.grounded.progress()
-    }
-
-    fn round(&self) -> u32 {
-        self.grounded.round()
-    }
-
-    fn for_gate(&self) -> bool {
-        self.grounded.for_gate()
-    }
-}
-
-impl InFlight for Gated {
-    fn context(&self) -> &Arc<TurnContext> {
-        &self.context
-    }
-
-    fn progress(&mut self) -> &mut Progress {
-        &mut self.progress
+    fn changed(&self, was: &Self) -> Vec<RecordPart> {
+        let demanded = |turn: &Self| {
+            let thought = turn.demand.thoughts.generation.clone();
+            (turn.demand.revisions.clone(), turn.demand.missing.clone(), thought)
+        };
+        let (demand, before) = (&self.demand, &was.demand);
+        let is_same = [
+            (RecordPart::Dialogue, Arc::ptr_eq(&self.context, &was.context)),
+            (RecordPart::Concepts, self.mentions == was.mentions && self.missing == was.missing),
+            (RecordPart::Gate, self.gate == was.gate),
+            (RecordPart::Embedding, self.embedding == was.embedding),
+            (RecordPart::Plan, self.plan == was.plan && self.asked == was.asked),
+            (
+                RecordPart::Queries,
+                demand.queries == before.queries
+                    && demand.thoughts.queries == before.thoughts.queries,
+            ),
+            (
+                RecordPart::Topics,
+                demand.topics == before.topics && demand.thoughts.topics == before.thoughts.topics,
+            ),
+            (RecordPart::Demand, demanded(self) == demanded(was)),
+            (RecordPart::Candidates, self.candidates == was.candidates),
+            (RecordPart::Evidence, self.evidence == was.evidence),
+            (RecordPart::Attention, self.history == was.history),
+            (RecordPart::Draft, self.draft == was.draft),
+            (RecordPart::Refinement, self.refinement == was.refinement),
+        ];
+        is_same.into_iter().filter(|(_, is_same)| !is_same).map(|(part, _)| part).collect()
     }
 }

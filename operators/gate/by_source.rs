@@ -12,7 +12,7 @@ use turnstream_schemas::{GateDecision, Score, SourceKind};
 
 use super::GateConfig;
 use super::GateForm;
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 use crate::source_planning;
 use crate::sources::Sources;
 
@@ -35,7 +35,7 @@ impl Judges {
     }
 
     /// Those that a turn calls for: a source without cues is called for by every turn.
-    pub(super) fn of_turn(config: &GateConfig, turn: &Gated, sources: &Sources) -> Self {
+    pub(super) fn of_turn(config: &GateConfig, turn: &TurnInFlight, sources: &Sources) -> Self {
         Self::of_kinds(config, source_planning::kinds(turn, sources))
     }
 

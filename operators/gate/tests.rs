@@ -3,10 +3,10 @@ use timely::dataflow::operators::Concat;
 use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
 use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
-use turnstream_schemas::{Demand, Evidence, EvidenceId, ModelUsed, SourceKind};
+use turnstream_schemas::{Evidence, EvidenceId, ModelUsed, SourceKind};
 
 use super::*;
-use crate::flow::{Candidates, Drafted, Failed, Retrieved};
+use crate::flow::{Candidates, Failed, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm, generation};
 use crate::sources::{SourceConfig, Sources};
 use crate::testing::{asking, context, gated, graph, recalled, run_dataflow, scene, stage_context};
@@ -119,7 +119,7 @@ fn the_stage_links_decides_and_names_the_knowledge_of_every_turn() {
         gate(turns, GateConfig::default(), &stage_context(&of_stages))
     });
     assert!(failed.is_empty());
-    let retrieve: Vec<bool> = passed.iter().map(|turn: &Gated| turn.gate.retrieve).collect();
+    let retrieve: Vec<bool> = passed.iter().map(|turn: &TurnInFlight| turn.gate.retrieve).collect();
     assert_eq!(retrieve, [true, false]);
     assert_eq!(graph.concept(passed[0].mentions[0].concept), "coffee");
     assert!(passed.iter().all(|turn| turn.knowledge.state().snapshot == graph.version()));
@@ -188,7 +188,11 @@ fn learned_config(definitions: &[&str]) -> GateConfig {
 }
 
 /// The gate over turns, with a scripted model.
-fn through(turns: &[&[&str]], config: &GateConfig, fails: bool) -> (Vec<Gated>, Vec<Failed>) {
+fn through(
+    turns: &[&[&str]],
+    config: &GateConfig,
+    fails: bool,
+) -> (Vec<TurnInFlight>, Vec<Failed>) {
     let graph = graph(FACTS);
     let turns: Vec<_> = turns.iter().map(|lines| Arc::new(context(lines))).collect();
     let config = config.clone();
@@ -281,8 +285,9 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
         });
         passed
     };
-    let decisions =
-        |passed: &[Gated]| -> Vec<bool> { passed.iter().map(|turn| turn.gate.retrieve).collect() };
+    let decisions = |passed: &[TurnInFlight]| -> Vec<bool> {
+        passed.iter().map(|turn| turn.gate.retrieve).collect()
+    };
     assert_eq!(
         decisions(&opened(sources_of(&[SourceKind::Documents]))),
         [true, false, true, false]
@@ -350,13 +355,13 @@ fn after_retrieval_the_model_reads_what_was_found() {
             selected: false,
         };
         let candidates = Candidates { passages: vec![evidence], ..Candidates::default() };
-        Retrieved { candidates, ..Retrieved::unasked(passed[0].clone(), Demand::default()) }
+        TurnInFlight { candidates, ..passed[0].clone() }
     };
     let turns = vec![found("coffee is bitter"), found("coffee is black")];
     let (weighed, failed) = run_dataflow(turns, move |turns| {
         later::after_retrieval(turns, config.clone(), &with_gate(&graph, false))
     });
-    let retrieve: Vec<bool> = weighed.iter().map(|turn| turn.turn.gate.retrieve).collect();
+    let retrieve: Vec<bool> = weighed.iter().map(|turn| turn.gate.retrieve).collect();
     assert_eq!((retrieve, failed.len()), (vec![true, false], 0));
 }
 
@@ -371,17 +376,11 @@ fn after_a_draft_a_turn_that_needs_nothing_keeps_it() {
         let means = with_gate(&graph, false);
         let (needing_turns, kept, faults) =
             later::after_draft(turns, config.clone(), writing, &means);
-        let needing_turns = needing_turns.map(|turn| Drafted {
-            grounded: crate::flow::Grounded::without_knowledge(turn),
-            draft: crate::flow::Draft::default(),
-        });
         (kept.concat(needing_turns), faults)
     });
     assert!(failed.is_empty());
-    let mut texts: Vec<(bool, bool)> = kept
-        .iter()
-        .map(|turn| (turn.grounded.turn.gate.retrieve, turn.draft.text.is_empty()))
-        .collect();
+    let mut texts: Vec<(bool, bool)> =
+        kept.iter().map(|turn| (turn.gate.retrieve, turn.draft.text.is_empty())).collect();
     texts.sort_unstable();
     // The one keeps its words; the other goes on without them.
     assert_eq!(texts, [(false, false), (true, true)]);
@@ -404,15 +403,13 @@ fn a_draft_for_the_gate_is_another_question_than_the_response() {
         });
         let (needing, kept, faults) =
             later::after_draft(turns, config.clone(), writing.clone(), &means);
-        let needing = needing.map(crate::flow::Grounded::without_knowledge);
+        let needing = needing.map(crate::flow::TurnInFlight::without_knowledge);
         let (drafted, more) = generation(needing, writing, &means);
         (kept.concat(drafted), faults.concat(more))
     });
     assert!(failed.is_empty());
-    let mut said: Vec<(bool, &str)> = drafted
-        .iter()
-        .map(|turn| (turn.grounded.turn.gate.retrieve, turn.draft.text.as_str()))
-        .collect();
+    let mut said: Vec<(bool, &str)> =
+        drafted.iter().map(|turn| (turn.gate.retrieve, turn.draft.text.as_str())).collect();
     said.sort_unstable();
     assert_eq!(said, [(false, "read by the gate"), (true, "said behind it")]);
 }

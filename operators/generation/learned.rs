@@ -15,7 +15,7 @@ use turnstream_schemas::{
 };
 
 use super::{LearnedGenerationConfig, STAGE, faithful, grounded};
-use crate::flow::{Draft, Grounded};
+use crate::flow::{Draft, TurnInFlight};
 use crate::stage::Answer;
 use crate::unified::exchanges;
 
@@ -27,20 +27,20 @@ const LEADING: u8 = 10;
 const BESIDE: u8 = 3;
 
 /// The row that a response is to be made from; `None` where something else leads, or in another language.
-pub(super) fn leading_row(turn: &Grounded) -> Option<&TableRow> {
-    let english = turn.turn.context.lexicon().language() == Lexicon::english().language();
+pub(super) fn leading_row(turn: &TurnInFlight) -> Option<&TableRow> {
+    let english = turn.context.lexicon().language() == Lexicon::english().language();
     let first = turn.evidence.first().filter(|first| first.selected && english)?;
     first.row.as_ref()
 }
 
 /// The rows that the model is shown, the leading one first.
-fn rows(turn: &Grounded) -> impl Iterator<Item = &Evidence> {
+fn rows(turn: &TurnInFlight) -> impl Iterator<Item = &Evidence> {
     let selected = turn.evidence.iter().take_while(|evidence| evidence.selected);
     selected.filter(|evidence| evidence.row.is_some()).take(MOST_ROWS)
 }
 
 /// What the model is asked for a turn.
-pub(super) fn request(turn: &Grounded, config: &LearnedGenerationConfig) -> UnifiedRequest {
+pub(super) fn request(turn: &TurnInFlight, config: &LearnedGenerationConfig) -> UnifiedRequest {
     let relevances = std::iter::once(LEADING).chain(std::iter::repeat(BESIDE));
     let evidence = rows(turn).map(|row| evidence_text(row, SourceKind::Table)).zip(relevances);
     let task = Task::Response {
@@ -49,20 +49,24 @@ pub(super) fn request(turn: &Grounded, config: &LearnedGenerationConfig) -> Unif
         max_tokens: config.max_tokens,
         drafts: config.drafts,
     };
-    UnifiedRequest { dialogue: exchanges(&turn.turn.context), task }
+    UnifiedRequest { dialogue: exchanges(&turn.context), task }
 }
 
 /// The first draft that is faithful; nothing where none is.
 ///
 /// # Errors
 /// The answer is no response.
-pub(super) fn read(turn: &Grounded, answer: Answer, model: &str) -> Result<Option<Draft>, Fault> {
+pub(super) fn read(
+    turn: &TurnInFlight,
+    answer: Answer,
+    model: &str,
+) -> Result<Option<Draft>, Fault> {
     let answers: Vec<UnifiedAnswer> = answer.of(STAGE)?;
     let Some(UnifiedAnswer::Response(drafts)) = answers.into_iter().next() else {
         return Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no response"));
     };
     let Some(row) = leading_row(turn) else { return Ok(None) };
-    let context = &turn.turn.context;
+    let context = &turn.context;
     let dialogue = context.dialogue.iter().map(|said| &*said.text);
     let known: Vec<&str> = dialogue.chain(turn.evidence.iter().map(|it| &*it.text)).collect();
     let is_faithful = |draft: &Wording| {

@@ -10,19 +10,18 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::realiser::Realised;
 use super::row;
-use crate::flow::Grounded;
+use crate::flow::TurnInFlight;
 
 /// Quotes the first selected passage or row that has something new to say, where one leads the
 /// selected evidence; `None` where a fact leads, or nothing fits the bound of `most_bytes`.
-pub(super) fn quote(turn: &Grounded, most_bytes: u32) -> Option<Realised> {
+pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
     let selected: Vec<&Evidence> =
         turn.evidence.iter().take_while(|evidence| evidence.selected).collect();
     if selected.first().is_none_or(|first| first.document.is_none() && first.row.is_none()) {
         return None;
     }
-    let asked: BTreeSet<String> = terms(turn.turn.context.query()).into_iter().collect();
+    let asked: BTreeSet<String> = terms(turn.context.query()).into_iter().collect();
     let told: Vec<&str> = turn
-        .turn
         .context
         .dialogue
         .iter()
@@ -31,7 +30,7 @@ pub(super) fn quote(turn: &Grounded, most_bytes: u32) -> Option<Realised> {
         .collect();
     selected.into_iter().find_map(|evidence| {
         if let Some(row) = &evidence.row {
-            let text = row::said(row, &asked, turn.turn.context.lexicon())
+            let text = row::said(row, &asked, turn.context.lexicon())
                 .filter(|text| text.len() <= most_bytes as usize)?;
             return Some(Realised { text, mean_relevance: Some(evidence.relevance.get()) });
         }
@@ -73,8 +72,8 @@ fn best_sentence<'t>(
 }
 
 /// A quotation with its source, in the language of the turn.
-fn attributed(title: &str, sentence: &str, turn: &Grounded) -> String {
-    let chinese = turn.turn.context.lexicon().language() == Lexicon::chinese().language();
+fn attributed(title: &str, sentence: &str, turn: &TurnInFlight) -> String {
+    let chinese = turn.context.lexicon().language() == Lexicon::chinese().language();
     match (title.trim(), chinese || has_han(sentence)) {
         ("", true) => format!("我查到：{sentence}"),
         ("", false) => format!("I found this: {sentence}"),

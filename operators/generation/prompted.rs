@@ -9,21 +9,21 @@
 //! answers; at `degrade` a fixed sentence admits it. What may not be said to anybody (`prose`) is asked for once
 //! more, like an answer of other stages that cannot be read.
 
-use crate::flow::Grounded;
+use crate::flow::TurnInFlight;
 use crate::prompted::Slot;
 use crate::prompted::material::{
     of_context, of_evidence, of_persona, of_queries, of_recalled, of_topics,
 };
 
 /// What of a turn fills a slot.
-pub(super) fn fill(turn: &Grounded, slot: Slot) -> String {
+pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let demand = &turn.demand;
     match slot {
         Slot::Queries => of_queries(&demand.queries, &demand.thoughts.queries),
         Slot::Topics => of_topics(&demand.topics, &demand.thoughts.topics),
-        Slot::Persona => of_persona(&turn.turn.context, &turn.evidence),
+        Slot::Persona => of_persona(&turn.context, &turn.evidence),
         Slot::Facts | Slot::Passages => of_evidence(slot, &turn.evidence),
-        Slot::Recalled => of_recalled(&turn.turn.context, turn.earlier_exchanges()),
-        _ => of_context(&turn.turn.context, slot),
+        Slot::Recalled => of_recalled(&turn.context, turn.earlier_exchanges()),
+        _ => of_context(&turn.context, slot),
     }
 }

@@ -12,7 +12,7 @@ use super::chinese;
 use super::grammar::{Grammar, Slot};
 use super::passage;
 use super::templates::Templates;
-use crate::flow::{Grounded, Recalled, Utterance};
+use crate::flow::{Recalled, TurnInFlight, Utterance};
 use crate::salience::word_count;
 
 /// The share of small talk from which on a turn is answered as small talk.
@@ -36,7 +36,7 @@ pub(super) struct Realised {
 
 /// A turn on its way to words.
 pub(super) struct Turn<'a> {
-    grounded: &'a Grounded,
+    in_flight: &'a TurnInFlight,
     graph: View<'a>,
     config: &'a GenerationConfig,
     grammar: &'static Grammar,
@@ -45,17 +45,21 @@ pub(super) struct Turn<'a> {
 }
 
 /// Answers a turn.
-pub(super) fn realise(grounded: &Grounded, graph: View<'_>, config: &GenerationConfig) -> Realised {
-    let words = spoken_words(grounded.turn.context.query());
-    let small_talk = small_talk_in(grounded.turn.context.query(), &words);
+pub(super) fn realise(
+    in_flight: &TurnInFlight,
+    graph: View<'_>,
+    config: &GenerationConfig,
+) -> Realised {
+    let words = spoken_words(in_flight.context.query());
+    let small_talk = small_talk_in(in_flight.context.query(), &words);
     let grammar = Grammar::english();
-    let turn = Turn { grounded, graph, config, grammar, words, small_talk };
+    let turn = Turn { in_flight, graph, config, grammar, words, small_talk };
     if !turn.is_small_talk()
-        && let Some(quoted) = passage::quote(grounded, config.max_quoted_bytes)
+        && let Some(quoted) = passage::quote(in_flight, config.max_quoted_bytes)
     {
         return quoted;
     }
-    let lexicon = grounded.turn.context.lexicon();
+    let lexicon = in_flight.context.lexicon();
     if lexicon.language() == Lexicon::chinese().language() {
         return chinese::answer(&turn);
     }
@@ -119,7 +123,7 @@ fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
 impl<'a> Turn<'a> {
     /// One of several ways to say the same, fixed by the turn's id and the purpose.
     pub(super) fn choose<'c>(&self, purpose: &str, ways: &[&'c str]) -> &'c str {
-        let context = &self.grounded.turn.context;
+        let context = &self.in_flight.context;
         let mut seed = crc32fast::Hasher::new();
         for part in [context.scope.as_str(), context.turn_id.as_str(), purpose] {
             seed.update(part.as_bytes());
@@ -130,12 +134,12 @@ impl<'a> Turn<'a> {
 
     /// The utterances before the current one.
     fn earlier(&self) -> &[Utterance] {
-        self.grounded.turn.context.dialogue.split_last().map_or(&[], |(_, earlier)| earlier)
+        self.in_flight.context.dialogue.split_last().map_or(&[], |(_, earlier)| earlier)
     }
 
     /// The words of the turn.
     pub(super) fn query(&self) -> &'a str {
-        self.grounded.turn.context.query()
+        self.in_flight.context.query()
     }
 
     /// Whether the turn only keeps the conversation going.
@@ -150,12 +154,12 @@ impl<'a> Turn<'a> {
 
     /// The concepts of the demand, then those that the turn names.
     pub(super) fn concepts(&self) -> impl Iterator<Item = &'a str> {
-        self.grounded.demand.query_concepts().chain(self.current_concepts())
+        self.in_flight.demand.query_concepts().chain(self.current_concepts())
     }
 
     /// The demand's extended topics, weightiest first.
     pub(super) fn extended_topics(&self) -> impl Iterator<Item = &'a str> {
-        let extended = self.grounded.demand.topics.extended.iter();
+        let extended = self.in_flight.demand.topics.extended.iter();
         extended.map(|topic| topic.concept.as_str())
     }
 
@@ -222,7 +226,7 @@ impl<'a> Turn<'a> {
             (fact.negated, !answers, !touches, fact.weight < FIRM_WEIGHT)
         };
         let mut selected: Vec<(&Evidence, &FactStatement)> = self
-            .grounded
+            .in_flight
             .evidence
             .iter()
             .filter(|evidence| evidence.selected)
@@ -255,8 +259,8 @@ impl<'a> Turn<'a> {
     }
 
     fn current_mentions(&self) -> impl Iterator<Item = &'a Mention> {
-        let current = self.grounded.turn.context.dialogue.len().saturating_sub(1) as u32;
-        let mentions = self.grounded.turn.mentions.iter();
+        let current = self.in_flight.context.dialogue.len().saturating_sub(1) as u32;
+        let mentions = self.in_flight.mentions.iter();
         mentions.filter(move |mention| mention.utterance == current)
     }
 
@@ -295,7 +299,7 @@ impl<'a> Turn<'a> {
 
     /// The entry with the most attention that was recalled for its relevance and is out of sight by now.
     pub(super) fn relevant_recall(&self) -> Option<&'a Recalled> {
-        let earlier = self.grounded.earlier_exchanges();
+        let earlier = self.in_flight.earlier_exchanges();
         earlier.into_iter().find(|recalled| recalled.via != RecalledVia::Recent)
     }
 
@@ -329,7 +333,7 @@ impl<'a> Turn<'a> {
 
     /// The earlier answer to nearly the same question.
     pub(super) fn earlier_answer(&self) -> Option<&'a str> {
-        let gate = &self.grounded.turn.gate;
+        let gate = &self.in_flight.gate;
         // The gate tells whether recall answers: its feature is there only then.
         gate.features.get("answered").filter(|answered| answered.get() < 0.0)?;
         let recalled = self.relevant_recall()?;
@@ -338,7 +342,7 @@ impl<'a> Turn<'a> {
 
     /// Whether something is asked or requested.
     pub(super) fn asks(&self) -> bool {
-        let features = &self.grounded.turn.gate.features;
+        let features = &self.in_flight.gate.features;
         ["question", "request"].iter().any(|name| features.contains_key(*name))
     }
 
@@ -390,7 +394,7 @@ impl<'a> Turn<'a> {
     fn in_user_words(&self, mention: &Mention) -> Option<String> {
         let concept = self.graph.concept(mention.concept);
         let topic = self.topic(concept)?;
-        let text = self.grounded.turn.context.query();
+        let text = self.in_flight.context.query();
         let words = mention.span.of(text)?;
         let before = spoken_words(text.get(..mention.span.start as usize)?);
         let noun = self.grammar.say(concept, Slot::Thing).is_some();

@@ -138,7 +138,6 @@ pub struct Unprepared {
     pub exchanges: Vec<(i64, String)>,
     /// A group that is to be summarised.
     pub group: Option<Grouped>,
-    progress: Progress,
 }
 
 /// A group that a language model is to write of.
@@ -159,17 +158,7 @@ impl Unprepared {
         exchanges: Vec<(i64, String)>,
         group: Option<Grouped>,
     ) -> Self {
-        Self { context: Arc::new(context), exchanges, group, progress: Progress::default() }
-    }
-}
-
-impl InFlight for Unprepared {
-    fn context(&self) -> &Arc<TurnContext> {
-        &self.context
-    }
-
-    fn progress(&mut self) -> &mut Progress {
-        &mut self.progress
+        Self { context: Arc::new(context), exchanges, group }
     }
 }
 
@@ -179,6 +168,7 @@ pub struct Prepared {
     turn: Unprepared,
     vectors: Vectors,
     summary: Option<(u32, GroupSummary)>,
+    progress: Progress,
 }
 
 /// What the encoder made of a turn's texts.
@@ -195,13 +185,7 @@ pub struct Vectors {
 impl Prepared {
     /// A turn that came back with its vectors.
     pub fn new(turn: Unprepared, vectors: Vectors) -> Self {
-        Self { turn, vectors, summary: None }
-    }
-
-    /// The same with what was written of its group.
-    fn with_summary(self, summary: GroupSummary) -> Self {
-        let summary = self.turn.group.as_ref().map(|grouped| (grouped.group, summary));
-        Self { summary, ..self }
+        Self { turn, vectors, summary: None, progress: Progress::default() }
     }
 
     /// How many entries its group has.
@@ -231,7 +215,7 @@ impl InFlight for Prepared {
     }
 
     fn progress(&mut self) -> &mut Progress {
-        &mut self.turn.progress
+        &mut self.progress
     }
 }
 
@@ -245,9 +229,10 @@ pub fn preparation<'scope>(
         return turns.flat_map(|_| None);
     };
     // What fails is gone without, so there are no faults.
+    let turns = turns.map(|turn| Prepared::new(turn, Vectors::default()));
     let prepared = match encoder {
         Some(call) => run(turns, ScopeEmbedding { call }, &runner).0,
-        None => turns.map(|turn| Prepared::new(turn, Vectors::default())),
+        None => turns,
     };
     match summaries {
         Some(prompt) => {
@@ -264,13 +249,12 @@ struct ScopeEmbedding {
 }
 
 impl Decide for ScopeEmbedding {
-    type Turn = Unprepared;
+    type Turn = Prepared;
     type Decision = Vectors;
-    type Decided = Prepared;
 
     const STAGE: Stage = STAGE;
 
-    fn on_failure(&self, _: &Unprepared) -> OnFailure {
+    fn on_failure(&self, _: &Prepared) -> OnFailure {
         OnFailure::Degrade
     }
 
@@ -278,29 +262,29 @@ impl Decide for ScopeEmbedding {
         Some(self.call.clone())
     }
 
-    fn begin(&self, turn: &Unprepared) -> Result<Step<Vectors>, Fault> {
-        let exchanges = turn.exchanges.iter().map(|(_, text)| text.clone());
-        let texts = std::iter::once(turn.context.query().to_owned()).chain(exchanges);
+    fn begin(&self, turn: &Prepared) -> Result<Step<Vectors>, Fault> {
+        let exchanges = turn.turn.exchanges.iter().map(|(_, text)| text.clone());
+        let texts = std::iter::once(turn.turn.context.query().to_owned()).chain(exchanges);
         Ok(Step::ask(texts.collect::<Vec<_>>()))
     }
 
-    fn read(&self, turn: &Unprepared, _: &Asked, answer: Answer) -> Result<Step<Vectors>, Fault> {
+    fn read(&self, turn: &Prepared, _: &Asked, answer: Answer) -> Result<Step<Vectors>, Fault> {
         let vectors: Vec<Embedding> = answer.of(STAGE)?;
         let mut vectors = vectors.iter().map(|vector| Vector::of(vector));
         let query = vectors.next().flatten();
-        let offsets = turn.exchanges.iter().map(|(offset, _)| *offset);
+        let offsets = turn.turn.exchanges.iter().map(|(offset, _)| *offset);
         let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
         Ok(Step::decided(Vectors { query, exchanges: exchanges.collect(), failed: None }))
     }
 
-    fn without(&self, _: &Unprepared, _: Without<'_>) -> Vectors {
+    fn without(&self, _: &Prepared, _: Without<'_>) -> Vectors {
         Vectors::default()
     }
 
-    fn write(&self, mut turn: Unprepared, vectors: Vectors) -> Prepared {
+    fn write(&self, turn: &mut Prepared, vectors: Vectors) {
         // What failed was noted on the turn, which has been nowhere else yet.
         let failed = turn.progress.degraded.pop();
-        Prepared::new(turn, Vectors { failed, ..vectors })
+        turn.vectors = Vectors { failed, ..vectors };
     }
 }
 
@@ -312,7 +296,6 @@ struct GroupSummaries {
 impl Decide for GroupSummaries {
     type Turn = Prepared;
     type Decision = GroupSummary;
-    type Decided = Prepared;
 
     const STAGE: Stage = STAGE;
 
@@ -342,8 +325,8 @@ impl Decide for GroupSummaries {
         GroupSummary { text: None, entries: turn.entries(), model }
     }
 
-    fn write(&self, turn: Prepared, summary: GroupSummary) -> Prepared {
-        turn.with_summary(summary)
+    fn write(&self, turn: &mut Prepared, summary: GroupSummary) {
+        turn.summary = turn.turn.group.as_ref().map(|grouped| (grouped.group, summary));
     }
 }
 

@@ -15,7 +15,7 @@ use super::Rules;
 use super::database::{Database, Update};
 use super::likeness::Signature;
 use super::preparation::{EXCHANGES_AT_ONCE, Prepared, SummariesConfig, Unprepared, Vectors};
-use crate::flow::{Drafted, Failed, Finished, TurnContext, Utterance};
+use crate::flow::{Failed, Finished, TurnContext, TurnInFlight, Utterance};
 use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
 
 mod waiting;
@@ -122,7 +122,7 @@ impl Sequence {
     pub fn answered(
         &mut self,
         request: RequestId,
-        answer: Result<Box<Drafted>, Box<Failed>>,
+        answer: Result<Box<TurnInFlight>, Box<Failed>>,
         rules: &Rules,
     ) -> Option<Vec<Step>> {
         let turn = self.asked.take_if(|asked| {
@@ -343,11 +343,11 @@ impl Sequence {
     fn respond(
         &mut self,
         turn: &ArrivedTurn,
-        drafted: Drafted,
+        drafted: TurnInFlight,
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
         self.database.remember(turn.turn_id.clone());
-        let used = drafted.grounded.evidence.iter().filter(|evidence| evidence.selected);
+        let used = drafted.evidence.iter().filter(|evidence| evidence.selected);
         let passages =
             used.map(|evidence| Passage { id: evidence.id.clone(), text: evidence.text.clone() });
         let mut entry = HistoryEntry {
@@ -448,11 +448,10 @@ fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
     }
 }
 
-fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Response {
-    let Drafted { grounded, draft } = drafted;
-    let recalled = grounded.turn.context.recalled.iter();
+fn response(turn: &ArrivedTurn, drafted: TurnInFlight, evicted: Vec<Evicted>) -> Response {
+    let recalled = drafted.context.recalled.iter();
     let history = recalled.enumerate().map(|(place, recalled)| {
-        let attended = grounded.history.iter().find(|attended| attended.place == place);
+        let attended = drafted.history.iter().find(|attended| attended.place == place);
         RecalledTurn {
             turn_id: recalled.entry.turn_id.clone(),
             via: recalled.via,
@@ -472,26 +471,21 @@ fn response(turn: &ArrivedTurn, drafted: Drafted, evicted: Vec<Evicted>) -> Resp
         conversation_id: turn.turn.conversation_id.clone(),
         user_id: turn.turn.user_id.clone(),
         turn_id: turn.turn_id.clone(),
-        text: draft.text,
+        text: drafted.draft.text,
         history,
-        gate: grounded.turn.gate,
-        demand: grounded.demand,
-        plan: grounded.plan,
-        evidence: grounded.evidence,
-        refinement: grounded.refinement.rounds,
+        gate: drafted.gate,
+        demand: drafted.demand,
+        plan: drafted.plan,
+        evidence: drafted.evidence,
+        refinement: drafted.refinement.rounds,
         evicted,
-        query_reconstructed: grounded
-            .turn
-            .context
-            .reconstructed
-            .as_ref()
-            .map(|it| it.query.clone()),
-        confidence: draft.confidence,
-        knowledge: grounded.turn.knowledge.state().clone(),
-        model: draft.model,
-        degraded: grounded.turn.progress.degraded.into_iter().map(Into::into).collect(),
-        models: grounded.turn.progress.models,
-        timings_us: grounded.turn.progress.timings_us,
+        query_reconstructed: drafted.context.reconstructed.as_ref().map(|it| it.query.clone()),
+        confidence: drafted.draft.confidence,
+        knowledge: drafted.knowledge.state().clone(),
+        model: drafted.draft.model,
+        degraded: drafted.progress.degraded.into_iter().map(Into::into).collect(),
+        models: drafted.progress.models,
+        timings_us: drafted.progress.timings_us,
         metadata: turn.turn.metadata.clone(),
         extra: turn.turn.extra.clone(),
     }

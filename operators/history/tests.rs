@@ -11,7 +11,7 @@ use turnstream_schemas::{
 
 use super::preparation::Unprepared;
 use super::*;
-use crate::flow::{Draft, Gated, Grounded, Original};
+use crate::flow::{Draft, Original, TurnInFlight};
 use crate::ingest::ArrivedTurn;
 
 mod forgetting;
@@ -98,8 +98,8 @@ impl Talk {
     pub(super) fn answer(&mut self, place: usize, text: &str) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
-        let grounded = Grounded::without_knowledge(Gated::undecided(context, Moment::default()));
-        self.give(Ok(Box::new(Drafted { grounded, draft })))
+        let turn = TurnInFlight::undecided(context, Moment::default());
+        self.give(Ok(Box::new(TurnInFlight { draft, ..turn })))
     }
 
     fn fail(&mut self, place: usize) -> bool {

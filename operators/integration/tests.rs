@@ -80,7 +80,7 @@ fn evidence(text: &str, selected: bool) -> Evidence {
 
 /// A turn that asks for the lake, with three passages, two of them selected, and two exchanges from
 /// before the dialogue, beside one that is in it.
-fn turn() -> Grounded {
+fn turn() -> TurnInFlight {
     let in_sight = recalled("t0", "Is the lake near?", Some("Yes."));
     let before = recalled("before", "Where do herons nest?", Some("In the reeds."));
     let passages = ["A violin has four strings.", "The heron nests by the lake."];
@@ -91,13 +91,13 @@ fn turn() -> Grounded {
     let lines = ["u: Is the lake near?", "s: Yes.", "u: How deep is the lake?"];
     let other = recalled("other", "Do you play the violin?", Some("No, the drum."));
     let context = TurnContext { recalled: vec![in_sight, before, other], ..context(&lines) };
-    Grounded {
+    TurnInFlight {
         evidence: vec![
             evidence("The drum is loud.", true),
             evidence("The lake is deep.", true),
             evidence("The lake is cold.", false),
         ],
-        ..Grounded::without_knowledge(gated(context, &graph("")))
+        ..TurnInFlight::without_knowledge(gated(context, &graph("")))
     }
 }
 
@@ -109,7 +109,7 @@ enum There {
     Waited,
 }
 
-fn integrated(turn: Grounded, config: IntegrationConfig, there: There) -> Grounded {
+fn integrated(turn: TurnInFlight, config: IntegrationConfig, there: There) -> TurnInFlight {
     let (turns, faults) = run_dataflow(vec![turn], move |turns| {
         let mut means = stage_context(&graph(""));
         match there {
@@ -121,21 +121,21 @@ fn integrated(turn: Grounded, config: IntegrationConfig, there: There) -> Ground
         integration(turns, config.clone(), &means)
     });
     assert!(faults.is_empty());
-    let [turn] = <[Grounded; 1]>::try_from(turns).expect("one turn");
-    assert!(turn.turn.progress.degraded.is_empty());
+    let [turn] = <[TurnInFlight; 1]>::try_from(turns).expect("one turn");
+    assert!(turn.progress.degraded.is_empty());
     turn
 }
 
-fn selected(turn: &Grounded) -> Vec<&str> {
+fn selected(turn: &TurnInFlight) -> Vec<&str> {
     let selected = turn.evidence.iter().filter(|evidence| evidence.selected);
     selected.map(|evidence| &*evidence.text).collect()
 }
 
-fn exchanges(turn: &Grounded) -> Vec<&str> {
+fn exchanges(turn: &TurnInFlight) -> Vec<&str> {
     turn.earlier_exchanges().iter().map(|recalled| recalled.entry.turn_id.as_str()).collect()
 }
 
-fn attention(turn: &Grounded) -> Vec<f64> {
+fn attention(turn: &TurnInFlight) -> Vec<f64> {
     let evidence = turn.evidence.iter().filter_map(|evidence| evidence.attention);
     let history = turn.history.iter().map(|attended| attended.attention);
     evidence.chain(history).map(Score::get).collect()
@@ -153,7 +153,7 @@ fn evidence_and_history_share_one_attention() {
     assert_eq!(turn.evidence[2].attention, None, "what is not selected is not weighed");
     let prompt = of_evidence(Slot::Passages, &turn.evidence);
     assert!(prompt.find("lake is deep") < prompt.find("drum"), "{prompt}");
-    let prompt = of_recalled(&turn.turn.context, turn.earlier_exchanges());
+    let prompt = of_recalled(&turn.context, turn.earlier_exchanges());
     assert!(prompt.contains("known: The heron nests by the lake."), "{prompt}");
     assert!(!prompt.contains("near"), "what is in sight stands in the dialogue: {prompt}");
 }
@@ -205,7 +205,7 @@ fn where_it_is_off_nothing_is_weighed() {
 
 #[test]
 fn a_turn_with_nothing_to_weigh_asks_nobody() {
-    let bare = Grounded::without_knowledge(gated(context(&["u: Hello!"]), &graph("")));
+    let bare = TurnInFlight::without_knowledge(gated(context(&["u: Hello!"]), &graph("")));
     let waits = IntegrationConfig { wait_for_encoder: true, ..IntegrationConfig::default() };
     let turn = integrated(bare, waits, There::Waited);
     assert!(attention(&turn).is_empty());

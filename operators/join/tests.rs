@@ -3,7 +3,6 @@ use timely::dataflow::StreamVec;
 use turnstream_schemas::{Queries, Topics};
 
 use super::*;
-use crate::flow::Gated;
 use crate::stage::{DecideByRules, OnFailure, Without, run};
 use crate::testing::{context_of, gated, graph, run_dataflow, runner};
 
@@ -34,7 +33,7 @@ struct Fates {
 }
 
 impl Fates {
-    fn of(&self, turn: &Gated) -> (Fate, Fate) {
+    fn of(&self, turn: &TurnInFlight) -> (Fate, Fate) {
         self.fates[turn.context.request.offset as usize]
     }
 }
@@ -43,9 +42,8 @@ impl Fates {
 struct ScriptedQueries(Fates);
 
 impl DecideByRules for ScriptedQueries {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Queries;
-    type Decided = Queried;
 
     const STAGE: Stage = Stage::QueryProduction;
 
@@ -53,16 +51,16 @@ impl DecideByRules for ScriptedQueries {
         self.0.on_failure
     }
 
-    fn decide(&self, turn: &Gated) -> Result<Queries, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Queries, Fault> {
         meet_fate(self.0.of(turn).0, Stage::QueryProduction)
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> Queries {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Queries {
         Queries::default()
     }
 
-    fn write(&self, turn: Gated, queries: Queries) -> Queried {
-        Queried { turn, queries, thought: String::new() }
+    fn write(&self, turn: &mut TurnInFlight, queries: Queries) {
+        turn.demand.queries = queries;
     }
 }
 
@@ -70,9 +68,8 @@ impl DecideByRules for ScriptedQueries {
 struct ScriptedTopics(Fates);
 
 impl DecideByRules for ScriptedTopics {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Topics;
-    type Decided = Planned;
 
     const STAGE: Stage = Stage::TopicPlanning;
 
@@ -80,31 +77,31 @@ impl DecideByRules for ScriptedTopics {
         self.0.on_failure
     }
 
-    fn decide(&self, turn: &Gated) -> Result<Topics, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<Topics, Fault> {
         meet_fate(self.0.of(turn).1, Stage::TopicPlanning)
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> Topics {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Topics {
         Topics::default()
     }
 
-    fn write(&self, turn: Gated, topics: Topics) -> Planned {
-        Planned { turn, topics, thought: String::new() }
+    fn write(&self, turn: &mut TurnInFlight, topics: Topics) {
+        turn.demand.topics = topics;
     }
 }
 
 /// The two stages, scripted, and the join behind them.
 fn flow<'s>(
-    turns: StreamVec<'s, Epoch, Gated>,
+    turns: StreamVec<'s, Epoch, TurnInFlight>,
     fates: &Arc<Vec<(Fate, Fate)>>,
     on_failure: OnFailure,
-) -> Streams<'s, Pair> {
+) -> Streams<'s, TurnInFlight> {
     let fates = || Fates { fates: Arc::clone(fates), on_failure };
     let queried = halves(run(turns.clone(), ScriptedQueries(fates()), &runner()));
     join(queried, halves(run(turns, ScriptedTopics(fates()), &runner())))
 }
 
-fn turns(count: usize) -> Vec<Gated> {
+fn turns(count: usize) -> Vec<TurnInFlight> {
     let graph = graph("tea IsA drink 1");
     (0..count).map(|at| gated(context_of(&["u: tea"], at as i64), &graph)).collect()
 }
@@ -119,11 +116,11 @@ proptest! {
     ) {
         let on_failure = if degrade { OnFailure::Degrade } else { OnFailure::DeadLetter };
         let shared = Arc::new(fates.clone());
-        let (pairs, failed): (Vec<Pair>, _) =
+        let (whole, failed): (Vec<TurnInFlight>, _) =
             run_dataflow(turns(fates.len()), move |turns| flow(turns, &shared, on_failure));
-        let mut left: Vec<i64> = pairs
+        let mut left: Vec<i64> = whole
             .iter()
-            .map(|pair| pair.context().request.offset)
+            .map(|turn| turn.context.request.offset)
             .chain(failed.iter().map(|failed| failed.context.request.offset))
             .collect();
         left.sort_unstable();
@@ -136,13 +133,13 @@ proptest! {
             let both = query != Fate::Well && topic != Fate::Well;
             prop_assert_eq!(failed.fault.reason.contains("topic_planning: "), both);
         }
-        for mut pair in pairs {
-            let (query, topic) = fates[pair.context().request.offset as usize];
+        for turn in whole {
+            let (query, topic) = fates[turn.context.request.offset as usize];
             let mut degraded = Vec::new();
             if query != Fate::Well { degraded.push(Stage::QueryProduction); }
             if topic != Fate::Well { degraded.push(Stage::TopicPlanning); }
             prop_assert!(degrade || degraded.is_empty());
-            prop_assert_eq!(pair.progress().without(), degraded);
+            prop_assert_eq!(turn.progress.without(), degraded);
         }
     }
 
@@ -156,12 +153,9 @@ proptest! {
         let mut left = Vec::new();
         for (at, is_query) in order {
             let turn = turns[at].clone();
-            let half = if is_query {
-                Side::Queried(Ok(Queried { turn, queries: Queries::default(), thought: String::new() }))
-            } else {
-                Side::Planned(Ok(Planned { turn, topics: Topics::default(), thought: String::new() }))
-            };
-            left.extend(waiting.arrive(half).map(|pair| pair.unwrap().context().request.offset));
+            let side = if is_query { Side::Queries } else { Side::Topics };
+            let whole = waiting.arrive(side, Ok(turn));
+            left.extend(whole.map(|turn| turn.unwrap().context.request.offset));
         }
         prop_assert!(waiting.0.is_empty());
         left.sort_unstable();
@@ -172,13 +166,9 @@ proptest! {
 #[test]
 fn a_side_that_answers_twice_is_a_fault_and_leaves_nothing_behind() {
     let turn = turns(1).remove(0);
-    let half = || {
-        let (turn, queries) = (turn.clone(), Queries::default());
-        Side::Queried(Ok(Queried { turn, queries, thought: String::new() }))
-    };
     let mut waiting = Waiting::default();
-    assert!(waiting.arrive(half()).is_none());
-    let failed = waiting.arrive(half()).unwrap().unwrap_err();
+    assert!(waiting.arrive(Side::Queries, Ok(turn.clone())).is_none());
+    let failed = waiting.arrive(Side::Queries, Ok(turn)).unwrap().unwrap_err();
     assert!(failed.fault.reason.contains("twice"));
     assert!(waiting.0.is_empty());
 }
@@ -191,16 +181,7 @@ fn the_timings_of_both_halves_are_kept() {
         turn.progress.timings_us.insert(stage, us);
         turn
     };
-    let queried = Queried {
-        turn: timed(Stage::QueryProduction, 3),
-        queries: Queries::default(),
-        thought: String::new(),
-    };
-    let planned = Planned {
-        turn: timed(Stage::TopicPlanning, 5),
-        topics: Topics::default(),
-        thought: String::new(),
-    };
-    let mut pair = pair(Ok(queried), Ok(planned)).unwrap();
-    assert_eq!(pair.progress().timings_us.values().copied().collect::<Vec<_>>(), [3, 5]);
+    let queried = timed(Stage::QueryProduction, 3);
+    let whole = whole(Ok(queried), Ok(timed(Stage::TopicPlanning, 5))).unwrap();
+    assert_eq!(whole.progress.timings_us.values().copied().collect::<Vec<_>>(), [3, 5]);
 }

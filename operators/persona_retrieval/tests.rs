@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnstream_ports::model::encoder::{EncodeError, Encoded};
 use turnstream_ports::model::{Busy, CallError, Model, Reply};
-use turnstream_schemas::{Demand, RequestId, SourceKind, Turn};
+use turnstream_schemas::{RequestId, SourceKind, Turn};
 
 use super::*;
 use crate::flow::Failed;
@@ -87,7 +87,7 @@ fn said(
     text: &str,
     persona: &[&str],
     directions: Option<([f32; 2], Option<[f32; 2]>)>,
-) -> Retrieved {
+) -> TurnInFlight {
     let mut turn = scene(&[&format!("u: {text}")], &graph(""));
     let mut context = (*turn.context).clone();
     let persona = persona.iter().map(|sentence| (*sentence).to_owned()).collect();
@@ -97,18 +97,18 @@ fn said(
         dialogue: dialogue.into(),
         utterance: utterance.map(Into::into),
     });
-    asking_source(Retrieved::unasked(turn, Demand::default()), "persona")
+    asking_source(turn, "persona")
 }
 
 /// What the stage finds for the turn that asks it.
 fn sought(
-    turn: &Retrieved,
+    turn: &TurnInFlight,
     encoder: Option<&dyn Encoder>,
     config: &PersonaRetrievalConfig,
 ) -> Result<Vec<Evidence>, Fault> {
     let sources = test_sources();
     let persona = Persona::asked(turn, &sources).expect("it asks a persona");
-    retrieve(&turn.turn, &persona, encoder, config).map(|found| found.sentences)
+    retrieve(turn, &persona, encoder, config).map(|found| found.sentences)
 }
 
 const SEA: [f32; 2] = [1.0, 0.0];
@@ -249,20 +249,20 @@ enum Reached {
 /// What the operator makes of turns; the texts that an encoder elsewhere was asked for; and what
 /// was counted.
 fn run(
-    turns: Vec<Retrieved>,
+    turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
     reached: Reached,
-) -> (Vec<Retrieved>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
+) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
     run_with(turns, config, reached, test_sources())
 }
 
 /// The same with these sources.
 fn run_with(
-    turns: Vec<Retrieved>,
+    turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
     reached: Reached,
     sources: Sources,
-) -> (Vec<Retrieved>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
+) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
     let (model, counts) = (Arc::new(Elsewhere::default()), Arc::new(Counts::default()));
     let (asked, counted, config) = (Arc::clone(&model), Arc::clone(&counts), config.clone());
     let (mut out, faults) = run_dataflow(turns, move |turns| {
@@ -277,7 +277,7 @@ fn run_with(
         context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
         persona_retrieval(turns, config.clone(), &context)
     });
-    out.sort_by_key(|turn| turn.turn.context.query().to_owned());
+    out.sort_by_key(|turn| turn.context.query().to_owned());
     let asked = asked.0.lock().unwrap().clone();
     (out, faults, asked, counted)
 }
@@ -295,7 +295,7 @@ fn in_place_and_asked_the_same_is_found() {
             let is_asked = reached == Reached::Elsewhere && form != SearchForm::Bm25;
             assert_eq!(asked, vec![PERSONA.map(str::to_owned).to_vec(); usize::from(is_asked)]);
             let turn = out.pop().expect("a turn");
-            assert!(turn.turn.progress.degraded.is_empty());
+            assert!(turn.progress.degraded.is_empty());
             turn.candidates.persona
         });
         assert_eq!(places(&here)[0], 2, "{form:?}");
@@ -317,7 +317,7 @@ fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
             let (out, faults, _, _) = run(vec![turn], &config, reached);
             assert_eq!(faults.len(), dead, "{reached:?}, {on_failure:?}");
             let found = out.first().map(|turn| {
-                assert_eq!(turn.turn.progress.without(), [STAGE]);
+                assert_eq!(turn.progress.without(), [STAGE]);
                 places(&turn.candidates.persona)
             });
             assert_eq!(found, left, "{reached:?}, {on_failure:?}");
@@ -331,10 +331,10 @@ fn without_vectors_words_decide_unless_meaning_is_to() {
         let turn = said("bread", &PERSONA, None);
         let (out, _, asked, _) = run(vec![turn.clone()], &config(), reached);
         assert_eq!(places(&out[0].candidates.persona), [2]);
-        assert!(out[0].turn.progress.degraded.is_empty() && asked.is_empty());
+        assert!(out[0].progress.degraded.is_empty() && asked.is_empty());
         let dense = PersonaRetrievalConfig { form: SearchForm::Dense, ..config() };
         let (out, _, _, _) = run(vec![turn.clone()], &dense, reached);
-        assert_eq!(out[0].turn.progress.without(), [STAGE]);
+        assert_eq!(out[0].progress.without(), [STAGE]);
         assert_eq!(places(&out[0].candidates.persona), [2]);
         let error = sought(&turn, None, &dense).unwrap_err().to_string();
         assert!(error.contains("persona_retrieval.form"), "{error}");
@@ -358,7 +358,7 @@ fn behind(
     persona: &[&str],
     passages: &[(&str, f64)],
     directions: Option<([f32; 2], Option<[f32; 2]>)>,
-) -> (Retrieved, Sources) {
+) -> (TurnInFlight, Sources) {
     let mut turn = said(text, persona, directions);
     let passage = |(text, relevance): &(&str, f64)| document("documents", text, text, *relevance);
     turn.candidates.passages = passages.iter().map(passage).collect();

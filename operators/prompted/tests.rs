@@ -10,7 +10,7 @@ use turnstream_schemas::{
 use super::*;
 use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
 use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
-use crate::flow::{Candidates, Demanded, Failed, Gated, Grounded, Planned, Queried, Retrieved};
+use crate::flow::{Candidates, Failed, TurnInFlight};
 use crate::gate::{GateConfig, GateForm, gate};
 use crate::query_production::{
     QueryProductionConfig, QueryProductionForm, produce, query_production,
@@ -36,7 +36,7 @@ fn answers(text: &str) -> Generated {
 fn queried(
     config: QueryProductionConfig,
     answer: impl Fn(GenerateRequest) -> Generated + Clone + Send + Sync + 'static,
-) -> (Vec<Queried>, Vec<Failed>) {
+) -> (Vec<TurnInFlight>, Vec<Failed>) {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
     run_dataflow(vec![turn], move |turns| {
@@ -62,7 +62,8 @@ fn queries_are_concepts_that_the_graph_has_where_the_dialogue_names_them() {
         answers(QUERIES)
     });
     assert!(failed.is_empty());
-    let Queried { turn, queries, thought } = &queried[0];
+    let turn = &queried[0];
+    let (queries, thought) = (&turn.demand.queries, &turn.demand.thoughts.queries);
     let explicit: Vec<_> = queries.explicit.iter().map(|query| &*query.concept).collect();
     assert_eq!(explicit, ["sleep", "coffee"]);
     for query in &queries.explicit {
@@ -93,8 +94,8 @@ fn a_thought_of_its_own_comes_first() {
             answers(r#"{"explicit": [], "implicit": ["rest"]}"#)
         }
     });
-    assert_eq!(queried[0].thought, "they want to sleep");
-    assert_eq!(queried[0].queries.implicit.len(), 1);
+    assert_eq!(queried[0].demand.thoughts.queries, "they want to sleep");
+    assert_eq!(queried[0].demand.queries.implicit.len(), 1);
 }
 
 #[test]
@@ -106,7 +107,10 @@ fn without_thinking_nothing_is_thought() {
         assert!(!request.prompt.contains("First say"), "{}", request.prompt);
         answers(r#"{"explicit": ["sleep"], "implicit": []}"#)
     });
-    assert_eq!((&*queried[0].thought, queried[0].queries.explicit.len()), ("", 1));
+    assert_eq!(
+        (&*queried[0].demand.thoughts.queries, queried[0].demand.queries.explicit.len()),
+        ("", 1)
+    );
 }
 
 #[test]
@@ -122,8 +126,8 @@ fn what_cannot_be_read_is_asked_for_once_more() {
         answers(QUERIES)
     });
     assert!(failed.is_empty());
-    assert_eq!(queried[0].queries.explicit.len(), 2);
-    assert!(queried[0].turn.progress.degraded.is_empty());
+    assert_eq!(queried[0].demand.queries.explicit.len(), 2);
+    assert!(queried[0].progress.degraded.is_empty());
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
@@ -141,14 +145,17 @@ fn what_cannot_be_read_twice_goes_by_the_policy() {
         ended
     };
     let (without, _) = run(OnFailure::Degrade);
-    assert_eq!(without[0].queries, Default::default());
-    assert_eq!(without[0].turn.progress.without(), [Stage::QueryProduction]);
+    assert_eq!(without[0].demand.queries, Default::default());
+    assert_eq!(without[0].progress.without(), [Stage::QueryProduction]);
     let (lexical, _) = run(OnFailure::Lexical);
     let graph = graph(FACTS);
     let by_rules = produce(&scene(&LINES, &graph), graph.view(), None, &Default::default());
-    assert_eq!((&lexical[0].queries, &lexical[0].thought), (&by_rules.0, &by_rules.1));
-    assert!(!lexical[0].queries.explicit.is_empty());
-    assert_eq!(lexical[0].turn.progress.without(), [Stage::QueryProduction]);
+    assert_eq!(
+        (&lexical[0].demand.queries, &lexical[0].demand.thoughts.queries),
+        (&by_rules.0, &by_rules.1)
+    );
+    assert!(!lexical[0].demand.queries.explicit.is_empty());
+    assert_eq!(lexical[0].progress.without(), [Stage::QueryProduction]);
     let (none, failed) = run(OnFailure::DeadLetter);
     assert!(none.is_empty());
     assert!(failed[0].fault.reason.contains("no JSON object"), "{}", failed[0].fault.reason);
@@ -160,7 +167,7 @@ fn the_gate_goes_by_the_models_word() {
         let graph = graph(FACTS);
         let turn = Arc::new(context(&LINES));
         let config = GateConfig { form: GateForm::Prompted, ..Default::default() };
-        let (gated, _): (Vec<Gated>, _) = run_dataflow(vec![turn], move |turns| {
+        let (gated, _): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let means = asking(stage_context(&graph), move |_| answers(answer));
             gate(turns, config.clone(), &means)
         });
@@ -180,7 +187,7 @@ fn topics_are_concepts_that_the_graph_has() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
     let config = TopicPlanningConfig { form: TopicPlanningForm::Prompted, ..Default::default() };
-    let (planned, _): (Vec<Planned>, _) = run_dataflow(vec![turn], move |turns| {
+    let (planned, _): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::ResultStream;
         let answer = r#"{"course": "to drinks", "extended": ["green tea", "sleep", "zzz"],
             "maintained": ["sleep"]}"#;
@@ -191,12 +198,12 @@ fn topics_are_concepts_that_the_graph_has() {
         );
         (halves.clone().ok(), halves.err())
     });
-    let topics = &planned[0].topics;
+    let topics = &planned[0].demand.topics;
     assert_eq!(topics.maintained[0].concept, "sleep");
     let extended: Vec<_> = topics.extended.iter().map(|topic| &*topic.concept).collect();
     assert_eq!(extended, ["green tea"], "what is maintained is not extended");
     assert_eq!(
-        (&*topics.extended[0].because, &*planned[0].thought),
+        (&*topics.extended[0].because, &*planned[0].demand.thoughts.topics),
         (&["sleep".to_owned()][..], "to drinks")
     );
 }
@@ -206,17 +213,21 @@ fn a_revision_is_told_as_what_changed() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
     let config = CrossRevisionConfig { form: CrossRevisionForm::Prompted, ..Default::default() };
-    let (demanded, _): (Vec<Demanded>, _) = run_dataflow(vec![turn], move |turns| {
+    let (demanded, _): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::Map;
         let view = Arc::clone(&graph);
         let queried = turns.clone().map(move |turn| {
-            let (queries, thought) = produce(&turn, view.view(), None, &Default::default());
-            Ok(Queried { turn, queries, thought })
+            let mut turn: TurnInFlight = turn;
+            let produced = produce(&turn, view.view(), None, &Default::default());
+            (turn.demand.queries, turn.demand.thoughts.queries) = produced;
+            Ok(turn)
         });
         let view = Arc::clone(&graph);
         let planned = turns.map(move |turn| {
-            let (topics, thought) = plan(&turn, view.view(), &Default::default());
-            Ok(Planned { turn, topics, thought })
+            let mut turn: TurnInFlight = turn;
+            let planned = plan(&turn, view.view(), &Default::default());
+            (turn.demand.topics, turn.demand.thoughts.topics) = planned;
+            Ok(turn)
         });
         let means = asking(stage_context(&graph), |request| {
             for heading in ["<<queries ", "<<topics ", "explicit: ", "maintained: "] {
@@ -264,10 +275,10 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
     let run = |candidates: Candidates, answer: &'static str| {
         let graph: Arc<Graph> = graph(FACTS);
         let demand = turnstream_schemas::Demand::default();
-        let turn = Retrieved { candidates, ..Retrieved::unasked(scene(&LINES, &graph), demand) };
+        let turn = TurnInFlight { candidates, ..TurnInFlight { demand, ..scene(&LINES, &graph) } };
         let config =
             FactSelectionConfig { form: FactSelectionForm::Prompted, ..Default::default() };
-        let (grounded, failed): (Vec<Grounded>, _) = run_dataflow(vec![turn], move |turns| {
+        let (grounded, failed): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let means = asking(stage_context(&graph), move |request| {
                 assert!(request.prompt.contains("- 1. tea is a drink"), "{}", request.prompt);
                 assert!(request.prompt.contains("- 3. gin is a drink (denied)"));
@@ -288,5 +299,5 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
     assert_eq!(told, [("milk", true), ("gin", true), ("tea", false)]);
     // Where there is nothing to choose from, the model is not asked.
     let grounded = run(Candidates::default(), "never read");
-    assert!(grounded.evidence.is_empty() && grounded.turn.progress.models.is_empty());
+    assert!(grounded.evidence.is_empty() && grounded.progress.models.is_empty());
 }

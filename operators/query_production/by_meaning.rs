@@ -14,7 +14,7 @@ use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{ImplicitQuery, Score, Stage};
 
 use super::QueryProductionConfig;
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 use crate::meaning::FactMeaning;
 use crate::salience::{Said, word_count};
 
@@ -53,7 +53,7 @@ impl ByMeaningConfig {
 /// Implicit queries by meaning, by falling likeness, ties by text; none for a turn that names
 /// something, or whose dialogue has no vector.
 pub(super) fn queries(
-    turn: &Gated,
+    turn: &TurnInFlight,
     graph: View<'_>,
     meaning: Option<&FactMeaning>,
     config: &QueryProductionConfig,
@@ -75,7 +75,7 @@ fn is_small_talk(said: &str) -> bool {
 
 /// What facts are about: those of their ends that say something and are not said already.
 fn about(
-    turn: &Gated,
+    turn: &TurnInFlight,
     graph: View<'_>,
     facts: &[(f64, Fact)],
     config: &QueryProductionConfig,

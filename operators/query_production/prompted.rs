@@ -8,13 +8,13 @@ use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Span, Via};
 
 use super::QueryProductionConfig;
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::salience::{Named, Recency, named_concepts};
 
 /// The queries that an answer names.
 pub(super) fn queries(
-    turn: &Gated,
+    turn: &TurnInFlight,
     graph: View<'_>,
     answer: &QueriesAnswer,
     config: &QueryProductionConfig,
@@ -62,13 +62,13 @@ pub(crate) fn first_of_each(
 
 /// Finds what a model names: in the graph, and in the dialogue.
 pub(crate) struct Finder<'t> {
-    turn: &'t Gated,
+    turn: &'t TurnInFlight,
     graph: View<'t>,
     named: Vec<Named<'t>>,
 }
 
 impl<'t> Finder<'t> {
-    pub(crate) fn new(turn: &'t Gated, graph: View<'t>, recency: &Recency) -> Self {
+    pub(crate) fn new(turn: &'t TurnInFlight, graph: View<'t>, recency: &Recency) -> Self {
         let named = named_concepts(&turn.context, &turn.mentions, recency);
         Self { turn, graph, named }
     }

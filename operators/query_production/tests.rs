@@ -135,5 +135,5 @@ fn every_turn_gives_a_half() {
         let none = halves.clone();
         (halves, timely::dataflow::operators::vec::Map::flat_map(none, |_| None))
     });
-    assert_eq!(halves.iter().filter(|half: &&Half<Queried>| half.is_ok()).count(), 2);
+    assert_eq!(halves.iter().filter(|half: &&Half| half.is_ok()).count(), 2);
 }

@@ -1,5 +1,5 @@
 use turnstream_ports::model::Generated;
-use turnstream_schemas::{Demand, Plan};
+use turnstream_schemas::Plan;
 
 use super::*;
 use crate::stage::CallConfig;
@@ -18,10 +18,10 @@ fn candidates() -> Candidates {
     }
 }
 
-fn turn(candidates: Candidates) -> Retrieved {
+fn turn(candidates: Candidates) -> TurnInFlight {
     let mut turn = scene(&["u: Hello", "s: Good day", "u: A lamp?"], &graph(""));
     turn.plan = Plan(vec!["goods".into(), "documents".into()]);
-    Retrieved { candidates, ..Retrieved::unasked(turn, Demand::default()) }
+    TurnInFlight { candidates, ..turn }
 }
 
 /// What the stage makes of a turn: its evidence with relevance, source by source, and where it degraded.
@@ -35,9 +35,9 @@ fn judged(
         relevance(turns, config.clone(), &means(stage_context(&graph(""))))
     });
     assert!(faults.is_empty(), "{faults:?}");
-    let Retrieved { turn, candidates, .. } = &out[0];
+    let TurnInFlight { progress, candidates, .. } = &out[0];
     let told = candidates.iter().map(|piece| (piece.id.0.clone(), piece.relevance.get()));
-    (told.collect(), turn.progress.without())
+    (told.collect(), progress.without())
 }
 
 fn told(found: &[(&str, f64)]) -> Vec<(String, f64)> {

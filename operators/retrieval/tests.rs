@@ -1,5 +1,5 @@
 use turnstream_ports::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
-use turnstream_schemas::{Demand, Plan, Turn};
+use turnstream_schemas::{Plan, Turn};
 
 use super::*;
 use crate::sources::{SourceConfig, Sources};
@@ -75,8 +75,8 @@ fn boats() -> Tables {
 }
 
 /// Turns with these plans, after retrieval.
-fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<Retrieved> {
-    let turns: Vec<Retrieved> = plans
+fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<TurnInFlight> {
+    let turns: Vec<TurnInFlight> = plans
         .iter()
         .map(|plan| {
             let mut turn = scene(&["u: the boat price, sail?"], &graph("sail UsedFor boat 2"));
@@ -84,7 +84,7 @@ fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<Retrieved> {
             context.turn = Turn { persona: vec!["I sail the Plover.".to_owned()], ..context.turn };
             turn.context = Arc::new(context);
             turn.plan = Plan(plan.iter().map(|name| (*name).into()).collect());
-            Retrieved::unasked(turn, Demand::default())
+            turn
         })
         .collect();
     let (mut out, faults) = run_dataflow(turns, move |turns| {
@@ -95,7 +95,7 @@ fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<Retrieved> {
         retrieval(turns, RetrievalConfig::default(), &means)
     });
     assert!(faults.is_empty(), "{faults:?}");
-    out.sort_by_key(|turn| turn.turn.plan.0.len());
+    out.sort_by_key(|turn| turn.plan.0.len());
     out
 }
 

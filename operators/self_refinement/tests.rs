@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use turnstream_ports::model::{GenerateRequest, Generated};
-use turnstream_schemas::{Demand, FactStatement, FaultKind, Plan};
+use turnstream_schemas::{FactStatement, FaultKind, Plan};
 
 use super::*;
 use crate::generation::GenerationForm;
@@ -15,15 +15,14 @@ fn passage(id: &str, text: &str, relevance: f64, selected: bool) -> Evidence {
     Evidence { selected, ..document("documents", id, text, relevance) }
 }
 
-fn grounded(evidence: Vec<Evidence>) -> Grounded {
+fn grounded(evidence: Vec<Evidence>) -> TurnInFlight {
     let mut turn = scene(&["u: Tell me of the hotel."], &graph(""));
     turn.plan = Plan(vec!["documents".into()]);
-    let (plan, demand, history) = (turn.plan.clone(), Demand::default(), Vec::new());
-    Grounded { turn, demand, plan, evidence, history, refinement: Refinement::default() }
+    TurnInFlight { evidence, ..turn }
 }
 
 /// Two passages that are shown, one of other documents that is not, and one of the same.
-fn hotel() -> Grounded {
+fn hotel() -> TurnInFlight {
     let other = document("manuals", "manual", "The manual is long.", 0.8);
     grounded(vec![
         passage("lake", "The lake is cold.", 0.9, true),
@@ -60,10 +59,10 @@ fn shown(request: &GenerateRequest) -> Vec<String> {
 /// What becomes of a turn by a model that says the last of the passages that it is shown, but what is given
 /// for a round where there is something; and the rounds that it was asked in.
 fn refined(
-    turn: Grounded,
+    turn: TurnInFlight,
     config: RefiningConfig,
     instead: &'static [(u32, &'static str)],
-) -> (Drafted, Vec<u32>) {
+) -> (TurnInFlight, Vec<u32>) {
     let rounds = Arc::new(Mutex::new(Vec::new()));
     let asked = Arc::clone(&rounds);
     let (mut out, faults) = run_dataflow(vec![turn], move |turns| {
@@ -88,8 +87,8 @@ fn refined(
     (out.pop().expect("a turn"), rounds)
 }
 
-fn selected(turn: &Drafted) -> Vec<&str> {
-    let selected = turn.grounded.evidence.iter().filter(|evidence| evidence.selected);
+fn selected(turn: &TurnInFlight) -> Vec<&str> {
+    let selected = turn.evidence.iter().filter(|evidence| evidence.selected);
     selected.map(|evidence| evidence.id.0.as_str()).collect()
 }
 
@@ -105,7 +104,7 @@ fn the_lowest_is_replaced_by_the_next_of_its_source() {
         (&*turn.draft.text, selected(&turn)),
         ("The hotel has wifi.", vec!["parking", "wifi"])
     );
-    let [round] = &turn.grounded.refinement.rounds[..] else { panic!("one round") };
+    let [round] = &turn.refinement.rounds[..] else { panic!("one round") };
     assert_eq!((round.round, &*round.text), (1, "The hotel has wifi."));
     assert_eq!((ids(&round.dropped), ids(&round.added)), (vec!["lake"], vec!["parking"]));
     let scores: Vec<_> = round
@@ -115,9 +114,9 @@ fn the_lowest_is_replaced_by_the_next_of_its_source() {
         .collect();
     assert_eq!(scores, [("lake", Some(0.9), 0.0, 0.0), ("wifi", Some(0.5), 1.0, 0.5)]);
     // What stands in the response is of the last draft, and of nothing before it.
-    let judged: Vec<_> = turn.grounded.evidence.iter().map(|it| it.consistency.is_some()).collect();
+    let judged: Vec<_> = turn.evidence.iter().map(|it| it.consistency.is_some()).collect();
     assert_eq!(judged, [true, true, false, false, false]);
-    assert!(turn.grounded.refinement.before.is_none());
+    assert!(turn.refinement.before.is_none());
 }
 
 #[test]
@@ -125,10 +124,10 @@ fn where_nobody_judged_relevance_it_counts_as_one() {
     let unjudged = RefiningConfig { is_relevance_judged: false, ..config(1, 1) };
     let mut failed = hotel();
     let fault = Fault::new(Stage::Relevance, FaultKind::Error, "told to");
-    failed.turn.progress.degraded.push(fault);
+    failed.progress.degraded.push(fault);
     for (turn, config) in [(hotel(), unjudged), (failed, config(1, 1))] {
         let (turn, _) = refined(turn, config, &[]);
-        let wifi = &turn.grounded.refinement.rounds[0].evidence[1];
+        let wifi = &turn.refinement.rounds[0].evidence[1];
         assert_eq!((wifi.relevance, wifi.score.get()), (None, 1.0));
     }
 }
@@ -139,7 +138,7 @@ fn rounds_go_on_with_what_none_has_seen_until_the_steps_are_done() {
     turn.evidence[0].relevance = Score::new(1.0);
     let (turn, asked) = refined(turn, config(5, 1), &[]);
     // After lake come parking and pool; then there is nothing unseen, and what goes is simply gone.
-    let rounds = &turn.grounded.refinement.rounds;
+    let rounds = &turn.refinement.rounds;
     let told: Vec<_> = rounds.iter().map(|it| (ids(&it.dropped), ids(&it.added))).collect();
     assert_eq!(
         told,
@@ -151,13 +150,13 @@ fn rounds_go_on_with_what_none_has_seen_until_the_steps_are_done() {
     );
     assert_eq!((asked, selected(&turn)), (vec![0, 1, 2, 3], vec!["wifi"]), "the last one stays");
     let (turn, asked) = refined(hotel(), config(2, 1), &[]);
-    assert_eq!((asked.len(), turn.grounded.refinement.rounds.len()), (3, 2));
+    assert_eq!((asked.len(), turn.refinement.rounds.len()), (3, 2));
 }
 
 #[test]
 fn as_many_are_dropped_as_are_to_be_but_never_all() {
     let (turn, _) = refined(hotel(), config(1, 2), &[(0, "Nothing of that.")]);
-    let round = &turn.grounded.refinement.rounds[0];
+    let round = &turn.refinement.rounds[0];
     // Of equals the later one goes first, and takes what comes first.
     assert_eq!(ids(&round.dropped), ["wifi", "lake"]);
     assert_eq!(ids(&round.added), ["parking", "pool"]);
@@ -166,11 +165,11 @@ fn as_many_are_dropped_as_are_to_be_but_never_all() {
     let mut nothing_unseen = hotel();
     nothing_unseen.evidence.truncate(3);
     let (turn, _) = refined(nothing_unseen, config(1, 2), &[(0, "Nothing of that.")]);
-    assert_eq!(ids(&turn.grounded.refinement.rounds[0].dropped), ["wifi"]);
+    assert_eq!(ids(&turn.refinement.rounds[0].dropped), ["wifi"]);
     assert_eq!(selected(&turn), ["lake"]);
     let (turn, asked) =
         refined(grounded(vec![passage("lake", "The lake is cold.", 0.9, true)]), config(3, 1), &[]);
-    assert_eq!((asked, turn.grounded.refinement.rounds.len()), (vec![0], 0));
+    assert_eq!((asked, turn.refinement.rounds.len()), (vec![0], 0));
 }
 
 #[test]
@@ -179,9 +178,9 @@ fn what_is_good_enough_stays() {
     good.self_refinement.good_enough = 0.4;
     let (turn, _) = refined(hotel(), good.clone(), &[]);
     // Lake, and later what came for it, but never wifi.
-    assert!(turn.grounded.refinement.rounds.iter().all(|round| round.dropped.len() == 1));
+    assert!(turn.refinement.rounds.iter().all(|round| round.dropped.len() == 1));
     let (turn, asked) = refined(hotel(), good, &[(0, "The lake is cold. The hotel has wifi.")]);
-    assert_eq!((asked, turn.grounded.refinement.rounds.len()), (vec![0], 0), "nothing is dropped");
+    assert_eq!((asked, turn.refinement.rounds.len()), (vec![0], 0), "nothing is dropped");
 }
 
 #[test]
@@ -216,9 +215,9 @@ fn a_round_that_fails_is_taken_back() {
         (&*turn.draft.text, selected(&turn)),
         ("The hotel has wifi.", vec!["parking", "wifi"])
     );
-    assert_eq!(turn.grounded.refinement.rounds.len(), 1);
-    assert_eq!(turn.grounded.turn.progress.without(), [Stage::SelfRefinement]);
-    assert!(turn.grounded.evidence[0].consistency.is_some());
+    assert_eq!(turn.refinement.rounds.len(), 1);
+    assert_eq!(turn.progress.without(), [Stage::SelfRefinement]);
+    assert!(turn.evidence[0].consistency.is_some());
 }
 
 #[test]
@@ -234,8 +233,8 @@ fn null_plans_failed_drafts_and_no_steps_are_left_alone() {
         (hotel(), config(3, 1), &[(0, "")], 2),
     ] {
         let (turn, asked) = refined(turn, config, instead);
-        assert_eq!((asked, turn.grounded.refinement.rounds.len()), (vec![0; questions], 0));
-        assert!(!turn.grounded.turn.progress.is_without(Stage::SelfRefinement));
+        assert_eq!((asked, turn.refinement.rounds.len()), (vec![0; questions], 0));
+        assert!(!turn.progress.is_without(Stage::SelfRefinement));
     }
 }
 
@@ -246,11 +245,9 @@ fn what_comes_in_is_weighed_and_has_to_fit() {
     let mut turn = hotel();
     turn.evidence[..2].iter_mut().for_each(|it| it.attention = Some(Score::new(0.5)));
     let (turn, _) = refined(turn, weighing.clone(), &[(0, "The hotel has wifi.")]);
-    let shares: f64 =
-        turn.grounded.evidence.iter().filter_map(|it| it.attention).map(Score::get).sum();
+    let shares: f64 = turn.evidence.iter().filter_map(|it| it.attention).map(Score::get).sum();
     assert!((shares - 1.0).abs() < 1e-6, "attention is shared by what is there now: {shares}");
-    let weighed: Vec<bool> =
-        turn.grounded.evidence.iter().map(|it| it.attention.is_some()).collect();
+    let weighed: Vec<bool> = turn.evidence.iter().map(|it| it.attention.is_some()).collect();
     assert_eq!(weighed, [true, true, false, false, false]);
     // There is room for one of them.
     weighing.integration.max_tokens = 7;

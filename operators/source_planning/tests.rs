@@ -25,7 +25,7 @@ fn sources() -> Sources {
     Sources::new(&config.into()).expect("sources")
 }
 
-fn turn(text: &str, persona: &[&str]) -> Gated {
+fn turn(text: &str, persona: &[&str]) -> TurnInFlight {
     let mut turn = scene(&[&format!("u: {text}")], &graph(""));
     let mut context = (*turn.context).clone();
     let persona = persona.iter().map(|sentence| (*sentence).to_owned()).collect();
@@ -64,7 +64,7 @@ fn planned(form: SourcePlanningForm, answer: &'static str) -> (Vec<String>, Vec<
         source_planning(turns, config.clone(), &means)
     });
     assert!(faults.is_empty(), "{faults:?}");
-    let Gated { plan, progress, .. } = &out[0];
+    let TurnInFlight { plan, progress, .. } = &out[0];
     (names(plan).into_iter().map(str::to_owned).collect(), progress.without())
 }
 

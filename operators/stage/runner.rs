@@ -47,7 +47,7 @@ pub fn run<'scope, S: Decide>(
     turns: StreamVec<'scope, Epoch, S::Turn>,
     stage: S,
     runner: &StageRunner,
-) -> Streams<'scope, S::Decided> {
+) -> Streams<'scope, S::Turn> {
     let scope = turns.scope();
     let mut builder = OperatorBuilder::new(S::STAGE.name().to_owned(), scope);
     let address = builder.operator_info().address;
@@ -106,24 +106,31 @@ struct Running<S: Decide> {
 
 /// What became of a turn that came in.
 enum Entered<S: Decide> {
-    Left(Result<S::Decided, Failed>),
+    Left(Result<S::Turn, Failed>),
     /// There is a model to ask.
     Asks(Waiting<S::Turn>),
 }
 
 /// What leaves the stage after an answer, and by which capabilities.
-type Left<S> = (Result<<S as Decide>::Decided, Failed>, Capabilities);
+type Left<S> = (Result<<S as Decide>::Turn, Failed>, Capabilities);
 
 /// A decision, with the model that the turn's record is to name.
 type Decision<S> = Result<(<S as Decide>::Decision, Option<ModelUsed>), Fault>;
 
 impl<S: Decide> Running<S> {
     /// A turn comes in.
-    fn enter(&self, turn: S::Turn) -> Entered<S> {
+    fn enter(&self, mut turn: S::Turn) -> Entered<S> {
         if !self.stage.concerns(&turn) {
             let decision = self.stage.without(&turn, Without::Off);
-            return Entered::Left(Ok(self.stage.write(turn, decision)));
+            self.write(&mut turn, decision);
+            return Entered::Left(Ok(turn));
         }
+        debug_assert_eq!(
+            turn.progress().written.lacks(S::STAGE.row().reads),
+            None,
+            "{} reads what nobody wrote on this turn's way",
+            S::STAGE
+        );
         let started = self.runner.begin(S::STAGE);
         let question = match contained::<S, _>(|| self.stage.begin(&turn)) {
             Ok(Step::Ask(question)) => question,
@@ -216,14 +223,27 @@ impl<S: Decide> Running<S> {
         started: Option<u64>,
         decided: Decision<S>,
         asked: Option<&Asked>,
-    ) -> Result<S::Decided, Failed> {
+    ) -> Result<S::Turn, Failed> {
         let failed = decided.as_ref().err().map(|fault| fault.kind);
         let decided = self.apply_policy(&mut turn, decided, asked);
         let degraded = failed.is_some() && decided.is_ok();
         self.runner.measure(S::STAGE, &mut turn, started, failed, degraded);
         let (decision, by) = decided?;
         turn.progress().models.extend(by.map(|by| (S::STAGE, by)));
-        Ok(self.stage.write(turn, decision))
+        self.write(&mut turn, decision);
+        Ok(turn)
+    }
+
+    /// Writes a decision; with debug assertions, panics where that changes what the stage's row of the
+    /// table does not name.
+    fn write(&self, turn: &mut S::Turn, decision: S::Decision) {
+        let was = cfg!(debug_assertions).then(|| turn.clone());
+        self.stage.write(turn, decision);
+        turn.progress().written.add(S::STAGE.row().writes);
+        let Some(was) = was else { return };
+        let written = S::STAGE.row().writes;
+        let other = turn.changed(&was).into_iter().find(|part| !written.contains(part));
+        assert!(other.is_none(), "{} changed {other:?}, which its row does not name", S::STAGE);
     }
 
     fn apply_policy(

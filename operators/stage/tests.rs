@@ -19,7 +19,7 @@ use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 use turnstream_schemas::Outcome;
 
 use super::*;
-use crate::flow::{Draft, Drafted, Epoch, Finished, Gated, Grounded, Original};
+use crate::flow::{Draft, Epoch, Finished, Original, TurnInFlight};
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
@@ -58,7 +58,7 @@ fn text(text: String) -> Generated {
 }
 
 /// A model is asked for a turn's words.
-fn asks_for(stage: Stage, turn: &Gated) -> GenerateRequest {
+fn asks_for(stage: Stage, turn: &TurnInFlight) -> GenerateRequest {
     GenerateRequest {
         stage,
         system: String::new(),
@@ -80,13 +80,12 @@ fn call(model: Arc<Generate>, attempts: u32) -> Call {
 struct AskingGate(Call);
 
 impl Decide for AskingGate {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = bool;
-    type Decided = Gated;
 
     const STAGE: Stage = Stage::Gate;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         OnFailure::Degrade
     }
 
@@ -94,21 +93,20 @@ impl Decide for AskingGate {
         Some(self.0.clone())
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<bool>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<bool>, Fault> {
         Ok(Step::ask(asks_for(Self::STAGE, turn)))
     }
 
-    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<bool>, Fault> {
+    fn read(&self, _: &TurnInFlight, _: &Asked, answer: Answer) -> Result<Step<bool>, Fault> {
         answer.of::<Generated>(Self::STAGE).map(|_| Step::decided(true))
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> bool {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> bool {
         false
     }
 
-    fn write(&self, mut turn: Gated, retrieve: bool) -> Gated {
+    fn write(&self, turn: &mut TurnInFlight, retrieve: bool) {
         turn.gate.retrieve = retrieve;
-        turn
     }
 }
 
@@ -116,13 +114,12 @@ impl Decide for AskingGate {
 struct AskingGeneration(Call);
 
 impl Decide for AskingGeneration {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = String;
-    type Decided = Drafted;
 
     const STAGE: Stage = Stage::Generation;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         OnFailure::DeadLetter
     }
 
@@ -130,21 +127,20 @@ impl Decide for AskingGeneration {
         Some(self.0.clone())
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<String>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<String>, Fault> {
         Ok(Step::ask(asks_for(Self::STAGE, turn)))
     }
 
-    fn read(&self, _: &Gated, _: &Asked, answer: Answer) -> Result<Step<String>, Fault> {
+    fn read(&self, _: &TurnInFlight, _: &Asked, answer: Answer) -> Result<Step<String>, Fault> {
         answer.of::<Generated>(Self::STAGE).map(|generated| Step::decided(generated.text))
     }
 
-    fn without(&self, _: &Gated, _: Without<'_>) -> String {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> String {
         String::new()
     }
 
-    fn write(&self, turn: Gated, text: String) -> Drafted {
-        let draft = Draft { text, ..Draft::default() };
-        Drafted { grounded: Grounded::without_knowledge(turn), draft }
+    fn write(&self, turn: &mut TurnInFlight, text: String) {
+        turn.draft = Draft { text, ..Draft::default() };
     }
 }
 
@@ -177,7 +173,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         let (back, answers) = scope.feedback(1);
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
         let (asked, finished) = history(turns, answers, rules, keeping, || {});
-        let asked = asked.map(|context| Gated::undecided(context, Moment::default()));
+        let asked = asked.map(|context| TurnInFlight::undecided(context, Moment::default()));
         let (gated, gate_faults) = run(asked, AskingGate(call(gate, 1)), &runner);
         let (drafted, faults) = run(gated, AskingGeneration(call(generate, 2)), &runner);
         let faults = faults.concat(gate_faults).map(|failed| Err(Box::new(failed)));

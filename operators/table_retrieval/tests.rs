@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use turnstream_schemas::Demand;
 
 use super::*;
 use crate::tables::{Row, Tables};
@@ -18,7 +17,7 @@ fn tables() -> Tables {
 
 fn found(text: &str, source: &str, config: &TableRetrievalConfig) -> Vec<Evidence> {
     let turn = scene(&[&format!("u: {text}")], &graph(""));
-    let turn = asking_source(Retrieved::unasked(turn, Demand::default()), source);
+    let turn = asking_source(turn, source);
     let config = config.clone();
     let (out, faults) = run_dataflow(vec![turn], move |turns| {
         let mut means = stage_context(&graph(""));

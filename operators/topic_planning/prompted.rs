@@ -5,13 +5,13 @@ use turnstream_knowledge::View;
 use turnstream_schemas::{Topic, Topics, TopicsAnswer};
 
 use super::TopicPlanningConfig;
-use crate::flow::Gated;
+use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::query_production::prompted::{by_rank, first_of_each};
 
 /// The topics that an answer names.
 pub(super) fn topics(
-    turn: &Gated,
+    turn: &TurnInFlight,
     graph: View<'_>,
     answer: &TopicsAnswer,
     config: &TopicPlanningConfig,

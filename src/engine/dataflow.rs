@@ -26,6 +26,15 @@
 //!             ▼                                                               ▼
 //!        dead letters                 responses + history changes + offsets, one transaction
 //! ```
+//!
+//! Four loops lie in it: history asks for what recall needs (`history::preparation`), retrieval goes from
+//! source to source of a plan, self-refinement makes a response anew, and every turn comes back to history
+//! with its end. Beside the streams goes one edge: history tells the stages that wait for a model which
+//! turns are still [awaited](turnstream_operators::awaited).
+//!
+//! One record, [`TurnInFlight`], goes through all of it. A stage reads and writes the parts that its row of
+//! the [table](turnstream_schemas::StageRow) names; builds with debug assertions hold it to that on every
+//! branch that a turn takes.
 
 use std::sync::Arc;
 
@@ -36,7 +45,7 @@ use turnstream_operators::consistency::consistency;
 use turnstream_operators::cross_revision::cross_revision;
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
-use turnstream_operators::flow::{Epoch, Finished, Grounded, Retrieved};
+use turnstream_operators::flow::{Epoch, Finished, TurnInFlight};
 use turnstream_operators::gate::gate;
 use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
@@ -50,7 +59,6 @@ use turnstream_operators::self_refinement::{RefiningConfig, self_refinement};
 use turnstream_operators::source_planning::source_planning;
 use turnstream_operators::stage_context::StageContext;
 use turnstream_operators::topic_planning::topic_planning;
-use turnstream_schemas::Demand;
 
 use crate::parts::Parts;
 
@@ -96,15 +104,14 @@ pub fn dialogue<'scope>(
     let planned = topic_planning(of_facts, config.topic_planning, context);
     let (demanded, demand_faults) =
         cross_revision(queried, planned, config.cross_revision, context);
-    let undemanded = elsewhere.map(|turn| Retrieved::unasked(turn, Demand::default()));
-    let demanded = demanded.map(Retrieved::from).concat(undemanded);
+    let demanded = demanded.concat(elsewhere.map(TurnInFlight::without_demand));
     let (retrieved, retrieval_faults) = retrieval(demanded, of_sources, context);
     let (retrieved, relevance_faults) = relevance(retrieved, config.relevance, context);
     let (retrieved, later_faults) = after_retrieval(retrieved, config.gate, context);
-    let (unneeded, needed) = retrieved.branch(|_, turn| turn.turn.gate.retrieve);
-    let no = no.concat(null).concat(unneeded.map(|turn| turn.turn));
+    let (unneeded, needed) = retrieved.branch(|_, turn| turn.gate.retrieve);
+    let no = no.concat(null).concat(unneeded);
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, context);
-    let grounded = selected.concat(no.map(Grounded::without_knowledge));
+    let grounded = selected.concat(no.map(TurnInFlight::without_knowledge));
     let (integrated, integration_faults) = integration(grounded, config.integration, context);
     let (drafted, generation_faults) = generation(integrated, config.generation, context);
     let (judged, consistency_faults) = consistency(drafted, config.consistency, context);

@@ -1,11 +1,11 @@
 use turnstream_ports::model::Generated;
 use turnstream_ports::model::unified::Said;
-use turnstream_schemas::{Column, Demand, EvidenceId, Plan, Score, Stage};
+use turnstream_schemas::{Column, EvidenceId, Score, Stage};
 
 use super::*;
 use std::sync::Arc;
 
-use crate::flow::{Drafted, Failed, Refinement};
+use crate::flow::{Failed, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::stage_context::StageContext;
 use crate::testing::{Answering, asking, context, gated, graph, run_dataflow, stage_context};
@@ -60,15 +60,13 @@ fn answered(
     text: &str,
     evidence: Vec<Evidence>,
     answer: UnifiedAnswer,
-) -> (Drafted, Vec<UnifiedRequest>) {
+) -> (TurnInFlight, Vec<UnifiedRequest>) {
     let graph = graph("");
     let turn = gated(context(&[&format!("u: {text}")]), &graph);
-    let (demand, plan, history) = (Demand::default(), Plan::default(), Vec::new());
-    let refinement = Refinement::default();
-    let grounded = Grounded { turn, demand, plan, evidence, history, refinement };
+    let grounded = TurnInFlight { evidence, ..turn };
     let model = Answering::new(move |_: &UnifiedRequest| answer.clone());
     let unified = Arc::clone(&model);
-    let (mut drafted, failed): (Vec<Drafted>, Vec<Failed>) =
+    let (mut drafted, failed): (Vec<TurnInFlight>, Vec<Failed>) =
         run_dataflow(vec![grounded], move |turns| {
             let means = asking(stage_context(&graph), |_| Generated::default());
             let means = StageContext { unified: Some(Arc::clone(&unified) as _), ..means };
@@ -144,9 +142,9 @@ fn where_the_model_fails_the_realiser_answers() {
     let rows = vec![row(1, "Oslo lamp", "$49")];
     let no_response = UnifiedAnswer::Relevance(0.5);
     let (drafted, asked) = answered("What is the price of the Oslo lamp?", rows, no_response);
-    let Drafted { grounded, draft } = drafted;
+    let TurnInFlight { progress, draft, .. } = drafted;
     assert_eq!((&*draft.text, &*draft.model.name), ("For Oslo lamp: price is $49.", "realiser"));
-    assert_eq!(grounded.turn.progress.without(), [Stage::Generation]);
+    assert_eq!(progress.without(), [Stage::Generation]);
     assert!(!asked.is_empty());
 }
 

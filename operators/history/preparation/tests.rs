@@ -51,7 +51,9 @@ fn write(talk: &mut Talk, text: Option<&str>) {
     let entries = turn.group.as_ref().expect("a group").entries;
     let model = ModelUsed { name: "writer".to_owned(), prompt_hash: None };
     let summary = GroupSummary { text: text.map(str::to_owned), entries, model };
-    assert!(talk.give_prepared(Prepared::new(turn, Vectors::default()).with_summary(summary)));
+    let summary = turn.group.as_ref().map(|grouped| (grouped.group, summary));
+    let prepared = Prepared::new(turn, Vectors::default());
+    assert!(talk.give_prepared(Prepared { summary, ..prepared }));
 }
 
 fn answer(talk: &mut Talk, text: &str) {

@@ -14,7 +14,7 @@ use super::super::similarity::Similarity;
 use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
 use crate::awaited::Awaited;
-use crate::flow::{Draft, Drafted, Failed, Gated, Grounded, Original, TurnContext};
+use crate::flow::{Draft, Failed, Original, TurnContext, TurnInFlight};
 use crate::ingest::{ArrivedForget, ArrivedTurn};
 use crate::stage::Observer;
 use crate::timers::Timers;
@@ -193,9 +193,8 @@ impl Worker {
         let context = self.asked.remove(0);
         let answer = if well {
             let draft = Draft { text: "it is on its way".to_owned(), ..Draft::default() };
-            let grounded =
-                Grounded::without_knowledge(Gated::undecided(context, Moment::default()));
-            Ok(Box::new(Drafted { grounded, draft }))
+            let turn = TurnInFlight::undecided(context, Moment::default());
+            Ok(Box::new(TurnInFlight { draft, ..turn }))
         } else {
             let fault = Fault::new(Stage::Generation, FaultKind::Error, "no such luck");
             Err(Box::new(Failed { context, fault }))

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use timely::dataflow::StreamVec;
 use turnstream_ports::model::{Generate, Generated};
+use turnstream_schemas::RecordPart;
 
 use super::{asks_for, text};
-use crate::flow::{Epoch, Failed, Gated};
+use crate::flow::{Epoch, Failed, TurnInFlight, Written};
 use crate::stage::*;
 use crate::testing::{Immediate, context, gated, graph, run_dataflow, runner};
 
@@ -23,13 +24,12 @@ struct Scripted {
 type Told = String;
 
 impl Decide for Scripted {
-    type Turn = Gated;
+    type Turn = TurnInFlight;
     type Decision = Told;
-    type Decided = Gated;
 
     const STAGE: Stage = Stage::Gate;
 
-    fn on_failure(&self, _: &Gated) -> OnFailure {
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
         self.on_failure
     }
 
@@ -38,11 +38,11 @@ impl Decide for Scripted {
         self.model.clone().map(|model| Call::new(model, &config))
     }
 
-    fn concerns(&self, turn: &Gated) -> bool {
+    fn concerns(&self, turn: &TurnInFlight) -> bool {
         turn.context.query() != "pass"
     }
 
-    fn begin(&self, turn: &Gated) -> Result<Step<Told>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Told>, Fault> {
         let request = || asks_for(Self::STAGE, turn);
         match turn.context.query() {
             "decide" => Ok(Step::decided("by rules".to_owned())),
@@ -54,7 +54,12 @@ impl Decide for Scripted {
         }
     }
 
-    fn read(&self, turn: &Gated, asked: &Asked, answer: Answer) -> Result<Step<Told>, Fault> {
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Told>, Fault> {
         let said = answer.of::<Generated>(Self::STAGE)?.text;
         assert!(said != "panic", "scripted");
         if asked.is_dispensable() {
@@ -70,7 +75,7 @@ impl Decide for Scripted {
         Ok(Step::Decided(format!("{thought}/{said}"), Some(by)))
     }
 
-    fn without(&self, _: &Gated, why: Without<'_>) -> Told {
+    fn without(&self, _: &TurnInFlight, why: Without<'_>) -> Told {
         match why {
             Without::Off => "off".to_owned(),
             Without::Failed(_) => format!("without/{}", why.thought()),
@@ -78,8 +83,8 @@ impl Decide for Scripted {
         }
     }
 
-    fn write(&self, turn: Gated, told: Told) -> Gated {
-        Gated { missing: [told].into(), ..turn }
+    fn write(&self, turn: &mut TurnInFlight, told: Told) {
+        turn.missing = [told].into();
     }
 }
 
@@ -119,12 +124,12 @@ fn run_over(
     said: &str,
     answers: &'static [&'static str],
     on_failure: OnFailure,
-) -> (Result<Gated, Failed>, Arc<Counts>) {
+) -> (Result<TurnInFlight, Failed>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
     let observer = Arc::clone(&counts);
     let turn = gated(context(&[&format!("u: {said}")]), &graph(""));
     let (mut values, mut faults) =
-        run_dataflow(vec![turn], move |turns: StreamVec<'_, Epoch, Gated>| {
+        run_dataflow(vec![turn], move |turns: StreamVec<'_, Epoch, TurnInFlight>| {
             let asked = AtomicU32::new(0);
             let answer = move |_| {
                 let at = asked.fetch_add(1, Ordering::Relaxed) as usize;
@@ -140,7 +145,7 @@ fn run_over(
     (values.pop().ok_or_else(|| faults.remove(0)), counts)
 }
 
-fn told(ended: &Result<Gated, Failed>) -> &str {
+fn told(ended: &Result<TurnInFlight, Failed>) -> &str {
     &ended.as_ref().expect("it goes on").missing[0]
 }
 
@@ -209,6 +214,45 @@ fn an_answer_that_cannot_be_used_is_asked_for_once_more_and_no_more() {
     let (ended, counts) = run_over("repeat", &["unfit", "unfit"], OnFailure::DeadLetter);
     assert_eq!(ended.expect_err("unfit twice").fault.kind, FaultKind::Unfit);
     assert_eq!(*counts.models.lock().unwrap(), [FaultKind::Unfit]);
+}
+
+/// A gate that drafts a response.
+struct Straying;
+
+impl DecideByRules for Straying {
+    type Turn = TurnInFlight;
+    type Decision = ();
+
+    const STAGE: Stage = Stage::Gate;
+
+    fn on_failure(&self) -> OnFailure {
+        OnFailure::Degrade
+    }
+
+    fn decide(&self, _: &TurnInFlight) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) {}
+
+    fn write(&self, turn: &mut TurnInFlight, (): ()) {
+        turn.draft.text = "Hello.".to_owned();
+    }
+}
+
+#[test]
+#[should_panic(expected = "gate changed Some(Draft), which its row does not name")]
+fn a_stage_that_changes_what_is_not_its_own_is_caught() {
+    let turn = gated(context(&["u: hello"]), &graph(""));
+    run_dataflow(vec![turn], |turns| run(turns, Straying, &runner()));
+}
+
+#[test]
+#[should_panic(expected = "gate reads what nobody wrote on this turn's way")]
+fn a_stage_that_stands_before_what_it_reads_is_caught() {
+    let mut turn = gated(context(&["u: hello"]), &graph(""));
+    turn.progress.written = Written::begun(&[RecordPart::Dialogue]);
+    run_dataflow(vec![turn], |turns| run(turns, Straying, &runner()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnstream_knowledge::Moment;
 use turnstream_operators::embedding::embed;
-use turnstream_operators::flow::{Gated, TurnContext, Utterance};
+use turnstream_operators::flow::{TurnContext, TurnInFlight, Utterance};
 use turnstream_operators::persona_retrieval::{Persona, retrieve};
 use turnstream_schemas::{EventTime, InputId, RequestId, Scope, SourceName, Speaker, Turn, TurnId};
 
@@ -39,7 +39,7 @@ impl Stage<'_> {
         record: &Record,
         dialogue: &[Utterance],
         text: &str,
-    ) -> Result<Gated, EvalError> {
+    ) -> Result<TurnInFlight, EvalError> {
         let mut turn = Turn::new("kbp", Speaker::User, text);
         turn.language = Some("zh".to_owned());
         turn.persona = record.persona.values().cloned().collect();
@@ -59,7 +59,10 @@ impl Stage<'_> {
             Some(encoder) => embed(&context, encoder, self.embedding)?,
             None => None,
         };
-        Ok(Gated { embedding, ..Gated::undecided(Arc::new(context), Moment::default()) })
+        Ok(TurnInFlight {
+            embedding,
+            ..TurnInFlight::undecided(Arc::new(context), Moment::default())
+        })
     }
 }
 

@@ -14,10 +14,10 @@ use turnstream_schemas::RequestId;
 
 /// The turns in flight on one worker whose outcome is still open. Clones share them.
 #[derive(Clone, Default)]
-pub struct Awaited(Rc<RefCell<State>>);
+pub struct Awaited(Rc<RefCell<AwaitedTurns>>);
 
 #[derive(Default)]
-struct State {
+struct AwaitedTurns {
     turns: FxHashSet<RequestId>,
     given_up: u64,
     watching: Vec<Rc<Activator>>,

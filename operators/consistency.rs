@@ -31,7 +31,7 @@ use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 pub use learned::Judge;
-pub use lexical::Words;
+pub use lexical::ResponseWords;
 
 const STAGE: Stage = Stage::Consistency;
 
@@ -131,17 +131,17 @@ impl ResponseConsistency {
     }
 
     fn by_words(&self, turn: &TurnInFlight) -> Vec<f64> {
-        let response = Words::of(&turn.draft.text);
+        let response = ResponseWords::of(&turn.draft.text);
         self.judged(turn).map(|evidence| response.consistency(evidence)).collect()
     }
 }
 
 /// What a judge says: a consistency for each piece that it was asked about, 0..=1; nothing where it failed.
-type Judged = Option<Vec<f64>>;
+type ConsistencyScores = Option<Vec<f64>>;
 
 impl Decide for ResponseConsistency {
     type Turn = TurnInFlight;
-    type Decision = Judged;
+    type Decision = ConsistencyScores;
 
     const STAGE: Stage = STAGE;
 
@@ -160,7 +160,7 @@ impl Decide for ResponseConsistency {
         evidence && !failed && !turn.draft.text.trim().is_empty()
     }
 
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Judged>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<ConsistencyScores>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -175,15 +175,15 @@ impl Decide for ResponseConsistency {
         turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
-    ) -> Result<Step<Judged>, Fault> {
+    ) -> Result<Step<ConsistencyScores>, Fault> {
         Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
     }
 
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Judged {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> ConsistencyScores {
         matches!(why, Without::ByRules(_)).then(|| self.by_words(turn))
     }
 
-    fn write(&self, turn: &mut TurnInFlight, judged: Judged) {
+    fn write(&self, turn: &mut TurnInFlight, judged: ConsistencyScores) {
         let evidence = &mut turn.evidence;
         let selected = evidence.iter_mut().filter(|evidence| evidence.selected);
         for (evidence, score) in selected.zip(judged.unwrap_or_default()) {
@@ -207,7 +207,7 @@ impl Prompted for ResponseConsistency {
         &self,
         turn: &TurnInFlight,
         said: Answered<ConsistencyAnswer>,
-    ) -> Result<Judged, Fault> {
+    ) -> Result<ConsistencyScores, Fault> {
         let (consistency, asked) = (said.answer.consistency, self.judged(turn).count());
         if consistency.len() != asked {
             let given = consistency.len();

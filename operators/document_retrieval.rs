@@ -157,7 +157,7 @@ pub fn retrieve(
     let asked = turn.context.completed_query();
     let text: Vec<&str> =
         given.iter().map(|found| &*found.text).chain(std::iter::once(asked)).collect();
-    let query = Query {
+    let query = PassageQuery {
         text: &text.join(" "),
         embedding: turn.embedding.as_ref().and_then(|it| it.utterance.as_deref()),
         within: within.as_deref(),
@@ -184,7 +184,7 @@ pub fn named_last<'t>(
 
 /// What chunks are searched for.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
+pub struct PassageQuery<'a> {
     /// The words.
     pub text: &'a str,
     /// The meaning.
@@ -199,7 +199,7 @@ pub struct Query<'a> {
 /// The documents cannot be searched as configured.
 pub fn search(
     documents: &dyn SearchDocuments,
-    query: &Query<'_>,
+    query: &PassageQuery<'_>,
     config: &DocumentRetrievalConfig,
 ) -> Result<Vec<Fused>, SearchError> {
     let limit = config.max_found as usize;

@@ -312,7 +312,7 @@ fn rank(
     let likeness_share = 1.0 - config.demand_share - config.strength_share;
     let Likeness { vocabulary, dialogue } = likeness;
     let mut words = Vec::new();
-    let mut ranked: Vec<(f64, Weighed)> = facts
+    let mut ranked: Vec<(f64, WeighedFact)> = facts
         .into_iter()
         .map(|fact| {
             vocabulary.words_of_both(fact.head, fact.tail, &mut words);
@@ -323,12 +323,12 @@ fn rank(
             let (cosine, substance) = (vocabulary.cosine(&words), substance(&fact, vocabulary));
             (
                 (likeness_share * cosine + rest) * substance,
-                Weighed { fact, cosine, rest, substance },
+                WeighedFact { fact, cosine, rest, substance },
             )
         })
         .collect();
     let graph = vocabulary.graph();
-    let order = |a: &(f64, Weighed), b: &(f64, Weighed)| {
+    let order = |a: &(f64, WeighedFact), b: &(f64, WeighedFact)| {
         b.0.total_cmp(&a.0).then_with(|| graph.by_key(&a.1.fact, &b.1.fact))
     };
     ranked.sort_unstable_by(order);
@@ -336,7 +336,7 @@ fn rank(
         let kept = config.max_by_meaning.max(config.max_foreseen).max(config.max_unforeseen);
         ranked.truncate(kept as usize);
         for (relevance, weighed) in &mut ranked {
-            let Weighed { fact, cosine, rest, substance } = weighed;
+            let WeighedFact { fact, cosine, rest, substance } = weighed;
             // A fact without a vector goes by its words alone.
             let meaning = dialogue.likeness(fact).unwrap_or(*cosine);
             let likeness = *cosine + config.meaning_share * (meaning - *cosine);
@@ -348,7 +348,7 @@ fn rank(
 }
 
 /// A fact with what its relevance is made of.
-struct Weighed {
+struct WeighedFact {
     fact: Fact,
     /// The likeness in words.
     cosine: f64,

@@ -59,7 +59,7 @@ use preparation::{
 use recall::RecallConfig;
 use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
-use sequence::Step;
+use sequence::HistoryStep;
 use similarity::Similarity;
 
 /// `[history]`: how much is remembered, and what is recalled.
@@ -202,10 +202,10 @@ pub struct Keeping {
 }
 
 /// What comes back on the feedback edge: a draft, or the fault of any stage.
-pub type Answer = Result<Box<TurnInFlight>, Box<Failed>>;
+pub type TurnEnd = Result<Box<TurnInFlight>, Box<Failed>>;
 
 /// The turn that an answer is for.
-fn context_of(answer: &Answer) -> &Arc<TurnContext> {
+fn context_of(answer: &TurnEnd) -> &Arc<TurnContext> {
     match answer {
         Ok(drafted) => &drafted.context,
         Err(failed) => &failed.context,
@@ -220,7 +220,7 @@ fn context_of(answer: &Answer) -> &Arc<TurnContext> {
 /// going on would be wrong, and must not be committed.
 pub fn history<'scope>(
     arrivals: StreamVec<'scope, Epoch, Arrived>,
-    answers: StreamVec<'scope, Epoch, Answer>,
+    answers: StreamVec<'scope, Epoch, TurnEnd>,
     rules: Rules,
     keeping: Keeping,
     late: impl Fn() + 'static,
@@ -262,9 +262,9 @@ pub fn history<'scope>(
                         for record in records.drain(..) {
                             for step in $step(&mut scopes, record) {
                                 match step {
-                                    Step::Ask(context) => asked.give(context),
-                                    Step::Finish(inputs) => finished.give(inputs),
-                                    Step::Prepare(turn) => unprepared.give(*turn),
+                                    HistoryStep::Ask(context) => asked.give(context),
+                                    HistoryStep::Finish(inputs) => finished.give(inputs),
+                                    HistoryStep::Prepare(turn) => unprepared.give(*turn),
                                 }
                             }
                         }
@@ -274,7 +274,7 @@ pub fn history<'scope>(
             take!(prepared, |scopes: &mut Scopes, turn: Prepared| {
                 at_work(turn.request(), || scopes.prepared(turn)).unwrap_or_else(late)
             });
-            take!(answers, |scopes: &mut Scopes, answer: Answer| {
+            take!(answers, |scopes: &mut Scopes, answer: TurnEnd| {
                 at_work(context_of(&answer).request, || scopes.answered(answer))
                     .unwrap_or_else(late)
             });

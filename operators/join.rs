@@ -51,7 +51,7 @@ pub fn join<'scope>(
     let (mut whole, mut faults) = (OutputBuilder::from(whole), OutputBuilder::from(faults));
 
     builder.build(move |_| {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingHalves::default();
         move |_| {
             let (mut whole, mut faults) = (whole.activate(), faults.activate());
             let mut give = |capability: &_, joined| match joined {
@@ -90,9 +90,9 @@ fn context(half: &Half) -> &Arc<TurnContext> {
 
 /// Halves that wait for the other.
 #[derive(Debug, Default)]
-struct Waiting(BTreeMap<RequestId, (Side, Half)>);
+struct WaitingHalves(BTreeMap<RequestId, (Side, Half)>);
 
-impl Waiting {
+impl WaitingHalves {
     /// Takes a half in; gives the turn once both are here.
     fn arrive(&mut self, side: Side, arrived: Half) -> Option<Half> {
         match self.0.entry(context(&arrived).request) {

@@ -313,7 +313,7 @@ fn found(
         return paired(turn, persona, &sentences, vectors, config);
     }
     let texts: Vec<&str> = sentences.iter().map(|sentence| sentence.text).collect();
-    let query = Query { text: turn.context.query(), embedding: turn.embedding.as_ref() };
+    let query = SentenceQuery { text: turn.context.query(), embedding: turn.embedding.as_ref() };
     let mut ranked = search(&texts, vectors, &query, config)?;
     ranked.truncate(config.max_sentences as usize);
     let sentences =
@@ -357,7 +357,7 @@ fn paired(
 
 /// What sentences are searched for.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
+pub struct SentenceQuery<'a> {
     /// The words of the current utterance.
     pub text: &'a str,
     /// Its meaning, and that of the dialogue.
@@ -373,7 +373,7 @@ pub struct Query<'a> {
 pub fn search(
     sentences: &[&str],
     vectors: Option<&[&[f32]]>,
-    query: &Query<'_>,
+    query: &SentenceQuery<'_>,
     config: &PersonaRetrievalConfig,
 ) -> Result<Vec<Fused>, Fault> {
     let fault = |reason: &str| Fault::new(STAGE, FaultKind::Error, reason);

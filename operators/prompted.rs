@@ -20,8 +20,7 @@ use turnstream_schemas::{Confidence, Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::{InFlight, TurnContext};
 use crate::stage::{
-    Answer as StageAnswer, Asked, Call, CallConfig, Decide, Question, Request, Step,
-    nobody_was_asked,
+    Answer, Asked, Call, CallConfig, Decide, Question, Request, Step, nobody_was_asked,
 };
 
 mod answer;
@@ -30,7 +29,7 @@ pub mod material;
 mod prompts;
 pub mod template;
 
-pub(crate) use answer::{Answer, Words};
+pub(crate) use answer::{PromptAnswer, Words};
 pub use prompts::{PromptError, Prompts, SHIPPED, table_of};
 pub use template::{Slot, Template};
 
@@ -150,7 +149,7 @@ static CHINESE: Wording = Wording {
 /// What a stage adds that has a prompted form.
 pub(crate) trait Prompted: Decide {
     /// What the model answers.
-    type Answer: Answer;
+    type Answer: PromptAnswer;
 
     /// Whether a decision names the model itself; else the turn's `models` does.
     const NAMES_ITS_MODEL: bool = false;
@@ -210,7 +209,7 @@ pub struct Prompt {
 impl Prompting {
     /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
     /// where there is no such model, which the configuration refuses.
-    pub(crate) fn prompt<A: Answer>(
+    pub(crate) fn prompt<A: PromptAnswer>(
         &self,
         stage: Stage,
         config: Option<&PromptedConfig>,
@@ -275,7 +274,7 @@ impl Prompt {
         stage: &S,
         turn: &S::Turn,
         asked: &Asked,
-        answer: StageAnswer,
+        answer: Answer,
     ) -> Result<Step<S::Decision>, Fault> {
         let generated: Generated = answer.of(self.stage)?;
         if asked.is_dispensable() {
@@ -298,7 +297,7 @@ impl Prompt {
         stage: &S,
         turn: &S::Turn,
         asked: &Asked,
-        answer: StageAnswer,
+        answer: Answer,
     ) -> Result<Step<S::Decision>, Fault> {
         match prompt {
             Some(prompt) => prompt.read(stage, turn, asked, answer),

@@ -172,11 +172,11 @@ impl EvidenceRelevance {
 }
 
 /// What a judge says: a relevance for each piece that it was asked about, 0..=1; nothing where it failed.
-type Judged = Option<Vec<f64>>;
+type RelevanceScores = Option<Vec<f64>>;
 
 impl Decide for EvidenceRelevance {
     type Turn = TurnInFlight;
-    type Decision = Judged;
+    type Decision = RelevanceScores;
 
     const STAGE: Stage = STAGE;
 
@@ -198,7 +198,7 @@ impl Decide for EvidenceRelevance {
         turn.candidates.iter().next().is_some()
     }
 
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Judged>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<RelevanceScores>, Fault> {
         Ok(match &self.judge {
             RelevanceJudge::Unified(_) => Step::ask(self.by_unified(turn)),
             RelevanceJudge::Encoder(_) => Step::ask(self.by_encoder(turn)),
@@ -211,7 +211,7 @@ impl Decide for EvidenceRelevance {
         turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
-    ) -> Result<Step<Judged>, Fault> {
+    ) -> Result<Step<RelevanceScores>, Fault> {
         let scores = match &self.judge {
             RelevanceJudge::Prompt(prompt) => return prompt.read(self, turn, asked, answer),
             RelevanceJudge::Unified(_) => {
@@ -233,11 +233,11 @@ impl Decide for EvidenceRelevance {
         Ok(Step::decided(Some(scores)))
     }
 
-    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Judged {
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> RelevanceScores {
         None
     }
 
-    fn write(&self, turn: &mut TurnInFlight, judged: Judged) {
+    fn write(&self, turn: &mut TurnInFlight, judged: RelevanceScores) {
         if let Some(scores) = judged {
             turn.candidates = with_relevance(&turn.candidates, &scores, self.config.max_judged);
         }
@@ -258,7 +258,7 @@ impl Prompted for EvidenceRelevance {
         &self,
         turn: &TurnInFlight,
         said: Answered<RelevanceAnswer>,
-    ) -> Result<Judged, Fault> {
+    ) -> Result<RelevanceScores, Fault> {
         let (relevance, asked) = (said.answer.relevance, self.judged(turn).len());
         if relevance.len() != asked {
             let given = relevance.len();

@@ -130,7 +130,7 @@ struct SelfRefinement {
 
 impl DecideByRules for SelfRefinement {
     type Turn = TurnInFlight;
-    type Decision = Decision;
+    type Decision = RoundDecision;
 
     const STAGE: Stage = STAGE;
 
@@ -138,27 +138,27 @@ impl DecideByRules for SelfRefinement {
         self.config.on_failure
     }
 
-    fn decide(&self, turn: &TurnInFlight) -> Result<Decision, Fault> {
+    fn decide(&self, turn: &TurnInFlight) -> Result<RoundDecision, Fault> {
         Ok(refine(turn, &self.config, self.is_relevance_judged))
     }
 
-    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Decision {
-        Decision::Done
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> RoundDecision {
+        RoundDecision::Done
     }
 
-    fn write(&self, turn: &mut TurnInFlight, decision: Decision) {
+    fn write(&self, turn: &mut TurnInFlight, decision: RoundDecision) {
         let before = turn.refinement.before.take();
         match (decision, before) {
-            (Decision::Anew(change), _) => put_aside(turn, change),
-            (Decision::TakenBack, Some(before)) => take_back(turn, *before),
-            (Decision::TakenBack | Decision::Done, _) => {}
+            (RoundDecision::Anew(change), _) => put_aside(turn, change),
+            (RoundDecision::TakenBack, Some(before)) => take_back(turn, *before),
+            (RoundDecision::TakenBack | RoundDecision::Done, _) => {}
         }
     }
 }
 
 /// What becomes of a draft.
 #[derive(Clone, Debug, PartialEq)]
-enum Decision {
+enum RoundDecision {
     /// It is the response.
     Done,
     /// It failed: the one before it is the response.
@@ -181,23 +181,23 @@ fn refine(
     turn: &TurnInFlight,
     config: &SelfRefinementConfig,
     is_relevance_judged: bool,
-) -> Decision {
+) -> RoundDecision {
     let progress = &turn.progress;
     if progress.is_without(Stage::Generation) {
         let is_anew = turn.refinement.before.is_some();
-        return if is_anew { Decision::TakenBack } else { Decision::Done };
+        return if is_anew { RoundDecision::TakenBack } else { RoundDecision::Done };
     }
     if turn.plan.0.is_empty() || turn.round() >= config.steps {
-        return Decision::Done;
+        return RoundDecision::Done;
     }
     let judged = is_relevance_judged && !progress.is_without(Stage::Relevance);
     let scored = scored(&turn.evidence, judged);
     let dropped = dropped(turn, &scored, config);
     if dropped.is_empty() {
-        return Decision::Done;
+        return RoundDecision::Done;
     }
     let scored = scored.into_iter().map(|(_, scored)| scored).collect();
-    Decision::Anew(Change { scored, dropped })
+    RoundDecision::Anew(Change { scored, dropped })
 }
 
 /// The selected pieces that were held against the draft, each with its place.

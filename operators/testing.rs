@@ -10,7 +10,10 @@ use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
 };
-use turnstream_ports::model::{Busy, Generate, GenerateRequest, Generated, Model, Reply};
+use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
+use turnstream_ports::model::{
+    Busy, CallError, Embedding, Generate, GenerateRequest, Generated, Model, Reply,
+};
 use turnstream_schemas::{
     DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
     Scope, Score, SourceKind, Speaker, Turn, TurnId,
@@ -299,4 +302,65 @@ fn gather<T>(events: Receiver<Event<Epoch, Vec<T>>>) -> Vec<T> {
         Event::Progress(_) => Vec::new(),
     };
     events.into_iter().flat_map(given).collect()
+}
+
+/// An encoder of two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
+pub(crate) struct Counting;
+
+impl Encoder for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn fingerprint(&self) -> u64 {
+        1
+    }
+
+    fn dimensions(&self) -> usize {
+        2
+    }
+
+    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+        for text in texts {
+            if text.contains("error") {
+                let (encoder, reason) = ("counting".to_owned(), "asked for".to_owned());
+                return Err(EncodeError { encoder, reason });
+            }
+            let [sea, bread] =
+                [["sea", "sail"], ["bread", "bake"]].map(|words| count_of(text, &words));
+            let length = (sea * sea + bread * bread).sqrt().max(1.0);
+            vectors.extend([sea / length, bread / length]);
+        }
+        Ok(Encoded::default())
+    }
+}
+
+fn count_of(text: &str, words: &[&str]) -> f32 {
+    words.iter().map(|word| text.matches(word).count()).sum::<usize>() as f32
+}
+
+/// The same through the port, on a thread of its own; keeps what it was asked.
+#[derive(Default)]
+pub(crate) struct CountingElsewhere(pub(crate) Mutex<Vec<Vec<String>>>);
+
+impl Model<Vec<String>, Vec<Embedding>> for CountingElsewhere {
+    fn name(&self) -> &str {
+        "elsewhere"
+    }
+
+    fn ask(
+        &self,
+        texts: Vec<String>,
+        reply: Reply<Vec<Embedding>>,
+    ) -> Result<(), Busy<Vec<String>, Vec<Embedding>>> {
+        self.0.lock().unwrap().push(texts.clone());
+        std::thread::spawn(move || {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let mut vectors = Vec::new();
+            let encoded = Counting.encode(&texts, &mut vectors);
+            let answer = encoded.map(|_| vectors.chunks(2).map(Arc::from).collect());
+            reply.answer(answer.map_err(|error| CallError::Model(error.to_string())));
+        });
+        Ok(())
+    }
 }

@@ -9,10 +9,10 @@ use timely::scheduling::Activator;
 
 /// The timers of one worker. Clones share them.
 #[derive(Clone, Default)]
-pub struct Timers(Rc<RefCell<State>>);
+pub struct Timers(Rc<RefCell<TimerState>>);
 
 #[derive(Default)]
-struct State {
+struct TimerState {
     now_ms: u64,
     set: u64,
     due: BTreeMap<(u64, u64), Rc<Activator>>,

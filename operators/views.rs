@@ -37,13 +37,13 @@ use self::histories::Histories;
 mod histories;
 
 /// How many steps there were.
-type Step = u64;
+type StepCount = u64;
 
 /// What a response shows, by partition.
 type Shown = (i32, String);
 
 /// A collection of the dataflow.
-type Rows<'scope, D> = VecCollection<'scope, Step, D>;
+type Rows<'scope, D> = VecCollection<'scope, StepCount, D>;
 
 /// Changes of a view's rows: (key, count), +1 where it comes and −1 where it goes.
 type Differences = Rc<RefCell<Vec<((ViewKey, i64), i64)>>>;
@@ -51,17 +51,17 @@ type Differences = Rc<RefCell<Vec<((ViewKey, i64), i64)>>>;
 /// The views on one worker.
 pub struct Views {
     /// A fact that grounds a response, with its relation.
-    facts: InputSession<Step, (Shown, String), isize>,
-    asked: InputSession<Step, Shown, isize>,
-    missing: InputSession<Step, Shown, isize>,
-    taken_back: InputSession<Step, String, isize>,
-    named: InputSession<Step, String, isize>,
+    facts: InputSession<StepCount, (Shown, String), isize>,
+    asked: InputSession<StepCount, Shown, isize>,
+    missing: InputSession<StepCount, Shown, isize>,
+    taken_back: InputSession<StepCount, String, isize>,
+    named: InputSession<StepCount, String, isize>,
     histories: Histories,
     /// By key on the knowledge topic: whether the statement stands.
     standing: FxHashMap<FactKey, bool>,
-    probe: ProbeHandle<Step>,
+    probe: ProbeHandle<StepCount>,
     differences: Differences,
-    step: Step,
+    step: StepCount,
 }
 
 /// A row of a view is now this; `None` where there is nothing left to count.
@@ -82,7 +82,7 @@ impl Views {
             differences: Differences::default(),
             step: 0,
         };
-        worker.dataflow::<Step, _, _>(|scope| {
+        worker.dataflow::<StepCount, _, _>(|scope| {
             let facts = views.facts.to_collection(scope);
             let asked = views.asked.to_collection(scope);
             let missing = views.missing.to_collection(scope);

@@ -11,7 +11,7 @@ use turnstream_ports::model::encoder::{EncodeError, Encoder};
 use turnstream_schemas::Evidence;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::lexical::Words;
+use super::lexical::ResponseWords;
 
 /// Judges by a table. Clones share it.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl Judge {
     /// # Errors
     /// The encoder fails.
     pub fn judge(&self, response: &str, evidence: &[&Evidence]) -> Result<Vec<f64>, EncodeError> {
-        let words = Words::of(response);
+        let words = ResponseWords::of(response);
         let mut texts = vec![response];
         let mut ends = Vec::with_capacity(evidence.len());
         for piece in evidence {

@@ -27,14 +27,14 @@ const NO_DENIALS: [&str; 8] = ["不错", "不过", "不仅", "不但", "不少",
 
 /// A response, as evidence is held against it.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct ResponseWords {
     terms: BTreeSet<String>,
-    clauses: Vec<Clause>,
+    clauses: Vec<SentencePart>,
 }
 
 /// A part of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Clause {
+struct SentencePart {
     /// Its terms, numbers aside.
     terms: BTreeSet<String>,
     /// Its runs of digits.
@@ -42,7 +42,7 @@ struct Clause {
     denies: bool,
 }
 
-impl Words {
+impl ResponseWords {
     /// The words of a response.
     pub fn of(response: &str) -> Self {
         let clauses = response.unicode_sentences().flat_map(clauses).collect();
@@ -80,9 +80,9 @@ impl Words {
     /// Whether what the response says of a part of the evidence contradicts it.
     fn contradicts(&self, part: &Part) -> bool {
         let clauses = clauses(&part.text)
-            .map(|clause| Clause { denies: part.denies.unwrap_or(clause.denies), ..clause });
+            .map(|clause| SentencePart { denies: part.denies.unwrap_or(clause.denies), ..clause });
         clauses.into_iter().any(|clause| {
-            let about = |said: &&Clause| {
+            let about = |said: &&SentencePart| {
                 let shared = clause.terms.intersection(&said.terms).count();
                 shared > 0 && 2 * shared >= clause.terms.len()
             };
@@ -92,7 +92,7 @@ impl Words {
     }
 }
 
-impl Clause {
+impl SentencePart {
     fn is_at_odds_with(&self, other: &Self) -> bool {
         let both_count = !self.numbers.is_empty() && !other.numbers.is_empty();
         self.denies != other.denies || (both_count && self.numbers.is_disjoint(&other.numbers))
@@ -129,13 +129,13 @@ fn columns(row: &TableRow) -> Vec<Part> {
 }
 
 /// The clauses of a sentence that have a term.
-fn clauses(sentence: &str) -> impl Iterator<Item = Clause> {
-    let clause = |text: &str| Clause {
+fn clauses(sentence: &str) -> impl Iterator<Item = SentencePart> {
+    let clause = |text: &str| SentencePart {
         terms: terms(text).into_iter().filter(|term| !is_number(term)).collect(),
         numbers: numbers(text),
         denies: denies(text),
     };
-    let clauses: Vec<Clause> = sentence.split(CLAUSE_ENDS).map(clause).collect();
+    let clauses: Vec<SentencePart> = sentence.split(CLAUSE_ENDS).map(clause).collect();
     clauses.into_iter().filter(|clause| !clause.terms.is_empty())
 }
 

@@ -7,12 +7,12 @@ use crate::flow::Embedded;
 use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
 
 /// Documents that answer from a table; the engine's own are tested where they are, in `src`.
-struct Table {
+struct AnswerTable {
     words: Vec<(u32, f64)>,
     meanings: Option<Vec<(u32, f64)>>,
 }
 
-impl Table {
+impl AnswerTable {
     fn found(table: &[(u32, f64)], within: Option<&[u32]>, limit: usize) -> Vec<FoundChunk> {
         let wanted = table.iter().filter(|(chunk, _)| within.is_none_or(|of| of.contains(chunk)));
         wanted
@@ -22,7 +22,7 @@ impl Table {
     }
 }
 
-impl SearchDocuments for Table {
+impl SearchDocuments for AnswerTable {
     fn source(&self) -> &str {
         "documents"
     }
@@ -70,8 +70,8 @@ impl SearchDocuments for Table {
     }
 }
 
-fn table() -> Table {
-    Table {
+fn table() -> AnswerTable {
+    AnswerTable {
         words: vec![(3, 0.9), (5, 0.8), (1, 0.6), (2, 0.3)],
         meanings: Some(vec![(2, 0.9), (1, 0.5), (3, 0.1)]),
     }

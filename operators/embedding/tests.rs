@@ -1,64 +1,10 @@
 use std::sync::Arc;
 
-use turnstream_ports::model::encoder::{EncodeError, Encoded};
-use turnstream_ports::model::{Busy, CallError, Model, Reply};
 use turnstream_schemas::RequestId;
 
 use super::*;
 use crate::flow::Embedded;
-use crate::testing::{graph, run_dataflow, scene, stage_context};
-
-/// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
-struct Counting;
-
-impl Encoder for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn fingerprint(&self) -> u64 {
-        1
-    }
-
-    fn dimensions(&self) -> usize {
-        2
-    }
-
-    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
-        for text in texts {
-            if text.contains("error") {
-                let (encoder, reason) = ("counting".to_owned(), "asked for".to_owned());
-                return Err(EncodeError { encoder, reason });
-            }
-            vectors.extend(["sea", "bread"].map(|word| text.matches(word).count() as f32));
-        }
-        Ok(Encoded::default())
-    }
-}
-
-/// The same through the port, on a thread of its own.
-struct Elsewhere;
-
-impl Model<Vec<String>, Vec<Embedding>> for Elsewhere {
-    fn name(&self) -> &str {
-        "elsewhere"
-    }
-
-    fn ask(
-        &self,
-        texts: Vec<String>,
-        reply: Reply<Vec<Embedding>>,
-    ) -> Result<(), Busy<Vec<String>, Vec<Embedding>>> {
-        std::thread::spawn(move || {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let mut vectors = Vec::new();
-            let encoded = Counting.encode(&texts, &mut vectors);
-            let answer = encoded.map(|_| vectors.chunks(2).map(Arc::from).collect());
-            reply.answer(answer.map_err(|error| CallError::Model(error.to_string())));
-        });
-        Ok(())
-    }
-}
+use crate::testing::{Counting, CountingElsewhere, graph, run_dataflow, scene, stage_context};
 
 fn config() -> EmbeddingConfig {
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
@@ -73,7 +19,7 @@ fn embedded(lines: &[&str]) -> [TurnInFlight; 2] {
         let (graph, turn) = (Arc::clone(&graph), turn.clone());
         let (mut values, faults): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let encoder: Option<Arc<dyn Encoder>> = (!asked).then(|| Arc::new(Counting) as _);
-            let embed = asked.then(|| Arc::new(Elsewhere) as _);
+            let embed = asked.then(|| Arc::new(CountingElsewhere::default()) as _);
             let context = StageContext { embed, encoder, ..stage_context(&graph) };
             // As `history` does when it hands a turn down.
             context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });

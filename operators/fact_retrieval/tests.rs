@@ -158,7 +158,7 @@ fn the_stage_finds_facts_for_every_turn() {
 }
 
 /// A fact by its names, as the oracle has it.
-type Told = (String, String, String);
+type ToldFact = (String, String, String);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -173,7 +173,7 @@ proptest! {
     ) {
         let concept = |at: &u8| format!("node{at}");
         let relations = ["UsedFor", "NotUsedFor", "IsA"];
-        let told: BTreeSet<Told> = facts
+        let told: BTreeSet<ToldFact> = facts
             .iter()
             .map(|(head, relation, tail)| {
                 (concept(head), relations[usize::from(*relation)].to_owned(), concept(tail))
@@ -213,7 +213,7 @@ proptest! {
                 graph.relation(fact.relation).name.to_owned(),
                 graph.concept(fact.tail).to_owned(),
             );
-            let names: BTreeSet<Told> = facts.iter().map(name).collect();
+            let names: BTreeSet<ToldFact> = facts.iter().map(name).collect();
             assert_eq!(names.len(), facts.len(), "no fact twice");
             names
         };

@@ -144,12 +144,12 @@ proptest! {
 }
 
 /// A gate that scores by how long the dialogue is, what was retrieved, and what was drafted.
-struct Scripted {
+struct ScriptedGate {
     /// Whether it fails.
     fails: bool,
 }
 
-impl LearnedGate for Scripted {
+impl LearnedGate for ScriptedGate {
     fn name(&self) -> &str {
         "scripted"
     }
@@ -178,7 +178,7 @@ impl LearnedGate for Scripted {
 }
 
 fn with_gate(graph: &Arc<Graph>, fails: bool) -> StageContext {
-    StageContext { gate: Some(Arc::new(Scripted { fails })), ..stage_context(graph) }
+    StageContext { gate: Some(Arc::new(ScriptedGate { fails })), ..stage_context(graph) }
 }
 
 fn learned_config(definitions: &[&str]) -> GateConfig {

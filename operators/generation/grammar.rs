@@ -20,7 +20,7 @@ static ENGLISH: LazyLock<Grammar> = LazyLock::new(|| Grammar::parse(LEXEMES));
 
 /// What a place in a template takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum PhraseSlot {
     /// A noun phrase: "a dog", "coffee", "the sea".
     Thing,
     /// A noun phrase that needs no article: "coffee", "Paris", "reading".
@@ -37,7 +37,7 @@ pub(super) enum Slot {
     Place,
 }
 
-impl Slot {
+impl PhraseSlot {
     pub(super) fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "thing" => Self::Thing,
@@ -88,16 +88,16 @@ impl Grammar {
     }
 
     /// A concept as a slot takes it; `None` where it cannot be said there.
-    pub(super) fn say(&self, concept: &str, slot: Slot) -> Option<String> {
+    pub(super) fn say(&self, concept: &str, slot: PhraseSlot) -> Option<String> {
         let concept = self.sayable(concept)?;
         match slot {
-            Slot::Thing => self.thing(concept),
-            Slot::Stuff => self.stuff(concept),
-            Slot::Topic => self.topic(concept),
-            Slot::Action => self.action(concept),
-            Slot::Undergone => self.undergone(concept),
-            Slot::Quality => self.quality(concept),
-            Slot::Place => self.place(concept),
+            PhraseSlot::Thing => self.thing(concept),
+            PhraseSlot::Stuff => self.stuff(concept),
+            PhraseSlot::Topic => self.topic(concept),
+            PhraseSlot::Action => self.action(concept),
+            PhraseSlot::Undergone => self.undergone(concept),
+            PhraseSlot::Quality => self.quality(concept),
+            PhraseSlot::Place => self.place(concept),
         }
     }
 
@@ -352,53 +352,53 @@ mod tests {
                 "{slot:?}: {concept}"
             );
         };
-        check(Slot::Thing, "dog", Some("a dog"));
-        check(Slot::Thing, "apple", Some("an apple"));
-        check(Slot::Thing, "university", Some("a university"));
-        check(Slot::Thing, "hour", Some("an hour"));
-        check(Slot::Thing, "coffee", Some("coffee"));
-        check(Slot::Thing, "cup of coffee", Some("a cup of coffee"));
-        check(Slot::Thing, "a cup", Some("a cup"));
-        check(Slot::Thing, "live room", Some("the living room"));
-        check(Slot::Thing, "new york", Some("New York"));
-        check(Slot::Thing, "sea", Some("the sea"));
-        check(Slot::Thing, "wedding", Some("a wedding"));
-        check(Slot::Thing, "cooking", Some("cooking"));
-        check(Slot::Thing, "go walk", None);
-        check(Slot::Thing, "hot", None);
-        check(Slot::Thing, "your mouth", None);
-        check(Slot::Thing, "book with ten thousand page", None);
-        check(Slot::Thing, "foreign", None);
-        check(Slot::Thing, "man eat fish", None);
-        check(Slot::Thing, "organize event", None);
-        check(Slot::Topic, "dog", Some("dogs"));
-        check(Slot::Topic, "cup of coffee", Some("cups of coffee"));
-        check(Slot::Topic, "city park", Some("city parks"));
-        check(Slot::Topic, "party", Some("parties"));
-        check(Slot::Topic, "kitchen knife", Some("kitchen knives"));
-        check(Slot::Topic, "music", Some("music"));
-        check(Slot::Topic, "sea", Some("the sea"));
-        check(Slot::Stuff, "wood", Some("wood"));
-        check(Slot::Stuff, "brick", None);
-        check(Slot::Action, "ride bicycle", Some("ride a bicycle"));
-        check(Slot::Action, "drink coffee", Some("drink coffee"));
-        check(Slot::Action, "listen music", Some("listen to music"));
-        check(Slot::Action, "listen to music", Some("listen to music"));
-        check(Slot::Action, "go store", Some("go to the store"));
-        check(Slot::Action, "wake up", Some("wake up"));
-        check(Slot::Action, "sit quietly", Some("sit quietly"));
-        check(Slot::Action, "get wet", Some("get wet"));
-        check(Slot::Action, "become inebriate", None);
-        check(Slot::Action, "dog", None);
-        check(Slot::Action, "kill person", None);
-        check(Slot::Undergone, "eat", Some("eaten"));
-        check(Slot::Quality, "refresh", Some("refreshing"));
-        check(Slot::Quality, "pot", None);
-        check(Slot::Place, "kitchen", Some("in the kitchen"));
-        check(Slot::Place, "table", Some("on a table"));
-        check(Slot::Place, "home", Some("at home"));
-        check(Slot::Place, "paris", Some("in Paris"));
-        check(Slot::Place, "coffee shop", Some("in a coffee shop"));
+        check(PhraseSlot::Thing, "dog", Some("a dog"));
+        check(PhraseSlot::Thing, "apple", Some("an apple"));
+        check(PhraseSlot::Thing, "university", Some("a university"));
+        check(PhraseSlot::Thing, "hour", Some("an hour"));
+        check(PhraseSlot::Thing, "coffee", Some("coffee"));
+        check(PhraseSlot::Thing, "cup of coffee", Some("a cup of coffee"));
+        check(PhraseSlot::Thing, "a cup", Some("a cup"));
+        check(PhraseSlot::Thing, "live room", Some("the living room"));
+        check(PhraseSlot::Thing, "new york", Some("New York"));
+        check(PhraseSlot::Thing, "sea", Some("the sea"));
+        check(PhraseSlot::Thing, "wedding", Some("a wedding"));
+        check(PhraseSlot::Thing, "cooking", Some("cooking"));
+        check(PhraseSlot::Thing, "go walk", None);
+        check(PhraseSlot::Thing, "hot", None);
+        check(PhraseSlot::Thing, "your mouth", None);
+        check(PhraseSlot::Thing, "book with ten thousand page", None);
+        check(PhraseSlot::Thing, "foreign", None);
+        check(PhraseSlot::Thing, "man eat fish", None);
+        check(PhraseSlot::Thing, "organize event", None);
+        check(PhraseSlot::Topic, "dog", Some("dogs"));
+        check(PhraseSlot::Topic, "cup of coffee", Some("cups of coffee"));
+        check(PhraseSlot::Topic, "city park", Some("city parks"));
+        check(PhraseSlot::Topic, "party", Some("parties"));
+        check(PhraseSlot::Topic, "kitchen knife", Some("kitchen knives"));
+        check(PhraseSlot::Topic, "music", Some("music"));
+        check(PhraseSlot::Topic, "sea", Some("the sea"));
+        check(PhraseSlot::Stuff, "wood", Some("wood"));
+        check(PhraseSlot::Stuff, "brick", None);
+        check(PhraseSlot::Action, "ride bicycle", Some("ride a bicycle"));
+        check(PhraseSlot::Action, "drink coffee", Some("drink coffee"));
+        check(PhraseSlot::Action, "listen music", Some("listen to music"));
+        check(PhraseSlot::Action, "listen to music", Some("listen to music"));
+        check(PhraseSlot::Action, "go store", Some("go to the store"));
+        check(PhraseSlot::Action, "wake up", Some("wake up"));
+        check(PhraseSlot::Action, "sit quietly", Some("sit quietly"));
+        check(PhraseSlot::Action, "get wet", Some("get wet"));
+        check(PhraseSlot::Action, "become inebriate", None);
+        check(PhraseSlot::Action, "dog", None);
+        check(PhraseSlot::Action, "kill person", None);
+        check(PhraseSlot::Undergone, "eat", Some("eaten"));
+        check(PhraseSlot::Quality, "refresh", Some("refreshing"));
+        check(PhraseSlot::Quality, "pot", None);
+        check(PhraseSlot::Place, "kitchen", Some("in the kitchen"));
+        check(PhraseSlot::Place, "table", Some("on a table"));
+        check(PhraseSlot::Place, "home", Some("at home"));
+        check(PhraseSlot::Place, "paris", Some("in Paris"));
+        check(PhraseSlot::Place, "coffee shop", Some("in a coffee shop"));
     }
 
     #[test]

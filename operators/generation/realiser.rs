@@ -9,7 +9,7 @@ use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
 
 use super::GenerationConfig;
 use super::chinese;
-use super::grammar::{Grammar, Slot};
+use super::grammar::{Grammar, PhraseSlot};
 use super::passage;
 use super::templates::Templates;
 use crate::flow::{Recalled, TurnInFlight, Utterance};
@@ -328,7 +328,7 @@ impl<'a> Turn<'a> {
     /// A concept as the object of "about".
     fn topic(&self, concept: &str) -> Option<String> {
         let grammar = self.grammar;
-        grammar.say(concept, Slot::Topic).or_else(|| grammar.going_on(concept))
+        grammar.say(concept, PhraseSlot::Topic).or_else(|| grammar.going_on(concept))
     }
 
     /// The earlier answer to nearly the same question.
@@ -397,7 +397,7 @@ impl<'a> Turn<'a> {
         let text = self.in_flight.context.query();
         let words = mention.span.of(text)?;
         let before = spoken_words(text.get(..mention.span.start as usize)?);
-        let noun = self.grammar.say(concept, Slot::Thing).is_some();
+        let noun = self.grammar.say(concept, PhraseSlot::Thing).is_some();
         let name = mention.span.start > 0 && words.starts_with(|first: char| first.is_uppercase());
         Some(match before.last().map(String::as_str) {
             Some("my" | "our") if noun => format!("your {words}"),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 use turnstream_schemas::FactStatement;
 
-use super::grammar::{Grammar, Slot};
+use super::grammar::{Grammar, PhraseSlot};
 
 /// The templates; the head of the file says how they are written.
 const TEMPLATES: &str = include_str!("templates.txt");
@@ -13,15 +13,15 @@ const TEMPLATES: &str = include_str!("templates.txt");
 static ENGLISH: LazyLock<Templates> = LazyLock::new(|| Templates::parse(TEMPLATES));
 
 /// One way to say the facts of a relation.
-struct Template {
-    head: Slot,
-    tail: Slot,
+struct FactTemplate {
+    head: PhraseSlot,
+    tail: PhraseSlot,
     holds: &'static str,
     denied: &'static str,
 }
 
 /// All ways, by relation, in the order to try them.
-pub(super) struct Templates(FxHashMap<&'static str, Vec<Template>>);
+pub(super) struct Templates(FxHashMap<&'static str, Vec<FactTemplate>>);
 
 impl Templates {
     /// English.
@@ -54,22 +54,22 @@ impl Templates {
 }
 
 /// `relation | head | tail | holds | denied`.
-fn parse_line(line: &'static str) -> Option<(&'static str, Template)> {
+fn parse_line(line: &'static str) -> Option<(&'static str, FactTemplate)> {
     let mut parts = line.split('|').map(str::trim);
     let relation = parts.next()?;
-    let (head, tail) = (Slot::parse(parts.next()?)?, Slot::parse(parts.next()?)?);
+    let (head, tail) = (PhraseSlot::parse(parts.next()?)?, PhraseSlot::parse(parts.next()?)?);
     let (holds, denied) = (parts.next()?, parts.next()?);
-    Some((relation, Template { head, tail, holds, denied }))
+    Some((relation, FactTemplate { head, tail, holds, denied }))
 }
 
-impl Template {
+impl FactTemplate {
     /// The clause, where both ends fit their slots.
     fn fill(&self, fact: &FactStatement, denied: bool, grammar: &Grammar) -> Option<String> {
         let text = if denied { self.denied } else { self.holds };
         if text.is_empty() {
             return None;
         }
-        let head = if self.head == Slot::Thing && text.starts_with("{head}") {
+        let head = if self.head == PhraseSlot::Thing && text.starts_with("{head}") {
             grammar.subject(&fact.head)?
         } else {
             grammar.say(&fact.head, self.head)?

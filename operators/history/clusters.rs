@@ -51,18 +51,18 @@ pub struct Group {
     centroid: Box<Centroid>,
     /// Offsets of the entries.
     members: BTreeSet<i64>,
-    summary: Option<Box<Written>>,
+    summary: Option<Box<WrittenSummary>>,
 }
 
 /// A summary that a language model wrote.
 #[derive(Clone, Debug, PartialEq)]
-struct Written {
+struct WrittenSummary {
     record: GroupSummary,
     /// What it is compared by; nothing where the model failed.
     text: Signature,
 }
 
-impl Written {
+impl WrittenSummary {
     fn new(record: GroupSummary) -> Self {
         Self { text: Signature::of(record.text.as_deref()), record }
     }
@@ -168,7 +168,7 @@ impl Clusters {
     /// What a language model wrote of a group; nothing where the group is gone.
     pub fn summarise(&mut self, group: u32, summary: GroupSummary) {
         if let Some(group) = self.groups.get_mut(&group) {
-            group.summary = Some(Box::new(Written::new(summary)));
+            group.summary = Some(Box::new(WrittenSummary::new(summary)));
         }
     }
 
@@ -297,7 +297,7 @@ impl Clusters {
         for category in records {
             for group in &category.groups {
                 let (centroid, members) = Default::default();
-                let summary = group.summary.clone().map(|of| Box::new(Written::new(of)));
+                let summary = group.summary.clone().map(|of| Box::new(WrittenSummary::new(of)));
                 let empty = Group { category: category.id, centroid, members, summary };
                 let texts = group.entries.iter().filter_map(|at| Some((*at, text_of(*at)?)));
                 for (entry, text) in texts {

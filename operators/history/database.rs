@@ -21,10 +21,10 @@ use super::eviction::{Weighted, evict};
 use super::hierarchy::best_passage;
 use super::importance::importance;
 use super::likeness::Signature;
-use super::recall::{Found, Searched, find};
+use super::recall::{FoundEntry, SearchedEntries, find};
 use super::recency::recency;
 use super::reconstruction::reconstruct;
-use super::relevance::{Relevance, Statistics};
+use super::relevance::{EntryStatistics, Relevance};
 use super::similarity::Similarity;
 use crate::flow::{Recalled, Reconstructed, Utterance};
 
@@ -57,7 +57,7 @@ enum InCache {
 pub struct Database {
     /// By offset: the entries of a scope lie on one partition.
     entries: BTreeMap<i64, Held>,
-    statistics: Statistics,
+    statistics: EntryStatistics,
     clusters: Clusters,
     chains: Chains,
     record: ScopeRecord,
@@ -251,7 +251,7 @@ impl Database {
     pub fn recall(&self, query: &Signature, rules: &Remembering<'_>) -> Vec<Recalled> {
         let config = rules.config;
         let relevance = self.relevance(query, config);
-        let recalled = |held: &Held, via, found: Option<Found>| {
+        let recalled = |held: &Held, via, found: Option<FoundEntry>| {
             let weighted = self.weigh(held, &relevance, config);
             Recalled {
                 entry: Arc::clone(&held.entry),
@@ -275,9 +275,9 @@ impl Database {
 
     /// The entries that the configured method finds for a query, by falling score; none below the
     /// least relevance that is recalled. The window is searched as well.
-    pub fn find(&self, query: &Signature, config: &HistoryConfig) -> Vec<Found> {
+    pub fn find(&self, query: &Signature, config: &HistoryConfig) -> Vec<FoundEntry> {
         let entries: Vec<i64> = self.entries.keys().copied().collect();
-        let searched = Searched {
+        let searched = SearchedEntries {
             clusters: &self.clusters,
             chains: &self.chains,
             entries: &entries,

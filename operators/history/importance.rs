@@ -11,14 +11,14 @@ use turnstream_knowledge::language::{Lexicon, Word};
 use turnstream_schemas::HistoryEntry;
 
 use super::likeness::Terms;
-use super::relevance::Statistics;
+use super::relevance::EntryStatistics;
 
 /// How many of each make one half: specifics, names, new terms.
 const HALF: [f64; 3] = [2.0, 2.0, 4.0];
 
 /// The importance of an entry among those that are held without it, 0..=1: the mean of how
 /// specific it is, how many names it has, and how much of it is new.
-pub fn importance(entry: &HistoryEntry, text: &Terms, held: &Statistics) -> f64 {
+pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) -> f64 {
     let said = [entry.query.as_deref(), entry.response.as_deref()];
     let (mut specifics, mut names) = (0, FxHashSet::default());
     for text in said.into_iter().flatten() {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     fn of(query: &str, response: &str, held: &[&str]) -> f64 {
-        let mut statistics = Statistics::default();
+        let mut statistics = EntryStatistics::default();
         for text in held {
             statistics.add(&Signature::of([*text]).terms);
         }

@@ -166,14 +166,14 @@ impl Unprepared {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     turn: Unprepared,
-    vectors: Vectors,
+    vectors: ScopeVectors,
     summary: Option<(u32, GroupSummary)>,
     progress: Progress,
 }
 
 /// What the encoder made of a turn's texts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Vectors {
+pub struct ScopeVectors {
     /// Of the query; `None` where nothing is known in it, or the encoder failed.
     pub query: Option<Vector>,
     /// Of entries, by their offset.
@@ -184,7 +184,7 @@ pub struct Vectors {
 
 impl Prepared {
     /// A turn that came back with its vectors.
-    pub fn new(turn: Unprepared, vectors: Vectors) -> Self {
+    pub fn new(turn: Unprepared, vectors: ScopeVectors) -> Self {
         Self { turn, vectors, summary: None, progress: Progress::default() }
     }
 
@@ -204,7 +204,7 @@ impl Prepared {
     }
 
     /// The vectors, and a group's summary, where it is to have one.
-    pub fn into_parts(self) -> (Vectors, Option<(u32, GroupSummary)>) {
+    pub fn into_parts(self) -> (ScopeVectors, Option<(u32, GroupSummary)>) {
         (self.vectors, self.summary)
     }
 }
@@ -229,7 +229,7 @@ pub fn preparation<'scope>(
         return turns.flat_map(|_| None);
     };
     // What fails is gone without, so there are no faults.
-    let turns = turns.map(|turn| Prepared::new(turn, Vectors::default()));
+    let turns = turns.map(|turn| Prepared::new(turn, ScopeVectors::default()));
     let prepared = match encoder {
         Some(call) => run(turns, ScopeEmbedding { call }, &runner).0,
         None => turns,
@@ -250,7 +250,7 @@ struct ScopeEmbedding {
 
 impl Decide for ScopeEmbedding {
     type Turn = Prepared;
-    type Decision = Vectors;
+    type Decision = ScopeVectors;
 
     const STAGE: Stage = STAGE;
 
@@ -262,29 +262,34 @@ impl Decide for ScopeEmbedding {
         Some(self.call.clone())
     }
 
-    fn begin(&self, turn: &Prepared) -> Result<Step<Vectors>, Fault> {
+    fn begin(&self, turn: &Prepared) -> Result<Step<ScopeVectors>, Fault> {
         let exchanges = turn.turn.exchanges.iter().map(|(_, text)| text.clone());
         let texts = std::iter::once(turn.turn.context.query().to_owned()).chain(exchanges);
         Ok(Step::ask(texts.collect::<Vec<_>>()))
     }
 
-    fn read(&self, turn: &Prepared, _: &Asked, answer: Answer) -> Result<Step<Vectors>, Fault> {
+    fn read(
+        &self,
+        turn: &Prepared,
+        _: &Asked,
+        answer: Answer,
+    ) -> Result<Step<ScopeVectors>, Fault> {
         let vectors: Vec<Embedding> = answer.of(STAGE)?;
         let mut vectors = vectors.iter().map(|vector| Vector::of(vector));
         let query = vectors.next().flatten();
         let offsets = turn.turn.exchanges.iter().map(|(offset, _)| *offset);
         let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
-        Ok(Step::decided(Vectors { query, exchanges: exchanges.collect(), failed: None }))
+        Ok(Step::decided(ScopeVectors { query, exchanges: exchanges.collect(), failed: None }))
     }
 
-    fn without(&self, _: &Prepared, _: Without<'_>) -> Vectors {
-        Vectors::default()
+    fn without(&self, _: &Prepared, _: Without<'_>) -> ScopeVectors {
+        ScopeVectors::default()
     }
 
-    fn write(&self, turn: &mut Prepared, vectors: Vectors) {
+    fn write(&self, turn: &mut Prepared, vectors: ScopeVectors) {
         // What failed was noted on the turn, which has been nowhere else yet.
         let failed = turn.progress.degraded.pop();
-        turn.vectors = Vectors { failed, ..vectors };
+        turn.vectors = ScopeVectors { failed, ..vectors };
     }
 }
 

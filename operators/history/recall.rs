@@ -72,7 +72,7 @@ impl Default for RecallConfig {
 
 /// An entry that was found, by its offset.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundEntry {
     /// Its offset.
     pub entry: i64,
     /// Relevance(q_i, q_t), 0..=1.
@@ -84,7 +84,7 @@ pub struct Found {
 }
 
 /// What is searched.
-pub struct Searched<'e, T: Fn(i64) -> Option<&'e Signature>> {
+pub struct SearchedEntries<'e, T: Fn(i64) -> Option<&'e Signature>> {
     /// The clusters of the entries.
     pub clusters: &'e Clusters,
     /// Their chains.
@@ -99,9 +99,9 @@ pub struct Searched<'e, T: Fn(i64) -> Option<&'e Signature>> {
 
 /// The entries that a method finds for a query, by falling score; of equals the later first.
 pub fn find<'e, T: Fn(i64) -> Option<&'e Signature>>(
-    searched: &Searched<'e, T>,
+    searched: &SearchedEntries<'e, T>,
     config: &RecallConfig,
-) -> Vec<Found> {
+) -> Vec<FoundEntry> {
     let mut found = match config.method {
         RecallMethod::Flat => searched.each(searched.entries, RecalledVia::Relevance),
         RecallMethod::Hierarchy => searched.below(config),
@@ -113,18 +113,18 @@ pub fn find<'e, T: Fn(i64) -> Option<&'e Signature>>(
     found
 }
 
-impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
-    fn each(&self, entries: &[i64], via: RecalledVia) -> Vec<Found> {
+impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
+    fn each(&self, entries: &[i64], via: RecalledVia) -> Vec<FoundEntry> {
         let found = entries.iter().map(|entry| {
             let text = (self.text_of)(*entry);
             let relevance = text.map_or(0.0, |text| self.relevance.of(text));
-            Found { entry: *entry, relevance, score: relevance, via }
+            FoundEntry { entry: *entry, relevance, score: relevance, via }
         });
         found.collect()
     }
 
     /// Hierarchical matching (eq 18–21).
-    fn below(&self, config: &RecallConfig) -> Vec<Found> {
+    fn below(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let beam =
             Beam { categories: config.max_categories as usize, groups: config.max_groups as usize };
         let entries = descend(self.clusters, self.relevance.query(), beam, &self.text_of);
@@ -132,8 +132,8 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
     }
 
     /// The entries of the best chains, each chain as good as its best entry (eq 23).
-    fn along(&self, config: &RecallConfig) -> Vec<Found> {
-        let mut chains: Vec<(f64, u32, Vec<Found>)> = Vec::new();
+    fn along(&self, config: &RecallConfig) -> Vec<FoundEntry> {
+        let mut chains: Vec<(f64, u32, Vec<FoundEntry>)> = Vec::new();
         for (number, entries) in self.chains.all() {
             let own = self.each(entries, RecalledVia::Chain);
             let best = own.iter().map(|found| found.relevance).fold(0.0, f64::max);
@@ -148,7 +148,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
     }
 
     /// What hierarchy and chains find, each entry once and seen among its neighbours.
-    fn both(&self, config: &RecallConfig) -> Vec<Found> {
+    fn both(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let mut found = self.below(config);
         found.iter_mut().for_each(|found| *found = self.among_neighbours(*found, config));
         let below: FxHashSet<i64> = found.iter().map(|found| found.entry).collect();
@@ -159,7 +159,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
 
     /// An entry by its own relevance and that of its neighbours in its chain: what is said around
     /// it is about the same, though it may say so in other words (eq 24).
-    fn among_neighbours(&self, found: Found, config: &RecallConfig) -> Found {
+    fn among_neighbours(&self, found: FoundEntry, config: &RecallConfig) -> FoundEntry {
         let (_, chain) = self.chains.of(found.entry).unwrap_or_default();
         let at = chain.iter().position(|entry| *entry == found.entry).unwrap_or_default();
         let relevance = |entry: &i64| {
@@ -170,7 +170,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> Searched<'e, T> {
         let neighbours = before + chain.get(at + 1).map_or(0.0, relevance);
         let weight = config.neighbour_weight;
         let score = (found.relevance + weight * neighbours) / (1.0 + 2.0 * weight);
-        Found { score, ..found }
+        FoundEntry { score, ..found }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn reconstruct<'e>(
     if config.max_words == 0 || !lexicon.refers_back(query) {
         return None;
     }
-    let said: Vec<Named> = named(query).collect();
+    let said: Vec<NamedWord> = named(query).collect();
     let says = |lemma: &str| said.iter().any(|word| word.lemma == lemma);
     let mut missing: Vec<(String, String)> = Vec::new();
     let mut from = Vec::new();
@@ -75,7 +75,7 @@ pub fn reconstruct<'e>(
 }
 
 /// A word that may say what a talk is about.
-struct Named {
+struct NamedWord {
     lemma: String,
     text: String,
     is_name: bool,
@@ -83,14 +83,14 @@ struct Named {
 
 /// The words of a text that say something, in their order, each with whether it is written as a
 /// name is.
-fn named(text: &str) -> impl Iterator<Item = Named> {
+fn named(text: &str) -> impl Iterator<Item = NamedWord> {
     let lexicon = Lexicon::of_text(text);
     let says_something =
         |word: &Word<'_>| !word.function_word && !lexicon.is_stop_word(&word.lemma);
     lexicon.words(text).into_iter().filter(says_something).filter_map(move |word| {
         let written = word.span.of(text)?;
         let is_name = is_name(&word, text);
-        Some(Named { lemma: word.lemma.into_owned(), text: written.to_owned(), is_name })
+        Some(NamedWord { lemma: word.lemma.into_owned(), text: written.to_owned(), is_name })
     })
 }
 

@@ -17,7 +17,7 @@ const B: f64 = 0.75;
 
 /// Statistics of the entries that a scope holds, kept as they come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct EntryStatistics {
     entries: u64,
     /// Terms of all entries together.
     length: u64,
@@ -25,7 +25,7 @@ pub struct Statistics {
     holders: FxHashMap<u64, u32>,
 }
 
-impl Statistics {
+impl EntryStatistics {
     /// An entry came.
     pub fn add(&mut self, text: &Terms) {
         self.entries += 1;
@@ -76,7 +76,7 @@ pub struct Relevance<'q> {
 
 impl<'q> Relevance<'q> {
     /// To a query; the cosine of vectors has `meaning_share` (0..=1) in it.
-    pub fn to(query: &'q Signature, among: &Statistics, meaning_share: f64) -> Self {
+    pub fn to(query: &'q Signature, among: &EntryStatistics, meaning_share: f64) -> Self {
         let weight = |term: &Term| f64::from(term.count) * among.idf(term.hash);
         let weights: Vec<f64> = query.terms.iter().map(weight).collect();
         let most = (K1 + 1.0) * weights.iter().sum::<f64>();
@@ -121,8 +121,8 @@ mod tests {
         Signature::of([text])
     }
 
-    fn statistics(texts: &[Signature]) -> Statistics {
-        let mut statistics = Statistics::default();
+    fn statistics(texts: &[Signature]) -> EntryStatistics {
+        let mut statistics = EntryStatistics::default();
         texts.iter().for_each(|text| statistics.add(&text.terms));
         statistics
     }

@@ -14,8 +14,8 @@ use turnstream_ports::cache::CacheError;
 use turnstream_schemas::{RequestId, Scope};
 
 use super::preparation::Prepared;
-use super::sequence::{Sequence, Step, Waiting};
-use super::{Answer, Keeping, Rules, context_of};
+use super::sequence::{HistoryStep, Sequence, WaitingInput};
+use super::{Keeping, Rules, TurnEnd, context_of};
 use crate::ingest::Arrived;
 
 /// Scopes that leave together at most: one write of the cache, and what a worker spends on it
@@ -47,7 +47,7 @@ pub(super) struct Scopes {
     rules: Rules,
     keeping: Keeping,
     generations: FxHashMap<i32, u32>,
-    open: FxHashMap<Key, Open>,
+    open: FxHashMap<Key, OpenScope>,
     /// Open scopes that may leave, by the number of their last turn's end.
     idle: BTreeMap<u64, Idle>,
     next_idle: u64,
@@ -60,7 +60,7 @@ pub(super) struct Scopes {
 }
 
 /// A scope in memory.
-struct Open {
+struct OpenScope {
     // Boxed: the map has up to twice the room that it needs.
     sequence: Box<Sequence>,
     /// Its place among those that may leave.
@@ -91,10 +91,10 @@ impl Scopes {
     }
 
     /// Takes in what `history` receives from ingest.
-    pub(super) fn arrived(&mut self, arrived: Arrived) -> Vec<Step> {
+    pub(super) fn arrived(&mut self, arrived: Arrived) -> Vec<HistoryStep> {
         match arrived {
-            Arrived::Turn(turn) => return self.input(Waiting::Turn(turn)),
-            Arrived::Forget(forget) => return self.input(Waiting::Forget(forget)),
+            Arrived::Turn(turn) => return self.input(WaitingInput::Turn(turn)),
+            Arrived::Forget(forget) => return self.input(WaitingInput::Forget(forget)),
             Arrived::Ended { partition, scope } => self.ended(&(partition, scope)),
             Arrived::Assigned { partition, generation, .. } => {
                 self.drop_partition(partition);
@@ -109,7 +109,7 @@ impl Scopes {
     }
 
     /// Takes back what became of a turn; `None` where nobody waits for it any more.
-    pub(super) fn answered(&mut self, answer: Answer) -> Option<Vec<Step>> {
+    pub(super) fn answered(&mut self, answer: TurnEnd) -> Option<Vec<HistoryStep>> {
         let context = Arc::clone(context_of(&answer));
         let key = (context.request.partition, context.scope.clone());
         let open = self.open.get_mut(&key)?;
@@ -122,7 +122,7 @@ impl Scopes {
         Some(steps)
     }
 
-    fn input(&mut self, input: Waiting) -> Vec<Step> {
+    fn input(&mut self, input: WaitingInput) -> Vec<HistoryStep> {
         let RequestId { partition, generation, .. } = input.request();
         // An input read under an older assignment will be read again under the new one.
         if self.generations.get(&partition).is_some_and(|current| *current != generation) {
@@ -131,7 +131,7 @@ impl Scopes {
         let key = (partition, input.scope().clone());
         if !self.open.contains_key(&key) {
             let Some(sequence) = self.load(&key, generation) else { return Vec::new() };
-            self.open.insert(key.clone(), Open { sequence: Box::new(sequence), idle: None });
+            self.open.insert(key.clone(), OpenScope { sequence: Box::new(sequence), idle: None });
         }
         let Some(open) = self.open.get_mut(&key) else { return Vec::new() };
         if let Some(place) = open.idle.take() {
@@ -150,7 +150,7 @@ impl Scopes {
     }
 
     /// Takes back a turn that was prepared; `None` where nobody waits for it any more.
-    pub(super) fn prepared(&mut self, prepared: Prepared) -> Option<Vec<Step>> {
+    pub(super) fn prepared(&mut self, prepared: Prepared) -> Option<Vec<HistoryStep>> {
         let context = prepared.context();
         let open = self.open.get_mut(&(context.request.partition, context.scope.clone()))?;
         open.sequence.prepared(prepared, &self.rules)

@@ -14,13 +14,13 @@ use turnstream_schemas::{
 use super::Rules;
 use super::database::{Database, Update};
 use super::likeness::Signature;
-use super::preparation::{EXCHANGES_AT_ONCE, Prepared, SummariesConfig, Unprepared, Vectors};
+use super::preparation::{EXCHANGES_AT_ONCE, Prepared, ScopeVectors, SummariesConfig, Unprepared};
 use crate::flow::{Failed, Finished, TurnContext, TurnInFlight, Utterance};
 use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
 
 mod waiting;
 
-pub use waiting::Waiting;
+pub use waiting::WaitingInput;
 use waiting::recorded;
 
 /// Evictions that the outcome of a demand to forget tells of at most; all stand in the changes. Like
@@ -29,7 +29,7 @@ pub const TOLD_EVICTIONS: usize = 256;
 
 /// What `history` does next.
 #[derive(Debug)]
-pub enum Step {
+pub enum HistoryStep {
     /// This turn goes down the flow.
     Ask(Arc<TurnContext>),
     /// This turn asks an encoder before it is recalled for.
@@ -52,7 +52,7 @@ pub struct Sequence {
     /// What changed while it was prepared, to be published with its outcome.
     changed: Vec<HistoryChange>,
     /// Inputs behind it, in log order.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingInput>,
     retired: bool,
 }
 
@@ -102,12 +102,12 @@ impl Sequence {
     }
 
     /// Takes an input in.
-    pub fn arrive(&mut self, input: Waiting, rules: &Rules) -> Vec<Step> {
+    pub fn arrive(&mut self, input: WaitingInput, rules: &Rules) -> Vec<HistoryStep> {
         let mut steps = Vec::new();
         match input {
-            Waiting::Turn(turn) if self.supersedes(&turn, rules) => {
+            WaitingInput::Turn(turn) if self.supersedes(&turn, rules) => {
                 let finished = self.supersede(turn, rules);
-                steps.extend(broken_apart(finished).map(Step::Finish));
+                steps.extend(broken_apart(finished).map(HistoryStep::Finish));
             }
             input => {
                 self.waiting.push_back(input);
@@ -124,7 +124,7 @@ impl Sequence {
         request: RequestId,
         answer: Result<Box<TurnInFlight>, Box<Failed>>,
         rules: &Rules,
-    ) -> Option<Vec<Step>> {
+    ) -> Option<Vec<HistoryStep>> {
         let turn = self.asked.take_if(|asked| {
             let late = Broken::LateAnswers.here() && asked.request.offset == request.offset;
             asked.request == request || late
@@ -133,13 +133,13 @@ impl Sequence {
             Ok(drafted) => self.respond(&turn, *drafted, rules),
             Err(failed) => self.fail(&turn, *failed, rules),
         };
-        let mut steps = vec![self.finish(&Waiting::Turn(turn), outcome, changes, rules)];
+        let mut steps = vec![self.finish(&WaitingInput::Turn(turn), outcome, changes, rules)];
         self.advance(rules, &mut steps);
         Some(steps)
     }
 
     /// Serves waiting inputs until a turn must be asked.
-    fn advance(&mut self, rules: &Rules, steps: &mut Vec<Step>) {
+    fn advance(&mut self, rules: &Rules, steps: &mut Vec<HistoryStep>) {
         while self.asked.is_none()
             && let Some(input) = self.waiting.pop_front()
         {
@@ -149,7 +149,7 @@ impl Sequence {
                 }
                 Err(turn) => {
                     steps.push(self.ask(turn, rules));
-                    if let Waiting::Turn(turn) = input {
+                    if let WaitingInput::Turn(turn) = input {
                         self.asked = Some(turn);
                     }
                 }
@@ -160,7 +160,7 @@ impl Sequence {
     /// How an input ends that need not be asked; else the user turn that must.
     fn take_note<'i>(
         &mut self,
-        input: &'i Waiting,
+        input: &'i WaitingInput,
         rules: &Rules,
     ) -> Result<(Outcome, Vec<HistoryChange>), &'i ArrivedTurn> {
         if self.database.remembers(input.turn_id()) {
@@ -168,8 +168,8 @@ impl Sequence {
             return Ok((input.recorded(reason, Vec::new()), Vec::new()));
         }
         let turn = match input {
-            Waiting::Turn(turn) => turn,
-            Waiting::Forget(forget) => {
+            WaitingInput::Turn(turn) => turn,
+            WaitingInput::Forget(forget) => {
                 let (evicted, changes) = self.forget(forget, rules);
                 return Ok((input.recorded(RecordedReason::Forgotten, evicted), changes));
             }
@@ -234,7 +234,7 @@ impl Sequence {
     /// The ids of the inputs that have not ended.
     fn in_flight(&self) -> impl Iterator<Item = &TurnId> {
         let asked = self.asked.iter().map(|turn| &turn.turn_id);
-        asked.chain(self.waiting.iter().map(Waiting::turn_id))
+        asked.chain(self.waiting.iter().map(WaitingInput::turn_id))
     }
 
     /// Ends every earlier input of the scope and then the agent's own, as one group: they are
@@ -242,7 +242,7 @@ impl Sequence {
     /// late.
     fn supersede(&mut self, agent: Box<ArrivedTurn>, rules: &Rules) -> Finished {
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
-        let asked = self.asked.take().map(Waiting::Turn);
+        let asked = self.asked.take().map(WaitingInput::Turn);
         for input in asked.into_iter().chain(std::mem::take(&mut self.waiting)) {
             let (outcome, changed) = self
                 .take_note(&input, rules)
@@ -253,8 +253,8 @@ impl Sequence {
         }
         let (outcome, changed) = self.record_agent(&agent, rules);
         changes.extend(changed);
-        let agent = Waiting::Turn(agent);
-        let Step::Finish(mut finished) = self.finish(&agent, outcome, changes, rules) else {
+        let agent = WaitingInput::Turn(agent);
+        let HistoryStep::Finish(mut finished) = self.finish(&agent, outcome, changes, rules) else {
             unreachable!("finishing a turn finishes it");
         };
         outcomes.append(&mut finished.outcomes);
@@ -276,7 +276,7 @@ impl Sequence {
     }
 
     /// Recalls for a turn, or has it prepared for that.
-    fn ask(&mut self, turn: &ArrivedTurn, rules: &Rules) -> Step {
+    fn ask(&mut self, turn: &ArrivedTurn, rules: &Rules) -> HistoryStep {
         self.database.see_time(turn.event_time);
         let group =
             rules.summaries().and_then(|SummariesConfig { min_entries, max_shown, .. }| {
@@ -287,17 +287,17 @@ impl Sequence {
             let most = if awaited { EXCHANGES_AT_ONCE } else { 0 };
             let exchanges = self.database.without_vectors(&rules.similarity, most);
             let context = self.context(turn, rules);
-            return Step::Prepare(Box::new(Unprepared::new(context, exchanges, group)));
+            return HistoryStep::Prepare(Box::new(Unprepared::new(context, exchanges, group)));
         }
         let query = rules.similarity.of_query(&turn.turn.text);
         let recalled = self.database.recall(&query, &rules.remembering());
-        Step::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
+        HistoryStep::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
     }
 
     /// Takes back the turn that was prepared, with its vectors. Another one is late, and `None`.
-    pub fn prepared(&mut self, prepared: Prepared, rules: &Rules) -> Option<Vec<Step>> {
+    pub fn prepared(&mut self, prepared: Prepared, rules: &Rules) -> Option<Vec<HistoryStep>> {
         let turn = self.asked.take_if(|asked| asked.request == prepared.request())?;
-        let (Vectors { query, exchanges, failed }, summary) = prepared.into_parts();
+        let (ScopeVectors { query, exchanges, failed }, summary) = prepared.into_parts();
         if let Some((group, summary)) = summary {
             self.database.set_summary(group, summary);
         }
@@ -314,7 +314,7 @@ impl Sequence {
         let context = self.context(&turn, rules);
         let context = TurnContext { recalled, recall_fault: failed, ..context };
         (self.query, self.asked) = (Some(query), Some(turn));
-        Some(vec![Step::Ask(Arc::new(context))])
+        Some(vec![HistoryStep::Ask(Arc::new(context))])
     }
 
     /// The turn with what was said before it, strictly earlier inputs only; nothing is recalled yet.
@@ -388,11 +388,11 @@ impl Sequence {
 
     fn finish(
         &mut self,
-        input: &Waiting,
+        input: &WaitingInput,
         outcome: Outcome,
         further: Vec<HistoryChange>,
         rules: &Rules,
-    ) -> Step {
+    ) -> HistoryStep {
         let mut changes = std::mem::take(&mut self.changed);
         changes.extend(further);
         self.database.applied(&self.scope, input.request().offset);
@@ -404,7 +404,7 @@ impl Sequence {
         }
         let outcomes = vec![(outcome, Arc::clone(input.original()))];
         let (partition, generation) = (self.partition, self.generation);
-        Step::Finish(Finished { partition, generation, outcomes, changes })
+        HistoryStep::Finish(Finished { partition, generation, outcomes, changes })
     }
 }
 

@@ -57,12 +57,12 @@ impl Talk {
         self.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation });
     }
 
-    fn take(&mut self, steps: Vec<Step>) {
+    fn take(&mut self, steps: Vec<HistoryStep>) {
         for step in steps {
             match step {
-                Step::Ask(context) => self.asked.push(context),
-                Step::Finish(finished) => self.ended.push(finished),
-                Step::Prepare(turn) => self.unprepared.push(*turn),
+                HistoryStep::Ask(context) => self.asked.push(context),
+                HistoryStep::Finish(finished) => self.ended.push(finished),
+                HistoryStep::Prepare(turn) => self.unprepared.push(*turn),
             }
         }
     }
@@ -109,7 +109,7 @@ impl Talk {
         self.give(Err(Box::new(Failed { context, fault })))
     }
 
-    fn give(&mut self, answer: Answer) -> bool {
+    fn give(&mut self, answer: TurnEnd) -> bool {
         let steps = self.scopes.answered(answer);
         let in_time = steps.is_some();
         self.take(steps.unwrap_or_default());

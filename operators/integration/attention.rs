@@ -55,11 +55,11 @@ pub struct Attention {
     words: f64,
     /// What it counts where the query has no vector.
     words_alone: f64,
-    meaning: Meaning,
+    meaning: MeaningWeights,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Meaning {
+enum MeaningWeights {
     /// The identity, times a number.
     Scaled(f64),
     Trained(Matrix),
@@ -70,24 +70,26 @@ impl Attention {
     /// temperature above 0.
     pub fn identity(temperature: f64, meaning_share: f64) -> Self {
         let words = (1.0 - meaning_share) / temperature;
-        let meaning = Meaning::Scaled(meaning_share / temperature);
+        let meaning = MeaningWeights::Scaled(meaning_share / temperature);
         Self { words, words_alone: 1.0 / temperature, meaning }
     }
 
     /// Trained weights: what the likeness of words counts beside the vectors and without them, and
     /// the matrix for the vectors.
     pub fn trained(words: f64, words_alone: f64, matrix: Matrix) -> Self {
-        Self { words, words_alone, meaning: Meaning::Trained(matrix) }
+        Self { words, words_alone, meaning: MeaningWeights::Trained(matrix) }
     }
 
     /// q^T W d of each text.
     pub fn logits(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
         let asked = match &self.meaning {
-            Meaning::Scaled(by) => query.vector.iter().map(|number| *by as f32 * number).collect(),
-            Meaning::Trained(matrix) if query.vector.len() == matrix.dimensions() => {
+            MeaningWeights::Scaled(by) => {
+                query.vector.iter().map(|number| *by as f32 * number).collect()
+            }
+            MeaningWeights::Trained(matrix) if query.vector.len() == matrix.dimensions() => {
                 matrix.through(&query.vector)
             }
-            Meaning::Trained(_) => Vec::new(),
+            MeaningWeights::Trained(_) => Vec::new(),
         };
         let words = if asked.is_empty() { self.words_alone } else { self.words };
         let logit = |(text, likeness): (&Compared, f64)| {

@@ -13,13 +13,13 @@ use crate::prompted::material::{of_evidence, of_recalled};
 use crate::testing::{context, gated, graph, recalled, run_dataflow, stage_context};
 
 /// Texts about water point one way, all others the other way.
-struct Water;
+struct AboutWater;
 
 fn direction(text: &str) -> [f32; 2] {
     if text.contains("lake") || text.contains("heron") { [1.0, 0.0] } else { [0.0, 1.0] }
 }
 
-impl Encoder for Water {
+impl Encoder for AboutWater {
     fn name(&self) -> &str {
         "water"
     }
@@ -39,7 +39,7 @@ impl Encoder for Water {
 }
 
 /// The same, to be waited for.
-impl Model<Vec<String>, Vec<Embedding>> for Water {
+impl Model<Vec<String>, Vec<Embedding>> for AboutWater {
     fn name(&self) -> &str {
         "water"
     }
@@ -114,8 +114,8 @@ fn integrated(turn: TurnInFlight, config: IntegrationConfig, there: There) -> Tu
         let mut means = stage_context(&graph(""));
         match there {
             There::None => {}
-            There::InPlace => means.encoder = Some(Arc::new(Water)),
-            There::Waited => means.embed = Some(Arc::new(Water)),
+            There::InPlace => means.encoder = Some(Arc::new(AboutWater)),
+            There::Waited => means.embed = Some(Arc::new(AboutWater)),
         }
         means.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
         integration(turns, config.clone(), &means)

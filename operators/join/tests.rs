@@ -149,7 +149,7 @@ proptest! {
             .prop_shuffle(),
     ) {
         let turns = turns(16);
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingHalves::default();
         let mut left = Vec::new();
         for (at, is_query) in order {
             let turn = turns[at].clone();
@@ -166,7 +166,7 @@ proptest! {
 #[test]
 fn a_side_that_answers_twice_is_a_fault_and_leaves_nothing_behind() {
     let turn = turns(1).remove(0);
-    let mut waiting = Waiting::default();
+    let mut waiting = WaitingHalves::default();
     assert!(waiting.arrive(Side::Queries, Ok(turn.clone())).is_none());
     let failed = waiting.arrive(Side::Queries, Ok(turn)).unwrap().unwrap_err();
     assert!(failed.fault.reason.contains("twice"));

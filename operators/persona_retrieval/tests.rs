@@ -1,8 +1,5 @@
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use turnstream_ports::model::encoder::{EncodeError, Encoded};
-use turnstream_ports::model::{Busy, CallError, Model, Reply};
 use turnstream_schemas::{RequestId, SourceKind, Turn};
 
 use super::*;
@@ -10,68 +7,9 @@ use crate::flow::Failed;
 use crate::sources::SourceConfig;
 use crate::stage::{Passage, StageObserver};
 use crate::testing::{
-    asking_source, document, graph, run_dataflow, scene, stage_context, test_sources,
+    Counting, CountingElsewhere, asking_source, document, graph, run_dataflow, scene,
+    stage_context, test_sources,
 };
-
-/// Two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
-struct Counting;
-
-impl Encoder for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn fingerprint(&self) -> u64 {
-        1
-    }
-
-    fn dimensions(&self) -> usize {
-        2
-    }
-
-    fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
-        for text in texts {
-            if text.contains("error") {
-                let (encoder, reason) = ("counting".to_owned(), "asked for".to_owned());
-                return Err(EncodeError { encoder, reason });
-            }
-            let [sea, bread] = [["sea", "sail"], ["bread", "bake"]].map(|words| of(text, &words));
-            let length = (sea * sea + bread * bread).sqrt().max(1.0);
-            vectors.extend([sea / length, bread / length]);
-        }
-        Ok(Encoded::default())
-    }
-}
-
-fn of(text: &str, words: &[&str]) -> f32 {
-    words.iter().map(|word| text.matches(word).count()).sum::<usize>() as f32
-}
-
-/// The same through the port, on a thread of its own; keeps what it was asked.
-#[derive(Default)]
-struct Elsewhere(Mutex<Vec<Vec<String>>>);
-
-impl Model<Vec<String>, Vec<Embedding>> for Elsewhere {
-    fn name(&self) -> &str {
-        "elsewhere"
-    }
-
-    fn ask(
-        &self,
-        texts: Vec<String>,
-        reply: Reply<Vec<Embedding>>,
-    ) -> Result<(), Busy<Vec<String>, Vec<Embedding>>> {
-        self.0.lock().unwrap().push(texts.clone());
-        std::thread::spawn(move || {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let mut vectors = Vec::new();
-            let encoded = Counting.encode(&texts, &mut vectors);
-            let answer = encoded.map(|_| vectors.chunks(2).map(Arc::from).collect());
-            reply.answer(answer.map_err(|error| CallError::Model(error.to_string())));
-        });
-        Ok(())
-    }
-}
 
 fn config() -> PersonaRetrievalConfig {
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
@@ -215,12 +153,12 @@ fn bounds_hold() {
 
 /// Counts what exceeds the bounds, and who comes.
 #[derive(Default)]
-struct Counts {
+struct PersonaCounts {
     passed_over: AtomicU64,
     entered: AtomicU64,
 }
 
-impl StageObserver for Counts {
+impl StageObserver for PersonaCounts {
     fn entered(&self, _: Stage) {
         self.entered.fetch_add(1, Ordering::Relaxed);
     }
@@ -240,7 +178,7 @@ impl StageObserver for Counts {
 
 /// How the encoder is reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Reached {
+enum Reach {
     Nowhere,
     InPlace,
     Elsewhere,
@@ -251,8 +189,8 @@ enum Reached {
 fn run(
     turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
-    reached: Reached,
-) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
+    reached: Reach,
+) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<PersonaCounts>) {
     run_with(turns, config, reached, test_sources())
 }
 
@@ -260,15 +198,16 @@ fn run(
 fn run_with(
     turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
-    reached: Reached,
+    reached: Reach,
     sources: Sources,
-) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<Counts>) {
-    let (model, counts) = (Arc::new(Elsewhere::default()), Arc::new(Counts::default()));
+) -> (Vec<TurnInFlight>, Vec<Failed>, Vec<Vec<String>>, Arc<PersonaCounts>) {
+    let (model, counts) =
+        (Arc::new(CountingElsewhere::default()), Arc::new(PersonaCounts::default()));
     let (asked, counted, config) = (Arc::clone(&model), Arc::clone(&counts), config.clone());
     let (mut out, faults) = run_dataflow(turns, move |turns| {
         let encoder: Option<Arc<dyn Encoder>> =
-            (reached == Reached::InPlace).then(|| Arc::new(Counting) as _);
-        let embed = (reached == Reached::Elsewhere).then(|| Arc::clone(&model) as _);
+            (reached == Reach::InPlace).then(|| Arc::new(Counting) as _);
+        let embed = (reached == Reach::Elsewhere).then(|| Arc::clone(&model) as _);
 
         let sources = Arc::new(sources.clone());
         let mut context = StageContext { sources, embed, encoder, ..stage_context(&graph("")) };
@@ -289,10 +228,10 @@ fn in_place_and_asked_the_same_is_found() {
     for form in [SearchForm::Bm25, SearchForm::Dense, SearchForm::Fusion] {
         let turn = said("The bread and the sea?", &PERSONA, Some((SEA, Some(BREAD))));
         let config = PersonaRetrievalConfig { form, ..config() };
-        let [here, there] = [Reached::InPlace, Reached::Elsewhere].map(|reached| {
+        let [here, there] = [Reach::InPlace, Reach::Elsewhere].map(|reached| {
             let (mut out, faults, asked, _) = run(vec![turn.clone()], &config, reached);
             assert!(faults.is_empty());
-            let is_asked = reached == Reached::Elsewhere && form != SearchForm::Bm25;
+            let is_asked = reached == Reach::Elsewhere && form != SearchForm::Bm25;
             assert_eq!(asked, vec![PERSONA.map(str::to_owned).to_vec(); usize::from(is_asked)]);
             let turn = out.pop().expect("a turn");
             assert!(turn.progress.degraded.is_empty());
@@ -306,7 +245,7 @@ fn in_place_and_asked_the_same_is_found() {
 #[test]
 fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
     let persona = ["I sail.", "I bake bread.", "An error."];
-    for reached in [Reached::InPlace, Reached::Elsewhere] {
+    for reached in [Reach::InPlace, Reach::Elsewhere] {
         for (on_failure, left, dead) in [
             (OnFailure::Lexical, Some(vec![2]), 0),
             (OnFailure::Degrade, Some(vec![]), 0),
@@ -327,7 +266,7 @@ fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
 
 #[test]
 fn without_vectors_words_decide_unless_meaning_is_to() {
-    for reached in [Reached::Nowhere, Reached::InPlace, Reached::Elsewhere] {
+    for reached in [Reach::Nowhere, Reach::InPlace, Reach::Elsewhere] {
         let turn = said("bread", &PERSONA, None);
         let (out, _, asked, _) = run(vec![turn.clone()], &config(), reached);
         assert_eq!(places(&out[0].candidates.persona), [2]);
@@ -344,7 +283,7 @@ fn without_vectors_words_decide_unless_meaning_is_to() {
 #[test]
 fn what_exceeds_the_bounds_is_counted() {
     let few = PersonaRetrievalConfig { max_persona_sentences: 1, ..config() };
-    for reached in [Reached::InPlace, Reached::Elsewhere] {
+    for reached in [Reach::InPlace, Reach::Elsewhere] {
         let turn = said("bread", &PERSONA, Some((BREAD, Some(BREAD))));
         let (out, _, _, counts) = run(vec![turn], &few, reached);
         assert_eq!(places(&out[0].candidates.persona), [0; 0]);
@@ -375,7 +314,7 @@ fn behind(
 fn behind_documents_a_sentence_is_paired_with_what_they_gave() {
     let persona = ["I sail.", "I bake."];
     let passages = [("Flour is dear.", 0.9), ("The sea is calm, sail.", 0.2), ("bread", 0.1)];
-    for reached in [Reached::InPlace, Reached::Elsewhere] {
+    for reached in [Reach::InPlace, Reach::Elsewhere] {
         let (turn, sources) = behind("What now, sail?", &persona, &passages, Some((SEA, None)));
         let config = PersonaRetrievalConfig { word_share: 0.0, ..config() };
         let (mut out, faults, asked, _) = run_with(vec![turn], &config, reached, sources);
@@ -383,7 +322,7 @@ fn behind_documents_a_sentence_is_paired_with_what_they_gave() {
         let expected = ["I sail. What now, sail?", "I bake. What now, sail?"];
         let expected: Vec<&str> =
             expected.into_iter().chain(passages.map(|(text, _)| text)).collect();
-        assert_eq!(asked, vec![expected; usize::from(reached == Reached::Elsewhere)]);
+        assert_eq!(asked, vec![expected; usize::from(reached == Reach::Elsewhere)]);
         let candidates = out.pop().expect("a turn").candidates;
         // sail and sail against sea and sail: 1. bake and sail against bread: 0.71.
         assert_eq!(places(&candidates.persona), [1]);
@@ -402,13 +341,13 @@ fn a_sentence_that_fits_no_knowledge_is_not_accepted() {
     for (min_pair_score, found) in [(0.5, 0), (0.0, 1)] {
         let (turn, sources) = behind("And now?", &["I sail."], &passages, None);
         let config = PersonaRetrievalConfig { min_pair_score, ..bm25() };
-        let (out, _, _, _) = run_with(vec![turn], &config, Reached::Nowhere, sources);
+        let (out, _, _, _) = run_with(vec![turn], &config, Reach::Nowhere, sources);
         assert_eq!(out[0].candidates.persona.len(), found, "at {min_pair_score}");
         assert_eq!(out[0].candidates.passages.len(), 1);
     }
     // Where the documents gave nothing, the sentence stands for itself.
     let (turn, sources) = behind("Do you sail?", &["I sail."], &[], None);
-    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reached::Nowhere, sources);
+    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reach::Nowhere, sources);
     let sentence = out[0].candidates.persona[0].persona.as_ref().expect("a sentence");
     assert_eq!(sentence.given, None);
 }
@@ -420,7 +359,7 @@ fn a_source_has_sentences_of_its_own() {
     let about = SourceConfig { sentences, ..SourceConfig::of(SourceKind::BotPersona) };
     let sources = Sources::new(&[("assistant".to_owned(), about)].into()).expect("sources");
     let turn = asking_source(turn, "assistant");
-    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reached::Nowhere, sources);
+    let (out, _, _, _) = run_with(vec![turn], &bm25(), Reach::Nowhere, sources);
     let [found] = &out[0].candidates.persona[..] else { panic!("one sentence") };
     let told = (&*found.id.0, found.source.as_str(), &*found.text);
     assert_eq!(told, ("assistant/2", "assistant", "We sell bread."));

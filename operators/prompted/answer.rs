@@ -13,7 +13,7 @@ use turnstream_schemas::{
 const MOST_REPEATED: usize = 80;
 
 /// What a model answers a stage.
-pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
+pub(crate) trait PromptAnswer: DeserializeOwned + JsonSchema + 'static {
     /// The property that holds what it thinks, where the stage thinks.
     const THOUGHT: Option<&'static str>;
 
@@ -53,7 +53,7 @@ pub(crate) trait Answer: DeserializeOwned + JsonSchema + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub(crate) struct Words(pub String);
 
-impl Answer for Words {
+impl PromptAnswer for Words {
     const THOUGHT: Option<&'static str> = None;
 
     fn schema(_: bool) -> Option<String> {
@@ -65,7 +65,7 @@ impl Answer for Words {
     }
 }
 
-impl Answer for GateAnswer {
+impl PromptAnswer for GateAnswer {
     const THOUGHT: Option<&'static str> = None;
 
     /// As RAGate's authors read an answer where it is no JSON: "false" anywhere says no, else
@@ -83,19 +83,19 @@ impl Answer for GateAnswer {
     }
 }
 
-impl Answer for PlanAnswer {
+impl PromptAnswer for PlanAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 
-impl Answer for RelevanceAnswer {
+impl PromptAnswer for RelevanceAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 
-impl Answer for ConsistencyAnswer {
+impl PromptAnswer for ConsistencyAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 
-impl Answer for QueriesAnswer {
+impl PromptAnswer for QueriesAnswer {
     const THOUGHT: Option<&'static str> = Some("aim");
 
     fn thought(&self) -> &str {
@@ -103,7 +103,7 @@ impl Answer for QueriesAnswer {
     }
 }
 
-impl Answer for TopicsAnswer {
+impl PromptAnswer for TopicsAnswer {
     const THOUGHT: Option<&'static str> = Some("course");
 
     fn thought(&self) -> &str {
@@ -111,7 +111,7 @@ impl Answer for TopicsAnswer {
     }
 }
 
-impl Answer for RevisionAnswer {
+impl PromptAnswer for RevisionAnswer {
     const THOUGHT: Option<&'static str> = Some("changes");
 
     fn thought(&self) -> &str {
@@ -119,7 +119,7 @@ impl Answer for RevisionAnswer {
     }
 }
 
-impl Answer for SelectionAnswer {
+impl PromptAnswer for SelectionAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_thought_comes_first_in_a_schema_or_not_at_all() {
-        fn properties<A: Answer>(thinks: bool) -> Vec<String> {
+        fn properties<A: PromptAnswer>(thinks: bool) -> Vec<String> {
             let schema: Value =
                 serde_json::from_str(&A::schema(thinks).expect("one")).expect("JSON");
             let required = schema["required"].as_array().expect("required").len();

@@ -27,7 +27,7 @@ use crate::testing::runner;
 
 mod contract;
 
-type Words = Scripted<GenerateRequest, Generated>;
+type WordsModel = Scripted<GenerateRequest, Generated>;
 
 /// A reproducible random number for a seed and a place.
 fn random(seed: u64, place: u64) -> u64 {
@@ -38,7 +38,7 @@ fn random(seed: u64, place: u64) -> u64 {
 }
 
 /// A model that repeats what it is asked, or fails in one of the ways a model can.
-fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<Words> {
+fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<WordsModel> {
     let script = move |request: &GenerateRequest, number: u64| {
         let dice = random(seed, number);
         let act = match dice % 16 {
@@ -151,7 +151,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
     let runner = runner();
     let gate = unreliable("gate", seed, capacity);
     let generate = unreliable("generate", seed.wrapping_add(1), capacity);
-    let models: [Arc<Words>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
+    let models: [Arc<WordsModel>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
     let rules = Rules {
         similarity: Similarity::by_words(),
         observer: Observer::none(),

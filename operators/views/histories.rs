@@ -29,7 +29,7 @@ use turnstream_schemas::{
     ScopeRecord, ViewKey, ViewName,
 };
 
-use super::{Rows, Shown, Step, counted};
+use super::{Rows, Shown, StepCount, counted};
 
 /// A scope on a partition, by a number that is given once.
 type Place = (i32, u64);
@@ -38,7 +38,7 @@ type Place = (i32, u64);
 type Cluster = (Place, u32);
 
 /// How many entries a category held or holds: −1 where it did and +1 where it does.
-type Differences = Rc<RefCell<Vec<((Cluster, i64), isize)>>>;
+type CategoryDifferences = Rc<RefCell<Vec<((Cluster, i64), isize)>>>;
 
 /// The views of histories on one worker: their inputs, and what lies in them.
 #[derive(Default)]
@@ -52,17 +52,17 @@ pub(super) struct Histories {
     keys: usize,
     /// Scopes that something went from since the last step.
     left: Vec<(i32, Scope)>,
-    differences: Differences,
+    differences: CategoryDifferences,
 }
 
 struct Inputs {
     /// An entry that is held, by its offset as its scope's record names it.
-    held: InputSession<Step, (Place, i64), isize>,
+    held: InputSession<StepCount, (Place, i64), isize>,
     /// The category of an entry.
-    members: InputSession<Step, ((Place, i64), u32), isize>,
-    evictions: InputSession<Step, Shown, isize>,
-    passages: InputSession<Step, Shown, isize>,
-    measures: InputSession<Step, Shown, isize>,
+    members: InputSession<StepCount, ((Place, i64), u32), isize>,
+    evictions: InputSession<StepCount, Shown, isize>,
+    passages: InputSession<StepCount, Shown, isize>,
+    measures: InputSession<StepCount, Shown, isize>,
 }
 
 /// What was put in of a scope.
@@ -94,8 +94,8 @@ impl Histories {
     /// which are [drained](Self::drain_clusters).
     pub(super) fn install<'scope>(
         &mut self,
-        scope: Dataflow<'scope, Step>,
-        probe: &ProbeHandle<Step>,
+        scope: Dataflow<'scope, StepCount>,
+        probe: &ProbeHandle<StepCount>,
     ) -> Rows<'scope, (ViewKey, i64)> {
         let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
         let placed = members.to_collection(scope).semijoin(held.to_collection(scope));
@@ -165,7 +165,7 @@ impl Histories {
     }
 
     /// What was put in so far belongs to the steps before this one.
-    pub(super) fn advance_to(&mut self, step: Step) {
+    pub(super) fn advance_to(&mut self, step: StepCount) {
         let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
         held.advance_to(step);
         held.flush();

@@ -43,14 +43,14 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
 
 /// What one response asks for and what it was given.
 #[derive(Clone, Debug)]
-struct Answered {
+struct AnsweredTurn {
     partition: i32,
     asked: Vec<usize>,
     missing: Vec<usize>,
     facts: Vec<(Statement, bool)>,
 }
 
-fn response(answered: &Answered) -> Response {
+fn response(answered: &AnsweredTurn) -> Response {
     let fixture = include_str!("../../tests/fixtures/records/v1/response.json");
     let mut response: Response = serde_json::from_str(fixture).unwrap();
     let asked = |concept: &usize| ExplicitQuery {
@@ -71,11 +71,11 @@ fn response(answered: &Answered) -> Response {
 
 #[derive(Clone, Debug)]
 enum Happening {
-    Answered(Answered),
+    AnsweredTurn(AnsweredTurn),
     /// The response counted so long ago is taken out, where there is one.
     Forgotten(usize),
     Changed(Statement, bool),
-    Step,
+    StepCount,
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -88,23 +88,26 @@ fn happening() -> impl Strategy<Value = Happening> {
     );
     prop_oneof![
         4 => answered.prop_map(|(partition, asked, missing, facts)| {
-            Happening::Answered(Answered { partition, asked, missing, facts })
+            Happening::AnsweredTurn(AnsweredTurn { partition, asked, missing, facts })
         }),
         1 => (0..4_usize).prop_map(Happening::Forgotten),
         3 => (statement(), any::<bool>()).prop_map(|(it, stands)| Happening::Changed(it, stands)),
-        2 => Just(Happening::Step),
+        2 => Just(Happening::StepCount),
     ]
 }
 
 /// The oracle: every view from everything that happened, anew.
-fn recompute(answered: &[Answered], changed: &BTreeMap<Statement, bool>) -> BTreeMap<ViewKey, u64> {
+fn recompute(
+    answered: &[AnsweredTurn],
+    changed: &BTreeMap<Statement, bool>,
+) -> BTreeMap<ViewKey, u64> {
     let mut rows = BTreeMap::new();
     let named: BTreeSet<usize> = changed
         .iter()
         .filter(|(_, stands)| **stands)
         .flat_map(|((head, _, tail), _)| [*head, *tail])
         .collect();
-    for Answered { partition, asked, missing, facts } in answered {
+    for AnsweredTurn { partition, asked, missing, facts } in answered {
         let mut count = |view, key: String| {
             *rows.entry(ViewKey { view, partition: *partition, key }).or_insert(0) += 1;
         };
@@ -136,11 +139,11 @@ proptest! {
     fn views_are_what_a_recount_gives(happenings in prop::collection::vec(happening(), 1..40)) {
         timely::execute_directly(move |worker| {
             let mut views = Views::install(worker);
-            let (mut answered, mut changed) = (Vec::<Answered>::new(), BTreeMap::new());
+            let (mut answered, mut changed) = (Vec::<AnsweredTurn>::new(), BTreeMap::new());
             let mut told = BTreeMap::<ViewKey, u64>::new();
-            for happening in happenings.iter().chain([&Happening::Step]) {
+            for happening in happenings.iter().chain([&Happening::StepCount]) {
                 match happening {
-                    Happening::Answered(it) => {
+                    Happening::AnsweredTurn(it) => {
                         views.insert(it.partition, &response(it));
                         answered.push(it.clone());
                     }
@@ -155,7 +158,7 @@ proptest! {
                         views.learn(&Change { key: key(*statement), upsert });
                         changed.insert(*statement, *stands);
                     }
-                    Happening::Step => {
+                    Happening::StepCount => {
                         for (key, count) in views.step(worker) {
                             let before = match count {
                                 Some(count) => told.insert(key.clone(), count),

@@ -49,7 +49,7 @@ use turnstream_operators::flow::{Epoch, Finished, TurnInFlight};
 use turnstream_operators::gate::gate;
 use turnstream_operators::gate::later::{after_draft, after_retrieval};
 use turnstream_operators::generation::generation;
-use turnstream_operators::history::{Answer, history};
+use turnstream_operators::history::{TurnEnd, history};
 use turnstream_operators::ingest::{Input, ingest};
 use turnstream_operators::integration::integration;
 use turnstream_operators::query_production::query_production;
@@ -85,7 +85,7 @@ pub fn dialogue<'scope>(
     let (rules, late) = (parts.rules(), parts.count_late_answers());
     let keeping = parts.keeping(context);
     let scope = inputs.scope();
-    let (feedback, answers) = scope.feedback::<Vec<Answer>>(1);
+    let (feedback, answers) = scope.feedback::<Vec<TurnEnd>>(1);
 
     let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::document;
 
 fn said_of(evidence: &Evidence, response: &str) -> f64 {
-    Words::of(response).consistency(evidence)
+    ResponseWords::of(response).consistency(evidence)
 }
 
 fn passage(text: &str) -> Evidence {

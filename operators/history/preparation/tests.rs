@@ -42,7 +42,7 @@ fn prepare(talk: &mut Talk) -> bool {
     let turn = talk.unprepared.pop().expect("a turn to prepare");
     let query = Some(vector(turn.context.query()));
     let exchanges = turn.exchanges.iter().map(|(at, text)| (*at, vector(text))).collect();
-    talk.give_prepared(Prepared::new(turn, Vectors { query, exchanges, failed: None }))
+    talk.give_prepared(Prepared::new(turn, ScopeVectors { query, exchanges, failed: None }))
 }
 
 /// The latest turn comes back with this written of its group.
@@ -52,7 +52,7 @@ fn write(talk: &mut Talk, text: Option<&str>) {
     let model = ModelUsed { name: "writer".to_owned(), prompt_hash: None };
     let summary = GroupSummary { text: text.map(str::to_owned), entries, model };
     let summary = turn.group.as_ref().map(|grouped| (grouped.group, summary));
-    let prepared = Prepared::new(turn, Vectors::default());
+    let prepared = Prepared::new(turn, ScopeVectors::default());
     assert!(talk.give_prepared(Prepared { summary, ..prepared }));
 }
 
@@ -145,7 +145,7 @@ fn where_the_encoder_fails_words_are_gone_by_and_the_response_says_so() {
     talk.user("And the other lake?");
     let turn = talk.unprepared.pop().expect("a turn");
     let fault = Fault::new(Stage::History, FaultKind::Error, "out of water");
-    let failed = Vectors { failed: Some(fault), ..Vectors::default() };
+    let failed = ScopeVectors { failed: Some(fault), ..ScopeVectors::default() };
     assert!(talk.give_prepared(Prepared::new(turn, failed)));
     assert_eq!(talk.asked[1].recalled.len(), 1, "they share a word");
     answer(&mut talk, "Two metres.");
@@ -160,7 +160,7 @@ fn a_turn_that_was_overtaken_while_it_was_prepared_is_late() {
     let turn = talk.unprepared.pop().expect("a turn");
     talk.agent("Let me tell you: nine metres.");
     assert_eq!(talk.outcomes(), "[1:superseded_by 2:system]");
-    assert!(!talk.give_prepared(Prepared::new(turn, Vectors::default())));
+    assert!(!talk.give_prepared(Prepared::new(turn, ScopeVectors::default())));
     assert!(talk.asked.is_empty());
 }
 
@@ -236,7 +236,7 @@ fn a_turn_whose_encoder_fails_goes_on_and_says_so() {
         (preparation(turns, Some(asked_of(Arc::new(Dry), SummariesForm::Lexical, &means))), none)
     });
     let parts: Vec<_> = prepared.into_iter().map(Prepared::into_parts).collect();
-    let [(Vectors { query: None, exchanges, failed: Some(fault) }, None)] = &parts[..] else {
+    let [(ScopeVectors { query: None, exchanges, failed: Some(fault) }, None)] = &parts[..] else {
         panic!("no vectors, and why: {parts:?}");
     };
     assert!(exchanges.is_empty() && fault.reason.ends_with("the model answered: out of water"));

@@ -1,14 +1,14 @@
 use super::*;
 use crate::history::chains::ChainsConfig;
 use crate::history::clusters::ClustersConfig;
-use crate::history::relevance::Statistics;
+use crate::history::relevance::EntryStatistics;
 
 /// A history of utterances, one an entry from 0; `<` marks one that refers back.
 struct History {
     texts: Vec<Signature>,
     clusters: Clusters,
     chains: Chains,
-    statistics: Statistics,
+    statistics: EntryStatistics,
     entries: Vec<i64>,
 }
 
@@ -16,7 +16,7 @@ impl History {
     fn of(said: &[&str]) -> Self {
         let texts: Vec<Signature> = said.iter().map(|said| Signature::of([*said])).collect();
         let (mut clusters, mut chains) = (Clusters::default(), Chains::default());
-        let mut statistics = Statistics::default();
+        let mut statistics = EntryStatistics::default();
         for (entry, said) in (0..).zip(said) {
             statistics.add(&texts[entry as usize].terms);
             let (text, text_of) = (&texts[entry as usize], |at: i64| texts.get(at as usize));
@@ -30,7 +30,7 @@ impl History {
 
     fn find(&self, method: RecallMethod, query: &str, config: &RecallConfig) -> Vec<(i64, f64)> {
         let query = Signature::of([query]);
-        let searched = Searched {
+        let searched = SearchedEntries {
             clusters: &self.clusters,
             chains: &self.chains,
             entries: &self.entries,

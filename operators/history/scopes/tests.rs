@@ -127,12 +127,12 @@ impl Worker {
         self.asked.clear();
     }
 
-    fn take(&mut self, steps: Vec<Step>) {
+    fn take(&mut self, steps: Vec<HistoryStep>) {
         for step in steps {
             match step {
-                Step::Ask(context) => self.asked.push(context),
-                Step::Prepare(_) => unreachable!("histories are compared by words"),
-                Step::Finish(finished) => {
+                HistoryStep::Ask(context) => self.asked.push(context),
+                HistoryStep::Prepare(_) => unreachable!("histories are compared by words"),
+                HistoryStep::Finish(finished) => {
                     let outcomes = finished.outcomes.iter().map(|(outcome, _)| outcome);
                     self.outcomes.extend(outcomes.map(|it| serde_json::to_string(it).unwrap()));
                     self.changes.extend(finished.changes);

@@ -12,14 +12,14 @@ use crate::ingest::{ArrivedForget, ArrivedTurn};
 
 /// An input of a scope that waits for its turn.
 #[derive(Debug)]
-pub enum Waiting {
+pub enum WaitingInput {
     /// A turn.
     Turn(Box<ArrivedTurn>),
     /// A demand to forget what was said before it.
     Forget(Box<ArrivedForget>),
 }
 
-impl Waiting {
+impl WaitingInput {
     /// Which input.
     pub fn request(&self) -> RequestId {
         match self {

@@ -15,17 +15,17 @@ use crate::testing::{Immediate, context, gated, graph, run_dataflow, runner};
 
 /// What the stage does with a turn, by the turn's words.
 #[derive(Clone)]
-struct Scripted {
+struct ScriptedStage {
     on_failure: OnFailure,
     model: Option<Arc<Generate>>,
 }
 
 /// What was decided, in words.
-type Told = String;
+type Decided = String;
 
-impl Decide for Scripted {
+impl Decide for ScriptedStage {
     type Turn = TurnInFlight;
-    type Decision = Told;
+    type Decision = Decided;
 
     const STAGE: Stage = Stage::Gate;
 
@@ -42,7 +42,7 @@ impl Decide for Scripted {
         turn.context.query() != "pass"
     }
 
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Told>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Decided>, Fault> {
         let request = || asks_for(Self::STAGE, turn);
         match turn.context.query() {
             "decide" => Ok(Step::decided("by rules".to_owned())),
@@ -59,7 +59,7 @@ impl Decide for Scripted {
         turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
-    ) -> Result<Step<Told>, Fault> {
+    ) -> Result<Step<Decided>, Fault> {
         let said = answer.of::<Generated>(Self::STAGE)?.text;
         assert!(said != "panic", "scripted");
         if asked.is_dispensable() {
@@ -75,7 +75,7 @@ impl Decide for Scripted {
         Ok(Step::Decided(format!("{thought}/{said}"), Some(by)))
     }
 
-    fn without(&self, _: &TurnInFlight, why: Without<'_>) -> Told {
+    fn without(&self, _: &TurnInFlight, why: Without<'_>) -> Decided {
         match why {
             Without::Off => "off".to_owned(),
             Without::Failed(_) => format!("without/{}", why.thought()),
@@ -83,7 +83,7 @@ impl Decide for Scripted {
         }
     }
 
-    fn write(&self, turn: &mut TurnInFlight, told: Told) {
+    fn write(&self, turn: &mut TurnInFlight, told: Decided) {
         turn.missing = [told].into();
     }
 }
@@ -139,7 +139,7 @@ fn run_over(
             let mut runner = runner();
             runner.observer = Observer::new(Arc::clone(&observer) as _);
             runner.awaited.ask(context(&["u: it is awaited"]).request);
-            run(turns, Scripted { on_failure, model }, &runner)
+            run(turns, ScriptedStage { on_failure, model }, &runner)
         });
     assert_eq!(values.len() + faults.len(), 1, "a turn leaves once");
     (values.pop().ok_or_else(|| faults.remove(0)), counts)

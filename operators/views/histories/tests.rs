@@ -12,22 +12,22 @@ const SCOPES: [&str; 3] = ["a", "a#1", "b"];
 
 /// Entries by where they are placed: (category, group, offset). Whatever a record may say, also
 /// that an entry is in two categories, or one that nobody holds.
-type Said = Vec<(u32, u32, i64)>;
+type Placements = Vec<(u32, u32, i64)>;
 
 #[derive(Clone, Debug)]
 enum Put {
     Entry { id: EntryId, passages: Vec<usize>, bytes: usize },
-    Record { said: Said, chains: usize, evictions: [u64; 3] },
+    Record { said: Placements, chains: usize, evictions: [u64; 3] },
     Gone(Option<EntryId>),
 }
 
 #[derive(Clone, Debug)]
-enum Happening {
+enum HistoryHappening {
     Put { partition: i32, scope: usize, put: Put },
     Step,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn happening() -> impl Strategy<Value = HistoryHappening> {
     let id = || (0..2_i32, -1..4_i64).prop_map(|(partition, offset)| EntryId { partition, offset });
     let passages = prop::collection::vec(0..4_usize, 0..4);
     let said = prop::collection::vec((0..3_u32, 0..3_u32, -1..4_i64), 0..6);
@@ -40,8 +40,8 @@ fn happening() -> impl Strategy<Value = Happening> {
     ];
     prop_oneof![
         5 => (0..2_i32, 0..SCOPES.len(), put)
-            .prop_map(|(partition, scope, put)| Happening::Put { partition, scope, put }),
-        1 => Just(Happening::Step),
+            .prop_map(|(partition, scope, put)| HistoryHappening::Put { partition, scope, put }),
+        1 => Just(HistoryHappening::Step),
     ]
 }
 
@@ -58,7 +58,7 @@ fn evidence(at: usize) -> EvidenceId {
     EvidenceId(format!("ours/IsA/{at}/thing"))
 }
 
-fn record(said: &Said, chains: usize, [capacity, age, forget]: [u64; 3]) -> ScopeRecord {
+fn record(said: &Placements, chains: usize, [capacity, age, forget]: [u64; 3]) -> ScopeRecord {
     let mut of = BTreeMap::<u32, BTreeMap<u32, Vec<i64>>>::new();
     for (category, group, at) in said {
         of.entry(*category).or_default().entry(*group).or_default().push(*at);
@@ -151,7 +151,7 @@ fn put(views: &mut Views, (partition, scope, put): (i32, usize, &Put)) -> Option
 
 /// After every step the rows that were told are those that the oracle counts from nothing, and in the
 /// end nothing is kept of scopes that are gone.
-fn follow(happenings: Vec<Happening>) {
+fn follow(happenings: Vec<HistoryHappening>) {
     timely::execute_directly(move |worker| {
         let mut views = Views::install(worker);
         let (mut last, mut told) = (Last::new(), BTreeMap::<ViewKey, u64>::new());
@@ -162,13 +162,13 @@ fn follow(happenings: Vec<Happening>) {
         };
         let everything = (0..2_i32).flat_map(|partition| {
             (0..SCOPES.len()).flat_map(move |scope| {
-                ids().map(move |id| Happening::Put { partition, scope, put: Put::Gone(id) })
+                ids().map(move |id| HistoryHappening::Put { partition, scope, put: Put::Gone(id) })
             })
         });
-        let happenings = happenings.into_iter().chain([Happening::Step]);
-        for happening in happenings.chain(everything).chain([Happening::Step]) {
+        let happenings = happenings.into_iter().chain([HistoryHappening::Step]);
+        for happening in happenings.chain(everything).chain([HistoryHappening::Step]) {
             match happening {
-                Happening::Put { partition, scope, put: it } => {
+                HistoryHappening::Put { partition, scope, put: it } => {
                     let id = put(&mut views, (partition, scope, &it));
                     match it {
                         Put::Gone(_) => drop(last.remove(&(partition, scope, id))),
@@ -176,7 +176,7 @@ fn follow(happenings: Vec<Happening>) {
                     }
                     assert_eq!(views.remembered(), last.len());
                 }
-                Happening::Step => {
+                HistoryHappening::Step => {
                     for (key, count) in views.step(worker) {
                         let before = match count {
                             Some(count) => told.insert(key.clone(), count),
@@ -215,8 +215,9 @@ mod broken {
     fn an_entry_that_left_and_is_still_counted_is_caught() {
         let id = EntryId { partition: 0, offset: 1 };
         let entry = Put::Entry { id, passages: vec![0], bytes: 9 };
-        let put = |put| Happening::Put { partition: 0, scope: 0, put };
-        let happenings = || vec![put(entry.clone()), Happening::Step, put(Put::Gone(Some(id)))];
+        let put = |put| HistoryHappening::Put { partition: 0, scope: 0, put };
+        let happenings =
+            || vec![put(entry.clone()), HistoryHappening::Step, put(Put::Gone(Some(id)))];
         follow(happenings());
         choose(Some(Broken::CountWhatLeft));
         let noticed = std::panic::catch_unwind(|| follow(happenings()));

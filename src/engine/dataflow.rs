@@ -1,5 +1,5 @@
-//! The figure: how the stages are joined. One function, one line per stage, in the order of the
-//! flow.
+//! The dataflow as a figure and as one function: [`dialogue`] joins the stages, one line for each,
+//! in the order of the flow.
 //!
 //! ```text
 //!  turns ──▶ ingest ──▶ history: recall ──▶ gate ──┬── no ──────────────────────────────────────────┐
@@ -62,7 +62,7 @@ use turnstream_operators::topic_planning::topic_planning;
 
 use crate::parts::Parts;
 
-/// Joins the stages on one worker: inputs in, inputs that ended out.
+/// Joins the stages on one worker. Takes inputs and returns those that have ended.
 pub fn dialogue<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
     parts: &Parts,
@@ -90,14 +90,14 @@ pub fn dialogue<'scope>(
     let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate.clone(), context);
-    // As it is, unless the gate reads a draft; so it is below with what was retrieved.
+    // Turns pass unchanged unless the gate decides by a draft, and below by retrieved evidence.
     let (gated, drafts, draft_faults) =
         after_draft(gated, config.gate.clone(), config.generation.clone(), context);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let (embedded, embedding_faults) = embedding(yes, config.embedding, context);
     let (planned, planning_faults) = source_planning(embedded, config.source_planning, context);
     let (asking, null) = planned.branch(|_, turn| turn.plan.0.is_empty());
-    // What is demanded is asked of the graph alone.
+    // Queries and topics search the graph alone, so other plans skip the stages that make them.
     let sources = Arc::clone(&context.sources);
     let (elsewhere, of_facts) = asking.branch(move |_, turn| sources.have_facts(&turn.plan));
     let queried = query_production(of_facts.clone(), config.query_production, context);
@@ -117,7 +117,7 @@ pub fn dialogue<'scope>(
     let (judged, consistency_faults) = consistency(drafted, config.consistency, context);
     let (drafted, refinement_faults) = self_refinement(judged, refining, context);
 
-    // Whatever stage could not serve a turn, `history` hears of it: the scope waits for that.
+    // Every fault goes back to `history`, because the scope waits until its turn has ended.
     let faults = [
         gate_faults,
         draft_faults,

@@ -1,5 +1,5 @@
-//! What the dataflow is built from: the graph, the documents and the models that the configuration
-//! names, opened once and shared by all workers of a process.
+//! The parts that the dataflows of a process share: the graph, the documents and the models that
+//! the configuration names. A process opens them once, at its start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,68 +38,68 @@ pub use opening::{PartsError, Reach, Unusable};
 
 use opening::{OpeningParts, implied};
 
-/// What a dataflow is built from: shared by all workers of a process.
+/// The parts of a dataflow. All workers of a process share them.
 #[derive(Clone)]
 pub struct Parts {
     /// The configuration.
     pub config: Arc<Config>,
-    /// The graph.
+    /// The snapshot of the graph.
     pub graph: Arc<Graph>,
     /// The sources that turns can ask.
     pub sources: Arc<Sources>,
-    /// The rows of those that are tables.
+    /// The rows of the sources that are tables.
     pub tables: Arc<Tables>,
-    /// The documents, where there are any.
+    /// The documents, if a store is configured.
     pub documents: Option<Arc<dyn SearchDocuments>>,
-    /// How far the live knowledge differs from the graph; counted by the first worker.
+    /// The size of the live knowledge; the first worker writes it.
     pub live: Arc<LiveCounts>,
     /// The language models, by their names in the configuration.
     pub language_models: LanguageModels,
     /// The prompts of the stages in prompted form.
     pub prompts: Prompts,
-    /// Is told of responses as they are written, where somebody reads along.
+    /// Receives responses while models write them; `None` disables streaming.
     pub listener: Option<Listener>,
-    /// What facts are ranked by in meaning.
+    /// The encoder and the vectors that rank facts by meaning.
     pub meaning: Meaning,
-    /// The trained gate, where the gate is learned.
+    /// The trained gate, if the configured form asks one.
     pub gate: Option<Arc<dyn LearnedGate>>,
-    /// The trained judge of consistency, where it is configured.
+    /// The trained judge of consistency, if configured.
     pub consistency: Option<Judge>,
-    /// Trained weights of attention, where they are configured.
+    /// The trained weights of attention, if configured.
     pub attention: Option<Arc<Attention>>,
-    /// What turns texts into vectors, where it is configured.
+    /// The encoder behind a queue, if the configured one is too slow to be called in place.
     pub embed: Option<Arc<Embed>>,
-    /// What scores pairs of texts, where it is configured.
+    /// The scorer of pairs of texts, if configured.
     pub score: Option<Arc<Score>>,
-    /// The unified model, where it is configured.
+    /// The unified model, if a stage asks it.
     pub unified: Option<Arc<Unified>>,
-    /// Where the histories of idle scopes lie, and a changelog is restored to.
+    /// Holds the histories of idle scopes. Changelogs are restored into it.
     pub cache: Arc<dyn ScopeCache>,
     /// Whose words enter history.
     pub source: ResponseSource,
-    /// Whether history changes are committed.
+    /// Whether the committer writes the changes of histories.
     pub publish_changes: bool,
     /// Whether responses carry timings.
     pub timings: bool,
     /// The input topic.
     pub topic: InputTopic,
-    /// Answers that came for turns that had ended otherwise.
+    /// Counts the answers to turns that had already ended in another way.
     pub late_answers: Arc<AtomicU64>,
-    /// What is counted and observed, for who watches the process.
+    /// The metrics of the process.
     pub metrics: Metrics,
 }
 
 impl Parts {
-    /// The parts of a live engine: everything that the configuration names but language models, the
-    /// English words, the cache of histories in memory, and everything published.
+    /// Opens the parts of a live engine, without language models and with the cache of histories in
+    /// memory.
     ///
     /// # Errors
-    /// Everything that cannot be opened, by its key.
+    /// [`PartsError::Unusable`], which lists every part that cannot be used with its key.
     pub fn new(config: &Config) -> Result<Self, PartsError> {
         Self::counted(config, &Metrics::new(&config.metrics))
     }
 
-    /// The same, counted in metrics that are there already.
+    /// As [`Self::new`], with existing metrics.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -109,11 +109,11 @@ impl Parts {
         opening.finish(parts)
     }
 
-    /// The same with the language models that the stages in prompted form name; and the recording
-    /// of their answers, where there is to be one.
+    /// As [`Self::counted`], with the language models that stages in prompted form name. Also
+    /// returns the recording of their answers, if `files` asks for one.
     ///
     /// # Errors
-    /// Everything that cannot be opened, by its key; or a file of answers.
+    /// As for [`Self::new`], or a file of answers cannot be used.
     pub fn open(
         config: &Config,
         metrics: &Metrics,
@@ -127,7 +127,7 @@ impl Parts {
         Ok((Self { language_models, ..parts }, recording))
     }
 
-    /// The same with a graph that is there already, and without models.
+    /// Builds parts on an open graph, without models.
     pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
         let metrics = Metrics::new(&config.metrics);
         Self {
@@ -157,7 +157,7 @@ impl Parts {
         }
     }
 
-    /// What `history` goes by. A replay always answers, whoever speaks meanwhile.
+    /// The rules of `history`. In a replay, an agent's reply supersedes no answer.
     pub fn rules(&self) -> Rules {
         let on_agent_reply = match self.source {
             ResponseSource::Live => self.config.turns.on_agent_reply,
@@ -173,8 +173,8 @@ impl Parts {
         }
     }
 
-    /// What histories are compared by: an encoder that is called in place, one that has to be waited
-    /// for, or words.
+    /// Compares the texts of histories by an encoder that is called in place, by one that answers
+    /// later, or by words.
     fn similarity(&self) -> Similarity {
         let awaited = self.embed.as_ref().filter(|_| self.config.history.preparation.enabled);
         match (&self.meaning.encoder, awaited.and(self.meaning.identity.as_ref())) {
@@ -184,7 +184,7 @@ impl Parts {
         }
     }
 
-    /// Where scopes stay that are idle.
+    /// What `history` needs to keep idle scopes and to ask models before a recall.
     pub fn keeping(&self, context: &StageContext) -> Keeping {
         let StageContext { runner, prompting, embed, .. } = context.clone();
         let HistoryConfig { preparation, summaries, .. } = &self.config.history;
@@ -193,7 +193,7 @@ impl Parts {
         Keeping { cache: Arc::clone(&self.cache), timers, awaited, preparing }
     }
 
-    /// What the stages of one worker are made from.
+    /// The context of the stages on one worker.
     pub fn stage_context(
         &self,
         knowledge: Knowledge,
@@ -223,7 +223,7 @@ impl Parts {
         }
     }
 
-    /// Counts a late answer.
+    /// Returns a function that counts one late answer.
     pub fn count_late_answers(&self) -> impl Fn() + 'static {
         let late = Arc::clone(&self.late_answers);
         let counted = self.metrics.outcomes().late_answers.clone();

@@ -32,7 +32,7 @@ pub use figures::{best_threshold, figures};
 use optimiser::{AdamW, Gradients};
 pub use state::{State, StateError};
 
-/// The hyperparameters; [`TrainOptions::default`] made the shipped gate.
+/// The hyperparameters. The shipped gate's are in its card, and not all of them are the defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainOptions {
     /// The most passes over the training split.

@@ -1,6 +1,6 @@
-//! Opening what the configuration names: all of it, so that everything that is wrong is told at once, by its
-//! key. `turnstream validate` comes here as `run`, `replay` and `chat` do, so that it passes nothing that
-//! they refuse.
+//! Opens everything that the configuration names. Collects all problems, each with its key, instead
+//! of stopping at the first. `turnstream validate` uses the same code as `run`, `replay` and
+//! `chat`, so that it accepts nothing that they refuse.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -33,27 +33,27 @@ use crate::config::Config;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 
-/// Whether servers are asked while parts are opened.
+/// Whether opening contacts servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Nobody is asked: files of this machine are read, of local language models only what says what
-    /// they are. What was opened so is not fit to serve.
+    /// Contacts no server, and reads files of this machine, but not the weights of language models.
+    /// The opened parts cannot serve turns.
     Here,
-    /// Servers are asked where something has to be known of them, and everything is ready to serve.
+    /// Contacts a server if opening needs its answer. The opened parts can serve turns.
     Servers,
 }
 
-/// Something that the configuration names and that cannot be used.
+/// A configured part that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// The names of the keys from the root.
+    /// The path of the key: names from the root of the configuration.
     pub keys: Vec<String>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// The remedy; may be empty.
     pub remedy: String,
-    /// Whether the configuration or a file of this machine is at fault; otherwise it is a server, or the
-    /// system, and may be gone the next time.
+    /// Whether the configuration or a file of this machine is at fault. Otherwise a server or the
+    /// system is, and another start may succeed.
     pub is_lasting: bool,
 }
 
@@ -64,29 +64,29 @@ impl Display for Unusable {
     }
 }
 
-/// Why a dataflow has not what it needs.
+/// Why the parts cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PartsError {
-    /// Everything that cannot be used, at least one.
+    /// Every part that cannot be used; at least one.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unusable(Vec<Unusable>),
-    /// The files of answers.
+    /// A file of recorded answers cannot be used.
     #[error(transparent)]
     Answers(#[from] AnswersError),
 }
 
-/// The sources where none are configured: the graph, the sentences that turns bring about their users,
-/// and the documents, where there are any.
+/// The sources if none are configured: the graph, the sentences that turns bring about their users,
+/// and the documents if a store is configured.
 pub(super) fn implied(documents: bool) -> Sources {
     let mut kinds = vec![("graph", SourceKind::Graph), ("persona", SourceKind::UserPersona)];
     kinds.extend(documents.then_some((documents::SOURCE, SourceKind::Documents)));
     let config = kinds.into_iter().map(|(name, kind)| (name.to_owned(), SourceConfig::of(kind)));
-    // They depend on nothing, and are one of each kind.
+    // This never fails: no source depends on another, and each is of another kind.
     Sources::new(&config.collect()).unwrap_or_default()
 }
 
-/// Whether a stage asks the unified model: planning or relevance, or generation where a table can be
-/// asked, since it words rows.
+/// Whether a stage asks the unified model: planning, relevance, or generation. Generation asks it
+/// only about rows, and so only if there is a table.
 fn asks_unified(config: &Config, sources: &Sources) -> bool {
     let Config { source_planning, relevance, generation, .. } = config;
     let has_table = sources.iter().any(|source| source.config.kind == SourceKind::Table);
@@ -95,7 +95,7 @@ fn asks_unified(config: &Config, sources: &Sources) -> bool {
         || (generation.form == GenerationForm::Learned && has_table)
 }
 
-/// Opens one part after the other, and notes what cannot be used.
+/// Opens the parts one by one, and notes those that cannot be used.
 pub(super) struct OpeningParts<'a> {
     config: &'a Config,
     metrics: &'a Metrics,
@@ -108,12 +108,12 @@ impl<'a> OpeningParts<'a> {
         Self { config, metrics, reach, found: Vec::new() }
     }
 
-    /// What was opened, if everything was.
+    /// Returns what was opened if no problem was noted; otherwise all problems.
     pub(super) fn finish<T>(self, opened: Option<T>) -> Result<T, PartsError> {
         opened.filter(|_| self.found.is_empty()).ok_or(PartsError::Unusable(self.found))
     }
 
-    /// Notes a problem with a key. The error's own remedy comes before this one.
+    /// Notes a problem with a key. `remedy` counts only if the error's message has none.
     fn note(&mut self, keys: &[&str], error: impl Display, remedy: &str) {
         let said = error.to_string();
         let begins = format!("{}: ", keys.join("."));
@@ -123,7 +123,7 @@ impl<'a> OpeningParts<'a> {
         self.found.push(Unusable { keys, message, remedy, is_lasting: true });
     }
 
-    /// What was opened; what was not is noted.
+    /// Returns the opened part, or notes why it cannot be used.
     fn take<T, E: Display>(
         &mut self,
         keys: &[&str],
@@ -133,7 +133,7 @@ impl<'a> OpeningParts<'a> {
         opened.map_err(|error| self.note(keys, error, remedy)).ok()
     }
 
-    /// The same of a model.
+    /// As [`Self::take`], for a model.
     fn take_model<T>(&mut self, key: &str, opened: Result<T, ModelError>) -> Option<T> {
         let error = match opened {
             Ok(opened) => return Some(opened),
@@ -147,7 +147,7 @@ impl<'a> OpeningParts<'a> {
                 self.passes();
             }
             error => {
-                let remedy = "name a model that is there; `turnstream models list` shows some";
+                let remedy = "name an existing model; `turnstream models list` shows some";
                 self.note(&["models", key], error, remedy);
             }
         }
@@ -162,14 +162,14 @@ impl<'a> OpeningParts<'a> {
         }
     }
 
-    /// What was just noted may be gone the next time.
+    /// Marks the problem noted last as one that another start may not meet.
     fn passes(&mut self) {
         if let Some(last) = self.found.last_mut() {
             last.is_lasting = false;
         }
     }
 
-    /// Everything but language models. What depends on a part that cannot be used is left out.
+    /// Opens everything but language models. Skips what depends on a part that cannot be used.
     pub(super) fn parts(&mut self) -> Option<Parts> {
         let (config, metrics) = (self.config, self.metrics);
         let snapshot = &["knowledge", "snapshot"];
@@ -180,7 +180,7 @@ impl<'a> OpeningParts<'a> {
         let sources = self.sources();
         let tables = self.tables();
         let judge = trained::configured_judge(&config.consistency);
-        let remedy = "name a table that `turnstream train consistency` made";
+        let remedy = "name a table that `turnstream train consistency` wrote";
         let consistency = self.take(&["consistency", "table"], judge, remedy);
         let documents = self.documents();
         let runtime = Runtime::new(&config.models, metrics.models());
@@ -194,7 +194,7 @@ impl<'a> OpeningParts<'a> {
         let embed =
             encoder.clone().and_then(|encoder| self.take_model("embedder", runtime.embed(encoder)));
         let meaning = graph.as_ref().zip(encoder.as_ref()).and_then(|(graph, encoder)| {
-            let remedy = "make them anew with `turnstream knowledge embed`";
+            let remedy = "make the vectors again with `turnstream knowledge embed`";
             self.take(snapshot, Meaning::open(config, graph, encoder.as_ref()), remedy)
         });
         let attention = self.attention(meaning.as_ref());
@@ -219,7 +219,8 @@ impl<'a> OpeningParts<'a> {
         })
     }
 
-    /// The language models that stages in prompted form name, and the recording of their answers.
+    /// Opens the language models that stages in prompted form name, and the recording of their
+    /// answers.
     pub(super) fn language_models(
         &mut self,
         files: &AnswerFiles,
@@ -259,7 +260,7 @@ impl<'a> OpeningParts<'a> {
         Ok((models, starter.into_recording()))
     }
 
-    /// The prompts of the stages in prompted form.
+    /// Loads the prompts of the stages in prompted form.
     fn prompts(&mut self) -> Option<Prompts> {
         let (mut prompts, before) = (Prompts::default(), self.found.len());
         for (stage, prompted) in self.config.prompted() {
@@ -267,7 +268,7 @@ impl<'a> OpeningParts<'a> {
             let table: Vec<&str> = table_of(stage).split('.').collect();
             let keys = [&table[..], &["prompted", "prompt"]].concat();
             let loaded = prompts.add(stage, prompted.prompt.as_deref(), read);
-            self.take(&keys, loaded, "`turnstream prompts show` writes one to begin with");
+            self.take(&keys, loaded, "begin with one that `turnstream prompts show` prints");
         }
         (self.found.len() == before).then_some(prompts)
     }
@@ -286,16 +287,16 @@ impl<'a> OpeningParts<'a> {
             .ok()
     }
 
-    /// The rows of all tables that can be read.
+    /// Reads the tables. One that cannot be read is noted and left out.
     fn tables(&mut self) -> Tables {
         let mut tables = Tables::new();
         for (name, source) in &self.config.sources {
             let Some(file) = &source.file else { continue };
             let keys = ["sources", name, "file"];
-            let remedy = "name a file with one JSON object a line, a row each";
+            let remedy = "name a file with one row a line, as a JSON object";
             let rows = self.take(&keys, tables::rows(name, file, row), remedy);
             if let Some(rows) = rows {
-                tracing::info!(source = name.as_str(), rows = rows.len(), "a table is read");
+                tracing::info!(source = name.as_str(), rows = rows.len(), "read a table");
                 tables.insert(name.as_str().into(), Arc::new(Table::new(rows)));
             }
         }
@@ -308,7 +309,7 @@ impl<'a> OpeningParts<'a> {
             Err(TrainedGateError::Definition { .. }) => "definitions",
             _ => "model",
         };
-        let remedy = "name a gate that `turnstream train gate` made, or write \"shipped\"";
+        let remedy = "name a gate that `turnstream train gate` wrote, or \"shipped\"";
         self.take(&["gate", "learned", key], opened, remedy)
     }
 
@@ -319,8 +320,8 @@ impl<'a> OpeningParts<'a> {
         self.take(&["documents", "directory"], opened, "").map(Some)
     }
 
-    /// The encoder of the configuration. One on a server is asked last, and not where something is
-    /// wrong here: it may take its time.
+    /// Opens the configured encoder. A server may be slow to answer, so it is contacted only if no
+    /// problem was noted before.
     fn encoder(&mut self) -> Option<Option<Arc<dyn Encoder>>> {
         let config = &self.config.models;
         if !self.found.is_empty() {
@@ -335,7 +336,7 @@ impl<'a> OpeningParts<'a> {
         self.take_model("embedder", opened)
     }
 
-    /// Whether it is known whose vectors there will be.
+    /// Whether the encoder's identity is known: a server's is not until the server answers.
     fn knows_encoder(&self) -> bool {
         self.reach == Reach::Servers || self.config.models.embedder != Embedder::Server
     }
@@ -348,11 +349,11 @@ impl<'a> OpeningParts<'a> {
             }
             _ => trained::attention_for_any(config),
         };
-        let remedy = "name a file that `turnstream train integration` made";
+        let remedy = "name a file that `turnstream train integration` wrote";
         self.take(&["integration", "weights"], opened, remedy)
     }
 
-    /// Holds the vectors of documents against the encoder.
+    /// Checks that the configured encoder made the vectors of the documents.
     fn check_encoder(&mut self, documents: &Documents, meaning: &Meaning) {
         match (&meaning.identity, &documents.extent().encoder) {
             (Some((name, fingerprint)), _) => {
@@ -361,7 +362,7 @@ impl<'a> OpeningParts<'a> {
             }
             (None, Some(stored)) if self.knows_encoder() => tracing::warn!(
                 encoder = stored.name,
-                "the documents have vectors, and models.embedder is \"none\": they are searched by \
+                "the documents have vectors, but models.embedder is \"none\": the search uses \
                  words alone"
             ),
             (None, _) => {}
@@ -369,10 +370,10 @@ impl<'a> OpeningParts<'a> {
     }
 }
 
-/// What mends a model of this process that cannot be read.
+/// The remedy for a language model of this process that cannot be read.
 const NO_LOCAL_MODEL: &str = "name a GGUF file, or a folder with a model";
 
-/// A row, where a column of it says anything.
+/// Makes a row of a line's values; `None` if no column has a value.
 fn row(values: &Map<String, Value>) -> Option<Row> {
     Some(Row::of(values)).filter(|row| !row.columns.is_empty())
 }

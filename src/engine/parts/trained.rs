@@ -1,5 +1,5 @@
-//! What was trained and a stage's configuration names: the gate, the weights of attention and the
-//! judge of consistency, opened and put behind what the stages ask.
+//! Opens what `turnstream train` wrote for stages: the gate, the weights of attention and the
+//! judge of consistency.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use turnstream_operators::sources::Sources;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::matrix::Matrix;
 
-/// Why a gate does not fit the configuration.
+/// Why the configured gate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainedGateError {
-    /// It cannot be used.
+    /// The gate cannot be opened.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// The configuration names a definition that the gate does not know.
+    /// The gate lacks a definition that the configuration names.
     #[error(
-        "gate.learned.definitions: {gate} does not know `{name}`; it knows {}",
+        "gate.learned.definitions: {gate} has no definition `{name}`; name one of {}",
         known.join(", ")
     )]
     Definition {
         /// The gate's name.
         gate: String,
-        /// What was asked for.
+        /// The definition that it lacks.
         name: String,
-        /// What there is.
+        /// The definitions that it has.
         known: Vec<String>,
     },
-    /// The configuration has the gate decide before there is what it reads.
+    /// The configuration has the gate decide too early for what it reads, or later than it needs.
     #[error("gate.learned.model: {0}")]
     Unread(String),
 }
 
-/// The gate that the configuration names; `None` where no source that can be asked is judged by one.
+/// Opens the configured gate; `None` if the configured form asks none for these sources.
 ///
 /// # Errors
-/// It cannot be used, or does not know a definition that is asked for.
+/// The gate cannot be opened or does not fit the configuration.
 pub fn gate(
     config: &GateConfig,
     sources: &Sources,
@@ -65,7 +65,7 @@ pub fn gate(
     ] {
         if reads != is_set {
             let (name, variant) = (&gate.card().name, variant.name());
-            let what = format!("`{name}` is {variant}; set gate.{key} = {reads}");
+            let what = format!("`{name}` is of the variant {variant}; set gate.{key} = {reads}");
             return Err(TrainedGateError::Unread(what));
         }
     }
@@ -76,11 +76,11 @@ pub fn gate(
     Ok(Some(gate))
 }
 
-/// The weights that the configuration names; `None` where attention is not learned. `encoder` has
-/// the name and fingerprint of what vectors are made by.
+/// Opens the configured weights; `None` if attention is not learned. `encoder` has the name and the
+/// fingerprint of the configured encoder.
 ///
 /// # Errors
-/// They cannot be read, or are for the vectors of another encoder.
+/// The weights cannot be read, or were trained for another encoder.
 pub fn attention(
     config: &IntegrationConfig,
     encoder: Option<&(String, u64)>,
@@ -91,10 +91,10 @@ pub fn attention(
     Ok(Some(Arc::new(trained(&card, matrix))))
 }
 
-/// The same where it is not known yet what vectors are made by.
+/// As [`attention()`], without a check of the encoder, for use before the encoder is known.
 ///
 /// # Errors
-/// They cannot be read.
+/// The weights cannot be read.
 pub fn attention_for_any(
     config: &IntegrationConfig,
 ) -> Result<Option<Arc<Attention>>, AttentionError> {
@@ -107,15 +107,15 @@ fn path(config: &IntegrationConfig) -> Option<&Path> {
     config.weights.as_deref().filter(|_| config.form == IntegrationForm::Learned)
 }
 
-/// W as a file has it.
+/// The attention with the W of a file.
 pub fn trained(card: &attention::Card, matrix: Matrix) -> Attention {
     Attention::trained(card.words, card.words_alone, matrix)
 }
 
-/// The judge that the configuration names; `None` where the stage is not learned.
+/// Opens the configured judge; `None` if the stage is not learned.
 ///
 /// # Errors
-/// Its table cannot be used.
+/// The table cannot be used.
 pub fn configured_judge(config: &ConsistencyConfig) -> Result<Option<Judge>, ConsistencyError> {
     match &config.table {
         Some(path) if config.form == ConsistencyForm::Learned => judge(path).map(Some),
@@ -123,10 +123,10 @@ pub fn configured_judge(config: &ConsistencyConfig) -> Result<Option<Judge>, Con
     }
 }
 
-/// The judge of a table.
+/// Opens the judge in a table.
 ///
 /// # Errors
-/// The file cannot be read, or is no table that was trained for it.
+/// The file cannot be read, or is not a table that was trained to judge.
 pub fn judge(path: &Path) -> Result<Judge, ConsistencyError> {
     let (table, calibration) = consistency::open(path)?;
     Ok(Judge::new(Arc::new(table), calibration))

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
-use turnstream_knowledge::{Graph, Moment};
+use turnstream_knowledge::{Graph, KnowledgeVersion};
 use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrieve};
 use turnstream_operators::fact_selection::{FactSelectionConfig, select};
@@ -82,7 +82,7 @@ pub(crate) fn gated() -> Vec<TurnInFlight> {
     let config = GateConfig::default();
     let gated = |context: TurnContext| {
         let (mentions, gate) = gate(&context, &config);
-        let turn = TurnInFlight::undecided(Arc::new(context), Moment::default());
+        let turn = TurnInFlight::undecided(Arc::new(context), KnowledgeVersion::default());
         TurnInFlight { mentions: mentions.into(), gate, ..turn }
     };
     contexts().into_iter().map(gated).collect()

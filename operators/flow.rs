@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
@@ -174,7 +174,7 @@ pub struct TurnInFlight {
     /// The turn and its history.
     pub context: Arc<TurnContext>,
     /// The moment of the knowledge that all its stages look facts up in.
-    pub knowledge: Moment,
+    pub knowledge: KnowledgeVersion,
     /// Concepts of the graph that the dialogue names, in order of utterance and place.
     pub mentions: Arc<[Mention]>,
     /// Content words of the current utterance that the graph does not have, in order of place.
@@ -208,14 +208,14 @@ pub struct TurnInFlight {
 
 impl TurnInFlight {
     /// A turn as it leaves `history`: nothing linked, nothing decided.
-    pub fn recalled(context: Arc<TurnContext>, knowledge: Moment) -> Self {
+    pub fn recalled(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let mut turn = Self::undecided(context, knowledge);
         turn.progress.written = Written::begun(&[RecordPart::Dialogue, RecordPart::Recalled]);
         turn
     }
 
     /// The same, of which nobody follows what is written.
-    pub fn undecided(context: Arc<TurnContext>, knowledge: Moment) -> Self {
+    pub fn undecided(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let degraded = context.recall_fault.clone().into_iter().collect();
         Self {
             progress: Progress { degraded, ..Progress::default() },

@@ -281,7 +281,7 @@ pub fn history<'scope>(
             take!(arrivals, |scopes: &mut Scopes, arrived: Arrived| {
                 at_work(arrived.request(), || scopes.arrived(arrived))
             });
-            match scopes.let_go() {
+            match scopes.evict_idle() {
                 Next::Never => {}
                 Next::At(at_ms) => timers.wake_at(at_ms, Rc::clone(&activator)),
                 Next::Now => activator.activate(),

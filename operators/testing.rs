@@ -8,7 +8,7 @@ use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
 use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::{
-    FactVectors, Graph, ImportedFact, Knowledge, Moment, VectorsHeader, VectorsWriter,
+    FactVectors, Graph, ImportedFact, Knowledge, KnowledgeVersion, VectorsHeader, VectorsWriter,
 };
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_ports::model::{
@@ -108,7 +108,7 @@ pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     let config = GateConfig::default();
     let (mentions, missing) = find(graph.view(), &context, &config);
     let gate = decide(&context, &mentions, &config);
-    let undecided = TurnInFlight::undecided(Arc::new(context), Moment::default());
+    let undecided = TurnInFlight::undecided(Arc::new(context), KnowledgeVersion::default());
     TurnInFlight { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
 }
 

@@ -25,7 +25,7 @@ use criterion::{
 use crossbeam_channel::Receiver;
 use turnstream_engine::commit::Report;
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::serve;
 use turnstream_engine::worker::{Inlets, Workers};
 use turnstream_knowledge::{Graph, ImportedFact};
@@ -96,19 +96,19 @@ fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
     batches
 }
 
-/// The engine's parts: the generator that says nothing, and a gate that passes every turn (0) or
+/// The engine's dependencies: the generator that says nothing, and a gate that passes every turn (0) or
 /// none (1).
-fn parts(graph: &Arc<Graph>, threshold: f64) -> Parts {
+fn dependencies(graph: &Arc<Graph>, threshold: f64) -> Dependencies {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
     config.gate.threshold = threshold;
-    Parts { timings: false, ..Parts::with_graph(config, Arc::clone(graph)) }
+    Dependencies { timings: false, ..Dependencies::with_graph(config, Arc::clone(graph)) }
 }
 
 /// One pass of the workers over the batches.
-fn pass(parts: &Parts, workers: usize, batches: Vec<(i32, Vec<Input>)>) {
+fn pass(dependencies: &Dependencies, workers: usize, batches: Vec<(i32, Vec<Input>)>) {
     let (outlet, ended) = crossbeam_channel::unbounded();
-    let workers = Workers::start(workers, parts, &outlet).expect("workers");
+    let workers = Workers::start(workers, dependencies, &outlet).expect("workers");
     drop(outlet);
     let (mut sent, mut done) = (0, 0);
     for (partition, inputs) in batches {
@@ -152,11 +152,11 @@ fn filled(records: &[Sent]) -> EmbeddedLog {
     log
 }
 
-fn serve_log(parts: &Parts, workers: usize, log: &EmbeddedLog) -> u64 {
+fn serve_log(dependencies: &Dependencies, workers: usize, log: &EmbeddedLog) -> u64 {
     let consumer = log.consumer("bench", Topic::Turns).expect("a consumer");
     let producer = log.producer(&consumer, "bench").expect("a producer");
     let ends = Ends::new(consumer, producer);
-    serve(ends, parts, workers, &AtomicBool::new(false)).expect("served").tally.responses
+    serve(ends, dependencies, workers, &AtomicBool::new(false)).expect("served").tally.responses
 }
 
 fn dataflow(criterion: &mut Criterion) {
@@ -165,7 +165,7 @@ fn dataflow(criterion: &mut Criterion) {
     // One fact that nobody names: a graph must not be empty to be a graph.
     let nothing = Graph::from_facts([ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)]);
     let nothing = Arc::new(nothing);
-    let (alone, closed) = (parts(&nothing, 0.0), parts(&nothing, 1.0));
+    let (alone, closed) = (dependencies(&nothing, 0.0), dependencies(&nothing, 1.0));
     let mut group = criterion.benchmark_group("dataflow");
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(turns));
     for workers in [1, 2] {
@@ -184,11 +184,11 @@ fn dataflow(criterion: &mut Criterion) {
     }
     // Ten times fewer: this one works.
     let records = crate::records(CONVERSATIONS / 10);
-    let parts = parts(&scenes::GRAPH, 0.0);
+    let dependencies = dependencies(&scenes::GRAPH, 0.0);
     group.throughput(Throughput::Elements(records.len() as u64));
     for workers in [1, 2] {
         let slug = format!("{workers}_workers");
-        engine(&mut group, ("engine_shipped_graph", &slug), (&parts, workers), &records);
+        engine(&mut group, ("engine_shipped_graph", &slug), (&dependencies, workers), &records);
     }
     group.finish();
 }
@@ -196,11 +196,11 @@ fn dataflow(criterion: &mut Criterion) {
 fn engine(
     group: &mut BenchmarkGroup<'_, WallTime>,
     (name, slug): (&str, &str),
-    (parts, workers): (&Parts, usize),
+    (dependencies, workers): (&Dependencies, usize),
     records: &[Sent],
 ) {
     group.bench_function(BenchmarkId::new(name, slug), |bench| {
-        let routine = |batches| pass(parts, workers, batches);
+        let routine = |batches| pass(dependencies, workers, batches);
         bench.iter_batched(|| batches(records), routine, BatchSize::PerIteration);
     });
 }

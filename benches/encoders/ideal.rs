@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use timely::dataflow::operators::vec::Input as _;
 use timely::dataflow::operators::{Inspect, Probe};
 use timely::worker::Worker;
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_models::ModelsConfig;
 use turnstream_models::batch::backends::Embeds;
 use turnstream_models::batch::{Batched, Threads};
@@ -140,7 +140,7 @@ fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     for offset in 0..TURNS as i64 {
         let context = context(offset);
         awaited.ask(context.request);
-        input.send(TurnInFlight::undecided(Arc::new(context), Moment::default()));
+        input.send(TurnInFlight::undecided(Arc::new(context), KnowledgeVersion::default()));
     }
     input.close();
     while !probe.done() {

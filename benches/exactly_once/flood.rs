@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::serve as serve_engine;
 use turnstream_log::Ends;
 use turnstream_log::kafka::{self, KafkaConfig};
@@ -98,7 +98,8 @@ pub(crate) fn serve(bootstrap: &str) {
     let model = Arc::new(Stalled::default());
     let generate = Some(Arc::clone(&model) as _);
     let language_models = generate.map(|model| ("default".to_owned(), model)).into_iter().collect();
-    let parts = Parts { language_models, ..Parts::new(&config).expect("the graph") };
+    let dependencies =
+        Dependencies { language_models, ..Dependencies::new(&config).expect("the graph") };
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -117,7 +118,7 @@ pub(crate) fn serve(bootstrap: &str) {
             println!("{:>5} s  {}; the model answers", begun.elapsed().as_secs(), Resident::now());
             stop.store(true, Ordering::Relaxed);
         });
-        serve_engine(ends, &parts, 1, &stop).expect("served")
+        serve_engine(ends, &dependencies, 1, &stop).expect("served")
     });
     println!("{:?}", summary.tally);
     assert!(summary.tally.is_conserved() && summary.tally.responses > 0, "{summary:?}");

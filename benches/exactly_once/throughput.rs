@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::serve as serve_engine;
 use turnstream_log::kafka::{self, KafkaConfig, KafkaTopics};
 use turnstream_log::{Ends, LogError, Producer, Topic, Transaction};
@@ -121,9 +121,9 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
     let watch = Arc::new(Watch::default());
     let producer = Timed { inner: producer, watch: Arc::clone(&watch) };
     let ends = Ends::new(consumer, producer);
-    let parts = Parts::new(&config).expect("the graph");
+    let dependencies = Dependencies::new(&config).expect("the graph");
     let stop = Arc::clone(&watch);
-    serve_engine(ends, &parts, 1, &stop.done).expect("served");
+    serve_engine(ends, &dependencies, 1, &stop.done).expect("served");
     let seen = std::mem::take(&mut *watch.seen.lock().expect("nobody writes"));
     let (begun, ended) = (seen.begun.expect("begun"), seen.ended.expect("ended"));
     print(name, seen.served, ended - begun, seen.commits);

@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use turnstream_engine::cache::DiskCache;
 use turnstream_engine::commit::Report;
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::worker::{Inlets, Workers};
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
@@ -24,13 +24,13 @@ const IN_FLIGHT: usize = 4_000;
 const ENTRIES: usize = 4;
 
 /// An engine without facts, whose gate never passes and whose generator says nothing.
-pub(crate) fn parts() -> Parts {
+pub(crate) fn dependencies() -> Dependencies {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
     config.gate.threshold = 1.0;
     let nothing = [ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)];
     let graph = Arc::new(Graph::from_facts(nothing));
-    Parts { timings: false, ..Parts::with_graph(config, graph) }
+    Dependencies { timings: false, ..Dependencies::with_graph(config, graph) }
 }
 
 /// Workers with a client.
@@ -44,11 +44,11 @@ struct Served {
 }
 
 impl Served {
-    fn start(parts: &Parts) -> Self {
+    fn start(dependencies: &Dependencies) -> Self {
         let (outlet, ended) = crossbeam_channel::unbounded();
-        let workers = Workers::start(1, parts, &outlet).expect("workers");
+        let workers = Workers::start(1, dependencies, &outlet).expect("workers");
         for partition in 0..PARTITIONS as i32 {
-            parts.cache.begin(partition, 1).expect("a cache");
+            dependencies.cache.begin(partition, 1).expect("a cache");
             let assigned = Input::Assigned { partition, generation: 1 };
             workers.send(partition, vec![assigned]).expect("a worker");
         }
@@ -95,11 +95,11 @@ fn per(scopes: usize, after: Resident, before: Resident) -> f64 {
 /// takes what each of four more adds.
 pub(crate) fn stay() {
     let scopes = crate::number(crate::SCOPES, 1_000_000);
-    let mut parts = parts();
-    let config = Arc::make_mut(&mut parts.config);
+    let mut dependencies = dependencies();
+    let config = Arc::make_mut(&mut dependencies.config);
     config.history.max_scopes_in_memory = usize::MAX;
     config.history.idle_after_seconds = u64::MAX;
-    let mut served = Served::start(&parts);
+    let mut served = Served::start(&dependencies);
     served.turn(0);
     served.wait(0);
     let mut grown = [Resident::now(); 3];
@@ -124,10 +124,10 @@ pub(crate) fn come_and_go() {
     let scopes = crate::number(crate::SCOPES, 1_000_000);
     let folder = crate::folder();
     let cache = Arc::new(DiskCache::open_in(folder.path(), 16 * 1024).expect("a cache"));
-    let parts = Parts { cache, ..parts() };
-    let most = parts.config.history.max_scopes_in_memory;
+    let dependencies = Dependencies { cache, ..dependencies() };
+    let most = dependencies.config.history.max_scopes_in_memory;
     println!("idle scopes, at most {most} in memory: {} at the start", Resident::now());
-    let mut served = Served::start(&parts);
+    let mut served = Served::start(&dependencies);
     let (peak, begun) = (Peak::watch(), Instant::now());
     // A scope's turns come one after the other, each when the one before has ended.
     let at_once = IN_FLIGHT.min(most);

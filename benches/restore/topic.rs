@@ -9,9 +9,9 @@ use rdkafka::error::KafkaError;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use turnstream_engine::cache::DiskCache;
 use turnstream_engine::commit::Report;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::flow_control::FlowControl;
 use turnstream_engine::intake::Intake;
-use turnstream_engine::parts::Parts;
 use turnstream_engine::worker::Workers;
 use turnstream_log::kafka::{self, KafkaConfig};
 use turnstream_log::{Consumer, Event, Output, Position, Producer, Topic, Transaction};
@@ -192,10 +192,10 @@ pub(crate) fn read_bare(bootstrap: &str) {
 pub(crate) fn restore(bootstrap: &str) {
     let folder = crate::folder();
     let cache = Arc::new(DiskCache::open_in(folder.path(), 16 * 1024).expect("a cache"));
-    let parts = Parts { cache: cache.clone(), ..crate::idle::parts() };
+    let dependencies = Dependencies { cache: cache.clone(), ..crate::idle::dependencies() };
     let (consumer, producer) = kafka::connect(&config(bootstrap)).expect("a broker");
     let (reports, reported) = crossbeam_channel::unbounded();
-    let workers = Workers::start(1, &parts, &reports).expect("workers");
+    let workers = Workers::start(1, &dependencies, &reports).expect("workers");
     let flow = Arc::new(FlowControl::new(400, 8_000));
     let before = Resident::now();
     let mut intake = Intake::new(Box::new(consumer), &workers, reports, flow, cache.clone());

@@ -226,7 +226,7 @@ impl Scopes {
     }
 
     /// Lets idle scopes go, and says when to look again.
-    pub(super) fn let_go(&mut self) -> Next {
+    pub(super) fn evict_idle(&mut self) -> Next {
         let now_ms = self.keeping.timers.now_ms();
         let idle_ms = self.rules.config.idle_after_seconds.saturating_mul(1_000);
         let mut expired = 0;

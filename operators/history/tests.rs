@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_ports::cache::{CacheChange, MemoryCache};
 use turnstream_schemas::{
     EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, RequestId,
@@ -98,7 +98,7 @@ impl Talk {
     pub(super) fn answer(&mut self, place: usize, text: &str) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
-        let turn = TurnInFlight::undecided(context, Moment::default());
+        let turn = TurnInFlight::undecided(context, KnowledgeVersion::default());
         self.give(Ok(Box::new(TurnInFlight { draft, ..turn })))
     }
 

@@ -8,7 +8,7 @@
 //! packed into as few bits as they need; a fact takes about ten bytes.
 //!
 //! A graph never changes. The live collection of [`Knowledge`] holds what the `knowledge` topic
-//! changes, and a [`View`] adds both up as of one [`Moment`].
+//! changes, and a [`View`] adds both up as of one [`KnowledgeVersion`].
 //!
 //! [`language`] has lemmas and word lists. [`linking`] and [`mod@search`] find the concepts that an
 //! utterance names. [`terms`] are the units that BM25 counts. [`small_talk`] recognises utterances
@@ -57,7 +57,7 @@ pub use import::{
     MAX_CONCEPT_BYTES, import, normalise,
 };
 pub use layout::{FORMAT_VERSION, lexicon_fingerprint};
-pub use live::{Knowledge, LiveCounts, Moment};
+pub use live::{Knowledge, KnowledgeVersion, LiveCounts};
 pub use relation::{Relation, RelationKind};
 pub use snapshot::SnapshotError;
 pub use unfit::Unfit;

@@ -112,7 +112,7 @@ pub(super) enum Side {
 
 /// A version of the graph. A turn looks facts up in one version from its first stage to its last.
 #[derive(Clone, Debug, Default)]
-pub struct Moment(Arc<Named>);
+pub struct KnowledgeVersion(Arc<Named>);
 
 #[derive(Debug, Default)]
 struct Named {
@@ -120,7 +120,7 @@ struct Named {
     state: KnowledgeState,
 }
 
-impl Moment {
+impl KnowledgeVersion {
     /// The name of the version: the snapshot, and the offsets up to which changes are applied.
     pub fn state(&self) -> &KnowledgeState {
         &self.0.state
@@ -152,7 +152,7 @@ pub struct LiveCounts {
 #[derive(Clone)]
 pub struct Knowledge {
     graph: Arc<Graph>,
-    now: Rc<RefCell<Moment>>,
+    now: Rc<RefCell<KnowledgeVersion>>,
     live: Rc<RefCell<Option<Live>>>,
 }
 
@@ -162,7 +162,7 @@ struct Live {
     /// Applied batches, oldest first. A batch is complete once the probe has passed its version.
     applied: VecDeque<(Version, BTreeMap<i32, i64>)>,
     /// Complete versions, oldest first. The last is the latest.
-    moments: VecDeque<Moment>,
+    moments: VecDeque<KnowledgeVersion>,
     traces: Option<Traces>,
     probe: Handle<Version>,
     counts: Option<Arc<LiveCounts>>,
@@ -190,17 +190,17 @@ impl Knowledge {
     pub fn new(graph: Arc<Graph>) -> Self {
         let state =
             KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
-        let now = Moment(Arc::new(Named { version: 0, state }));
+        let now = KnowledgeVersion(Arc::new(Named { version: 0, state }));
         Self { graph, now: Rc::new(RefCell::new(now)), live: Rc::default() }
     }
 
     /// The latest version. A new turn reads it until its end.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> KnowledgeVersion {
         self.now.borrow().clone()
     }
 
     /// Runs look-ups in a version.
-    pub fn at<T>(&self, moment: &Moment, look: impl FnOnce(View<'_>) -> T) -> T {
+    pub fn at<T>(&self, moment: &KnowledgeVersion, look: impl FnOnce(View<'_>) -> T) -> T {
         let live = self.live.borrow();
         match live.as_ref().and_then(|live| live.read(moment.0.version)) {
             Some(reading) => look(View::of(&self.graph, &reading)),
@@ -222,12 +222,12 @@ impl Knowledge {
         let moved = latest.is_some();
         if let Some((version, offsets)) = latest {
             let state = KnowledgeState { snapshot: self.graph.version().to_owned(), offsets };
-            let now = Moment(Arc::new(Named { version, state }));
+            let now = KnowledgeVersion(Arc::new(Named { version, state }));
             *self.now.borrow_mut() = now.clone();
             live.moments.push_back(now);
         }
         if moved || live.moments.len() > 1 {
-            live.let_go();
+            live.release_unread();
         }
         if moved {
             live.tell();
@@ -252,7 +252,7 @@ impl Live {
     }
 
     /// Drops the versions that only this struct holds, and compacts up to the oldest one left.
-    fn let_go(&mut self) {
+    fn release_unread(&mut self) {
         let before = self.moments.len();
         let last = before.saturating_sub(1);
         let mut at = 0;

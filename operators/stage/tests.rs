@@ -12,7 +12,7 @@ use timely::dataflow::operators::capture::Event;
 use timely::dataflow::operators::vec::{Input as _, Map};
 use timely::dataflow::operators::{Capture, Concat, ConnectLoop, Feedback, Probe};
 use timely::worker::Worker;
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_ports::cache::MemoryCache;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
@@ -173,7 +173,8 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         let (back, answers) = scope.feedback(1);
         let (turns, refused) = ingest(inputs, TurnsConfig::default(), "turns".into());
         let (asked, finished) = history(turns, answers, rules, keeping, || {});
-        let asked = asked.map(|context| TurnInFlight::undecided(context, Moment::default()));
+        let asked =
+            asked.map(|context| TurnInFlight::undecided(context, KnowledgeVersion::default()));
         let (gated, gate_faults) = run(asked, AskingGate(call(gate, 1)), &runner);
         let (drafted, faults) = run(gated, AskingGeneration(call(generate, 2)), &runner);
         let faults = faults.concat(gate_faults).map(|failed| Err(Box::new(failed)));

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use turnstream_console::{load_config, print_json, signals};
 use turnstream_engine::config::{Checks, Config, ConfigError, Loaded};
+use turnstream_engine::dependencies::Reach;
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::Reach;
 use turnstream_explain::{Shown, terminal_width};
 use turnstream_log::Topic;
 use turnstream_log::embedded::EmbeddedLog;

@@ -12,7 +12,7 @@ use anyhow::Context;
 use serde::Serialize;
 use turnstream_console::{Usage, print_json};
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::Summary;
 use turnstream_engine::tally::Tally;
 use turnstream_explain::{Page, Spoken};
@@ -116,9 +116,9 @@ fn served() -> anyhow::Result<Served> {
     let mut rooms = tempfile::NamedTempFile::new()?;
     rooms.write_all(ROOMS.as_bytes())?;
     let config = config(rooms.path());
-    let parts = Parts::new(&config)?;
+    let dependencies = Dependencies::new(&config)?;
     let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
-    Served::start(EmbeddedLog::in_memory(&log)?, parts)
+    Served::start(EmbeddedLog::in_memory(&log)?, dependencies)
 }
 
 /// The conversations to show.

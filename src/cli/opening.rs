@@ -9,8 +9,8 @@ use std::path::Path;
 
 use turnstream_engine::cache::DiskCache;
 use turnstream_engine::config::{Checks, Config, Loaded, LogKind};
+use turnstream_engine::dependencies::{Dependencies, DependencyError, Reach, Unusable};
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::{Parts, PartsError, Reach, Unusable};
 use turnstream_models::answers::Recording;
 use turnstream_models::language::AnswerFiles;
 
@@ -18,20 +18,20 @@ use turnstream_models::language::AnswerFiles;
 ///
 /// # Errors
 /// A [`ConfigError`](turnstream_engine::config::ConfigError) with the problems of `checks` and
-/// everything that cannot be used. A [`PartsError`] if only a server, the system or a file of
+/// everything that cannot be used. A [`DependencyError`] if only a server, the system or a file of
 /// answers failed.
 pub(super) fn open(
     loaded: &Loaded<Config>,
     mut checks: Checks,
     metrics: &Metrics,
     (files, reach): (&AnswerFiles, Reach),
-) -> anyhow::Result<(Parts, Option<Recording>)> {
+) -> anyhow::Result<(Dependencies, Option<Recording>)> {
     // With a problem on this machine, no server is asked.
     let reach = if checks.is_empty() { reach } else { Reach::Here };
-    match Parts::open(&loaded.value, metrics, files, reach) {
+    match Dependencies::open(&loaded.value, metrics, files, reach) {
         Ok(opened) if checks.is_empty() => Ok(opened),
         Ok(_) => Err(loaded.refused(checks).into()),
-        Err(PartsError::Unusable(found))
+        Err(DependencyError::Unusable(found))
             if !checks.is_empty() || found.iter().any(|it| it.is_lasting) =>
         {
             unusable(&mut checks, found);
@@ -41,14 +41,14 @@ pub(super) fn open(
     }
 }
 
-/// Reports the parts that cannot be used.
+/// Reports the dependencies that cannot be used.
 pub(super) fn unusable(checks: &mut Checks, found: Vec<Unusable>) {
     for Unusable { keys, message, remedy, .. } in found {
         checks.problem_at(keys.iter().map(String::as_str), message, remedy);
     }
 }
 
-/// The problems on this machine for `turnstream run`, beside the parts: the Kafka client, its room
+/// The problems on this machine for `turnstream run`, beside the dependencies: the Kafka client, its room
 /// for outcomes, folders that cannot be written, and an address of another machine.
 pub(super) fn serving(config: &Config) -> Checks {
     let mut checks = Checks::default();

@@ -12,8 +12,8 @@ use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_console::{Exit, InputRefused, Usage, load_config, print_json, signals};
 use turnstream_engine::config::Checks;
+use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::{Metrics, resident_bytes};
-use turnstream_engine::parts::{Parts, Reach};
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_engine::tally::Tally;
 use turnstream_formats::{Format, FormatError, LoggedItem, LoggedItems};
@@ -155,36 +155,36 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     // Recording starts once it is known that the outputs can be written.
     let unrecorded = AnswerFiles { record_answers: None, ..args.answer_files.clone() };
     let reach = (&unrecorded, Reach::Servers);
-    let (mut parts, _) = opening::open(&loaded, Checks::default(), &metrics, reach)?;
-    probe::tell(&parts.language_models, &args.answer_files);
+    let (mut dependencies, _) = opening::open(&loaded, Checks::default(), &metrics, reach)?;
+    probe::tell(&dependencies.language_models, &args.answer_files);
     let skipped = Arc::new(AtomicU64::new(0));
     let read = Arc::default();
     let progress = Progress::through(&args.log, &read, "turns");
     let items =
         turnstream_formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
     let records = records(items, Arc::clone(&skipped), progress.clone());
-    let opening = outputs.opening(args, &parts, records)?;
+    let opening = outputs.opening(args, &dependencies, records)?;
     let resumed_from = opening.offset();
     progress.begins_here();
     let resumed = args.resume.then_some(resumed_from);
     let answer_files = AnswerFiles { resumed_from: resumed, ..args.answer_files.clone() };
     let recording = answer_files.recording()?;
     if let Some(recording) = &recording {
-        for (name, model) in &mut parts.language_models {
+        for (name, model) in &mut dependencies.language_models {
             *model = recording.of(name, Arc::clone(model));
         }
     }
-    let parts = Parts {
+    let dependencies = Dependencies {
         source: args.history.into(),
         publish_changes: outputs.sinks.history.is_some(),
         timings: args.timings,
         topic: outputs::log_name(&args.log).into(),
-        ..parts
+        ..dependencies
     };
     let stop = signals::stop_on_signals()?;
     let ends = outputs.open(opening)?;
     let started = Instant::now();
-    let summary = serve(ends, &parts, workers, &stop).context("the replay stopped")?;
+    let summary = serve(ends, &dependencies, workers, &stop).context("the replay stopped")?;
     let seconds = started.elapsed().as_secs_f64();
     progress.finish();
     recording.map_or(Ok(()), |recording| recording.finish())?;

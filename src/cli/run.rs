@@ -11,8 +11,8 @@ use serde::Deserialize;
 use turnstream_console::{load_config, signals};
 use turnstream_engine::cache::DiskCache;
 use turnstream_engine::config::{Config, LogKind};
+use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::{Parts, Reach};
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Follower, LogError, Topic, kafka};
@@ -93,8 +93,9 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
     let _server = server.transpose()?;
     // Opened before joining the group, so that no partition is assigned to a process that cannot
     // serve.
-    let (parts, recording) = opening::open(&loaded, checks, &metrics, (&files, Reach::Servers))?;
-    probe::tell(&parts.language_models, &files);
+    let (dependencies, recording) =
+        opening::open(&loaded, checks, &metrics, (&files, Reach::Servers))?;
+    probe::tell(&dependencies.language_models, &files);
     let workers = config.run.workers as usize;
     let summary = match config.log.kind {
         LogKind::Kafka => {
@@ -104,11 +105,11 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let parts = Parts { topic, cache, ..parts };
+            let dependencies = Dependencies { topic, cache, ..dependencies };
             tracing::info!(workers, "serving");
-            serve(ends, &parts, workers, &stop)?
+            serve(ends, &dependencies, workers, &stop)?
         }
-        LogKind::Embedded => serve_embedded(parts, &stop, out)?,
+        LogKind::Embedded => serve_embedded(dependencies, &stop, out)?,
     };
     recording.map_or(Ok(()), |recording| recording.finish())?;
     report(&summary);
@@ -140,11 +141,11 @@ fn report(summary: &Summary) {
 
 /// Serves standard input through an embedded log in a directory.
 fn serve_embedded(
-    parts: Parts,
+    dependencies: Dependencies,
     stop: &AtomicBool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Summary> {
-    let config = Arc::clone(&parts.config);
+    let config = Arc::clone(&dependencies.config);
     let directory = config.log.directory.as_deref().context("log.directory is missing")?;
     let log = EmbeddedLog::in_directory(directory, &config.log.embedded)?;
     let consumer = log.consumer(EMBEDDED_NAME, Topic::Turns)?;
@@ -158,7 +159,7 @@ fn serve_embedded(
     let workers = config.run.workers as usize;
     let scope = config.turns.scope;
     let cache = Arc::new(DiskCache::open(&config.run)?);
-    let parts = Parts { topic, cache, ..parts };
+    let dependencies = Dependencies { topic, cache, ..dependencies };
     let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
 
     let feeding = log.clone();
@@ -181,7 +182,7 @@ fn serve_embedded(
                 std::thread::sleep(LOOK);
             }
         });
-        let summary = serve(ends, &parts, workers, stop);
+        let summary = serve(ends, &dependencies, workers, stop);
         served.store(true, Ordering::Release);
         let shown = showing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shown?;

@@ -12,7 +12,7 @@ use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Record, Topic, letters};
 use turnstream_schemas::{InputId, Outcome, Recorded, Response, Turn};
 
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::{EngineError, Summary, serve};
 
 /// The group and the transactional id in an embedded log, as in `turnstream run`.
@@ -40,15 +40,15 @@ pub(super) struct Served {
 
 impl Served {
     /// Starts an engine on a log. Outcomes that the log already has are not read.
-    pub(super) fn start(log: EmbeddedLog, parts: Parts) -> anyhow::Result<Self> {
-        let workers = parts.config.run.workers as usize;
+    pub(super) fn start(log: EmbeddedLog, dependencies: Dependencies) -> anyhow::Result<Self> {
+        let workers = dependencies.config.run.workers as usize;
         let consumer = log.consumer(NAME, Topic::Turns)?;
         let producer = log.producer(&consumer, NAME)?;
         let mut ends = Ends::new(consumer, producer);
-        if parts.config.knowledge.live {
+        if dependencies.config.knowledge.live {
             ends.knowledge = Some(Box::new(log.follower(Topic::Knowledge)));
         }
-        let topic = Arc::clone(&parts.topic.name);
+        let topic = Arc::clone(&dependencies.topic.name);
         let places = OUTCOMES
             .iter()
             .flat_map(|topic| (0..log.partitions()).map(|partition| (*topic, partition)));
@@ -56,7 +56,8 @@ impl Served {
         let next = next.collect();
         let engine = std::thread::Builder::new().name("engine".to_owned());
         // The engine ends with its input, when the log is sealed.
-        let engine = engine.spawn(move || serve(ends, &parts, workers, &AtomicBool::new(false)));
+        let engine =
+            engine.spawn(move || serve(ends, &dependencies, workers, &AtomicBool::new(false)));
         let engine = engine.context("a thread could not be started")?;
         Ok(Self { log, topic, engine: Some(engine), next, ended: BTreeMap::new() })
     }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use turnstream_console::failure::problems_of;
 use turnstream_console::{Exit, load_config, print_json};
 use turnstream_engine::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem};
+use turnstream_engine::dependencies::{Dependencies, DependencyError, Reach};
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::{Parts, PartsError, Reach};
 use turnstream_log::{Topic, kafka};
 use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe::{self, Probed};
@@ -100,29 +100,31 @@ fn checked(args: &Args) -> anyhow::Result<Loaded<Config>> {
     let opened = opening::open(&loaded, checks, &metrics, (&AnswerFiles::default(), reach));
     let mut checks = Checks::default();
     match opened {
-        Ok((parts, _)) if args.connect => connect(&parts, &mut checks),
+        Ok((dependencies, _)) if args.connect => connect(&dependencies, &mut checks),
         Ok(_) => {}
-        Err(error) => match error.downcast::<PartsError>()? {
-            PartsError::Unusable(found) => opening::unusable(&mut checks, found),
-            error @ PartsError::Answers(_) => return Err(error.into()),
+        Err(error) => match error.downcast::<DependencyError>()? {
+            DependencyError::Unusable(found) => opening::unusable(&mut checks, found),
+            error @ DependencyError::Answers(_) => return Err(error.into()),
         },
     }
     if checks.is_empty() { Ok(loaded) } else { Err(loaded.refused(checks).into()) }
 }
 
 /// Asks the broker and the language models.
-fn connect(parts: &Parts, checks: &mut Checks) {
-    for Probed { model, reason, .. } in probe::probe(&parts.language_models, probe::OF_A_CHECK) {
+fn connect(dependencies: &Dependencies, checks: &mut Checks) {
+    for Probed { model, reason, .. } in
+        probe::probe(&dependencies.language_models, probe::OF_A_CHECK)
+    {
         if let Some(said) = reason {
             let (message, remedy) = parted(&said);
             checks.problem_at(["language_models", &model], message, remedy);
         }
     }
-    let log = &parts.config.log;
+    let log = &dependencies.config.log;
     if log.kind != LogKind::Kafka {
         return;
     }
-    let live = parts.config.knowledge.live.then_some(Topic::Knowledge);
+    let live = dependencies.config.knowledge.live.then_some(Topic::Knowledge);
     let topics: Vec<Topic> = Topic::OF_TURNS.into_iter().chain(live).collect();
     if let Err(error) = kafka::ask(&log.kafka, &topics) {
         let (message, remedy) = parted(&error.to_string());

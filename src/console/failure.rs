@@ -10,9 +10,9 @@ use std::io::Write;
 use serde::Serialize;
 use turnstream_engine::commit::CommitError;
 use turnstream_engine::config::{ConfigError, Problem};
+use turnstream_engine::dependencies::DependencyError;
 use turnstream_engine::intake::IntakeError;
-use turnstream_engine::learning::LearningError;
-use turnstream_engine::parts::PartsError;
+use turnstream_engine::knowledge_feed::KnowledgeFeedError;
 use turnstream_engine::serve::EngineError;
 use turnstream_engine::views::ViewsError;
 use turnstream_log::LogError;
@@ -103,11 +103,11 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
             return Exit::InputRefused;
         }
         match cause.downcast_ref() {
-            Some(PartsError::Answers(_)) => return Exit::InputRefused,
-            Some(PartsError::Unusable(found)) if found.iter().any(|it| it.is_lasting) => {
+            Some(DependencyError::Answers(_)) => return Exit::InputRefused,
+            Some(DependencyError::Unusable(found)) if found.iter().any(|it| it.is_lasting) => {
                 return Exit::Usage;
             }
-            Some(PartsError::Unusable(_)) | None => {}
+            Some(DependencyError::Unusable(_)) | None => {}
         }
         if let Some(
             KnowledgeError::Read { .. }
@@ -145,19 +145,19 @@ fn exit_of_log(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         Some(EngineError::Commit(commit)) => Some(commit),
         _ => cause.downcast_ref::<CommitError>(),
     };
-    let learning = match engine {
-        Some(EngineError::Learning(learning)) => Some(learning),
-        _ => cause.downcast_ref::<LearningError>(),
+    let feed = match engine {
+        Some(EngineError::KnowledgeFeed(feed)) => Some(feed),
+        _ => cause.downcast_ref::<KnowledgeFeedError>(),
     };
     let views = cause.downcast_ref::<ViewsError>();
     let log = match (intake, commit) {
         _ if matches!(views, Some(ViewsError::TooMany { .. })) => return Some(Exit::LogRefused),
         _ if let Some(ViewsError::Log(log)) = views => log,
         // A restart would find the same changes on the topic.
-        _ if matches!(learning, Some(LearningError::TooManyLiveChanges { .. })) => {
+        _ if matches!(feed, Some(KnowledgeFeedError::TooManyLiveChanges { .. })) => {
             return Some(Exit::LogRefused);
         }
-        _ if let Some(LearningError::Log(log)) = learning => log,
+        _ if let Some(KnowledgeFeedError::Log(log)) = feed => log,
         // A restart would find the same records and metadata of the other program.
         (Some(IntakeError::Metadata { .. }), _) | (_, Some(CommitError::Metadata { .. })) => {
             return Some(Exit::LogRefused);
@@ -395,7 +395,7 @@ mod tests {
         }
         // As the engine returns them, with every layer between.
         let topic = "knowledge".to_owned();
-        let too_many = LearningError::TooManyLiveChanges { topic, statements: 3, limit: 2 };
+        let too_many = KnowledgeFeedError::TooManyLiveChanges { topic, statements: 3, limit: 2 };
         let committing = |source| EngineError::from(CommitError::Log { attempt: 6, source });
         for (error, exit) in [
             (EngineError::from(IntakeError::from(fenced())), Exit::Fenced),
@@ -403,10 +403,10 @@ mod tests {
             (EngineError::from(lost(2)), Exit::LogRefused),
             (committing(fenced()), Exit::Fenced),
             (committing(gone(false)), Exit::Unavailable),
-            (EngineError::from(LearningError::from(refused())), Exit::LogRefused),
-            (EngineError::from(LearningError::from(gone(true))), Exit::Unavailable),
+            (EngineError::from(KnowledgeFeedError::from(refused())), Exit::LogRefused),
+            (EngineError::from(KnowledgeFeedError::from(gone(true))), Exit::Unavailable),
             (EngineError::from(too_many), Exit::LogRefused),
-            (EngineError::from(LearningError::Panicked(Panicked::default())), Exit::Failed),
+            (EngineError::from(KnowledgeFeedError::Panicked(Panicked::default())), Exit::Failed),
             (EngineError::CommitterPanicked(Panicked::default()), Exit::Failed),
         ] {
             let said = error.to_string();

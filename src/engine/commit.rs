@@ -25,7 +25,7 @@ use crate::tally::Tally;
 pub mod encode;
 pub mod ledger;
 
-pub use encode::{Ended, encode};
+pub use encode::{EncodedBatch, encode};
 use ledger::metadata::MetadataError;
 use ledger::{Ledger, Polled};
 
@@ -90,7 +90,7 @@ pub enum Report {
         offsets: Vec<i64>,
     },
     /// Finished inputs, encoded.
-    Ended(Ended),
+    Ended(EncodedBatch),
     /// Nothing more will be reported: commit what waits, then end.
     End,
 }
@@ -101,7 +101,7 @@ pub struct Committer {
     producer: Box<dyn Producer>,
     flow: Arc<FlowControl>,
     ledger: Ledger,
-    waiting: Vec<Ended>,
+    waiting: Vec<EncodedBatch>,
     /// The latest time for the next commit.
     due_ms: Option<u64>,
     /// Whether the result of the last commit is in doubt.
@@ -242,8 +242,8 @@ impl Committer {
         }
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Ended { partition, generation, .. } = ended;
+    fn ended(&mut self, ended: EncodedBatch) {
+        let EncodedBatch { partition, generation, .. } = ended;
         let mut offsets = ended.offsets.iter();
         // A group of inputs has one assignment, so all of it is pending or all of it is stale.
         if offsets.all(|offset| self.ledger.finished(partition, generation, *offset)) {
@@ -342,7 +342,7 @@ impl Committer {
     }
 
     /// Takes the waiting outcomes and puts them into a transaction.
-    fn transaction(&mut self) -> (Vec<Ended>, Transaction) {
+    fn transaction(&mut self) -> (Vec<EncodedBatch>, Transaction) {
         let mut positions = BTreeMap::new();
         let mut waiting = std::mem::take(&mut self.waiting);
         for ended in &waiting {
@@ -357,7 +357,8 @@ impl Committer {
                 }
             });
         }
-        let placed = |ended: &Ended| positions.get(&ended.partition).is_some_and(Option::is_some);
+        let placed =
+            |ended: &EncodedBatch| positions.get(&ended.partition).is_some_and(Option::is_some);
         self.waiting = waiting.extract_if(.., |ended| !placed(ended)).collect();
         let outputs = waiting.iter_mut().flat_map(|ended| std::mem::take(&mut ended.outputs));
         let mut outputs: Vec<Output> = outputs.collect();

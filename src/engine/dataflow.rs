@@ -60,15 +60,15 @@ use turnstream_operators::source_planning::source_planning;
 use turnstream_operators::stage_context::StageContext;
 use turnstream_operators::topic_planning::topic_planning;
 
-use crate::parts::Parts;
+use crate::dependencies::Dependencies;
 
 /// Joins the stages on one worker. Takes inputs and returns those that have ended.
 pub fn dialogue<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
-    parts: &Parts,
+    dependencies: &Dependencies,
     context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Finished> {
-    let config = parts.config.as_ref().clone();
+    let config = dependencies.config.as_ref().clone();
     let of_sources = RetrievalConfig {
         facts: config.fact_retrieval,
         tables: config.table_retrieval,
@@ -82,12 +82,12 @@ pub fn dialogue<'scope>(
         generation: config.generation.clone(),
         consistency: config.consistency.clone(),
     };
-    let (rules, late) = (parts.rules(), parts.count_late_answers());
-    let keeping = parts.keeping(context);
+    let (rules, late) = (dependencies.rules(), dependencies.count_late_answers());
+    let keeping = dependencies.keeping(context);
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<TurnEnd>>(1);
 
-    let (turns, refused) = ingest(inputs, config.turns, parts.topic.clone());
+    let (turns, refused) = ingest(inputs, config.turns, dependencies.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate.clone(), context);
     // Turns pass unchanged unless the gate decides by a draft, and below by retrieved evidence.

@@ -16,7 +16,7 @@ use turnstream_ports::cache::{CacheError, ScopeCache};
 use crate::commit::Report;
 use crate::commit::ledger::metadata::{MetadataError, OffsetRange, decode};
 use crate::flow_control::FlowControl;
-use crate::learning::Learned;
+use crate::knowledge_feed::CaughtUp;
 use crate::panics::WorkerError;
 use crate::worker::Inlets;
 
@@ -55,7 +55,7 @@ pub struct Intake<W> {
     /// Partitions that this process held and whose last commit is still in doubt.
     unsettled: Vec<Unsettled>,
     /// No partition is restored before the first reading of the topic of knowledge is complete.
-    learned: Learned,
+    learned: CaughtUp,
 }
 
 /// Partitions that this process held, until it is certain what was committed of them. None of them
@@ -114,14 +114,14 @@ impl<W: Inlets> Intake<W> {
             told_ms: None,
             revoked: Vec::new(),
             unsettled: Vec::new(),
-            learned: Learned::nothing_to_learn(),
+            learned: CaughtUp::nothing_to_learn(),
         }
     }
 
     /// Delays restoring until `learned` is done. Until then partitions stay assigned and polling
     /// keeps the membership alive.
     #[must_use]
-    pub fn once(mut self, learned: Learned) -> Self {
+    pub fn once(mut self, learned: CaughtUp) -> Self {
         self.learned = learned;
         self
     }

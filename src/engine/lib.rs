@@ -10,11 +10,11 @@
 //!    JSON lines.
 //! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds. [`cache`]: the
 //!    disk cache that changelogs are restored to and that holds idle scopes.
-//! 5. [`parts`]: what the dataflow is built from, opened once according to [`config`]. [`worker`]:
+//! 5. [`dependencies`]: what the dataflow is built from, opened once according to [`config`]. [`worker`]:
 //!    the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: encodes outcomes and writes transactions. [`tally`]: counts outcomes.
 //! 7. [`metrics`]: counters, liveness and readiness over HTTP.
-//! 8. [`learning`]: carries changes of the graph from the log to the workers. [`meaning`]: vectors
+//! 8. [`knowledge_feed`]: carries changes of the graph from the log to the workers. [`meaning`]: vectors
 //!    of the changed facts.
 //! 9. Beside serving: [`views`] over committed records, and [`histories`], the stored history of a
 //!    conversation.
@@ -30,14 +30,14 @@ pub mod cache;
 pub mod commit;
 pub mod config;
 pub mod dataflow;
+pub mod dependencies;
 pub mod flow_control;
 pub mod histories;
 pub mod intake;
-pub mod learning;
+pub mod knowledge_feed;
 pub mod meaning;
 pub mod metrics;
 pub mod panics;
-pub mod parts;
 pub mod serve;
 pub mod tally;
 pub mod views;

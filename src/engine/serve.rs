@@ -10,11 +10,11 @@ use crossbeam_channel::Sender;
 use turnstream_log::{Consumer, Ends, Follower};
 
 use crate::commit::{self, CommitConfig, CommitError, Committer, Counts, Report};
+use crate::dependencies::Dependencies;
 use crate::flow_control::FlowControl;
 use crate::intake::{Intake, IntakeError};
-use crate::learning::{Learned, Learning, LearningError};
+use crate::knowledge_feed::{CaughtUp, KnowledgeFeed, KnowledgeFeedError};
 use crate::panics::{Panicked, WorkerError};
-use crate::parts::Parts;
 use crate::tally::Tally;
 use crate::worker::Workers;
 
@@ -42,17 +42,18 @@ pub struct Summary {
 /// committed. After `stop`, draining takes at most `run.drain_at_most_ms`.
 pub fn serve(
     ends: Ends,
-    parts: &Parts,
+    dependencies: &Dependencies,
     workers: usize,
     stop: &AtomicBool,
 ) -> Result<Summary, EngineError> {
-    let turns = &parts.config.turns;
+    let turns = &dependencies.config.turns;
     let flow = Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
-    let commit: CommitConfig = parts.config.commit.clone();
-    let ends = parts.metrics.observe(ends, &flow);
+    let commit: CommitConfig = dependencies.config.commit.clone();
+    let ends = dependencies.metrics.observe(ends, &flow);
     let committer = Committer::new(commit, ends.producer, Arc::clone(&flow));
     let stopping = Arc::new(AtomicBool::new(false));
-    let committer = committer.counted_by(parts.metrics.outcomes()).until(Arc::clone(&stopping));
+    let committer =
+        committer.counted_by(dependencies.metrics.outcomes()).until(Arc::clone(&stopping));
     let (reports, reported) = crossbeam_channel::unbounded();
     let in_flight = Arc::clone(&flow);
 
@@ -63,7 +64,7 @@ pub fn serve(
             .map_err(EngineError::Thread)?;
         let stopped = || stop.load(Ordering::Relaxed) || committing.is_finished();
         let incoming = (ends.consumer, ends.knowledge);
-        let taken_in = take_in(incoming, parts, workers, (reports.clone(), flow), stopped);
+        let taken_in = take_in(incoming, dependencies, workers, (reports.clone(), flow), stopped);
         stopping.store(true, Ordering::Relaxed);
         // Every finished input was reported before this. The committer may be gone already.
         let _ = reports.send(Report::End);
@@ -72,7 +73,7 @@ pub fn serve(
         let committed = committing.join().map_err(panicked)?;
         let committer = committed?;
         let consumer = taken_in?;
-        let late_answers = parts.late_answers.load(Ordering::Relaxed);
+        let late_answers = dependencies.late_answers.load(Ordering::Relaxed);
         let Counts { tally, skipped, stale } = committer.counts().clone();
         // The consumer lives until everything is committed, and the producer ends before it.
         // Leaving the group earlier would give our partitions to others while we still commit for
@@ -90,46 +91,47 @@ pub fn serve(
 /// Polls until the end, then drains the workers. Returns the consumer.
 fn take_in(
     (consumer, knowledge): (Box<dyn Consumer>, Option<Box<dyn Follower>>),
-    parts: &Parts,
+    dependencies: &Dependencies,
     workers: usize,
     (reports, flow): (Sender<Report>, Arc<FlowControl>),
     stopped: impl Fn() -> bool,
 ) -> Result<Box<dyn Consumer>, EngineError> {
-    let workers = Workers::start(workers, parts, &reports)?;
+    let workers = Workers::start(workers, dependencies, &reports)?;
     let learned = match knowledge {
-        Some(_) => Learned::default(),
-        None => Learned::nothing_to_learn(),
+        Some(_) => CaughtUp::default(),
+        None => CaughtUp::nothing_to_learn(),
     };
-    let intake = Intake::new(consumer, &workers, reports, flow, Arc::clone(&parts.cache));
+    let intake = Intake::new(consumer, &workers, reports, flow, Arc::clone(&dependencies.cache));
     let mut intake = intake.once(learned.clone());
     let ended = AtomicBool::new(false);
     let polled = std::thread::scope(|threads| {
-        let learning = match knowledge {
+        let feed = match knowledge {
             Some(follower) => {
-                let learners =
-                    workers.learners().ok_or_else(|| WorkerError::Panicked(Panicked::default()))?;
-                let mut learning = Learning::new(follower, parts, learned);
+                let fed_workers = workers
+                    .fed_workers()
+                    .ok_or_else(|| WorkerError::Panicked(Panicked::default()))?;
+                let mut feed = KnowledgeFeed::new(follower, dependencies, learned);
                 let ended = &ended;
-                let thread = std::thread::Builder::new().name("learning".to_owned());
-                let learn = move || learning.run(&learners, || ended.load(Ordering::Relaxed));
+                let thread = std::thread::Builder::new().name("knowledge-feed".to_owned());
+                let learn = move || feed.run(&fed_workers, || ended.load(Ordering::Relaxed));
                 Some(thread.spawn_scoped(threads, learn).map_err(EngineError::Thread)?)
             }
             None => None,
         };
-        let stopped = || stopped() || learning.as_ref().is_some_and(|it| it.is_finished());
+        let stopped = || stopped() || feed.as_ref().is_some_and(|it| it.is_finished());
         let polled = poll_until(&mut intake, &workers, stopped);
-        parts.metrics.stopping();
+        dependencies.metrics.stopping();
         ended.store(true, Ordering::Relaxed);
         // The error of the knowledge feed explains why polling ended, so it is returned first.
-        if let Some(learning) = learning {
-            let thread = learning.thread().id();
-            learning.join().map_err(|_| LearningError::Panicked(Panicked::of(thread)))??;
+        if let Some(feed) = feed {
+            let thread = feed.thread().id();
+            feed.join().map_err(|_| KnowledgeFeedError::Panicked(Panicked::of(thread)))??;
         }
         Ok::<_, EngineError>(polled?)
     });
     let consumer = intake.stop();
     // A panic of a worker explains why polling failed, so it is returned first.
-    let at_most = Duration::from_millis(parts.config.run.drain_at_most_ms);
+    let at_most = Duration::from_millis(dependencies.config.run.drain_at_most_ms);
     workers.drain(stopped().then_some(at_most))?;
     polled?;
     Ok(consumer)
@@ -162,7 +164,7 @@ pub enum EngineError {
     Intake(#[from] IntakeError),
     /// Following the topic of knowledge failed.
     #[error(transparent)]
-    Learning(#[from] LearningError),
+    KnowledgeFeed(#[from] KnowledgeFeedError),
     /// A worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),

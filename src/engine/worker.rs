@@ -22,7 +22,7 @@ use timely::dataflow::operators::generic::operator::source;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
-use turnstream_knowledge::{Changes, Knowledge, Moment};
+use turnstream_knowledge::{Changes, Knowledge, KnowledgeVersion};
 use turnstream_operators::flow::{Epoch, Finished};
 use turnstream_operators::ingest::Input;
 use turnstream_operators::stage::Clock;
@@ -32,9 +32,9 @@ use turnstream_schemas::RequestId;
 
 use crate::commit::{Report, encode};
 use crate::dataflow::dialogue;
-use crate::learning::{BATCHES_AHEAD, Learners, Reading};
+use crate::dependencies::Dependencies;
+use crate::knowledge_feed::{BATCHES_AHEAD, FedWorkers, Reading};
 use crate::panics::{WorkerError, WorkersPanic};
-use crate::parts::Parts;
 
 /// Milliseconds of one epoch, the dataflow's time. Coarse on purpose: a time per turn doubles the
 /// cost and gains nothing (measured with 10,000 conversations of 10 turns).
@@ -69,22 +69,22 @@ impl Core {
     /// Finished inputs leave through `outlet`.
     pub fn install(
         worker: &mut Worker,
-        parts: &Parts,
+        dependencies: &Dependencies,
         inlet: Inlet,
         outlet: Sender<Report>,
         clock: Clock,
     ) -> Self {
         let timers = Timers::default();
-        let publish_recorded = parts.config.commit.publish_recorded;
+        let publish_recorded = dependencies.config.commit.publish_recorded;
         let Inlet { inputs: inlet, changes } = inlet;
-        let knowledge = Knowledge::new(Arc::clone(&parts.graph));
-        let counts = Arc::clone(&parts.live);
+        let knowledge = Knowledge::new(Arc::clone(&dependencies.graph));
+        let counts = Arc::clone(&dependencies.live);
         let learner = worker.dataflow(|scope| knowledge.follow(scope, changes, counts));
         worker.dataflow::<Epoch, _, _>(|scope| {
             let (inputs, waker) = inputs(scope, inlet, timers.clone());
             let probe = ProbeHandle::new();
-            let context = parts.stage_context(knowledge.clone(), clock, timers.clone());
-            let finished = dialogue(inputs, parts, &context);
+            let context = dependencies.stage_context(knowledge.clone(), clock, timers.clone());
+            let finished = dialogue(inputs, dependencies, &context);
             outputs(finished, outlet, publish_recorded).probe_with(&probe);
             Self { timers, probe, knowledge, waker, learner }
         })
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// The latest version of the graph, from which a new turn is answered.
-    pub fn knowledge(&self) -> Moment {
+    pub fn knowledge(&self) -> KnowledgeVersion {
         self.knowledge.now()
     }
 }
@@ -203,7 +203,7 @@ pub trait Inlets {
 /// The workers of a process. Each has its own thread.
 pub struct Workers {
     inlets: Vec<(Sender<Input>, SyncActivator)>,
-    learners: Option<Learners>,
+    fed_workers: Option<FedWorkers>,
     guards: Option<WorkerGuards<()>>,
     panic: WorkersPanic,
 }
@@ -223,7 +223,7 @@ impl Workers {
     /// Starts `count` workers and waits until each has built its dataflow.
     pub fn start(
         count: usize,
-        parts: &Parts,
+        dependencies: &Dependencies,
         outlet: &Sender<Report>,
     ) -> Result<Self, WorkerError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -231,7 +231,7 @@ impl Workers {
         let (changes, changed) = crossbeam_channel::bounded(BATCHES_AHEAD);
         let reading = Reading::of(count);
         let reads = reading.clone();
-        let (parts, outlet) = (parts.clone(), outlet.clone());
+        let (dependencies, outlet) = (dependencies.clone(), outlet.clone());
         let (ready, started) = crossbeam_channel::bounded(count);
         let panic = WorkersPanic::default();
         let noted = panic.clone();
@@ -239,13 +239,13 @@ impl Workers {
             let _note = NotePanic(noted.clone());
             let index = worker.index();
             let start = Instant::now();
-            let clock = match parts.timings {
+            let clock = match dependencies.timings {
                 true => Clock::from_micros(move || start.elapsed().as_micros() as u64),
                 false => Clock::none(),
             };
             let changes = if index == 0 { changed.clone() } else { crossbeam_channel::never() };
             let inlet = Inlet { inputs: receivers[index].clone(), changes };
-            let core = Core::install(worker, &parts, inlet, outlet.clone(), clock);
+            let core = Core::install(worker, &dependencies, inlet, outlet.clone(), clock);
             // The receiver is gone if the process gave up before this worker started.
             let _ = ready.send((index, core.waker(), core.learner()));
             let mut reads = reads.by(index);
@@ -273,13 +273,13 @@ impl Workers {
         }
         let inlets = senders.into_iter().zip(wakers.into_values()).collect();
         let noted = panic.clone();
-        let learners = knowledge.map(|waker| Learners::new(changes, waker, noted, reading));
-        Ok(Self { inlets, learners, guards: Some(guards), panic })
+        let fed_workers = knowledge.map(|waker| FedWorkers::new(changes, waker, noted, reading));
+        Ok(Self { inlets, fed_workers, guards: Some(guards), panic })
     }
 
     /// The channel to the knowledge of all workers. Drop it before draining.
-    pub fn learners(&self) -> Option<Learners> {
-        self.learners.clone()
+    pub fn fed_workers(&self) -> Option<FedWorkers> {
+        self.fed_workers.clone()
     }
 
     /// Checks that no worker has panicked.
@@ -295,8 +295,8 @@ impl Workers {
     /// that are left run until the process ends.
     pub fn drain(mut self, at_most: Option<Duration>) -> Result<(), WorkerError> {
         let began = Instant::now();
-        if let Some(learners) = self.learners.take() {
-            learners.end();
+        if let Some(fed_workers) = self.fed_workers.take() {
+            fed_workers.end();
         }
         for (inlet, waker) in std::mem::take(&mut self.inlets) {
             drop(inlet);

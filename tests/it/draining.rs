@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use turnstream_engine::config::Config;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
@@ -47,11 +47,12 @@ fn served(
     let metrics = Metrics::new(&config.metrics);
     let generate = Arc::clone(model) as Arc<Generate>;
     let language_models = [("default".to_owned(), generate)].into();
-    let parts = Parts::counted(&config, &metrics).expect("a pack");
-    let parts = Parts { language_models, ..parts };
+    let dependencies = Dependencies::counted(&config, &metrics).expect("a pack");
+    let dependencies = Dependencies { language_models, ..dependencies };
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let engine = threads.spawn(|| serve(Ends::new(consumer, producer), &parts, 2, &stop));
+        let engine =
+            threads.spawn(|| serve(Ends::new(consumer, producer), &dependencies, 2, &stop));
         meanwhile(&metrics, &stop);
         engine.join().expect("it ends").expect("cleanly")
     })

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::serve;
 use turnstream_knowledge::language::has_han;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
@@ -65,8 +65,8 @@ fn answers(config: &Config, turns: &[Value]) -> Vec<Response> {
     let consumer = log.consumer("test", Topic::Turns).expect("a consumer");
     let producer = log.producer(&consumer, "test").expect("a producer");
     let ends = Ends::new(consumer, producer);
-    let parts = Parts::new(config).expect("parts");
-    let summary = serve(ends, &parts, 1, &AtomicBool::new(false)).expect("the log ends");
+    let dependencies = Dependencies::new(config).expect("parts");
+    let summary = serve(ends, &dependencies, 1, &AtomicBool::new(false)).expect("the log ends");
     assert!(summary.tally.is_conserved(), "{:?}", summary.tally);
     let records = log.read(Topic::Responses, 0, 0, 100, Isolation::ReadCommitted).expect("read");
     let values = records.into_iter().filter_map(|record| record.value);

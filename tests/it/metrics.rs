@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnstream_engine::config::Config;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::metrics::server::{Observed as _, Server};
 use turnstream_engine::metrics::{Metrics, MetricsConfig};
-use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_engine::views::metrics::ViewsMetrics;
 use turnstream_engine::views::{Publishing, ViewsConfig};
@@ -120,13 +120,13 @@ impl Served {
         assert_eq!((status, failing), (503, vec!["serving".to_owned(), "assigned".to_owned()]));
         let language_models =
             generate.map(|model| ("default".to_owned(), model)).into_iter().collect();
-        let parts = Parts {
+        let dependencies = Dependencies {
             metrics: metrics.clone(),
             language_models,
-            ..Parts::new(config).expect("a pack")
+            ..Dependencies::new(config).expect("a pack")
         };
         let engine = std::thread::spawn(move || {
-            serve(ends, &parts, 2, &AtomicBool::new(false)).expect("the log ends")
+            serve(ends, &dependencies, 2, &AtomicBool::new(false)).expect("the log ends")
         });
         Self { log, server, metrics, engine }
     }

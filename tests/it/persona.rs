@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use turnstream_engine::config::Config;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::serve;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
@@ -79,8 +79,8 @@ fn answered(turns: &[(&str, &[&str])]) -> (Vec<Response>, String) {
     let embeds = Embeds(Arc::new(Tastes));
     let batched = Batched::start(embeds, config.models.limits(), &Threads::new(2), counted);
     let embed = Some(Arc::new(batched.expect("threads")) as _);
-    let parts = Parts::counted(&config, &metrics).expect("a pack");
-    let parts = Parts { embed, ..parts };
+    let parts = Dependencies::counted(&config, &metrics).expect("a pack");
+    let parts = Dependencies { embed, ..parts };
     for (at, (text, persona)) in turns.iter().enumerate() {
         let conversation = format!("c{at}");
         let turn = json!({ "conversation_id": conversation, "turn_id": at.to_string(),

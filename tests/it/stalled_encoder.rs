@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use turnstream_engine::config::Config;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::metrics::Metrics;
-use turnstream_engine::parts::Parts;
 use turnstream_engine::serve::serve;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Topic};
@@ -94,8 +94,8 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     let embeds = Embeds(Arc::new(encoder.clone()));
     let batched = Batched::start(embeds, config.models.limits(), &Threads::new(2), counted.clone());
     let embed = Some(Arc::new(batched.expect("threads")) as _);
-    let parts = Parts::counted(&config, &metrics).expect("a pack");
-    let parts = Parts { embed, ..parts };
+    let dependencies = Dependencies::counted(&config, &metrics).expect("a pack");
+    let dependencies = Dependencies { embed, ..dependencies };
 
     append(&log, 0, STALLED);
     let stop = AtomicBool::new(false);
@@ -104,7 +104,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     std::thread::scope(|threads| {
         let engine = threads.spawn(|| {
             let ends = Ends::new(consumer, producer);
-            serve(ends, &parts, 2, &stop).expect("the log ends")
+            serve(ends, &dependencies, 2, &stop).expect("the log ends")
         });
         while responses(&log, 0).len() < STALLED && !engine.is_finished() {
             most_queued = most_queued.max(counted.queued.get());

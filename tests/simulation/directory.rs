@@ -17,7 +17,7 @@ use turnstream_operators::generation::GenerationForm;
 use crate::instance::{Instance, Moved};
 use crate::oracle::Oracle;
 use crate::workload::Workload;
-use crate::world::parts;
+use crate::world::dependencies;
 
 /// Partitions of the log.
 const PARTITIONS: i32 = 2;
@@ -117,7 +117,7 @@ fn serve(directory: &Path, kill_at: u64) {
     let log = open(directory);
     let calm = Arc::new(AtomicBool::new(true));
     let mut instance =
-        Instance::start(&log, "process", &parts(config()), |number| (0, number * 13), &calm);
+        Instance::start(&log, "process", &dependencies(config()), |number| (0, number * 13), &calm);
     instance.wire.kill_at(kill_at);
     for now_ms in (0..ROUNDS).map(|round| round * 5) {
         instance.poll(now_ms);

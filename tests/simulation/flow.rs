@@ -11,7 +11,7 @@ use turnstream_operators::generation::GenerationForm;
 use crate::instance::{GROUP, Instance, Moved, NEVER};
 use crate::oracle::Oracle;
 use crate::workload::Workload;
-use crate::world::parts;
+use crate::world::dependencies;
 
 /// Turns of the one long conversation.
 const TURNS: usize = 5_000;
@@ -49,7 +49,7 @@ fn an_endless_conversation_pauses_its_own_partition_only() {
 
     let stalled: Arc<AtomicBool> = Arc::default();
     let mut instance =
-        Instance::start(&log, "process", &parts(config.clone()), |_| (9, 0), &stalled);
+        Instance::start(&log, "process", &dependencies(config.clone()), |_| (9, 0), &stalled);
     let mut oracle = Oracle::default();
     let mut now_ms = 0;
     let mut round = |now_ms: u64, oracle: &mut Oracle| {
@@ -84,7 +84,7 @@ fn an_endless_conversation_pauses_its_own_partition_only() {
 fn turns_of_older_assignments_do_not_pile_up_at_a_stalled_model() {
     const LOSSES: u64 = 10;
     let config = config();
-    let parts = parts(config.clone());
+    let dependencies = dependencies(config.clone());
     let log =
         EmbeddedLog::in_memory(&EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() });
     let log = log.expect("a log in memory");
@@ -93,7 +93,7 @@ fn turns_of_older_assignments_do_not_pile_up_at_a_stalled_model() {
         workload.send_of(&log, (0, &format!("stalled-{at}")), NEVER, at);
     }
     let calm: Arc<AtomicBool> = Arc::default();
-    let mut instance = Instance::start(&log, "process", &parts, |_| (9, 0), &calm);
+    let mut instance = Instance::start(&log, "process", &dependencies, |_| (9, 0), &calm);
     let mut oracle = Oracle::default();
     let mut rounds = |count: u64, now_ms: u64| {
         for round in 0..count {
@@ -108,7 +108,7 @@ fn turns_of_older_assignments_do_not_pile_up_at_a_stalled_model() {
         log.expel(GROUP, member);
     }
     rounds(20, LOSSES * 20);
-    let given_up = parts.late_answers.load(Ordering::Relaxed);
+    let given_up = dependencies.late_answers.load(Ordering::Relaxed);
     assert_eq!(given_up, LOSSES * BOUND as u64, "of each loss all, and no answer came");
     calm.store(true, Ordering::Relaxed);
     rounds(1, PATIENCE_MS * 2);

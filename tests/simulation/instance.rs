@@ -12,10 +12,10 @@ use timely::communication::allocator::thread::Thread;
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 use turnstream_engine::commit::{Committer, Report};
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::flow_control::FlowControl;
 use turnstream_engine::intake::Intake;
 use turnstream_engine::panics::{Panicked, WorkerError};
-use turnstream_engine::parts::Parts;
 use turnstream_engine::tally::Tally;
 use turnstream_engine::worker::{self, Core, Inlets};
 use turnstream_log::embedded::EmbeddedLog;
@@ -92,7 +92,7 @@ impl Instance {
     pub(crate) fn start(
         log: &EmbeddedLog,
         name: &str,
-        parts: &Parts,
+        dependencies: &Dependencies,
         temper: impl Fn(u64) -> (u64, u64) + Send + Sync + 'static,
         calm: &Arc<AtomicBool>,
     ) -> Self {
@@ -103,10 +103,11 @@ impl Instance {
         let consumer = Box::new(MortalConsumer::new(consumer, Arc::clone(&wire)));
         let producer = Box::new(SteppedProducer { inner: producer, wire: Arc::clone(&wire) });
 
-        let turns = &parts.config.turns;
+        let turns = &dependencies.config.turns;
         let flow =
             Arc::new(FlowControl::new(turns.max_in_flight_per_partition, turns.max_in_flight));
-        let committer = Committer::new(parts.config.commit.clone(), producer, Arc::clone(&flow));
+        let committer =
+            Committer::new(dependencies.config.commit.clone(), producer, Arc::clone(&flow));
         let (report, reports) = crossbeam_channel::unbounded();
         let (sender, inputs) = crossbeam_channel::unbounded();
         // The graph does not change here; live changes have their own tests.
@@ -116,10 +117,12 @@ impl Instance {
         // The process's disk cache dies with it here.
         let cache: Arc<MemoryCache> = Arc::default();
         let language_models = [("default".to_owned(), generate)].into();
-        let parts = Parts { language_models, cache: cache.clone(), ..parts.clone() };
+        let dependencies =
+            Dependencies { language_models, cache: cache.clone(), ..dependencies.clone() };
         let mut worker =
             Worker::new(WorkerConfig::default(), Allocator::Thread(Thread::default()), None);
-        let core = Core::install(&mut worker, &parts, taken_in, report.clone(), Clock::none());
+        let core =
+            Core::install(&mut worker, &dependencies, taken_in, report.clone(), Clock::none());
         let inlet = Inlet { sender, waker: core.waker() };
         let intake = Intake::new(consumer, inlet, report, Arc::clone(&flow), cache);
         let life = Life::Serving(Box::new(intake));

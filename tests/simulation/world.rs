@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
@@ -48,7 +48,7 @@ pub(crate) struct World {
     rng: Rng,
     now_ms: u64,
     log: EmbeddedLog,
-    parts: Parts,
+    dependencies: Dependencies,
     workload: Workload,
     /// Inputs still to be sent.
     to_send: usize,
@@ -89,7 +89,7 @@ impl World {
         Self {
             now_ms: 0,
             log: log.expect("a log in memory"),
-            parts: parts(config(&mut rng, by_user)),
+            dependencies: dependencies(config(&mut rng, by_user)),
             workload,
             to_send: rng.usize(30..150),
             oracle: Oracle::default(),
@@ -152,7 +152,7 @@ impl World {
         }
         self.settle();
         self.stop_all();
-        self.oracle.check(&self.log, &self.workload, &self.parts.config);
+        self.oracle.check(&self.log, &self.workload, &self.dependencies.config);
         self.check_fresh();
         self.count();
     }
@@ -268,7 +268,7 @@ impl World {
         };
         let name = self.seats[at].name.clone();
         self.say(format_args!("{name} starts"));
-        let instance = Instance::start(&self.log, &name, &self.parts, temper, &self.calm);
+        let instance = Instance::start(&self.log, &name, &self.dependencies, temper, &self.calm);
         // The start aborted the process's open transactions, so more may be visible.
         self.oracle.observe(&self.log, &self.workload);
         let seat = &mut self.seats[at];
@@ -300,7 +300,7 @@ impl World {
 
     fn poll(&mut self, at: usize) {
         let now_ms = self.now_ms;
-        let bound = self.parts.config.turns.max_in_flight + self.poll_records;
+        let bound = self.dependencies.config.turns.max_in_flight + self.poll_records;
         if let Some(instance) = &mut self.seats[at].instance {
             instance.poll(now_ms);
             assert!(instance.in_flight() <= bound, "{} in flight", instance.in_flight());
@@ -405,7 +405,7 @@ impl World {
     }
 
     fn count(&mut self) {
-        self.lived.late_answers = self.parts.late_answers.load(Ordering::Relaxed);
+        self.lived.late_answers = self.dependencies.late_answers.load(Ordering::Relaxed);
         for sent in self.workload.sent() {
             self.lived.inputs += 1;
             match self.oracle.outcome((sent.partition, sent.offset)) {
@@ -447,8 +447,8 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config
 }
 
-/// The engine's parts, with a few facts.
-pub(crate) fn parts(config: Config) -> Parts {
+/// The engine's dependencies, with a few facts.
+pub(crate) fn dependencies(config: Config) -> Dependencies {
     let facts = [
         ("dog", "CapableOf", "bark"),
         ("coffee", "Causes", "insomnia"),
@@ -456,5 +456,8 @@ pub(crate) fn parts(config: Config) -> Parts {
         ("kitchen", "UsedFor", "cook"),
     ];
     let facts = facts.map(|(head, relation, tail)| ImportedFact::new(head, relation, tail, 1.0));
-    Parts { timings: false, ..Parts::with_graph(config, Arc::new(Graph::from_facts(facts))) }
+    Dependencies {
+        timings: false,
+        ..Dependencies::with_graph(config, Arc::new(Graph::from_facts(facts)))
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_ports::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use turnstream_schemas::{
     EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, RequestId, ResponseId,
@@ -193,7 +193,7 @@ impl Worker {
         let context = self.asked.remove(0);
         let answer = if well {
             let draft = Draft { text: "it is on its way".to_owned(), ..Draft::default() };
-            let turn = TurnInFlight::undecided(context, Moment::default());
+            let turn = TurnInFlight::undecided(context, KnowledgeVersion::default());
             Ok(Box::new(TurnInFlight { draft, ..turn }))
         } else {
             let fault = Fault::new(Stage::Generation, FaultKind::Error, "no such luck");
@@ -211,7 +211,7 @@ impl Worker {
 
     fn pass(&mut self, milliseconds: u64) -> Next {
         self.timers.advance(self.timers.now_ms() + milliseconds);
-        self.scopes.let_go()
+        self.scopes.evict_idle()
     }
 
     /// The changelog as it is once it is compacted: what stands last under each key.
@@ -316,7 +316,7 @@ proptest! {
         for act in &acts {
             perform(&mut stays, act);
             perform(&mut leaves, act);
-            leaves.scopes.let_go();
+            leaves.scopes.evict_idle();
             prop_assert_eq!(&stays.outcomes, &leaves.outcomes);
             prop_assert_eq!(&stays.changes, &leaves.changes);
             prop_assert_eq!(stays.asked.len(), leaves.asked.len());
@@ -374,7 +374,7 @@ fn with_too_many_in_memory_the_longest_idle_leave() {
     worker.exchange(0);
     worker.user(3);
     worker.user(4);
-    worker.scopes.let_go();
+    worker.scopes.evict_idle();
     let mut left: Vec<_> =
         worker.scopes.sequences().map(|it| it.scope().as_str().to_owned()).collect();
     left.sort();
@@ -390,8 +390,8 @@ fn many_leave_a_few_at_a_time() {
     }
     assert_eq!(worker.pass(2_000), Next::Now);
     assert_eq!(worker.scopes.in_memory(), 600 - SCOPES_AT_ONCE);
-    worker.scopes.let_go();
-    assert_eq!(worker.scopes.let_go(), Next::Never);
+    worker.scopes.evict_idle();
+    assert_eq!(worker.scopes.evict_idle(), Next::Never);
     assert_eq!(worker.scopes.in_memory(), 0);
 }
 

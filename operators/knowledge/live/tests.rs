@@ -89,7 +89,7 @@ impl<'w> Following<'w> {
         Self { worker, graph, knowledge, inlet, waker, counts, offset: 0 }
     }
 
-    fn learn(&mut self, changes: Vec<Change>) -> Moment {
+    fn learn(&mut self, changes: Vec<Change>) -> KnowledgeVersion {
         self.offset += 1;
         let offsets = [(0, self.offset)].into();
         self.inlet.send(Changes { changes, offsets }).unwrap();
@@ -126,7 +126,7 @@ fn run<T: Send + 'static>(
 struct Happening {
     changes: Vec<(Statement, Option<Value>)>,
     hold: bool,
-    let_go: Option<usize>,
+    release_unread: Option<usize>,
 }
 
 fn statement() -> impl Strategy<Value = Statement> {
@@ -140,7 +140,7 @@ fn value() -> impl Strategy<Value = Value> {
 fn happening() -> impl Strategy<Value = Happening> {
     let changes = prop::collection::vec((statement(), prop::option::of(value())), 0..6);
     (changes, any::<bool>(), prop::option::of(0..4_usize))
-        .prop_map(|(changes, hold, let_go)| Happening { changes, hold, let_go })
+        .prop_map(|(changes, hold, release_unread)| Happening { changes, hold, release_unread })
 }
 
 /// The snapshot's facts. There are few concepts, so that changes meet them. Only the topic names
@@ -179,7 +179,7 @@ proptest! {
         run(imported(&facts), move |mut following| {
             let graph = Arc::clone(&following.graph);
             let mut held = vec![(following.knowledge.now(), naive.clone())];
-            for Happening { changes, hold, let_go } in happenings {
+            for Happening { changes, hold, release_unread } in happenings {
                 let changes: Vec<Change> =
                     changes.iter().map(|(statement, value)| change(*statement, *value)).collect();
                 changes.iter().for_each(|change| naive.apply(change));
@@ -188,7 +188,7 @@ proptest! {
                 if hold {
                     held.push((now, naive.clone()));
                 }
-                if let Some(at) = let_go.filter(|at| *at < held.len()) {
+                if let Some(at) = release_unread.filter(|at| *at < held.len()) {
                     held.swap_remove(at);
                     following.knowledge.settle();
                 }
@@ -284,7 +284,7 @@ fn a_slip_is_found_while_its_concept_has_facts() {
         .collect();
     facts.extend(["yellow", "hot"].map(|tail| ImportedFact::new("mustard", "IsA", tail, 1.0)));
     run(facts, move |mut following| {
-        let found = |moment: &Moment, knowledge: &Knowledge| {
+        let found = |moment: &KnowledgeVersion, knowledge: &Knowledge| {
             knowledge.at(moment, |view| {
                 let said = (0, Lexicon::english(), "my mustardd, my zorblaxx?");
                 let found = search(view, said, &[], 0.15, &SearchConfig::default());
@@ -336,7 +336,7 @@ fn chinese_facts_that_are_put_are_linked_in_both_scripts() {
         .collect();
     facts.push(fact("天坛公园", "前门"));
     run(facts, move |mut following| {
-        let linked = |moment: &Moment, knowledge: &Knowledge, text: &str| {
+        let linked = |moment: &KnowledgeVersion, knowledge: &Knowledge, text: &str| {
             knowledge.at(moment, |view| {
                 let said = [(Lexicon::of_text(text), text)];
                 let linked = link(view, said, &LinkingConfig::default());

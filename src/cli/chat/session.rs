@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Receiver;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::Summary;
 use turnstream_explain::{Asked, Shown, Spoken};
 use turnstream_log::embedded::{EmbeddedLog, partition_of};
@@ -35,7 +35,7 @@ impl Session {
     pub(super) fn start(
         args: &Args,
         log: EmbeddedLog,
-        parts: Parts,
+        dependencies: Dependencies,
         attention: Attention,
         pieces: Receiver<Piece>,
     ) -> anyhow::Result<Self> {
@@ -46,8 +46,9 @@ impl Session {
         let mut spoken = Spoken::default();
         let partition = partition_of(args.conversation.as_bytes(), log.partitions());
         let earlier = words::conversation(&log, partition, &args.conversation, &mut spoken)?;
-        let (wording, threshold) = (wording(&parts.config), parts.config.gate.threshold);
-        let served = Served::start(log, parts)?;
+        let (wording, threshold) =
+            (wording(&dependencies.config), dependencies.config.gate.threshold);
+        let served = Served::start(log, dependencies)?;
         let latest = None;
         Ok(Self { served, attention, pieces, blank, spoken, earlier, latest, wording, threshold })
     }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::Value;
 use turnstream_console::{Usage, stdout};
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::Parts;
+use turnstream_engine::dependencies::Dependencies;
 use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
 use turnstream_log::{Ends, LogError};
 
@@ -74,10 +74,10 @@ impl Outputs {
     pub(super) fn opening(
         &self,
         args: &Args,
-        parts: &Parts,
+        dependencies: &Dependencies,
         records: Records,
     ) -> anyhow::Result<Opening> {
-        let begun_with = begun_with(args, parts)?;
+        let begun_with = begun_with(args, dependencies)?;
         let sinks = self.sinks.clone();
         Ok(match args.resume {
             true => Opening::resume(records, sinks, &begun_with)?,
@@ -117,7 +117,7 @@ impl Outputs {
 }
 
 /// What determines the outcomes of a replay beside its inputs.
-fn begun_with(args: &Args, parts: &Parts) -> anyhow::Result<BegunWith> {
+fn begun_with(args: &Args, dependencies: &Dependencies) -> anyhow::Result<BegunWith> {
     let files = &args.answer_files;
     let answers = match &files.answers {
         None => "nothing".to_owned(),
@@ -138,11 +138,11 @@ fn begun_with(args: &Args, parts: &Parts) -> anyhow::Result<BegunWith> {
         ("--answers", answers),
         ("--record-answers", whole(files.record_answers.as_deref())?),
         ("--record-prompts", files.record_prompts.to_string()),
-        ("the knowledge", parts.graph.version().to_owned()),
+        ("the knowledge", dependencies.graph.version().to_owned()),
     ]
     .map(|(what, is)| (what.to_owned(), is))
     .into();
-    begun_with.extend(configured(&parts.config)?);
+    begun_with.extend(configured(&dependencies.config)?);
     Ok(begun_with)
 }
 

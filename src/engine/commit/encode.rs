@@ -11,7 +11,7 @@ use crate::tally::Tally;
 
 /// Inputs that ended together, encoded. One transaction holds all of it.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct EncodedBatch {
     /// The inputs' partition.
     pub partition: i32,
     /// The generation under which they were read.
@@ -25,7 +25,7 @@ pub struct Ended {
 }
 
 /// Encodes finished inputs. Without `publish_recorded`, recorded turns are not written.
-pub fn encode(finished: Finished, publish_recorded: bool) -> Ended {
+pub fn encode(finished: Finished, publish_recorded: bool) -> EncodedBatch {
     let Finished { partition, generation, outcomes, changes } = finished;
     let mut tally = Tally::default();
     let mut offsets = Vec::with_capacity(outcomes.len());
@@ -47,7 +47,7 @@ pub fn encode(finished: Finished, publish_recorded: bool) -> Ended {
         headers,
     };
     outputs.extend(changes.iter().map(|change| change_output(change, caused.clone())));
-    Ended { partition, generation, offsets, outputs, tally }
+    EncodedBatch { partition, generation, offsets, outputs, tally }
 }
 
 fn outcome_output(

@@ -6,9 +6,9 @@ use turnstream_ports::cache::{MemoryCache, ScopeCache};
 use super::*;
 use crate::config::Config;
 
-fn parts() -> Parts {
+fn dependencies() -> Dependencies {
     let graph = Graph::from_facts([ImportedFact::new("a", "IsA", "b", 1.0)]);
-    Parts { timings: false, ..Parts::with_graph(Config::default(), Arc::new(graph)) }
+    Dependencies { timings: false, ..Dependencies::with_graph(Config::default(), Arc::new(graph)) }
 }
 
 fn turn(offset: i64) -> Input {
@@ -24,7 +24,7 @@ fn turn(offset: i64) -> Input {
 #[test]
 fn a_panic_of_a_worker_is_noticed_and_stops_the_engine() {
     let (outlet, _outcomes) = crossbeam_channel::unbounded();
-    let workers = Workers::start(2, &parts(), &outlet).unwrap();
+    let workers = Workers::start(2, &dependencies(), &outlet).unwrap();
     workers.send(0, vec![turn(14), turn(7)]).unwrap();
     while workers.check().is_ok() {
         std::thread::yield_now();
@@ -40,11 +40,11 @@ fn idle_scopes_leave_memory_when_their_time_has_come() {
         let (inlet, inputs) = crossbeam_channel::unbounded();
         let (outlet, _outcomes) = crossbeam_channel::unbounded();
         let cache = Arc::new(MemoryCache::default());
-        let parts = Parts { cache: cache.clone(), ..parts() };
+        let dependencies = Dependencies { cache: cache.clone(), ..dependencies() };
         // An open channel without changes would keep the dataflow of the graph running.
         let (_, changes) = crossbeam_channel::unbounded();
         let inlet_of_core = Inlet { inputs, changes };
-        let core = Core::install(worker, &parts, inlet_of_core, outlet, Clock::none());
+        let core = Core::install(worker, &dependencies, inlet_of_core, outlet, Clock::none());
         cache.begin(0, 1).unwrap();
         inlet.send(Input::Assigned { partition: 0, generation: 1 }).unwrap();
         inlet.send(turn(0)).unwrap();
@@ -71,7 +71,7 @@ fn workers_end_with_their_last_turn() {
     std::thread::spawn(move || {
         for round in 0..200 {
             let (outlet, outcomes) = crossbeam_channel::unbounded();
-            let workers = Workers::start(1 + round % 2, &parts(), &outlet).unwrap();
+            let workers = Workers::start(1 + round % 2, &dependencies(), &outlet).unwrap();
             drop(outlet);
             workers.send(0, (0..20).map(turn).collect()).unwrap();
             workers.drain(None).unwrap();

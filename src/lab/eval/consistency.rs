@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use turnstream_operators::consistency::{Judge, Words};
+use turnstream_operators::consistency::{Judge, ResponseWords};
 use turnstream_ports::model::encoder::EncodeError;
 use turnstream_schemas::{Evidence, EvidenceId, Score};
 
@@ -70,7 +70,7 @@ pub fn evaluate(cases: &[Case], judge: Option<&Judge>) -> Result<Figures, Encode
         let scores = match judge {
             Some(judge) => judge.judge(&case.response, &evidence.iter().collect::<Vec<_>>())?,
             None => {
-                let words = Words::of(&case.response);
+                let words = ResponseWords::of(&case.response);
                 evidence.iter().map(|piece| words.consistency(piece)).collect()
             }
         };

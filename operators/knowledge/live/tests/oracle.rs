@@ -33,7 +33,12 @@ fn place(
 }
 
 /// Checks that every look-up in a version equals a scan of its facts.
-pub(super) fn check(knowledge: &Knowledge, graph: &Graph, moment: &Moment, naive: &Naive) {
+pub(super) fn check(
+    knowledge: &Knowledge,
+    graph: &Graph,
+    moment: &KnowledgeVersion,
+    naive: &Naive,
+) {
     let facts = naive.facts();
     knowledge.at(moment, |view| {
         for fact in graph.facts() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use turnstream_engine::parts::trained::judge as open;
+use turnstream_engine::dependencies::trained::judge as open;
 
 use super::{print_json, refused};
 use crate::eval::consistency::{Case, Figures, dstc, evaluate, kbp, unseen};

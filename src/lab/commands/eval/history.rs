@@ -9,7 +9,7 @@ use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_console::{InputRefused, Usage, load_config, print_json};
 use turnstream_engine::config::Config;
-use turnstream_engine::parts::trained::trained;
+use turnstream_engine::dependencies::trained::trained;
 use turnstream_formats::Format;
 use turnstream_models::ModelsConfig;
 use turnstream_models::attention::{self, AttentionError};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use turnstream_console::progress::Progress;
-use turnstream_engine::parts::trained::judge as open;
+use turnstream_engine::dependencies::trained::judge as open;
 use turnstream_models::batch::Backend;
 use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use turnstream_operators::document_retrieval::{
-    DocumentRetrievalConfig, Query, SearchWithin, named_last, search,
+    DocumentRetrievalConfig, PassageQuery, SearchWithin, named_last, search,
 };
 use turnstream_operators::fusion::SearchForm;
 use turnstream_ports::documents::{Chunk, SearchDocuments};
@@ -212,7 +212,7 @@ fn rank(
         SearchWithin::All => None,
     };
     let embedding = encoder.map(|_| embedding.as_slice());
-    let query = Query { text, embedding, within: within.as_deref() };
+    let query = PassageQuery { text, embedding, within: within.as_deref() };
     let mut chunks = Vec::new();
     for found in search(documents, &query, config)? {
         chunks.extend(documents.chunk(found.at)?);

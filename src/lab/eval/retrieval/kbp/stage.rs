@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use turnstream_knowledge::Moment;
+use turnstream_knowledge::KnowledgeVersion;
 use turnstream_operators::embedding::embed;
 use turnstream_operators::flow::{TurnContext, TurnInFlight, Utterance};
 use turnstream_operators::persona_retrieval::{Persona, retrieve};
@@ -61,7 +61,7 @@ impl Stage<'_> {
         };
         Ok(TurnInFlight {
             embedding,
-            ..TurnInFlight::undecided(Arc::new(context), Moment::default())
+            ..TurnInFlight::undecided(Arc::new(context), KnowledgeVersion::default())
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The knowledge feed: carries changes from the topic of knowledge to the workers while turns flow.
 //!
 //! One thread owns it. Each poll of the [`Follower`] becomes one batch of [`Changes`] with the
-//! offsets behind it, and goes to every worker. No turn is taken in before the feed has [`Learned`]
+//! offsets behind it, and goes to every worker. No turn is taken in before the feed has [`CaughtUp`]
 //! everything that was on the topic at the start. A restarted process therefore never answers from
 //! a fact that was retracted.
 //!
@@ -16,16 +16,16 @@ use turnstream_knowledge::{Change, ChangeError, Changes, LiveCounts};
 use turnstream_log::{Follower, LogError, Record, Topic};
 
 use crate::config::LogKind;
+use crate::dependencies::Dependencies;
 use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, WorkerError};
-use crate::parts::Parts;
 
-mod learners;
+mod fed_workers;
 #[cfg(test)]
 mod tests;
 
-pub use learners::{BATCHES_AHEAD, Learners, ReadBy, Reading};
+pub use fed_workers::{BATCHES_AHEAD, FedWorkers, ReadBy, Reading};
 
 /// How long one poll waits, and so how soon the thread notices that it must end.
 const POLL: Duration = Duration::from_millis(50);
@@ -58,9 +58,9 @@ pub trait Learn {
 
 /// Whether the feed has read everything that was on the topic at the start. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Learned(Arc<AtomicBool>);
+pub struct CaughtUp(Arc<AtomicBool>);
 
-impl Learned {
+impl CaughtUp {
     /// The state of an engine that follows no topic.
     pub fn nothing_to_learn() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
@@ -73,14 +73,14 @@ impl Learned {
 }
 
 /// The state of the thread that follows the topic.
-pub struct Learning {
+pub struct KnowledgeFeed {
     follower: Box<dyn Follower>,
     /// The topic's name, for messages.
     topic: String,
     max_live_changes: u64,
     metrics: Metrics,
     counts: Arc<LiveCounts>,
-    learned: Learned,
+    learned: CaughtUp,
     /// Makes the vectors of new facts before the workers hear of them.
     vectors: Option<LiveVectors>,
     /// The last offsets that were passed on.
@@ -91,10 +91,14 @@ pub struct Learning {
     refusals: Refusals,
 }
 
-impl Learning {
+impl KnowledgeFeed {
     /// A feed that has read nothing. It sets `learned` once it has caught up.
-    pub fn new(follower: Box<dyn Follower>, parts: &Parts, learned: Learned) -> Self {
-        let Parts { config, metrics, live, .. } = parts;
+    pub fn new(
+        follower: Box<dyn Follower>,
+        dependencies: &Dependencies,
+        learned: CaughtUp,
+    ) -> Self {
+        let Dependencies { config, metrics, live, .. } = dependencies;
         let topic = match config.log.kind {
             LogKind::Kafka => config.log.kafka.topics.name(Topic::Knowledge),
             LogKind::Embedded => Topic::Knowledge.name(),
@@ -109,7 +113,7 @@ impl Learning {
             metrics: metrics.clone(),
             counts: Arc::clone(live),
             learned,
-            vectors: parts.meaning.live.clone(),
+            vectors: dependencies.meaning.live.clone(),
             offsets: BTreeMap::new(),
             begun: now,
             told: now,
@@ -126,7 +130,7 @@ impl Learning {
         &mut self,
         workers: &impl Learn,
         stopped: impl Fn() -> bool,
-    ) -> Result<(), LearningError> {
+    ) -> Result<(), KnowledgeFeedError> {
         tracing::info!(topic = self.topic, "learning what is on the topic; turns wait for it");
         while !stopped() {
             self.poll(workers, POLL)?;
@@ -138,7 +142,7 @@ impl Learning {
     ///
     /// # Errors
     /// An error that another poll cannot recover from, or more live changes than allowed.
-    pub fn poll(&mut self, workers: &impl Learn, wait: Duration) -> Result<(), LearningError> {
+    pub fn poll(&mut self, workers: &impl Learn, wait: Duration) -> Result<(), KnowledgeFeedError> {
         // Workers that have nearly caught up should not wait for a whole poll.
         let almost = !self.learned.is_done() && self.follower.has_caught_up();
         let records = self.follower.poll(if almost { wait.min(LOOK) } else { wait })?;
@@ -175,16 +179,16 @@ impl Learning {
     }
 
     /// Bounds the memory that workers use beside the snapshot. No other place does.
-    fn check_bound(&self) -> Result<(), LearningError> {
+    fn check_bound(&self) -> Result<(), KnowledgeFeedError> {
         let statements = self.counts.differing.load(Ordering::Relaxed);
         let limit = self.max_live_changes;
         if statements <= limit {
             return Ok(());
         }
-        Err(LearningError::TooManyLiveChanges { topic: self.topic.clone(), statements, limit })
+        Err(KnowledgeFeedError::TooManyLiveChanges { topic: self.topic.clone(), statements, limit })
     }
 
-    fn note_progress(&mut self, workers: &impl Learn) -> Result<(), LearningError> {
+    fn note_progress(&mut self, workers: &impl Learn) -> Result<(), KnowledgeFeedError> {
         let lag = self.follower.lag();
         let mut caught_up = self.follower.has_caught_up();
         if !self.learned.is_done() {
@@ -238,7 +242,7 @@ impl Refusals {
 
 /// Why the knowledge feed stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum LearningError {
+pub enum KnowledgeFeedError {
     /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),

@@ -27,7 +27,7 @@ use turnstream_schemas::SourceKind;
 use turnstream_sources::documents::{self, Documents};
 use turnstream_sources::{knowledge, tables};
 
-use super::Parts;
+use super::Dependencies;
 use super::trained::{self, TrainedGateError};
 use crate::config::Config;
 use crate::meaning::Meaning;
@@ -37,9 +37,9 @@ use crate::metrics::Metrics;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Contacts no server, and reads files of this machine, but not the weights of language models.
-    /// The opened parts cannot serve turns.
+    /// The opened dependencies cannot serve turns.
     Here,
-    /// Contacts a server if opening needs its answer. The opened parts can serve turns.
+    /// Contacts a server if opening needs its answer. The opened dependencies can serve turns.
     Servers,
 }
 
@@ -64,9 +64,9 @@ impl Display for Unusable {
     }
 }
 
-/// Why the parts cannot be opened.
+/// Why the dependencies cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum PartsError {
+pub enum DependencyError {
     /// Every part that cannot be used; at least one.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unusable(Vec<Unusable>),
@@ -95,22 +95,22 @@ fn asks_unified(config: &Config, sources: &Sources) -> bool {
         || (generation.form == GenerationForm::Learned && has_table)
 }
 
-/// Opens the parts one by one, and notes those that cannot be used.
-pub(super) struct OpeningParts<'a> {
+/// Opens the dependencies one by one, and notes those that cannot be used.
+pub(super) struct OpeningDependencies<'a> {
     config: &'a Config,
     metrics: &'a Metrics,
     reach: Reach,
     found: Vec<Unusable>,
 }
 
-impl<'a> OpeningParts<'a> {
+impl<'a> OpeningDependencies<'a> {
     pub(super) fn new(config: &'a Config, metrics: &'a Metrics, reach: Reach) -> Self {
         Self { config, metrics, reach, found: Vec::new() }
     }
 
     /// Returns what was opened if no problem was noted; otherwise all problems.
-    pub(super) fn finish<T>(self, opened: Option<T>) -> Result<T, PartsError> {
-        opened.filter(|_| self.found.is_empty()).ok_or(PartsError::Unusable(self.found))
+    pub(super) fn finish<T>(self, opened: Option<T>) -> Result<T, DependencyError> {
+        opened.filter(|_| self.found.is_empty()).ok_or(DependencyError::Unusable(self.found))
     }
 
     /// Notes a problem with a key. `remedy` counts only if the error's message has none.
@@ -170,7 +170,7 @@ impl<'a> OpeningParts<'a> {
     }
 
     /// Opens everything but language models. Skips what depends on a part that cannot be used.
-    pub(super) fn parts(&mut self) -> Option<Parts> {
+    pub(super) fn dependencies(&mut self) -> Option<Dependencies> {
         let (config, metrics) = (self.config, self.metrics);
         let snapshot = &["knowledge", "snapshot"];
         let graph = knowledge::open(&config.knowledge.snapshot.to_string());
@@ -202,7 +202,7 @@ impl<'a> OpeningParts<'a> {
             self.check_encoder(documents, meaning);
         }
         let documents = documents?.map(|documents| Arc::new(documents) as Arc<dyn SearchDocuments>);
-        Some(Parts {
+        Some(Dependencies {
             sources: Arc::new(sources?),
             tables: Arc::new(tables),
             documents,
@@ -215,7 +215,7 @@ impl<'a> OpeningParts<'a> {
             unified: unified?,
             prompts: prompts?,
             metrics: metrics.clone(),
-            ..Parts::with_graph(config.clone(), graph?)
+            ..Dependencies::with_graph(config.clone(), graph?)
         })
     }
 

@@ -1,4 +1,4 @@
-//! The parts that the dataflows of a process share: the graph, the documents and the models that
+//! The dependencies that the dataflows of a process share: the graph, the documents and the models that
 //! the configuration names. A process opens them once, at its start.
 
 use std::sync::Arc;
@@ -34,13 +34,13 @@ use crate::metrics::Metrics;
 mod opening;
 pub mod trained;
 
-pub use opening::{PartsError, Reach, Unusable};
+pub use opening::{DependencyError, Reach, Unusable};
 
-use opening::{OpeningParts, implied};
+use opening::{OpeningDependencies, implied};
 
-/// The parts of a dataflow. All workers of a process share them.
+/// The dependencies of a dataflow. All workers of a process share them.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Dependencies {
     /// The configuration.
     pub config: Arc<Config>,
     /// The snapshot of the graph.
@@ -89,13 +89,13 @@ pub struct Parts {
     pub metrics: Metrics,
 }
 
-impl Parts {
-    /// Opens the parts of a live engine, without language models and with the cache of histories in
+impl Dependencies {
+    /// Opens the dependencies of a live engine, without language models and with the cache of histories in
     /// memory.
     ///
     /// # Errors
-    /// [`PartsError::Unusable`], which lists every part that cannot be used with its key.
-    pub fn new(config: &Config) -> Result<Self, PartsError> {
+    /// [`DependencyError::Unusable`], which lists every part that cannot be used with its key.
+    pub fn new(config: &Config) -> Result<Self, DependencyError> {
         Self::counted(config, &Metrics::new(&config.metrics))
     }
 
@@ -103,10 +103,10 @@ impl Parts {
     ///
     /// # Errors
     /// As for [`Self::new`].
-    pub fn counted(config: &Config, metrics: &Metrics) -> Result<Self, PartsError> {
-        let mut opening = OpeningParts::new(config, metrics, Reach::Servers);
-        let parts = opening.parts();
-        opening.finish(parts)
+    pub fn counted(config: &Config, metrics: &Metrics) -> Result<Self, DependencyError> {
+        let mut opening = OpeningDependencies::new(config, metrics, Reach::Servers);
+        let dependencies = opening.dependencies();
+        opening.finish(dependencies)
     }
 
     /// As [`Self::counted`], with the language models that stages in prompted form name. Also
@@ -119,15 +119,15 @@ impl Parts {
         metrics: &Metrics,
         files: &AnswerFiles,
         reach: Reach,
-    ) -> Result<(Self, Option<Recording>), PartsError> {
-        let mut opening = OpeningParts::new(config, metrics, reach);
+    ) -> Result<(Self, Option<Recording>), DependencyError> {
+        let mut opening = OpeningDependencies::new(config, metrics, reach);
         let (language_models, recording) = opening.language_models(files)?;
-        let parts = opening.parts();
-        let parts = opening.finish(parts)?;
-        Ok((Self { language_models, ..parts }, recording))
+        let dependencies = opening.dependencies();
+        let dependencies = opening.finish(dependencies)?;
+        Ok((Self { language_models, ..dependencies }, recording))
     }
 
-    /// Builds parts on an open graph, without models.
+    /// Builds dependencies on an open graph, without models.
     pub fn with_graph(config: Config, graph: Arc<Graph>) -> Self {
         let metrics = Metrics::new(&config.metrics);
         Self {

@@ -62,15 +62,15 @@ impl Learn for Pupil {
     }
 }
 
-fn parts(config: Config) -> Parts {
+fn dependencies(config: Config) -> Dependencies {
     let graph = Graph::from_facts([ImportedFact::new("coffee", "IsA", "drink", 1.0)]);
-    Parts::with_graph(config, Arc::new(graph))
+    Dependencies::with_graph(config, Arc::new(graph))
 }
 
-fn learning(follower: ScriptedFollower) -> (Learning, Metrics, Learned) {
-    let (parts, learned) = (parts(Config::default()), Learned::default());
-    let learning = Learning::new(Box::new(follower), &parts, learned.clone());
-    (learning, parts.metrics, learned)
+fn learning(follower: ScriptedFollower) -> (KnowledgeFeed, Metrics, CaughtUp) {
+    let (dependencies, learned) = (dependencies(Config::default()), CaughtUp::default());
+    let learning = KnowledgeFeed::new(Box::new(follower), &dependencies, learned.clone());
+    (learning, dependencies.metrics, learned)
 }
 
 fn record(partition: i32, offset: i64, head: &str, value: Option<&str>) -> Record {
@@ -156,12 +156,12 @@ impl Learn for Attentive {
 
 #[test]
 fn a_fact_has_its_vector_before_anybody_hears_of_it() {
-    let mut parts = parts(Config::default());
+    let mut dependencies = dependencies(Config::default());
     let vectors = LiveVectors::new(Arc::new(Constant), 1, 10);
-    parts.meaning.live = Some(vectors.clone());
+    dependencies.meaning.live = Some(vectors.clone());
     let polls = [Ok(vec![record(0, 3, "green tea", STANDS)])].into();
     let told = Box::new(ScriptedFollower { polls, ..ScriptedFollower::default() });
-    let mut learning = Learning::new(told, &parts, Learned::default());
+    let mut learning = KnowledgeFeed::new(told, &dependencies, CaughtUp::default());
     let attentive = Attentive(vectors, Cell::new(false));
     learning.poll(&attentive, Duration::ZERO).unwrap();
     assert!(attentive.1.get());
@@ -213,17 +213,17 @@ fn turns_wait_until_it_has_caught_up() {
 fn more_live_changes_than_allowed_are_an_error_with_the_remedy() {
     let mut config = Config::default();
     config.knowledge.max_live_changes = 3;
-    let parts = parts(config);
+    let dependencies = dependencies(config);
     let told = ScriptedFollower {
         caught_up_with: 9,
         positions: [(0, 0)].into(),
         ..ScriptedFollower::default()
     };
-    let mut learning = Learning::new(Box::new(told), &parts, Learned::default());
+    let mut learning = KnowledgeFeed::new(Box::new(told), &dependencies, CaughtUp::default());
     let pupil = Pupil::default();
-    parts.live.differing.store(3, Ordering::Relaxed);
+    dependencies.live.differing.store(3, Ordering::Relaxed);
     learning.poll(&pupil, Duration::ZERO).unwrap();
-    parts.live.differing.store(4, Ordering::Relaxed);
+    dependencies.live.differing.store(4, Ordering::Relaxed);
     let error = learning.poll(&pupil, Duration::ZERO).unwrap_err().to_string();
     for said in ["4 statements", "allows 3", "knowledge import", "max_live_changes"] {
         assert!(error.contains(said), "{said} is not in {error}");
@@ -238,7 +238,7 @@ fn learning_ends_when_it_is_told_or_the_log_fails() {
     let pupil = Pupil::default();
     learning.run(&pupil, || true).unwrap();
     let error = learning.run(&pupil, || false).unwrap_err();
-    assert!(matches!(error, LearningError::Log(LogError::Refused(_))), "{error}");
+    assert!(matches!(error, KnowledgeFeedError::Log(LogError::Refused(_))), "{error}");
 }
 
 /// The engine takes no turn in before the feed has caught up. It stops when its follower fails, and
@@ -307,8 +307,9 @@ mod in_an_engine {
         let (log, polls) = (log(), Arc::new(AtomicUsize::new(0)));
         let may = Arc::new(AtomicBool::new(false));
         let gated = Gated { may: Arc::clone(&may), fails: false, polls: Arc::clone(&polls) };
-        let (ends, parts) = (ends(&log, gated), parts(Config::default()));
-        let engine = std::thread::spawn(move || serve(ends, &parts, 1, &AtomicBool::new(false)));
+        let (ends, dependencies) = (ends(&log, gated), dependencies(Config::default()));
+        let engine =
+            std::thread::spawn(move || serve(ends, &dependencies, 1, &AtomicBool::new(false)));
         while polls.load(Ordering::SeqCst) < 200 && !engine.is_finished() {
             std::thread::yield_now();
         }
@@ -324,9 +325,9 @@ mod in_an_engine {
         let (log, stop) = (log(), Arc::new(AtomicBool::new(false)));
         let polls = Arc::new(AtomicUsize::new(0));
         let gated = Gated { may: Arc::default(), fails: false, polls: Arc::clone(&polls) };
-        let (ends, parts, stopped) =
-            (ends(&log, gated), parts(Config::default()), Arc::clone(&stop));
-        let engine = std::thread::spawn(move || serve(ends, &parts, 2, &stopped));
+        let (ends, dependencies, stopped) =
+            (ends(&log, gated), dependencies(Config::default()), Arc::clone(&stop));
+        let engine = std::thread::spawn(move || serve(ends, &dependencies, 2, &stopped));
         while polls.load(Ordering::SeqCst) < 3 {
             std::thread::yield_now();
         }
@@ -338,9 +339,10 @@ mod in_an_engine {
     fn a_follower_that_fails_ends_the_engine() {
         let log = log();
         let gated = Gated { may: Arc::default(), fails: true, polls: Arc::default() };
-        let error = serve(ends(&log, gated), &parts(Config::default()), 1, &AtomicBool::new(false))
-            .unwrap_err();
-        assert!(matches!(error, EngineError::Learning(LearningError::Log(_))), "{error}");
+        let error =
+            serve(ends(&log, gated), &dependencies(Config::default()), 1, &AtomicBool::new(false))
+                .unwrap_err();
+        assert!(matches!(error, EngineError::KnowledgeFeed(KnowledgeFeedError::Log(_))), "{error}");
         assert!(error.to_string().contains("is gone"), "{error}");
         assert_eq!(answers(&log), 0);
     }

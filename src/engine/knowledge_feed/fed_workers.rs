@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{SendTimeoutError, Sender};
 use timely::scheduling::SyncActivator;
-use turnstream_knowledge::{Changes, Moment};
+use turnstream_knowledge::{Changes, KnowledgeVersion};
 
 use super::Learn;
 use crate::panics::{WorkerError, WorkersPanic};
@@ -21,14 +21,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Sends changes to the first worker, which passes them to the others. All clones share one
 /// channel.
 #[derive(Clone)]
-pub struct Learners {
+pub struct FedWorkers {
     inlet: Sender<Changes>,
     waker: SyncActivator,
     panic: WorkersPanic,
     reading: Reading,
 }
 
-impl Learners {
+impl FedWorkers {
     /// Takes the first worker's channel and its waker, and the versions that all workers read.
     pub fn new(
         inlet: Sender<Changes>,
@@ -48,7 +48,7 @@ impl Learners {
     }
 }
 
-impl Learn for Learners {
+impl Learn for FedWorkers {
     fn learn(&self, changes: Changes) -> Result<(), WorkerError> {
         let mut changes = changes;
         loop {
@@ -106,7 +106,7 @@ pub struct ReadBy {
 
 impl ReadBy {
     /// Reports that the worker reads this version now.
-    pub fn tell(&mut self, moment: &Moment) {
+    pub fn tell(&mut self, moment: &KnowledgeVersion) {
         let offsets = &moment.state().offsets;
         if *offsets == self.told {
             return;

@@ -27,10 +27,10 @@
 //!        dead letters                 responses + history changes + offsets, one transaction
 //! ```
 //!
-//! Four loops lie in it: history asks for what recall needs (`history::preparation`), retrieval goes from
-//! source to source of a plan, self-refinement makes a response anew, and every turn comes back to history
-//! with its end. Beside the streams goes one edge: history tells the stages that wait for a model which
-//! turns are still [awaited](turnstream_operators::awaited).
+//! The flow has four loops: history asks models before a recall (`history::preparation`), retrieval asks the
+//! sources of a plan one by one, self-refinement makes a response anew, and every turn returns to history when
+//! it ends. Outside the streams, history tells the stages that wait for a model which turns are still
+//! [awaited](turnstream_operators::awaited).
 //!
 //! One record, [`TurnInFlight`], goes through all of it. A stage reads and writes the parts that its row of
 //! the [table](turnstream_schemas::StageRow) names; builds with debug assertions hold it to that on every

@@ -173,7 +173,7 @@ pub struct Embedded {
 pub struct TurnInFlight {
     /// The turn and its history.
     pub context: Arc<TurnContext>,
-    /// The moment of the knowledge that all its stages look facts up in.
+    /// The version of the knowledge that all its stages look facts up in.
     pub knowledge: KnowledgeVersion,
     /// Concepts of the graph that the dialogue names, in order of utterance and place.
     pub mentions: Arc<[Mention]>,

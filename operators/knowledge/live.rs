@@ -139,7 +139,7 @@ pub struct LiveCounts {
     /// Concepts that only the topic names.
     pub concepts: AtomicU64,
     /// Versions that a turn in flight may still read, including the latest.
-    pub moments: AtomicU64,
+    pub versions: AtomicU64,
     /// Updates in the arrangements of one worker; compaction brings them down.
     pub updates: AtomicU64,
     /// Applied changes.
@@ -162,7 +162,7 @@ struct Live {
     /// Applied batches, oldest first. A batch is complete once the probe has passed its version.
     applied: VecDeque<(Version, BTreeMap<i32, i64>)>,
     /// Complete versions, oldest first. The last is the latest.
-    moments: VecDeque<KnowledgeVersion>,
+    versions: VecDeque<KnowledgeVersion>,
     traces: Option<Traces>,
     probe: Handle<Version>,
     counts: Option<Arc<LiveCounts>>,
@@ -200,9 +200,9 @@ impl Knowledge {
     }
 
     /// Runs look-ups in a version.
-    pub fn at<T>(&self, moment: &KnowledgeVersion, look: impl FnOnce(View<'_>) -> T) -> T {
+    pub fn at<T>(&self, version: &KnowledgeVersion, look: impl FnOnce(View<'_>) -> T) -> T {
         let live = self.live.borrow();
-        match live.as_ref().and_then(|live| live.read(moment.0.version)) {
+        match live.as_ref().and_then(|live| live.read(version.0.version)) {
             Some(reading) => look(View::of(&self.graph, &reading)),
             None => look(self.graph.view()),
         }
@@ -224,9 +224,9 @@ impl Knowledge {
             let state = KnowledgeState { snapshot: self.graph.version().to_owned(), offsets };
             let now = KnowledgeVersion(Arc::new(Named { version, state }));
             *self.now.borrow_mut() = now.clone();
-            live.moments.push_back(now);
+            live.versions.push_back(now);
         }
-        if moved || live.moments.len() > 1 {
+        if moved || live.versions.len() > 1 {
             live.release_unread();
         }
         if moved {
@@ -253,15 +253,15 @@ impl Live {
 
     /// Drops the versions that only this struct holds, and compacts up to the oldest one left.
     fn release_unread(&mut self) {
-        let before = self.moments.len();
+        let before = self.versions.len();
         let last = before.saturating_sub(1);
         let mut at = 0;
-        self.moments.retain(|moment| {
+        self.versions.retain(|version| {
             at += 1;
             // `now` holds the latest version as well.
-            at > last || Arc::strong_count(&moment.0) > 1
+            at > last || Arc::strong_count(&version.0) > 1
         });
-        let Some(oldest) = self.moments.front() else { return };
+        let Some(oldest) = self.versions.front() else { return };
         let oldest = oldest.0.version;
         if let Some(traces) = &mut self.traces {
             traces.between.compact(oldest);
@@ -279,7 +279,7 @@ impl Live {
             + traces.to.read().len()
             + traces.degrees.read().len();
         counts.updates.store(updates as u64, Ordering::Relaxed);
-        counts.moments.store(self.moments.len() as u64, Ordering::Relaxed);
+        counts.versions.store(self.versions.len() as u64, Ordering::Relaxed);
         counts.concepts.store(self.dictionary.len() as u64, Ordering::Relaxed);
     }
 }

@@ -44,7 +44,7 @@ use console::Console;
 use feed::{Feed, Sender};
 use group::Group;
 use oracle::Verdict;
-use plan::{Asked, Crash, Kind, KnowledgeVersion};
+use plan::{Asked, Crash, Kind, Moment};
 use random::Random;
 use reader::{Isolation, Progress, Readers};
 use service::{PARTITIONS, SERVICES, Service};
@@ -227,7 +227,7 @@ impl<'test> Run<'test> {
             self.group.settle();
         }
         self.group.halt(halted, true);
-        self.wait(KnowledgeVersion::Time(time));
+        self.wait(Moment::Time(time));
         self.group.halt(halted, false);
     }
 
@@ -269,14 +269,14 @@ impl<'test> Run<'test> {
             }
         });
         // Not only what it had committed before it died.
-        self.wait(KnowledgeVersion::Outcomes(OF_NEW, Duration::ZERO));
+        self.wait(Moment::Outcomes(OF_NEW, Duration::ZERO));
         "the broker".to_owned()
     }
 
     /// Kills a process, and starts it again after a while. The others go on meanwhile.
     fn kill(&mut self, slot: usize, away: Duration) {
         self.group.kill(slot);
-        self.wait(KnowledgeVersion::Time(away));
+        self.wait(Moment::Time(away));
         self.group.start(slot);
     }
 
@@ -301,18 +301,18 @@ impl<'test> Run<'test> {
 
     /// Waits for an outcome.
     fn moves_on(&mut self) {
-        self.wait(KnowledgeVersion::Outcomes(1, Duration::ZERO));
+        self.wait(Moment::Outcomes(1, Duration::ZERO));
     }
 
-    fn wait(&mut self, moment: KnowledgeVersion) {
+    fn wait(&mut self, moment: Moment) {
         let rest = match moment {
-            KnowledgeVersion::Outcomes(count, rest) => {
+            Moment::Outcomes(count, rest) => {
                 let count = self.progress.count() + count;
                 let came = comes(count, &self.progress, &mut self.group, &self.readers);
                 assert!(came, "nothing moves any more");
                 rest
             }
-            KnowledgeVersion::Time(time) => time,
+            Moment::Time(time) => time,
         };
         std::thread::sleep(rest);
         self.group.supervise();

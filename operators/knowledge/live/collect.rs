@@ -52,7 +52,7 @@ impl Knowledge {
         *self.live.borrow_mut() = Some(Live {
             dictionary: Dictionary::new(Arc::clone(&self.graph)),
             applied: std::collections::VecDeque::new(),
-            moments: [self.now()].into(),
+            versions: [self.now()].into(),
             traces: None,
             probe: probe.clone(),
             counts: is_first.then(|| Arc::clone(&counts)),

@@ -171,7 +171,7 @@ proptest! {
     /// After any insertions, corrections and retractions, each held version reads exactly what was
     /// present at its time, and versions that nothing holds are compacted.
     #[test]
-    fn every_moment_that_is_held_reads_what_stood_then(
+    fn every_version_that_is_held_reads_what_stood_then(
         facts in snapshot(),
         happenings in prop::collection::vec(happening(), 1..12),
     ) {
@@ -192,8 +192,8 @@ proptest! {
                     held.swap_remove(at);
                     following.knowledge.settle();
                 }
-                for (moment, stood) in &held {
-                    check(&following.knowledge, &graph, moment, stood);
+                for (version, stood) in &held {
+                    check(&following.knowledge, &graph, version, stood);
                 }
             }
             held.clear();
@@ -216,7 +216,7 @@ proptest! {
             let counts = Arc::clone(&following.counts);
             assert_eq!(load(&counts.differing), 0);
             assert_eq!((load(&counts.inserted), load(&counts.retracted)), (0, 0));
-            assert_eq!((load(&counts.concepts), load(&counts.moments)), (0, 1));
+            assert_eq!((load(&counts.concepts), load(&counts.versions)), (0, 1));
             assert!(following.knowledge.live.borrow().as_ref().unwrap().dictionary.is_idle());
             following.end();
         });
@@ -284,8 +284,8 @@ fn a_slip_is_found_while_its_concept_has_facts() {
         .collect();
     facts.extend(["yellow", "hot"].map(|tail| ImportedFact::new("mustard", "IsA", tail, 1.0)));
     run(facts, move |mut following| {
-        let found = |moment: &KnowledgeVersion, knowledge: &Knowledge| {
-            knowledge.at(moment, |view| {
+        let found = |version: &KnowledgeVersion, knowledge: &Knowledge| {
+            knowledge.at(version, |view| {
                 let said = (0, Lexicon::english(), "my mustardd, my zorblaxx?");
                 let found = search(view, said, &[], 0.15, &SearchConfig::default());
                 let concept = |mention: &Mention| view.concept(mention.concept).to_owned();
@@ -308,7 +308,7 @@ fn a_slip_is_found_while_its_concept_has_facts() {
         let fourth = following.learn(vec![says("zorblax", "word", false)]);
         let neither = (none(), missing(&["mustardd", "zorblaxx"]));
         assert_eq!(found(&fourth, &following.knowledge), neither, "one fact is too few");
-        assert_eq!(found(&second, &following.knowledge), both, "who reads an earlier moment");
+        assert_eq!(found(&second, &following.knowledge), both, "who reads an earlier version");
         assert_eq!(found(&first, &following.knowledge), base);
         drop((first, second, third, fourth));
         following.end();
@@ -336,8 +336,8 @@ fn chinese_facts_that_are_put_are_linked_in_both_scripts() {
         .collect();
     facts.push(fact("天坛公园", "前门"));
     run(facts, move |mut following| {
-        let linked = |moment: &KnowledgeVersion, knowledge: &Knowledge, text: &str| {
-            knowledge.at(moment, |view| {
+        let linked = |version: &KnowledgeVersion, knowledge: &Knowledge, text: &str| {
+            knowledge.at(version, |view| {
                 let said = [(Lexicon::of_text(text), text)];
                 let linked = link(view, said, &LinkingConfig::default());
                 let concepts = linked.iter().map(|it| view.concept(it.concept).to_owned());

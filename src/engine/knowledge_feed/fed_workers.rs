@@ -106,8 +106,8 @@ pub struct ReadBy {
 
 impl ReadBy {
     /// Reports that the worker reads this version now.
-    pub fn tell(&mut self, moment: &KnowledgeVersion) {
-        let offsets = &moment.state().offsets;
+    pub fn tell(&mut self, version: &KnowledgeVersion) {
+        let offsets = &version.state().offsets;
         if *offsets == self.told {
             return;
         }

@@ -77,7 +77,7 @@ impl Collector for LiveGraphCollector {
         let help = "Concepts that only the topic names";
         gauge(&mut encoder, ("knowledge_live_concepts", help), number(&counts.concepts))?;
         let help = "States of the knowledge that a worker holds because turns read them";
-        gauge(&mut encoder, ("knowledge_moments", help), number(&counts.moments))?;
+        gauge(&mut encoder, ("knowledge_moments", help), number(&counts.versions))?;
         let help = "Updates in the arrangements of a worker, which compaction brings down";
         gauge(&mut encoder, ("knowledge_updates", help), number(&counts.updates))?;
         let help = "Changes left out because there are too many sources or relations";
@@ -101,7 +101,7 @@ mod tests {
             (&counts.retracted, 2),
             (&counts.differing, 6),
             (&counts.concepts, 1),
-            (&counts.moments, 3),
+            (&counts.versions, 3),
             (&counts.updates, 40),
             (&counts.refused, 4),
         ] {

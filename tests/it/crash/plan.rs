@@ -81,7 +81,7 @@ pub(crate) const KINDS: [Kind; 4] = [Kind::Alone, Kind::Together, Kind::AtJoin, 
 
 /// When it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KnowledgeVersion {
+pub(crate) enum Moment {
     /// So many outcomes after the situation came about, and a little later.
     Outcomes(usize, Duration),
     /// So long after it came about: perhaps before anything was restored.
@@ -92,7 +92,7 @@ pub(crate) enum KnowledgeVersion {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
     pub(crate) kind: Kind,
-    pub(crate) moment: KnowledgeVersion,
+    pub(crate) moment: Moment,
     /// Of two, the one that came (or asked to leave) first.
     pub(crate) first: bool,
     /// Which of two is asked to leave.
@@ -141,11 +141,11 @@ fn crash(kind: Kind, random: &mut Random) -> Crash {
     let mut milliseconds = |end| Duration::from_millis(random.below(end) as u64);
     let (little, short, long) = (milliseconds(60), milliseconds(600), milliseconds(3_000));
     let away = milliseconds(600);
-    let by_outcomes = KnowledgeVersion::Outcomes(20 + random.below(500), little);
+    let by_outcomes = Moment::Outcomes(20 + random.below(500), little);
     let moment = match kind {
         Kind::Alone | Kind::Together | Kind::Broker if random.percent(75) => by_outcomes,
-        Kind::Alone | Kind::Together | Kind::AtJoin | Kind::Broker => KnowledgeVersion::Time(long),
-        Kind::AtLeave => KnowledgeVersion::Time(short),
+        Kind::Alone | Kind::Together | Kind::AtJoin | Kind::Broker => Moment::Time(long),
+        Kind::AtLeave => Moment::Time(short),
     };
     // Now and then it stays away until others own its partitions, and the transaction that it
     // left open has expired.

@@ -36,11 +36,11 @@ fn place(
 pub(super) fn check(
     knowledge: &Knowledge,
     graph: &Graph,
-    moment: &KnowledgeVersion,
+    version: &KnowledgeVersion,
     naive: &Naive,
 ) {
     let facts = naive.facts();
-    knowledge.at(moment, |view| {
+    knowledge.at(version, |view| {
         for fact in graph.facts() {
             let stands = say(graph.view(), &fact);
             let mut others = facts.clone();

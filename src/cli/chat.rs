@@ -57,7 +57,7 @@ Examples:
   turnstream chat --data conversations --conversation monday
   turnstream chat --language zh
   turnstream chat --json < turns.txt > responses.jsonl")]
-pub struct Args {
+pub struct ChatArgs {
     /// The configuration; the defaults where it is not given. Of the section log only log.embedded
     /// is used.
     #[arg(long, value_name = "FILE")]
@@ -98,7 +98,7 @@ pub struct Args {
 /// # Errors
 /// The configuration is wrong, a model cannot be used, the directory cannot be opened, the engine
 /// stops, or `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub fn execute(args: &ChatArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let config = config(args)?;
     let (session, recording) = open(args, &config)?;
     let mut stderr = std::io::stderr();
@@ -131,7 +131,7 @@ pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> 
 }
 
 /// Adapts the configuration to a chat.
-fn config(args: &Args) -> Result<Loaded<Config>, ConfigError> {
+fn config(args: &ChatArgs) -> Result<Loaded<Config>, ConfigError> {
     let mut loaded = load_config(args.config.as_deref())?;
     let config = &mut loaded.value;
     if let Some(workers) = args.workers {
@@ -146,7 +146,7 @@ fn config(args: &Args) -> Result<Loaded<Config>, ConfigError> {
 }
 
 /// Opens the engine, with models that can be interrupted and that report the text they write.
-fn open(args: &Args, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option<Recording>)> {
+fn open(args: &ChatArgs, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Option<Recording>)> {
     let config = &loaded.value;
     let metrics = Metrics::new(&config.metrics);
     let reach = (&args.answer_files, Reach::Servers);

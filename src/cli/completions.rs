@@ -15,7 +15,7 @@ Examples:
   turnstream completions bash > ~/.local/share/bash-completion/completions/turnstream
   turnstream completions zsh > \"${fpath[1]}/_turnstream\"
   turnstream completions fish > ~/.config/fish/completions/turnstream.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
     pub shell: Shell,
@@ -25,7 +25,7 @@ pub struct Args {
 ///
 /// # Errors
 /// `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &CompletionsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Generated in memory first: clap_complete panics if its writer fails.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "turnstream", &mut script);

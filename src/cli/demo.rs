@@ -51,7 +51,7 @@ Examples:
   turnstream demo --conversation chatty --pause
   turnstream demo --chat
   turnstream demo --json")]
-pub struct Args {
+pub struct DemoArgs {
     /// Type the turns yourself; an empty line or Ctrl-D ends it.
     #[arg(long, conflicts_with_all = ["conversation", "pause"])]
     pub chat: bool,
@@ -74,7 +74,7 @@ pub struct Args {
 /// # Errors
 /// No conversation has the given name, the pack cannot be opened, the engine stops, or `out` cannot
 /// be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &DemoArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let page = Page::new(out, colour(args));
     if args.chat {
         let stdin = std::io::stdin();
@@ -133,7 +133,7 @@ fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Conversation>> {
 }
 
 /// Whether standard output shows colours.
-fn colour(args: &Args) -> bool {
+fn colour(args: &DemoArgs) -> bool {
     let choice = anstream::AutoStream::choice(&std::io::stdout());
     !args.no_color && choice != anstream::ColorChoice::Never
 }
@@ -163,7 +163,7 @@ pub(super) fn print_counts(
 
 fn present(
     mut page: Page<'_>,
-    args: &Args,
+    args: &DemoArgs,
     conversations: &[Conversation],
     played: &Played,
 ) -> anyhow::Result<()> {

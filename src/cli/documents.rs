@@ -25,13 +25,13 @@ Examples:
   turnstream documents delete --dir store faq-12 handbook/old.md
 
 Then name the folder in the configuration: documents.directory = \"store\".")]
-pub struct Args {
+pub struct DocumentsArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: DocumentsCommand,
 }
 
-impl Args {
+impl DocumentsArgs {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -49,16 +49,16 @@ impl Args {
 pub enum DocumentsCommand {
     /// Put documents into a store: JSON lines, Markdown and plain text
     #[command(after_help = IMPORT_EXAMPLES)]
-    Import(ImportArgs),
+    Import(DocumentsImportArgs),
     /// Show which documents a store holds
     #[command(after_help = LIST_EXAMPLES)]
-    List(ListArgs),
+    List(DocumentsListArgs),
     /// Search the chunks of a store
     #[command(after_help = SEARCH_EXAMPLES)]
     Search(SearchArgs),
     /// Take documents out of a store
     #[command(after_help = DELETE_EXAMPLES)]
-    Delete(DeleteArgs),
+    Delete(DocumentsDeleteArgs),
     /// Make the index of words anew from the chunks
     #[command(after_help = REINDEX_EXAMPLES)]
     Reindex(ReindexArgs),
@@ -95,7 +95,7 @@ Examples:
 
 /// `documents import`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ImportArgs {
+pub struct DocumentsImportArgs {
     /// Files, or folders with files, to import
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -129,7 +129,7 @@ pub struct ImportArgs {
 
 /// `documents list`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ListArgs {
+pub struct DocumentsListArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -170,7 +170,7 @@ pub struct SearchArgs {
 
 /// `documents delete`
 #[derive(Clone, Debug, clap::Args)]
-pub struct DeleteArgs {
+pub struct DocumentsDeleteArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -203,7 +203,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// A file cannot be read, or the store cannot be read or written; the message names it and the
 /// remedy.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &DocumentsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         DocumentsCommand::Import(args) => import(args, out),
         DocumentsCommand::List(args) => list(args, out),
@@ -216,7 +216,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let sources = sources(&args.paths)?;
     if sources.is_empty() {
         let remedy = "name files, or folders with .jsonl, .md or .txt files";
@@ -288,7 +288,7 @@ fn print(report: &Report, json: bool, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(())
 }
 
-fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(args: &DocumentsListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let documents = Documents::open(&args.dir, &DocumentsConfig::default())?;
     let listed = documents.list(args.limit)?;
     let extent = documents.extent();

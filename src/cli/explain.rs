@@ -34,7 +34,7 @@ Examples:
   turnstream explain --data conversations --json
   turnstream explain --config turnstream.toml --response turns-0-4711 --all
   tail -n 1 responses.jsonl | turnstream explain -")]
-pub struct Args {
+pub struct ExplainArgs {
     /// Responses, one JSON record a line, as `replay --out` writes them; `-` for standard input.
     #[arg(value_name = "RESPONSES", required_unless_present_any = ["data", "config"])]
     pub responses: Option<PathBuf>,
@@ -94,7 +94,7 @@ struct Prompt<'a> {
 /// # Errors
 /// There is no such response, a file or the log cannot be read, or the given answers have no
 /// prompts for it.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let source = Source::of(args, &config)?;
     let wanted = Wanted::of(args);

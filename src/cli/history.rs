@@ -36,15 +36,15 @@ Examples:
   turnstream history export --data conversations --out histories.jsonl
   turnstream history import histories.jsonl --data elsewhere
   turnstream history forget c-17 --data conversations")]
-pub struct Args {
+pub struct HistoryArgs {
     /// What is done with them.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: HistoryCommand,
 }
 
 /// What is done with them.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum HistoryCommand {
     /// Show one history as a tree or as JSON; without a scope, which histories there are.
     ///
     /// They are read from the changes that a replay wrote, from the directory of an embedded log,
@@ -81,7 +81,7 @@ Examples:
   turnstream history forget acme/c-17 --config turnstream.toml --json
   turnstream history forget --user mara --config turnstream.toml --dry-run
   turnstream history forget --user mara --tenant acme --config turnstream.toml")]
-    Forget(forget::Args),
+    Forget(forget::ForgetArgs),
     /// Put histories into a log that nobody serves: the next turn of each conversation is answered
     /// out of its history.
     ///
@@ -173,15 +173,15 @@ struct Size<'a> {
     evictions: u64,
 }
 
-impl Args {
+impl HistoryArgs {
     /// Whether the last line is one JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
-            Command::Show(args) => args.json,
-            Command::Statistics(args) => args.json,
-            Command::Export(_) => false,
-            Command::Import(args) => args.json,
-            Command::Forget(args) => args.json,
+            HistoryCommand::Show(args) => args.json,
+            HistoryCommand::Statistics(args) => args.json,
+            HistoryCommand::Export(_) => false,
+            HistoryCommand::Import(args) => args.json,
+            HistoryCommand::Forget(args) => args.json,
         }
     }
 }
@@ -190,13 +190,13 @@ impl Args {
 ///
 /// # Errors
 /// The histories cannot be read, the scope does not exist, or the log cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
-        Command::Show(args) => show(args, out),
-        Command::Statistics(args) => statistics(args, out),
-        Command::Export(args) => export(args, out),
-        Command::Import(args) => import::execute(args, out),
-        Command::Forget(args) => forget::execute(args, out),
+        HistoryCommand::Show(args) => show(args, out),
+        HistoryCommand::Statistics(args) => statistics(args, out),
+        HistoryCommand::Export(args) => export(args, out),
+        HistoryCommand::Import(args) => import::execute(args, out),
+        HistoryCommand::Forget(args) => forget::execute(args, out),
     }
 }
 

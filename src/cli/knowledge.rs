@@ -12,9 +12,9 @@ mod import;
 mod input;
 mod inspect;
 
-pub use change::{DeleteArgs, LineFormat, PutArgs, StatementArgs};
+pub use change::{KnowledgeDeleteArgs, LineFormat, PutArgs, StatementArgs};
 pub use embed::EmbedArgs;
-pub use import::{ImportArgs, PackArgs};
+pub use import::{KnowledgeImportArgs, PackArgs};
 pub use input::{FormatArg, InputArgs};
 pub use inspect::{DiffArgs, LookupArgs, StatsArgs};
 
@@ -30,13 +30,13 @@ Examples:
   turnstream knowledge stats
   turnstream knowledge lookup --query coffee --topic morning
   turnstream knowledge put --source ours --head coffee --relation UsedFor --tail \"wake up\"")]
-pub struct Args {
+pub struct KnowledgeArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: KnowledgeCommand,
 }
 
-impl Args {
+impl KnowledgeArgs {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -58,7 +58,7 @@ impl Args {
 pub enum KnowledgeCommand {
     /// Compile ConceptNet assertions or tables of facts into a snapshot
     #[command(after_help = IMPORT_EXAMPLES)]
-    Import(ImportArgs),
+    Import(KnowledgeImportArgs),
     /// Count what a snapshot holds, by language, source, relation and concept
     #[command(after_help = STATS_EXAMPLES)]
     Stats(StatsArgs),
@@ -81,7 +81,7 @@ pub enum KnowledgeCommand {
     Put(PutArgs),
     /// Take facts back on the log's topic of knowledge
     #[command(after_help = DELETE_EXAMPLES)]
-    Delete(DeleteArgs),
+    Delete(KnowledgeDeleteArgs),
 }
 
 const IMPORT_EXAMPLES: &str = "\
@@ -121,7 +121,7 @@ Examples:
 ///
 /// # Errors
 /// A file cannot be read or written, or is refused; the message names it and the remedy.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &KnowledgeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         KnowledgeCommand::Import(args) => import::import(args, out),
         KnowledgeCommand::Stats(args) => inspect::stats(args, out),

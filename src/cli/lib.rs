@@ -76,41 +76,41 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch conversations go through the whole engine.
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Talk with the engine.
-    Chat(chat::Args),
+    Chat(chat::ChatArgs),
     /// Serve turns from a log until told to stop.
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Put a log of conversations through the engine, without side effects.
-    Replay(replay::Args),
+    Replay(replay::ReplayArgs),
     /// Show how a response came about.
-    Explain(explain::Args),
+    Explain(explain::ExplainArgs),
     /// Show the histories that are kept, and why entries left them.
-    History(history::Args),
+    History(history::HistoryArgs),
     /// Import facts, and look at what the engine knows.
-    Knowledge(knowledge::Args),
+    Knowledge(knowledge::KnowledgeArgs),
     /// Obtain models, and check and measure them.
-    Models(models::Args),
+    Models(models::ModelsArgs),
     /// Show the prompts that language models are given.
-    Prompts(prompts::Args),
+    Prompts(prompts::PromptsArgs),
     /// Import documents, and look at what is found in them.
-    Documents(documents::Args),
+    Documents(documents::DocumentsArgs),
     /// Measure the engine's parts on public data sets.
     Eval(HandedOver),
     /// Train the engine's own models on labelled conversations.
     Train(HandedOver),
     /// Show the concepts that a text, or each turn of a log, names.
-    Link(link::Args),
+    Link(link::LinkArgs),
     /// Count what responses and knowledge amount to, and publish it.
-    Views(views::Args),
+    Views(views::ViewsArgs),
     /// Show and end transactions that hold readers back.
-    Transactions(transactions::Args),
+    Transactions(transactions::TransactionsArgs),
     /// Check a configuration file.
-    Validate(validate::Args),
+    Validate(validate::ValidateArgs),
     /// Print the JSON Schema of a record.
-    Schema(schema::Args),
+    Schema(schema::SchemaArgs),
     /// Print a completion script for a shell.
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
 }
 
 impl Command {

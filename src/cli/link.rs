@@ -34,7 +34,7 @@ Examples:
   turnstream link --data validation.jsonl.gz --format dailydialog --sample 200
   turnstream link --data validation.jsonl.gz --format dailydialog --only searched
   turnstream link --data travel-dev.jsonl.gz --format kdconv --snapshot travel.snapshot --json")]
-pub struct Args {
+pub struct LinkArgs {
     /// The text.
     #[arg(value_name = "TEXT", required_unless_present = "data", conflicts_with = "data")]
     pub text: Option<String>,
@@ -115,7 +115,7 @@ struct Linked {
 ///
 /// # Errors
 /// The configuration or the snapshot cannot be used, or the log cannot be read.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &LinkArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = load_config(args.config.as_deref())?.value;
     let snapshot = args.snapshot.clone().unwrap_or_else(|| config.knowledge.snapshot.into());
     let graph = knowledge::open(&snapshot)?;

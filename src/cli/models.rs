@@ -26,7 +26,7 @@ Examples:
   turnstream models pull minilm
   turnstream models check minilm --json
   turnstream models check --config prompted.toml")]
-pub struct Args {
+pub struct ModelsArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: ModelsCommand,
@@ -49,7 +49,7 @@ Examples:
 Examples:
   turnstream models list
   turnstream models list --json")]
-    List(ListArgs),
+    List(ModelsListArgs),
     /// Make a static table from a sentence encoder: nearly as good a first ranking, in microseconds
     Distil(HandedOver),
     /// Compare an encoder with the figures that sentence-transformers gives, or ask language models
@@ -91,7 +91,7 @@ pub struct NamedArgs {
 
 /// `models list`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ListArgs {
+pub struct ModelsListArgs {
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -113,7 +113,7 @@ impl CommonArgs {
     }
 }
 
-impl Args {
+impl ModelsArgs {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -129,7 +129,7 @@ impl Args {
 ///
 /// # Errors
 /// The configuration is wrong, the model is unknown, or it cannot be fetched or used.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &ModelsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         ModelsCommand::Pull(args) => pull_model(args, out).map(|()| Exit::Success),
         ModelsCommand::List(args) => list(args, out).map(|()| Exit::Success),
@@ -199,7 +199,7 @@ struct Listed {
     folder: PathBuf,
 }
 
-fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(args: &ModelsListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let models = args.common.models()?.folder()?;
     let listed = MODELS.iter().map(|model| {
         let folder = models.join(model.name);

@@ -16,7 +16,7 @@ Examples:
   turnstream prompts list
   turnstream prompts show cross_revision
   turnstream prompts show generation --language zh > my-generation.txt")]
-pub struct Args {
+pub struct PromptsArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: PromptsCommand,
@@ -30,18 +30,18 @@ pub enum PromptsCommand {
 Examples:
   turnstream prompts list
   turnstream prompts list --json")]
-    List(ListArgs),
+    List(PromptsListArgs),
     /// Print a prompt as a file that `prompted.prompt` can name
     #[command(after_help = "\
 Examples:
   turnstream prompts show gate_examples
   turnstream prompts show topic_planning --language zh")]
-    Show(ShowArgs),
+    Show(PromptsShowArgs),
 }
 
 /// `prompts list`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ListArgs {
+pub struct PromptsListArgs {
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -49,7 +49,7 @@ pub struct ListArgs {
 
 /// `prompts show`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ShowArgs {
+pub struct PromptsShowArgs {
     /// Which prompt
     #[arg(value_name = "NAME", value_parser = names())]
     name: String,
@@ -72,7 +72,7 @@ fn names() -> PossibleValuesParser {
     SHIPPED.iter().map(|prompt| PossibleValue::new(prompt.name)).into()
 }
 
-impl Args {
+impl PromptsArgs {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         matches!(&self.command, PromptsCommand::List(args) if args.json)
@@ -83,14 +83,14 @@ impl Args {
 ///
 /// # Errors
 /// `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &PromptsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         PromptsCommand::List(args) => list(args, out),
         PromptsCommand::Show(args) => show(args, out),
     }
 }
 
-fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(args: &PromptsListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut listed = Vec::new();
     for prompt in SHIPPED {
         let hash =
@@ -111,7 +111,7 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show(args: &PromptsShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let prompt = SHIPPED.iter().find(|prompt| prompt.name == args.name);
     // The parser accepts no other name.
     let Some(prompt) = prompt else { return Ok(()) };
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_a_prompt_of_the_hash_that_is_listed() {
         let mut listed = Vec::new();
-        list(&ListArgs { json: true }, &mut listed).unwrap();
+        list(&PromptsListArgs { json: true }, &mut listed).unwrap();
         let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
         for prompt in listed["prompts"].as_array().unwrap() {
             let name = prompt["name"].as_str().unwrap().to_owned();
@@ -138,7 +138,7 @@ mod tests {
             for (language, key) in [(Language::En, "en"), (Language::Zh, "zh")] {
                 let Some(hash) = prompt[key].as_str() else { continue };
                 let mut shown = Vec::new();
-                show(&ShowArgs { name: name.clone(), language }, &mut shown).unwrap();
+                show(&PromptsShowArgs { name: name.clone(), language }, &mut shown).unwrap();
                 let shown = String::from_utf8(shown).unwrap();
                 assert_eq!(Template::parse(stage, &shown).unwrap().hash(), hash, "{name}");
             }

@@ -45,7 +45,7 @@ Examples:
   turnstream replay log.jsonl --config prompted.toml --out b.jsonl --answers answers.jsonl
   turnstream replay log.jsonl --out - | head -n 3
   turnstream replay big.jsonl.gz --out out.jsonl --resume")]
-pub struct Args {
+pub struct ReplayArgs {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
@@ -137,7 +137,7 @@ struct Replayed {
 /// # Errors
 /// The configuration is wrong, the log cannot be opened, a file cannot be written, or the replay
 /// cannot be resumed.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
         let what = format!("{} has no annotations that responses are compared with", args.format);
         return Err(Usage::new(what, "leave --annotations out, or replay kdconv or kbp").into());
@@ -212,7 +212,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
 /// Prints the figures: as JSON, or for people, on standard error if responses go to standard
 /// output.
 fn tell(
-    args: &Args,
+    args: &ReplayArgs,
     streams: bool,
     replayed: &Replayed,
     out: &mut dyn Write,
@@ -260,7 +260,7 @@ fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// Compares the responses in the output file with the log's annotations, if requested.
-fn annotations(args: &Args) -> anyhow::Result<Option<Annotated>> {
+fn annotations(args: &ReplayArgs) -> anyhow::Result<Option<Annotated>> {
     let Some(file) = args.out.as_deref().filter(|_| args.annotations) else { return Ok(None) };
     let mut responses = Responses::default();
     let lines = std::io::BufReader::new(std::fs::File::open(file).context("the responses")?);

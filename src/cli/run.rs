@@ -55,7 +55,7 @@ Examples:
   turnstream run --config turnstream.toml
   turnstream run --config turnstream.toml --workers 2 --log-format json
   KAFKA_PASSWORD=… turnstream run --config turnstream.toml    (with \"${KAFKA_PASSWORD}\" in it)")]
-pub struct Args {
+pub struct RunArgs {
     /// The configuration; the defaults where it is not given. `turnstream validate` explains it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -75,7 +75,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The configuration is wrong, the log cannot be reached, or serving it fails.
-pub fn execute(args: &Args, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub fn execute(args: &RunArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let mut loaded = load_config(args.config.as_deref())?;
     if let Some(workers) = args.workers {
         loaded.value.run.workers = workers;

@@ -12,7 +12,7 @@ Examples:
   turnstream schema turn
   turnstream schema response > response.schema.json
   turnstream schema --list")]
-pub struct Args {
+pub struct SchemaArgs {
     /// Which record.
     #[arg(value_name = "NAME", value_parser = names(), required_unless_present = "list")]
     pub name: Option<String>,
@@ -30,7 +30,7 @@ fn names() -> PossibleValuesParser {
 ///
 /// # Errors
 /// The name is unknown, or `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &SchemaArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         let width = published::ALL.iter().map(|schema| schema.name.len()).max().unwrap_or(0);
         for schema in published::ALL {
@@ -55,10 +55,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct SchemaProgram {
         #[command(flatten)]
-        args: Args,
+        args: SchemaArgs,
     }
 
-    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+    fn parse(words: &[&str]) -> Result<SchemaArgs, clap::Error> {
         SchemaProgram::try_parse_from([&["schema"], words].concat()).map(|program| program.args)
     }
 

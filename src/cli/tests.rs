@@ -71,7 +71,8 @@ fn wrong_usage_is_refused() {
 fn completions_are_made_for_every_shell() {
     for shell in clap::ValueEnum::value_variants() {
         let mut out = Vec::new();
-        completions::execute(&completions::Args { shell: *shell }, &mut out).expect("made");
+        completions::execute(&completions::CompletionsArgs { shell: *shell }, &mut out)
+            .expect("made");
         let script = String::from_utf8(out).expect("text");
         assert!(script.contains("turnstream") && script.contains("replay"), "{shell}");
     }

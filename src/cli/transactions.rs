@@ -25,7 +25,7 @@ are held back and since when, and `abort` takes the transactional id that you na
 Examples:
   turnstream transactions show --config turnstream.toml
   turnstream transactions abort --config turnstream.toml --yes")]
-pub struct Args {
+pub struct TransactionsArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: TransactionsCommand,
@@ -41,7 +41,7 @@ A partition that is held back for less than a second or so is a process at work.
 Examples:
   turnstream transactions show --config turnstream.toml
   turnstream transactions show --config turnstream.toml --json")]
-    Show(ShowArgs),
+    Show(TransactionsShowArgs),
     /// Abort what a dead process left open, by taking its transactional id
     #[command(after_help = "\
 A LIVING process that has this id is FENCED: it stops with exit code 4, and what it has not
@@ -55,7 +55,7 @@ Examples:
 
 /// `transactions show`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ShowArgs {
+pub struct TransactionsShowArgs {
     /// The configuration; the defaults where it is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -81,7 +81,7 @@ pub struct AbortArgs {
     json: bool,
 }
 
-impl Args {
+impl TransactionsArgs {
     /// Whether the last line on standard output is to be a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -105,7 +105,7 @@ struct TransactionsReport<'a> {
 /// # Errors
 /// The configuration is wrong, the log is not Kafka, the broker cannot be reached or refuses,
 /// `abort` is not confirmed, or `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &TransactionsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         TransactionsCommand::Show(args) => {
             let config = kafka_of(args.config.as_ref())?;
@@ -200,13 +200,14 @@ mod tests {
         std::fs::write(&path, config).expect("written");
         let command = match command {
             TransactionsCommand::Show(args) => {
-                TransactionsCommand::Show(ShowArgs { config: Some(path), ..args })
+                TransactionsCommand::Show(TransactionsShowArgs { config: Some(path), ..args })
             }
             TransactionsCommand::Abort(args) => {
                 TransactionsCommand::Abort(AbortArgs { config: Some(path), ..args })
             }
         };
-        execute(&Args { command }, &mut Vec::new()).expect_err("refused before any broker is asked")
+        execute(&TransactionsArgs { command }, &mut Vec::new())
+            .expect_err("refused before any broker is asked")
     }
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn an_embedded_log_needs_none_of_it() {
         let config = "[log]\nkind = 'embedded'\ndirectory = 'd'\n";
-        let show = TransactionsCommand::Show(ShowArgs { config: None, json: false });
+        let show = TransactionsCommand::Show(TransactionsShowArgs { config: None, json: false });
         let error = run(config, show);
         assert!(error.is::<Usage>() && error.to_string().contains("one process"), "{error}");
     }

@@ -33,7 +33,7 @@ Examples:
   turnstream validate --config turnstream.toml --print
   turnstream validate --print > turnstream.toml    (the defaults, documented)
   turnstream validate --config turnstream.toml --json")]
-pub struct Args {
+pub struct ValidateArgs {
     /// The file; the defaults where it is not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -64,7 +64,7 @@ struct Verdict {
 ///
 /// # Errors
 /// The [`ConfigError`], unless `--json` prints it to `out`; or `out` cannot be written to.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let loaded = match checked(args) {
         Ok(loaded) => loaded,
         Err(error) if args.json => match error.downcast::<ConfigError>() {
@@ -92,7 +92,7 @@ pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
 }
 
 /// The configuration, if it has no problems.
-fn checked(args: &Args) -> anyhow::Result<Loaded<Config>> {
+fn checked(args: &ValidateArgs) -> anyhow::Result<Loaded<Config>> {
     let loaded = load_config(args.config.as_deref())?;
     let metrics = Metrics::new(&loaded.value.metrics);
     let checks = opening::serving(&loaded.value);
@@ -141,7 +141,8 @@ mod tests {
         let path = folder.path().join("t.toml");
         std::fs::write(&path, text).expect("written");
         let mut out = Vec::new();
-        let exit = execute(&Args { config: Some(path), connect: false, print, json }, &mut out);
+        let exit =
+            execute(&ValidateArgs { config: Some(path), connect: false, print, json }, &mut out);
         let out = String::from_utf8(out).expect("text");
         (exit, out.replace(&folder.path().display().to_string(), ""))
     }

@@ -15,7 +15,7 @@ use turnstream_console::{load_config, print_json, signals};
 use turnstream_engine::config::{Config, LogKind};
 use turnstream_engine::metrics::MetricsConfig;
 use turnstream_engine::views::metrics::ViewsMetrics;
-use turnstream_engine::views::{Ends, Publishing, Rows, Size, Summary};
+use turnstream_engine::views::{Ends, Publishing, Rows, Size, ViewsSummary};
 
 /// Count which facts and relations ground responses, which concepts are asked for and missing, and
 /// what histories hold, and publish it on the log's topic of views.
@@ -40,7 +40,7 @@ Examples:
   turnstream views --config turnstream.toml
   turnstream views --config turnstream.toml --once --top 20
   turnstream views --config turnstream.toml --once --json")]
-pub struct Args {
+pub struct ViewsArgs {
     /// The configuration, as for run; the defaults where it is not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct ViewsReport<'a> {
     #[serde(flatten)]
-    summary: &'a Summary,
+    summary: &'a ViewsSummary,
     /// The next offset to count, by partition.
     offsets: Offsets,
     views: Vec<ShownView<'a>>,
@@ -92,7 +92,7 @@ struct Top<'a> {
 /// # Errors
 /// The configuration is wrong, the log cannot be reached, refuses or fences us, or it has more than
 /// the views may hold.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &ViewsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let stop = signals::stop_on_signals()?;
     let address = config.views.metrics_address.clone();
@@ -167,7 +167,7 @@ fn shown(rows: &Rows, top: usize) -> Vec<ShownView<'_>> {
 }
 
 fn print(report: &ViewsReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Summary { responses, changes, history_changes, refused, written, removed, .. } =
+    let ViewsSummary { responses, changes, history_changes, refused, written, removed, .. } =
         report.summary;
     writeln!(
         out,

@@ -106,7 +106,7 @@ pub struct Ends {
 
 /// What a process counted and wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub struct ViewsSummary {
     /// Responses that were counted.
     pub responses: u64,
     /// Changes of the graph that were counted.
@@ -158,7 +158,7 @@ pub struct Publishing {
     ends: Ends,
     config: ViewsConfig,
     metrics: ViewsMetrics,
-    summary: Summary,
+    summary: ViewsSummary,
     published: Instant,
 }
 
@@ -174,7 +174,7 @@ impl Publishing {
             ends,
             config: config.clone(),
             metrics: metrics.clone(),
-            summary: Summary::default(),
+            summary: ViewsSummary::default(),
             published: Instant::now(),
         }
     }
@@ -194,7 +194,8 @@ impl Publishing {
         }
         self.publish()?;
         let rows = self.rows.len();
-        let Summary { responses, changes, history_changes, written, removed, .. } = self.summary;
+        let ViewsSummary { responses, changes, history_changes, written, removed, .. } =
+            self.summary;
         let milliseconds = begun.elapsed().as_millis() as u64;
         tracing::info!(
             responses,
@@ -341,7 +342,7 @@ impl Publishing {
     }
 
     /// What this process has done so far.
-    pub fn summary(&self) -> &Summary {
+    pub fn summary(&self) -> &ViewsSummary {
         &self.summary
     }
 

@@ -30,13 +30,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure the engine's parts on public data sets.
-    Eval(eval::Args),
+    Eval(eval::EvalArgs),
     /// Train the engine's own models on labelled conversations.
-    Train(train::Args),
+    Train(train::TrainArgs),
     /// Make and measure models.
-    Models(models::Args),
+    Models(models::ModelsArgs),
     /// Make up a graph.
-    Knowledge(knowledge::Args),
+    Knowledge(knowledge::KnowledgeArgs),
 }
 
 impl Program for Cli {

@@ -102,7 +102,7 @@ pub enum DistilError {
 }
 
 /// Receives progress: the step, the items done, and their total.
-pub type Told<'t> = dyn Fn(&str, usize, usize) + Sync + 't;
+pub type DistilProgress<'t> = dyn Fn(&str, usize, usize) + Sync + 't;
 
 /// Distils a table for the pieces of `tokenizer` from an encoder, and reports progress to
 /// `progress`.
@@ -114,7 +114,7 @@ pub fn distil(
     tokenizer: &Tokenizer,
     texts: &[String],
     options: &DistilOptions,
-    progress: &Told<'_>,
+    progress: &DistilProgress<'_>,
 ) -> Result<Distilled, DistilError> {
     let dimensions = options.dimensions;
     if dimensions > teacher.dimensions() {
@@ -160,7 +160,7 @@ fn told(
     name: &str,
     teacher: &dyn Encoder,
     texts: &[String],
-    (threads, progress): (usize, &Told<'_>),
+    (threads, progress): (usize, &DistilProgress<'_>),
 ) -> Result<Vec<f32>, EncodeError> {
     // Group texts of similar length, since an encoder batches them.
     let mut order: Vec<usize> = (0..texts.len()).collect();

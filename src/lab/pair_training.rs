@@ -33,7 +33,7 @@ const SPREAD: f32 = 0.1;
 
 /// A case: questions, answers, and the right pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lesson {
+pub struct PairLesson {
     /// The number of its conversation.
     pub conversation: usize,
     /// The questions.
@@ -111,17 +111,17 @@ pub struct Tuned {
 /// # Errors
 /// No case can be trained on, or a text cannot be tokenised.
 pub fn tune(
-    lessons: &[Lesson],
+    lessons: &[PairLesson],
     from: Option<&StaticTable>,
     training: &PairTraining,
     done: &dyn Fn(),
 ) -> Result<Tuned, PairTrainingError> {
-    let teaches = |lesson: &&Lesson| {
+    let teaches = |lesson: &&PairLesson| {
         let pairs = lesson.questions.len() * lesson.answers.len();
         !lesson.right.is_empty() && lesson.right.len() < pairs
     };
-    let lessons: Vec<&Lesson> = lessons.iter().filter(teaches).collect();
-    let (held_out, learned): (Vec<&Lesson>, Vec<&Lesson>) = lessons
+    let lessons: Vec<&PairLesson> = lessons.iter().filter(teaches).collect();
+    let (held_out, learned): (Vec<&PairLesson>, Vec<&PairLesson>) = lessons
         .iter()
         .partition(|lesson| lesson.conversation % HOLD_OUT_EVERY == HOLD_OUT_EVERY - 1);
     if learned.is_empty() {
@@ -137,7 +137,7 @@ pub fn tune(
             (tokenizer, vectors, training.dimensions)
         }
     };
-    let cut = |lessons: &[&Lesson]| -> Result<Vec<TokenisedLesson>, PairTrainingError> {
+    let cut = |lessons: &[&PairLesson]| -> Result<Vec<TokenisedLesson>, PairTrainingError> {
         lessons.iter().map(|lesson| TokenisedLesson::of(lesson, &tokenizer)).collect()
     };
     let (learned, held_out) = (cut(&learned)?, cut(&held_out)?);
@@ -189,7 +189,7 @@ pub fn tune(
 }
 
 /// Learns frequent pieces from the texts: joins neighbouring pairs within words and punctuation.
-fn pieces_of(lessons: &[&Lesson], pieces: usize) -> Result<Tokenizer, PairTrainingError> {
+fn pieces_of(lessons: &[&PairLesson], pieces: usize) -> Result<Tokenizer, PairTrainingError> {
     let failed = |error: tokenizers::Error| PairTrainingError::Pieces(error.to_string());
     let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed)?;
     let parts: Vec<PreTokenizerWrapper> =
@@ -228,7 +228,7 @@ struct TokenisedLesson {
 }
 
 impl TokenisedLesson {
-    fn of(lesson: &Lesson, tokenizer: &Tokenizer) -> Result<Self, PairTrainingError> {
+    fn of(lesson: &PairLesson, tokenizer: &Tokenizer) -> Result<Self, PairTrainingError> {
         let cut = |texts: &[String]| -> Result<Vec<Vec<u32>>, PairTrainingError> {
             let cut = |text: &String| {
                 let encoding = tokenizer.encode_fast(text.as_str(), false);
@@ -355,14 +355,14 @@ mod tests {
         questions: &[&str],
         answers: &[&str],
         right: (usize, usize),
-    ) -> Lesson {
+    ) -> PairLesson {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let right = BTreeSet::from([right]);
-        Lesson { conversation, questions: texts(questions), answers: texts(answers), right }
+        PairLesson { conversation, questions: texts(questions), answers: texts(answers), right }
     }
 
     /// Questions and answers that share no word.
-    fn lessons() -> Vec<Lesson> {
+    fn lessons() -> Vec<PairLesson> {
         let pairs = [("sail", "ocean"), ("bake", "oven"), ("ski", "snow"), ("paint", "brush")];
         (0..40)
             .map(|at| {

@@ -1,7 +1,7 @@
 //! Trained weights of attention: W of `integration` (DH-RAG eq 6). `turnstream train integration`
 //! writes them, and `integration.form: learned` reads them.
 //!
-//! A file is a matrix and a [`Card`]. The program ships without one, because the available data
+//! A file is a matrix and a [`AttentionCard`]. The program ships without one, because the available data
 //! with gold labels may be used to measure but not be redistributed.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const MATRIX: &str = "matrix";
 
 /// Describes a file of weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Card {
+pub struct AttentionCard {
     /// Version of the layout.
     pub format_version: u32,
     /// The encoder that the matrix was trained for.
@@ -78,7 +78,7 @@ pub enum AttentionError {
     },
 }
 
-impl Card {
+impl AttentionCard {
     /// Checks that the weights were trained for the configured encoder.
     ///
     /// # Errors
@@ -104,19 +104,19 @@ impl Card {
 ///
 /// # Errors
 /// The file cannot be read, or is not a file of weights.
-pub fn read(path: &Path) -> Result<(Card, Matrix), AttentionError> {
+pub fn read(path: &Path) -> Result<(AttentionCard, Matrix), AttentionError> {
     let bytes = std::fs::read(path)
         .map_err(|source| AttentionError::Read { path: path.to_owned(), source })?;
     parse(&bytes).map_err(|what| AttentionError::NotWeights { path: path.to_owned(), what })
 }
 
-fn parse(bytes: &[u8]) -> Result<(Card, Matrix), String> {
+fn parse(bytes: &[u8]) -> Result<(AttentionCard, Matrix), String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| told(&error))?;
     let metadata = metadata.metadata().as_ref();
     let card =
         metadata.and_then(|metadata| metadata.get(CARD)).ok_or("it does not say what it is")?;
-    let card: Card = serde_json::from_str(card).map_err(|error| told(&error))?;
+    let card: AttentionCard = serde_json::from_str(card).map_err(|error| told(&error))?;
     if card.format_version != FORMAT_VERSION {
         return Err(format!("layout {}; this version reads {FORMAT_VERSION}", card.format_version));
     }
@@ -141,7 +141,10 @@ fn parse(bytes: &[u8]) -> Result<(Card, Matrix), String> {
 ///
 /// # Errors
 /// safetensors cannot lay the weights out: a bug in this program.
-pub fn to_bytes(card: &Card, matrix: &Matrix) -> Result<Vec<u8>, safetensors::SafeTensorError> {
+pub fn to_bytes(
+    card: &AttentionCard,
+    matrix: &Matrix,
+) -> Result<Vec<u8>, safetensors::SafeTensorError> {
     let bytes: Vec<u8> = matrix.numbers().iter().flat_map(|it| it.to_le_bytes()).collect();
     let shape = vec![matrix.dimensions(); 2];
     let view = TensorView::new(Dtype::F32, shape, &bytes)?;

@@ -27,7 +27,7 @@ const CARD: &str = "turnstream";
 
 /// Describes a table.
 #[derive(Serialize, Deserialize)]
-struct Card {
+struct TableCard {
     format: u32,
     name: String,
     tokenizer: Tokenizer,
@@ -120,8 +120,9 @@ impl StaticTable {
         let metadata = metadata.metadata().as_ref();
         let card = metadata.and_then(|metadata| metadata.get(CARD));
         let card = card.ok_or_else(|| not_a_table(place, "it does not say what it is"))?;
-        let card = serde_json::from_str::<Card>(card).map_err(|error| not_a_table(place, error))?;
-        let Card { format, name, tokenizer, calibration } = card;
+        let card =
+            serde_json::from_str::<TableCard>(card).map_err(|error| not_a_table(place, error))?;
+        let TableCard { format, name, tokenizer, calibration } = card;
         if format != FORMAT_VERSION {
             return Err(not_a_table(place, format!("its format is {format}")));
         }
@@ -188,7 +189,7 @@ impl StaticTable {
             ("scales", view(Dtype::F32, vec![pieces], &scales)?),
         ];
         let (name, tokenizer) = (name.to_owned(), tokenizer.clone());
-        let card = Card { format: FORMAT_VERSION, name, tokenizer, calibration };
+        let card = TableCard { format: FORMAT_VERSION, name, tokenizer, calibration };
         let card = serde_json::to_string(&card).map_err(|error| failed(&error))?;
         let metadata = HashMap::from([(CARD.to_owned(), card)]);
         safetensors::serialize(tensors, Some(metadata)).map_err(|error| failed(&error))

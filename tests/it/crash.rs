@@ -48,7 +48,7 @@ use plan::{Asked, Crash, Kind, Moment};
 use random::Random;
 use reader::{Isolation, Progress, Readers};
 use service::{PARTITIONS, SERVICES, Service};
-use turns::{Answered, Script};
+use turns::{Answered, TurnScript};
 
 /// Outcomes after a crash of the broker that cannot all have been on their way before it.
 const OF_NEW: usize = 2_000;
@@ -125,7 +125,7 @@ impl<'test> Run<'test> {
         let (progress, answered) = (Progress::default(), Answered::default());
         let readers = Readers::start(service, broker.bootstrap(), &progress, &answered);
         let console = Console::start(broker, &service.topic("responses"));
-        let script = Script::new(service, random.split(), answered);
+        let script = TurnScript::new(service, random.split(), answered);
         let sender = Sender::new(service, script, broker.bootstrap());
         let feed = Feed::start(sender, progress.counter());
         let mut group = Group::new(service, broker.bootstrap(), folder);

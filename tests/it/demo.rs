@@ -17,13 +17,13 @@ fn succeeded(output: &Output) -> &str {
 }
 
 /// What one run with `--json` printed.
-struct Printed {
+struct PrintedDemo {
     records: Vec<Value>,
     responses: Vec<Response>,
     counts: Value,
 }
 
-impl Printed {
+impl PrintedDemo {
     fn read(output: &Output) -> Self {
         let lines = succeeded(output).lines();
         let mut records: Vec<Value> =
@@ -41,8 +41,9 @@ impl Printed {
     }
 }
 
-static WHOLE: LazyLock<Printed> =
-    LazyLock::new(|| Printed::read(&turnstream(&["demo", "--json"]).output().expect("it starts")));
+static WHOLE: LazyLock<PrintedDemo> = LazyLock::new(|| {
+    PrintedDemo::read(&turnstream(&["demo", "--json"]).output().expect("it starts"))
+});
 
 /// The turns of the conversations, echoes left out: their words are our own.
 fn turns() -> Vec<Turn> {
@@ -163,7 +164,7 @@ fn what_returns_is_recalled_and_what_does_not_is_evicted() {
 #[test]
 fn one_conversation_can_be_shown_alone() {
     let output = turnstream(&["demo", "--json", "--conversation", "chatty"]).output().unwrap();
-    let chatty = Printed::read(&output);
+    let chatty = PrintedDemo::read(&output);
     let texts = |responses: &[&Response]| -> Vec<String> {
         responses.iter().map(|response| response.text.clone()).collect()
     };
@@ -230,7 +231,7 @@ fn a_chat_serves_what_is_typed_until_an_empty_line() {
         child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
         child.wait_with_output().unwrap()
     };
-    let printed = Printed::read(&chat(&["demo", "--chat", "--json"]));
+    let printed = PrintedDemo::read(&chat(&["demo", "--chat", "--json"]));
     let retrieved: Vec<bool> =
         printed.responses.iter().map(|response| response.gate.retrieve).collect();
     assert_eq!(retrieved, [true, false]);

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::turnstream;
 
-struct Folder(tempfile::TempDir);
+struct GateFolder(tempfile::TempDir);
 
-impl Folder {
+impl GateFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
@@ -79,7 +79,7 @@ fn last_line(printed: &str) -> Value {
 
 #[test]
 fn a_gate_is_trained_measured_and_at_work() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     folder.instances("train.jsonl", 0..240);
     folder.instances("dev.jsonl", 240..300);
     let data = format!("{},format=dstc11", folder.text("train.jsonl"));
@@ -114,7 +114,7 @@ fn a_gate_is_trained_measured_and_at_work() {
 
 #[test]
 fn where_rows_can_be_asked_the_shipped_gate_decides_by_default() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     folder.write("trains.jsonl", "{\"from\":\"Ulm\",\"to\":\"Bern\",\"price\":\"$40\"}\n");
     let table =
         format!("[sources.trains]\nkind = \"table\"\nfile = {:?}\n", folder.text("trains.jsonl"));
@@ -130,7 +130,7 @@ fn where_rows_can_be_asked_the_shipped_gate_decides_by_default() {
 
 #[test]
 fn a_definition_that_the_gate_does_not_know_is_refused_by_name() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     let gate = "[gate]\nform = \"learned\"\n[gate.learned]\ndefinitions = [\"multiwoz\"]\n";
     folder.write("config.toml", gate);
     folder.write("log.jsonl", "");
@@ -144,7 +144,7 @@ fn a_definition_that_the_gate_does_not_know_is_refused_by_name() {
 #[test]
 fn the_gate_that_ships_decides_by_the_definitions_asked_for_and_says_its_scores() {
     let learned = "[gate]\nform = \"learned\"\n";
-    let responses = Folder::new().replay(learned);
+    let responses = GateFolder::new().replay(learned);
     for response in &responses[..2] {
         let gate = &response["gate"];
         let scores = gate["features"].as_object().expect("scores");
@@ -155,7 +155,7 @@ fn the_gate_that_ships_decides_by_the_definitions_asked_for_and_says_its_scores(
         assert_eq!(gate["retrieve"], json!(most >= 0.5));
     }
     let asked = format!("{learned}[gate.learned]\ndefinitions = [\"dstc11\"]\n");
-    let responses = Folder::new().replay(&asked);
+    let responses = GateFolder::new().replay(&asked);
     assert_eq!(responses[0]["gate"]["retrieve"], true);
     assert_eq!(responses[1]["gate"]["retrieve"], false);
     assert_eq!(responses[0]["models"]["gate"]["name"], "gate-en");

@@ -45,9 +45,9 @@ const JUDGED: [&str; 9] = [
     "judge",
 ];
 
-struct Folder(tempfile::TempDir);
+struct JudgedFolder(tempfile::TempDir);
 
-impl Folder {
+impl JudgedFolder {
     /// A log of ours and a graph that knows two facts, and the replay of the one with the other.
     fn replayed() -> Self {
         let folder = Self(tempfile::tempdir().expect("a folder"));
@@ -125,7 +125,7 @@ fn keys(measured: &Value) -> BTreeSet<&str> {
 
 #[test]
 fn figures_of_a_replay_are_those_computed_by_hand() {
-    let folder = Folder::replayed();
+    let folder = JudgedFolder::replayed();
     let own = folder.measure("out.jsonl", &[]);
     assert_eq!(keys(&own), BTreeSet::from(KEYS));
     assert_eq!((&own["n"], &own["references"]), (&json!(3), &json!(2)));
@@ -194,7 +194,7 @@ fn figures_of_a_replay_are_those_computed_by_hand() {
 
 #[test]
 fn what_cannot_be_measured_is_refused() {
-    let folder = Folder::replayed();
+    let folder = JudgedFolder::replayed();
     let [data, facts] = ["out.jsonl", "facts.tsv"].map(|name| folder.text(name));
     std::fs::write(folder.file("other.jsonl"), "").expect("written");
     let other = folder.text("other.jsonl");
@@ -223,7 +223,7 @@ fn what_cannot_be_measured_is_refused() {
 
 #[test]
 fn a_judge_of_this_process_judges_and_its_recorded_answers_judge_the_same() {
-    let folder = Folder::replayed();
+    let folder = JudgedFolder::replayed();
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/language-model/tiny_model.py");
     let model = folder.text("tiny.gguf");
     let written = Command::new("python3").arg(writer).args([&model, "--whole"]).output();

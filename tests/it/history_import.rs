@@ -29,9 +29,9 @@ const SMALL: &str = "[gate]\nthreshold = 0.0\n[history]\nmax_entries = 4\nwindow
                      [turns]\nmax_timestamp_skew_seconds = 10_000_000_000\n";
 
 /// A folder with a log in it that is served.
-struct Site<'a>(&'a Path);
+struct ImportSite<'a>(&'a Path);
 
-impl Site<'_> {
+impl ImportSite<'_> {
     fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
@@ -128,7 +128,7 @@ fn anywhere(histories: &Histories) -> Vec<Value> {
 #[test]
 fn a_conversation_goes_on_where_its_history_was_imported() {
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site(folder.path());
+    let site = ImportSite(folder.path());
     let turns: Vec<Value> =
         (0..7).flat_map(|at| [turn("c-1", at), turn("c-2", (at + 3) % 7)]).collect();
     // Times go forward in one of them only.
@@ -215,7 +215,7 @@ fn lines_of(histories: &Histories) -> String {
 #[test]
 fn nothing_is_written_of_what_cannot_be_imported() {
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site(folder.path());
+    let site = ImportSite(folder.path());
     let (file, data) = (site.path("broken.jsonl"), site.path("log"));
     let scope = r#"{"change":"scope","key":{"scope":"default/c"},"record":{"schema_version":1,"last_applied_offset":3,"latest_event_time":5,"turns":1,"evictions":0}}"#;
     std::fs::write(&file, format!("{scope}\n{{\"change\":\"entry\"}}\n")).expect("written");
@@ -246,7 +246,7 @@ fn histories_go_into_a_kafka_that_nobody_serves() {
     let test = "histories_go_into_a_kafka_that_nobody_serves";
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site(folder.path());
+    let site = ImportSite(folder.path());
     let conversations: Vec<String> = (0..6).map(|at| format!("c-{at}")).collect();
     let turns: Vec<Value> =
         (0..3).flat_map(|at| conversations.iter().map(move |it| turn(it, at))).collect();

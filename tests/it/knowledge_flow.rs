@@ -231,7 +231,7 @@ fn state(base: &State, changes: &[Read], offsets: &BTreeMap<i32, i64>) -> State 
 }
 
 /// A fact as evidence has it: the statement, its weight's bits, whether it is denied, its set.
-type Found = (FactKey, u32, bool, EvidenceSet);
+type FoundFact = (FactKey, u32, bool, EvidenceSet);
 
 /// Whether a response's evidence is what a scan of the state by DCRAG's words gives for its
 /// demand. Gives how many facts it has.
@@ -244,7 +244,7 @@ fn check(response: &Response, state: &State) -> Result<usize, String> {
     if let Some(unknown) = queries.union(&topics).find(|concept| !names.contains(*concept)) {
         return Err(format!("it demands {unknown}, of which no fact stands"));
     }
-    let expected: BTreeSet<Found> = state
+    let expected: BTreeSet<FoundFact> = state
         .iter()
         .filter_map(|(key, weight)| {
             let (head, tail) = (key.head.as_str(), key.tail.as_str());
@@ -259,7 +259,7 @@ fn check(response: &Response, state: &State) -> Result<usize, String> {
             Some((key.clone(), weight.abs().to_bits(), negated, set))
         })
         .collect();
-    let found: BTreeSet<Found> = response
+    let found: BTreeSet<FoundFact> = response
         .evidence
         .iter()
         .map(|evidence| {

@@ -25,7 +25,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     let test = "the_topic_of_knowledge_on_a_real_kafka";
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site { broker: &broker, folder: folder.path() };
+    let site = KnowledgeSite { broker: &broker, folder: folder.path() };
 
     // Nobody made it, and nobody is to.
     let strict = site.config("strict", "");
@@ -119,7 +119,7 @@ fn an_embedded_log_is_learned_before_the_first_turn() {
 
 /// An engine learns what is there before it is ready, passes over what is no change, and goes on
 /// learning. One that may hold less than there is ends and says so.
-fn runs(site: &Site<'_>, config: &Path) {
+fn runs(site: &KnowledgeSite<'_>, config: &Path) {
     site.write_with_kcat("no key of ours\t{}\n");
     let log = site.folder.join("run.log");
     let mut engine = Engine::start(config, &log);
@@ -171,12 +171,12 @@ const COFFEE: [&str; 10] = [
 const RETRACTED: &str = r#"{"weight":1.0,"language":"en","retracted":true}"#;
 
 /// The broker, and a folder for files.
-struct Site<'a> {
+struct KnowledgeSite<'a> {
     broker: &'a Broker,
     folder: &'a Path,
 }
 
-impl Site<'_> {
+impl KnowledgeSite<'_> {
     fn config(&self, name: &str, more: &str) -> PathBuf {
         self.config_with(name, more, "")
     }
@@ -236,7 +236,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn open(site: &Site<'_>) -> Self {
+    fn open(site: &KnowledgeSite<'_>) -> Self {
         let bootstrap_servers = site.broker.bootstrap().to_owned();
         let config = KafkaConfig { bootstrap_servers, ..KafkaConfig::default() };
         Self {

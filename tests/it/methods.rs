@@ -102,13 +102,13 @@ fn an_ablation_differs_in_what_it_goes_without() {
 
 /// A run of a log through a method, its model being a scripted one: the responses, and what the
 /// replay counted.
-pub(crate) struct Run {
+pub(crate) struct MethodRun {
     pub(crate) responses: Vec<Value>,
     counts: Value,
     pub(crate) text: String,
 }
 
-pub(crate) fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) -> Run {
+pub(crate) fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) -> MethodRun {
     let out = folder.join("out.jsonl");
     let _ = std::fs::remove_file(&out);
     let output = turnstream(&["replay", "--json", "--config"])
@@ -124,7 +124,7 @@ pub(crate) fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) ->
     let counts = serde_json::from_str(printed.lines().last().expect("a line")).expect("JSON");
     let text = std::fs::read_to_string(&out).expect("responses");
     let responses = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    Run { responses, counts, text }
+    MethodRun { responses, counts, text }
 }
 
 /// The method with this server in the place of its model, and more behind it.

@@ -97,14 +97,14 @@ fn find_sum(samples: &BTreeMap<String, f64>, metric: &str) -> Option<u64> {
 }
 
 /// An engine over a log in memory, with its metrics served.
-struct Served {
+struct ServedMetrics {
     log: EmbeddedLog,
     server: Server,
     metrics: Metrics,
     engine: JoinHandle<Summary>,
 }
 
-impl Served {
+impl ServedMetrics {
     fn start(config: &Config, generate: Option<Arc<Generate>>) -> Self {
         let log = EmbeddedConfig { partitions: 2, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::in_memory(&log).expect("a log");
@@ -151,7 +151,7 @@ fn turn(conversation: &str, text: &str) -> String {
 
 /// All conversations of the demo, served to the end.
 fn demo_served() -> (Summary, Metrics, Server) {
-    let served = Served::start(&Config::default(), None);
+    let served = ServedMetrics::start(&Config::default(), None);
     for (key, file) in [
         ("parcel", include_str!("../../src/cli/demo/conversations/parcel.jsonl")),
         ("chatty", include_str!("../../src/cli/demo/conversations/chatty.jsonl")),
@@ -163,7 +163,7 @@ fn demo_served() -> (Summary, Metrics, Server) {
     wait_for(&Some(0), || find_sum(&served.scrape(), "turnstream_partition_lag"));
     wait_for(&(200, vec![]), || probe(served.server.address(), "/ready"));
     served.log.seal(Topic::Turns);
-    let Served { engine, metrics, server, .. } = served;
+    let ServedMetrics { engine, metrics, server, .. } = served;
     (engine.join().expect("the engine ends"), metrics, server)
 }
 
@@ -254,7 +254,7 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
         Line { after_ms: 1, act: Act::Answer(answer) }
     };
     let model = Arc::new(Scripted::new("scripted", 64, script));
-    let served = Served::start(&config, Some(Arc::clone(&model) as Arc<Generate>));
+    let served = ServedMetrics::start(&config, Some(Arc::clone(&model) as Arc<Generate>));
     let address = served.server.address();
     wait_for(&(200, vec![]), || probe(address, "/ready"));
 

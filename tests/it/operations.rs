@@ -21,7 +21,7 @@ fn exit_codes_tell_an_operator_what_to_do() {
     let login = format!("{USER}:{PASSWORD}");
     let Some(broker) = Broker::start_with(test, &["--sasl", &login]) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site { broker: &broker, folder: folder.path() };
+    let site = OperatorSite { broker: &broker, folder: folder.path() };
 
     // Nobody listens on the port of discarded data. It takes half a minute to give up.
     let nowhere = site.config("nowhere", "127.0.0.1:9", "");
@@ -94,12 +94,12 @@ fn turn(conversation: &str) -> String {
 }
 
 /// The broker, and a folder for configurations and logs.
-struct Site<'a> {
+struct OperatorSite<'a> {
     broker: &'a Broker,
     folder: &'a Path,
 }
 
-impl Site<'_> {
+impl OperatorSite<'_> {
     fn config(&self, name: &str, bootstrap: &str, more: &str) -> PathBuf {
         let path = self.folder.join(format!("{name}.toml"));
         let text = format!(

@@ -49,14 +49,14 @@ fn turns(log: &Path) -> Vec<Turn> {
 }
 
 /// One run: what it wrote, and the counts it printed.
-struct Run {
+struct ReplayRun {
     responses: String,
     recorded: String,
     history: String,
     counts: Value,
 }
 
-fn replay(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> Run {
+fn replay(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> ReplayRun {
     let file = |of: &str| folder.join(format!("{name}-{of}.jsonl"));
     let output = turnstream(&["replay", "--format", "dailydialog", "--json"])
         .arg(log)
@@ -71,7 +71,7 @@ fn replay(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> Run {
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
     let last = printed.lines().last().expect("a last line");
     let read = |of: &str| std::fs::read_to_string(file(of)).expect("the file was written");
-    Run {
+    ReplayRun {
         responses: read("responses"),
         recorded: read("recorded"),
         history: read("history"),

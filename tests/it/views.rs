@@ -34,7 +34,7 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     let test = "views_on_a_real_kafka_are_what_a_recount_gives";
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let site = Site { broker: &broker, folder: folder.path() };
+    let site = ViewsSite { broker: &broker, folder: folder.path() };
     let serving = site.config("serving", "create_topics = true\ncreate_partitions = 3\n", "");
     let strict = site.config("strict", "", "");
     let mut engine = Engine::start(&serving, &folder.path().join("run.log"));
@@ -255,12 +255,12 @@ fn wait(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// The broker, and a folder for files.
-struct Site<'a> {
+struct ViewsSite<'a> {
     broker: &'a Broker,
     folder: &'a Path,
 }
 
-impl Site<'_> {
+impl ViewsSite<'_> {
     fn config(&self, name: &str, kafka: &str, more: &str) -> PathBuf {
         let path = self.folder.join(format!("{name}.toml"));
         let bootstrap = self.broker.bootstrap();

@@ -11,7 +11,7 @@ use turnstream_schemas::{EventTime, Outcome, Response, Speaker, Turn};
 
 use super::attention::{Attention, Piece};
 use super::view::View;
-use super::{Args, wording};
+use super::{ChatArgs, wording};
 use crate::explain::{shown, words};
 use crate::served::Served;
 
@@ -33,7 +33,7 @@ pub(super) struct Session {
 impl Session {
     /// Starts the engine on a log, and reads the conversation that the log has.
     pub(super) fn start(
-        args: &Args,
+        args: &ChatArgs,
         log: EmbeddedLog,
         dependencies: Dependencies,
         attention: Attention,

@@ -11,7 +11,7 @@ use turnstream_log::embedded::EmbeddedLog;
 use turnstream_log::{Follower, LogError, Topic, kafka};
 use turnstream_schemas::Response;
 
-use super::Args;
+use super::ExplainArgs;
 
 /// How long one poll of a topic waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) enum Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) fn of(args: &'a Args) -> Self {
+    pub(super) fn of(args: &'a ExplainArgs) -> Self {
         match (&args.response, &args.turn, args.line) {
             (Some(id), ..) => Self::OfId(id),
             (_, Some(turn), _) => Self::ToTurn(turn),
@@ -74,7 +74,7 @@ impl<'a> Wanted<'a> {
 
 impl Source {
     /// The place that the arguments name.
-    pub(super) fn of(args: &Args, config: &Config) -> Result<Self, LogError> {
+    pub(super) fn of(args: &ExplainArgs, config: &Config) -> Result<Self, LogError> {
         if let Some(path) = &args.responses {
             let is_input = path.as_path() == Path::new("-");
             return Ok(if is_input { Self::StandardInput } else { Self::File(path.clone()) });

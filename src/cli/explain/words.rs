@@ -8,14 +8,18 @@ use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::{LogError, Record, Topic};
 use turnstream_schemas::{InputId, Response, Turn};
 
-use super::Args;
+use super::ExplainArgs;
 use super::find::Source;
 
 /// Records per read.
 const READ_RECORDS: usize = 256;
 
 /// Reads the embedded log, the log that was replayed, and the other responses of a file.
-pub(super) fn of(source: &Source, args: &Args, response: &Response) -> anyhow::Result<Spoken> {
+pub(super) fn of(
+    source: &Source,
+    args: &ExplainArgs,
+    response: &Response,
+) -> anyhow::Result<Spoken> {
     let mut spoken = Spoken::default();
     if let Source::Embedded(log) = source {
         conversation(

@@ -17,7 +17,7 @@ use super::{directory, follow, missing, opened, print_json, whole};
 
 /// `turnstream history forget`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ForgetArgs {
     /// Whose history: `tenant/conversation`, or the conversation alone under the default tenant.
     #[arg(value_name = "SCOPE", required_unless_present = "user", conflicts_with = "user")]
     pub scope: Option<String>,
@@ -70,7 +70,7 @@ struct PartitionDemands {
 ///
 /// # Errors
 /// The log cannot be read or written to, or there is no such history.
-pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn execute(args: &ForgetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     let mut histories = Histories::default();
     let mut take = |change| histories.take(change);
@@ -110,7 +110,7 @@ pub(super) fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// The matching histories that have entries.
-fn chosen<'h>(histories: &'h Histories, args: &Args, kind: ScopeKind) -> Vec<Chosen<'h>> {
+fn chosen<'h>(histories: &'h Histories, args: &ForgetArgs, kind: ScopeKind) -> Vec<Chosen<'h>> {
     let tenant = args.tenant.as_deref().map(TenantId::from);
     let user = args.user.as_deref().map(UserId::from);
     let is_meant = |scope: &Scope, kept: &Kept| match (&args.scope, &user, kind) {
@@ -144,7 +144,7 @@ fn ask(writer: &mut dyn Writer, history: &Chosen<'_>, config: &Config) -> anyhow
     Ok(writer.write_to(history.partition, key, Some(&value))?)
 }
 
-fn topic_of<'a>(args: &Args, config: &'a Config) -> &'a str {
+fn topic_of<'a>(args: &ForgetArgs, config: &'a Config) -> &'a str {
     match config.log.kind {
         LogKind::Kafka if args.data.is_none() => config.log.kafka.topics.name(Topic::Turns),
         _ => Topic::Turns.name(),

@@ -103,7 +103,7 @@ pub struct PutArgs {
 
 /// `knowledge delete`
 #[derive(Clone, Debug, clap::Args)]
-pub struct DeleteArgs {
+pub struct KnowledgeDeleteArgs {
     #[command(flatten)]
     pub(super) statements: StatementArgs,
     /// Write tombstones, which the log forgets in time, rather than that the facts are taken back
@@ -161,7 +161,7 @@ pub(super) fn put(args: &PutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 /// # Errors
 /// The configuration or a statement is wrong, the log cannot be reached or refuses, or a file
 /// cannot be read or has no facts.
-pub(super) fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn delete(args: &KnowledgeDeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     execute(&args.statements, &Doing::Delete { tombstone: args.tombstone }, out)
 }
 

@@ -13,7 +13,7 @@ use super::print_json;
 
 /// `knowledge import`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ImportArgs {
+pub struct KnowledgeImportArgs {
     #[command(flatten)]
     input: InputArgs,
     /// Snapshot to write; facts are sorted in its folder
@@ -41,7 +41,7 @@ pub struct PackArgs {
     pub(super) json: bool,
 }
 
-pub(super) fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn import(args: &KnowledgeImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let memory_bytes = usize::try_from(u64::from(args.memory_mib) << 20).unwrap_or(usize::MAX);
     let files = args.input.files()?;
     let progress = Progress::for_stderr();

@@ -6,7 +6,7 @@ use super::*;
 #[derive(Parser)]
 struct KnowledgeProgram {
     #[command(flatten)]
-    args: Args,
+    args: KnowledgeArgs,
 }
 
 fn run(line: &[&str]) -> (anyhow::Result<()>, String) {

@@ -12,7 +12,7 @@ use turnstream_engine::dependencies::Dependencies;
 use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
 use turnstream_log::{Ends, LogError};
 
-use super::Args;
+use super::ReplayArgs;
 
 /// Sections of the configuration that do not affect a replay's outcomes.
 const WITHOUT_EFFECT: [&str; 5] = ["log", "commit", "run", "metrics", "views"];
@@ -28,8 +28,8 @@ pub(super) struct Outputs {
 
 impl Outputs {
     /// The outputs that the flags ask for. Files that can be resumed have a checkpoint.
-    pub(super) fn of(args: &Args) -> Result<Self, Usage> {
-        let Args { out, out_history, out_recorded, out_dead_letters, .. } = args;
+    pub(super) fn of(args: &ReplayArgs) -> Result<Self, Usage> {
+        let ReplayArgs { out, out_history, out_recorded, out_dead_letters, .. } = args;
         let is_stream = |path: &PathBuf| path.as_os_str() == "-";
         let streams = out.as_ref().is_some_and(is_stream);
         let others = [out_history, out_recorded, out_dead_letters].map(Option::as_ref);
@@ -73,7 +73,7 @@ impl Outputs {
     /// The replay, which has not changed any file yet.
     pub(super) fn opening(
         &self,
-        args: &Args,
+        args: &ReplayArgs,
         dependencies: &Dependencies,
         records: Records,
     ) -> anyhow::Result<Opening> {
@@ -117,7 +117,7 @@ impl Outputs {
 }
 
 /// What determines the outcomes of a replay beside its inputs.
-fn begun_with(args: &Args, dependencies: &Dependencies) -> anyhow::Result<BegunWith> {
+fn begun_with(args: &ReplayArgs, dependencies: &Dependencies) -> anyhow::Result<BegunWith> {
     let files = &args.answer_files;
     let answers = match &files.answers {
         None => "nothing".to_owned(),

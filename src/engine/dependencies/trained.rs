@@ -108,7 +108,7 @@ fn path(config: &IntegrationConfig) -> Option<&Path> {
 }
 
 /// The attention with the W of a file.
-pub fn trained(card: &attention::Card, matrix: Matrix) -> Attention {
+pub fn trained(card: &attention::AttentionCard, matrix: Matrix) -> Attention {
     Attention::trained(card.words, card.words_alone, matrix)
 }
 

@@ -18,7 +18,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use turnstream_schemas::ViewName;
 
-use super::{Size, Summary};
+use super::{Size, ViewsSummary};
 use crate::metrics::health::{Check, seconds};
 use crate::metrics::server::Observed;
 use crate::metrics::{MetricsConfig, OfProcess, PREFIX, gauge};
@@ -27,7 +27,7 @@ use crate::metrics::{MetricsConfig, OfProcess, PREFIX, gauge};
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// What the process has done so far.
-    pub summary: Summary,
+    pub summary: ViewsSummary,
     /// The size of each view.
     pub sizes: BTreeMap<ViewName, Size>,
     /// The largest counts of each view, in falling order.
@@ -221,7 +221,7 @@ mod tests {
         assert!(metrics.live().ok && !metrics.ready().iter().all(|check| check.ok));
         let view = ViewName::FactsUsed;
         metrics.tell(Counted {
-            summary: Summary {
+            summary: ViewsSummary {
                 responses: 9,
                 changes: 4,
                 history_changes: 6,

@@ -66,7 +66,7 @@ fn process(log: &EmbeddedLog, config: &ViewsConfig, killed_at: Option<usize>) ->
 }
 
 /// Runs a process once and returns its summary.
-fn once(log: &EmbeddedLog) -> Summary {
+fn once(log: &EmbeddedLog) -> ViewsSummary {
     let mut process = process(log, &ViewsConfig::default(), None);
     process.run(true, &AtomicBool::new(false)).unwrap();
     process.summary().clone()

@@ -31,7 +31,7 @@ mod sources;
 mod unified;
 
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
-use crate::eval::unified::Figure;
+use crate::eval::unified::UnifiedFigure;
 
 /// `turnstream eval`
 #[derive(Clone, Debug, clap::Args)]
@@ -41,13 +41,13 @@ Examples:
   turnstream eval generation --data responses.jsonl --references log.jsonl
   turnstream eval gate --format dstc11 --data dev.jsonl.gz
   turnstream eval history --format locomo --data conversations.jsonl.gz")]
-pub struct Args {
+pub struct EvalArgs {
     /// What is measured.
     #[command(subcommand)]
     pub command: EvalCommand,
 }
 
-impl Args {
+impl EvalArgs {
     /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -81,7 +81,7 @@ pub enum EvalCommand {
     Generation(generation::GenerationArgs),
     /// Does the gate tell the turns that need knowledge?
     #[command(after_help = gate::EXAMPLES)]
-    Gate(gate::GateArgs),
+    Gate(gate::EvalGateArgs),
     /// The table of all gates on all data sets
     #[command(after_help = gates::EXAMPLES)]
     Gates(gates::GatesArgs),
@@ -93,10 +93,10 @@ pub enum EvalCommand {
     Histories(histories::HistoriesArgs),
     /// Are persona and knowledge found together, and how hard are they to tell?
     #[command(after_help = persona::EXAMPLES)]
-    Persona(persona::PersonaArgs),
+    Persona(persona::EvalPersonaArgs),
     /// Is the evidence that a response was made from told from other evidence?
     #[command(after_help = consistency::EXAMPLES)]
-    Consistency(consistency::ConsistencyArgs),
+    Consistency(consistency::EvalConsistencyArgs),
     /// Does a planner name the sources that replies used?
     #[command(after_help = planning::EXAMPLES)]
     Planning(planning::PlanningArgs),
@@ -239,7 +239,7 @@ pub enum Within {
 ///
 /// # Errors
 /// A file cannot be read or has another format, or a flag is missing.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn execute(args: &EvalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         EvalCommand::Retrieval(args) => retrieval(args, out),
         EvalCommand::Ranking(args) => ranking::execute(args, out),
@@ -316,12 +316,12 @@ fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow
     let retriever = match (args.retriever, &args.train) {
         (Retriever::Stage, _) => return persona_stage(args, out),
         (Retriever::Unified, _) => return by_unified_model(args, out),
-        (Retriever::Bm25, _) => kbp::Retriever::Bm25,
+        (Retriever::Bm25, _) => kbp::KbpRetriever::Bm25,
         (Retriever::Dense, _) => {
             let remedy = "write bm25 or fusion";
             return Err(Usage::new("--retriever dense is for dstc11", remedy).into());
         }
-        (Retriever::Fusion, Some(train)) => kbp::Retriever::Fusion { train },
+        (Retriever::Fusion, Some(train)) => kbp::KbpRetriever::Fusion { train },
         (Retriever::Fusion, None) => {
             let remedy = "name the training split; its weights are not kept";
             return Err(Usage::new("--retriever fusion needs --train for kbp", remedy).into());
@@ -342,7 +342,8 @@ fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()
     let encoder = needed.then(|| config.models.named(&args.encoder)).transpose()?;
     let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
     let retriever = kbp::Stage { config: &stage, embedding: &config.embedding, encoder };
-    let figures = kbp::evaluate(&args.data, kbp::Retriever::Stage(retriever)).map_err(refused)?;
+    let figures =
+        kbp::evaluate(&args.data, kbp::KbpRetriever::Stage(retriever)).map_err(refused)?;
     let more = json!({ "form": stage.form, "encoder": encoder.map(|encoder| encoder.name()) });
     tell(args, &figures, more, out)
 }
@@ -366,11 +367,11 @@ fn by_unified_model(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result
 /// Prints figures on KBP with further results.
 fn tell(
     args: &RetrievalArgs,
-    figures: &kbp::Figures,
+    figures: &kbp::RecallFigures,
     more: serde_json::Value,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let kbp::Figures { n, persona, both_persona, both_documents } = figures;
+    let kbp::RecallFigures { n, persona, both_persona, both_documents } = figures;
     if args.json {
         let mut record = json!({ "format": "kbp", "n": n, "retriever": args.retriever.name(),
                                  "persona": persona, "both_persona": both_persona,
@@ -400,7 +401,7 @@ pub(super) fn refused(error: EvalError) -> anyhow::Error {
     }
 }
 
-fn number(figure: &Figure, times: f64) -> String {
+fn number(figure: &UnifiedFigure, times: f64) -> String {
     figure.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value * times))
 }
 

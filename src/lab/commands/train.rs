@@ -14,13 +14,13 @@ mod persona;
 /// `turnstream train`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = gate::EXAMPLES)]
-pub struct Args {
+pub struct TrainArgs {
     /// What is trained.
     #[command(subcommand)]
     pub command: TrainCommand,
 }
 
-impl Args {
+impl TrainArgs {
     /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -37,23 +37,23 @@ impl Args {
 pub enum TrainCommand {
     /// The gate: does a turn need knowledge? (RAGate-MHA)
     #[command(after_help = gate::EXAMPLES)]
-    Gate(Box<gate::GateArgs>),
+    Gate(Box<gate::TrainGateArgs>),
     /// Attention over evidence and history: what is the response made from? (DH-RAG)
     #[command(after_help = integration::EXAMPLES)]
     Integration(integration::IntegrationArgs),
     /// Consistency: does a response agree with its evidence? (UniMS-RAG)
     #[command(after_help = consistency::EXAMPLES)]
-    Consistency(consistency::ConsistencyArgs),
+    Consistency(consistency::TrainConsistencyArgs),
     /// Persona and knowledge: which belong together? (PK-ICR)
     #[command(after_help = persona::EXAMPLES)]
-    Persona(persona::PersonaArgs),
+    Persona(persona::TrainPersonaArgs),
 }
 
 /// Runs a command; results go to `out`.
 ///
 /// # Errors
 /// The data cannot be read, or the training fails.
-pub fn execute(args: &Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         TrainCommand::Gate(args) => gate::execute(args, out),
         TrainCommand::Integration(args) => integration::execute(args, out),

@@ -31,7 +31,7 @@ pub enum Relation {
 
 /// A response with pieces of evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct LabelledResponse {
     /// The number of its conversation.
     pub conversation: usize,
     /// The response's text.
@@ -40,7 +40,7 @@ pub struct Case {
     pub evidence: Vec<(String, Relation)>,
 }
 
-impl Case {
+impl LabelledResponse {
     /// The texts that the response was made from.
     pub fn gold(&self) -> impl Iterator<Item = &str> {
         let gold = self.evidence.iter().filter(|(_, relation)| *relation == Relation::Gold);
@@ -50,7 +50,7 @@ impl Case {
 
 /// The figures. Each pair of a response and a piece is one decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ConsistencyFigures {
     /// Responses.
     pub n: usize,
     /// Gold against other evidence of the same dialogue or place.
@@ -63,7 +63,10 @@ pub struct Figures {
 ///
 /// # Errors
 /// The judge fails.
-pub fn evaluate(cases: &[Case], judge: Option<&Judge>) -> Result<Figures, EncodeError> {
+pub fn evaluate(
+    cases: &[LabelledResponse],
+    judge: Option<&Judge>,
+) -> Result<ConsistencyFigures, EncodeError> {
     let (mut same, mut other) = (Labelled::default(), Labelled::default());
     for case in cases {
         let evidence: Vec<Evidence> = case.evidence.iter().map(|(text, _)| piece(text)).collect();
@@ -84,16 +87,16 @@ pub fn evaluate(cases: &[Case], judge: Option<&Judge>) -> Result<Figures, Encode
             }
         }
     }
-    Ok(Figures { n: cases.len(), same: same.told(), other: other.told() })
+    Ok(ConsistencyFigures { n: cases.len(), same: same.told(), other: other.told() })
 }
 
 /// The cases with gold evidence that was not gold in `learned`, without the rest: nothing that is
 /// judged was trained on.
-pub fn unseen(cases: &[Case], learned: &[Case]) -> Vec<Case> {
-    let seen: BTreeSet<&str> = learned.iter().flat_map(Case::gold).collect();
-    let unseen = |case: &Case| {
+pub fn unseen(cases: &[LabelledResponse], learned: &[LabelledResponse]) -> Vec<LabelledResponse> {
+    let seen: BTreeSet<&str> = learned.iter().flat_map(LabelledResponse::gold).collect();
+    let unseen = |case: &LabelledResponse| {
         let evidence = case.evidence.iter().filter(|(text, _)| !seen.contains(text.as_str()));
-        Case { evidence: evidence.cloned().collect(), ..case.clone() }
+        LabelledResponse { evidence: evidence.cloned().collect(), ..case.clone() }
     };
     cases.iter().map(unseen).filter(|case| case.gold().next().is_some()).collect()
 }
@@ -127,9 +130,13 @@ fn drawn<T: Clone>(mut of: Vec<T>, random: &mut fastrand::Rng) -> Vec<T> {
 mod tests {
     use super::*;
 
-    fn case(conversation: usize, response: &str, evidence: &[(&str, Relation)]) -> Case {
+    fn case(
+        conversation: usize,
+        response: &str,
+        evidence: &[(&str, Relation)],
+    ) -> LabelledResponse {
         let evidence = evidence.iter().map(|(text, is)| ((*text).to_owned(), *is)).collect();
-        Case { conversation, response: response.to_owned(), evidence }
+        LabelledResponse { conversation, response: response.to_owned(), evidence }
     }
 
     #[test]

@@ -21,9 +21,9 @@ pub mod table;
 mod tests;
 pub mod tfidf;
 
-use figures::{Confusion, Figures, Scored};
+use figures::{ClassFigures, Confusion, Scored};
 use groups::{Group, by_domain, by_position};
-use intervals::{Intervals, intervals};
+use intervals::{FigureIntervals, intervals};
 use turnstream_sources::knowledge::KnowledgeError;
 
 use super::bootstrap::Conversations;
@@ -96,7 +96,7 @@ pub enum GateError {
 
 /// A gate's figures for one class of one data set's labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct MeasuredGate {
     /// The gate.
     pub model: String,
     /// The class.
@@ -111,11 +111,11 @@ pub struct Measured {
     pub threshold: f64,
     /// Precision, recall, F1, AUC, false discovery rate.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: ClassFigures,
     /// Right and wrong predictions.
     pub confusion: Confusion,
     /// The 95 % intervals of the figures.
-    pub intervals: Intervals,
+    pub intervals: FigureIntervals,
     /// Whether the score uses nothing that comes after the turn.
     pub causal: bool,
     /// By the turn's position in its conversation.
@@ -174,10 +174,10 @@ pub fn measured(
     turns: &[LabelledTurn],
     scored: &Scored,
     (positive, threshold): (Positive, f64),
-) -> Measured {
+) -> MeasuredGate {
     let conversations = conversations(turns);
     let confusion = scored.confusion();
-    Measured {
+    MeasuredGate {
         model: gate.name(),
         positive: positive.name(),
         n: turns.len(),

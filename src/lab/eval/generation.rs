@@ -93,7 +93,7 @@ pub struct Confidence {
 /// The figures of responses. A figure is `None` without the log, the references or the responses
 /// that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Measured {
+pub struct MeasuredGeneration {
     /// Responses.
     pub n: usize,
     /// Responses with a reference, over which BLEU, ROUGE and F1 are computed.
@@ -144,18 +144,18 @@ pub struct Beside<'l> {
 }
 
 /// Measures responses; figures about references and facts need `beside`.
-pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
+pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> MeasuredGeneration {
     let tokenisation = Tokenisation::of_corpus(answers.iter().map(|answer| &*answer.text));
     let bigrams = Bigrams::new(tokenisation, answers.iter().map(|answer| &*answer.text));
     let mut figures = FigureSet {
         conversations: Conversations::new(answers.iter().map(|answer| &answer.conversation_id)),
-        measured: Measured {
+        measured: MeasuredGeneration {
             n: answers.len(),
             tokenisation: tokenisation.name(),
             distinct_2: bigrams.of_all(),
             distinct_2_of_300: bigrams.of_samples(),
             confidence: confidence(answers),
-            ..Measured::default()
+            ..MeasuredGeneration::default()
         },
     };
     if let Some(beside) = beside {
@@ -169,7 +169,7 @@ pub fn measure(answers: &[Answer], beside: Option<&Beside<'_>>) -> Measured {
 /// The figures so far.
 struct FigureSet {
     conversations: Conversations,
-    measured: Measured,
+    measured: MeasuredGeneration,
 }
 
 impl FigureSet {
@@ -209,12 +209,14 @@ impl FigureSet {
         };
         self.measured.references = references.iter().flatten().count();
 
-        let counts: Vec<Option<bleu::Counts>> = pairs()
-            .map(|pair| pair.map(|(text, other)| bleu::Counts::of(&by.bleu(text), &by.bleu(other))))
+        let counts: Vec<Option<bleu::BleuCounts>> = pairs()
+            .map(|pair| {
+                pair.map(|(text, other)| bleu::BleuCounts::of(&by.bleu(text), &by.bleu(other)))
+            })
             .collect();
         let has_references = self.measured.references > 0;
         let mut of_order = |name, order| {
-            let bleu = |counts: &bleu::Counts| has_references.then(|| counts.bleu(order));
+            let bleu = |counts: &bleu::BleuCounts| has_references.then(|| counts.bleu(order));
             let (bleu, interval) = self.conversations.figure(&counts, bleu);
             self.measured.intervals.extend(interval.map(|interval| (name, interval)));
             bleu

@@ -21,7 +21,7 @@ use rank_test::{NonTriviality, adjusted_rank};
 
 /// The state before a reply that used knowledge, with or without a persona.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct PersonaCase {
     /// The number of its dialogue.
     pub conversation: usize,
     /// D: the user's last words.
@@ -66,7 +66,7 @@ pub struct Share {
 
 /// The figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct PersonaFigures {
     /// Cases.
     pub n: usize,
     /// Whether the first knowledge is right (eq 1–3), by the parts of the question.
@@ -105,7 +105,10 @@ pub struct Persona {
 ///
 /// # Errors
 /// The encoder fails.
-pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, EncodeError> {
+pub fn evaluate(
+    cases: &[PersonaCase],
+    scoring: &Scoring<'_>,
+) -> Result<PersonaFigures, EncodeError> {
     let drawn = Conversations::new(cases.iter().map(|case| case.conversation));
     let share = |right: &[Option<bool>]| {
         let part = |right: bool| Mean::from(f64::from(u8::from(right)));
@@ -122,13 +125,13 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
         pairs(QuestionParts::Both)?,
     ];
     let knowledge = |pairs: &[Pairs]| {
-        let right = |(case, pairs): (&Case, &Pairs)| {
+        let right = |(case, pairs): (&PersonaCase, &Pairs)| {
             Some(pairs.best_knowledge().is_some_and(|first| case.gold_knowledge.contains(&first)))
         };
         share(&cases.iter().zip(pairs).map(right).collect::<Vec<_>>())
     };
     let sentence = |pairs: &[Pairs], threshold: Option<f64>| {
-        let right = |(case, pairs): (&Case, &Pairs)| {
+        let right = |(case, pairs): (&PersonaCase, &Pairs)| {
             let given = pairs.given(case.gold_knowledge[0]);
             if threshold.is_none() && case.gold_persona.is_empty() {
                 return None;
@@ -140,7 +143,7 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
         };
         share(&cases.iter().zip(pairs).map(right).collect::<Vec<_>>())
     };
-    let used = |((case, _), _): &((&Case, &Pairs), &Pairs)| !case.gold_persona.is_empty();
+    let used = |((case, _), _): &((&PersonaCase, &Pairs), &Pairs)| !case.gold_persona.is_empty();
     let ranks = cases.iter().zip(&both).zip(&dialogue).filter(used).map(|((case, both), bare)| {
         let known = case.gold_knowledge[0];
         let scores = both.given(known).into_iter().enumerate();
@@ -148,7 +151,7 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
             scores.map(|(at, score)| (score, case.gold_persona.contains(&at))).collect();
         adjusted_rank(&scores, bare.given(known)[0])
     });
-    Ok(Figures {
+    Ok(PersonaFigures {
         n: cases.len(),
         null_positive: NonTriviality::of(ranks),
         knowledge: Knowledge {
@@ -162,7 +165,11 @@ pub fn evaluate(cases: &[Case], scoring: &Scoring<'_>) -> Result<Figures, Encode
 }
 
 /// Scores the pairs of a case.
-fn scored(case: &Case, asked: QuestionParts, scoring: &Scoring<'_>) -> Result<Pairs, EncodeError> {
+fn scored(
+    case: &PersonaCase,
+    asked: QuestionParts,
+    scoring: &Scoring<'_>,
+) -> Result<Pairs, EncodeError> {
     let with = |sentence: &String| question(sentence, &case.dialogue);
     let questions: Vec<String> = match asked {
         QuestionParts::Dialogue => vec![case.dialogue.clone()],

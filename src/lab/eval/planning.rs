@@ -16,7 +16,7 @@ use super::bootstrap::{Conversations, Mean};
 use super::persona::kbp::joined;
 use super::retrieval::kbp::Record;
 use super::retrieval::{EvalError, records};
-use super::unified::{Ask, Figure, MeasureError};
+use super::unified::{Ask, MeasureError, UnifiedFigure};
 
 pub mod classifier;
 
@@ -57,7 +57,7 @@ impl Planned {
 
 /// A user's turn with the sources that the reply used.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct PlannedTurn {
     /// The number of its conversation.
     pub conversation: usize,
     /// The dialogue so far; the last exchange has no response yet.
@@ -66,7 +66,7 @@ pub struct Case {
     pub gold: Planned,
 }
 
-impl Case {
+impl PlannedTurn {
     /// The user's last utterance.
     fn last(&self) -> &str {
         self.dialogue.last().map_or("", |exchange| exchange.user.as_str())
@@ -77,7 +77,7 @@ impl Case {
 ///
 /// # Errors
 /// The file cannot be read, or has no exchange.
-pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
+pub fn read(path: &Path) -> Result<Vec<PlannedTurn>, EvalError> {
     let mut cases = Vec::new();
     for (conversation, record) in records::<Record>(path)?.into_iter().enumerate() {
         let mut dialogue: Vec<Exchange> = Vec::new();
@@ -88,7 +88,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
                 1 => Planned::Persona,
                 _ => Planned::Both,
             };
-            cases.push(Case { conversation, dialogue: dialogue.clone(), gold });
+            cases.push(PlannedTurn { conversation, dialogue: dialogue.clone(), gold });
             if let Some(last) = dialogue.last_mut() {
                 last.response = Some(joined(&exchange.system));
             }
@@ -102,11 +102,11 @@ pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
 /// # Errors
 /// The model fails.
 pub fn by_model(
-    cases: &[Case],
+    cases: &[PlannedTurn],
     ask: &mut Ask<'_>,
     mut done: impl FnMut(),
 ) -> Result<Vec<Planned>, MeasureError> {
-    let plan = |case: &Case| {
+    let plan = |case: &PlannedTurn| {
         let kinds = vec![SourceKind::BotPersona, SourceKind::Documents];
         let request =
             UnifiedRequest { dialogue: case.dialogue.clone(), task: Task::Plan { kinds } };
@@ -126,20 +126,20 @@ pub struct OfClass {
     /// Replies of the class.
     pub n: usize,
     /// tp ÷ (tp + fp).
-    pub precision: Figure,
+    pub precision: UnifiedFigure,
     /// tp ÷ (tp + fn).
-    pub recall: Figure,
+    pub recall: UnifiedFigure,
     /// 2 tp ÷ (2 tp + fp + fn).
-    pub f1: Figure,
+    pub f1: UnifiedFigure,
 }
 
 /// The figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct PlanningFigures {
     /// Turns.
     pub n: usize,
     /// The share of plans that equal the annotation.
-    pub accuracy: Figure,
+    pub accuracy: UnifiedFigure,
     /// Figures by gold class.
     pub classes: BTreeMap<&'static str, OfClass>,
     /// The count of each planned class, by gold class.
@@ -163,7 +163,7 @@ fn share(part: u32, all: u32) -> Option<f64> {
 }
 
 /// Computes the figures of plans, in the order of the cases.
-pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
+pub fn figures(cases: &[PlannedTurn], planned: &[Planned]) -> PlanningFigures {
     let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
     let pairs: Vec<(Planned, Planned)> =
         cases.iter().map(|case| case.gold).zip(planned.iter().copied()).collect();
@@ -192,7 +192,7 @@ pub fn figures(cases: &[Case], planned: &[Planned]) -> Figures {
     for (gold, plan) in &pairs {
         *confusion.entry(gold.name()).or_default().entry(plan.name()).or_default() += 1;
     }
-    Figures {
+    PlanningFigures {
         n: pairs.len(),
         accuracy: conversations.figure(&right, Mean::value).into(),
         classes: Planned::ALL.into_iter().map(|class| (class.name(), of_class(class))).collect(),
@@ -205,16 +205,16 @@ mod tests {
     use super::*;
     use crate::eval::testing::Files;
 
-    fn case(conversation: usize, user: &str, gold: Planned) -> Case {
+    fn case(conversation: usize, user: &str, gold: Planned) -> PlannedTurn {
         let dialogue = vec![Exchange { user: user.to_owned(), response: None }];
-        Case { conversation, dialogue, gold }
+        PlannedTurn { conversation, dialogue, gold }
     }
 
     #[test]
     fn figures_are_those_counted_by_hand() {
         use Planned::{Both, Null, Persona};
         let gold = [Null, Null, Persona, Both, Both, Both];
-        let cases: Vec<Case> =
+        let cases: Vec<PlannedTurn> =
             gold.iter().enumerate().map(|(at, gold)| case(at, "", *gold)).collect();
         let figures = figures(&cases, &[Null, Both, Both, Both, Both, Persona]);
         assert_eq!((figures.n, figures.accuracy.value), (6, Some(0.5)));

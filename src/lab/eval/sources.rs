@@ -21,11 +21,11 @@ use turnstream_schemas::SourceKind;
 
 use super::bootstrap::{Conversations, Mean};
 use super::consistency::piece;
-use super::generation::bleu::Counts;
+use super::generation::bleu::BleuCounts;
 use super::generation::rouge::rouge_l;
 use super::generation::tokens::Tokenisation;
 use super::retrieval::kbp;
-use super::unified::{Figure, MeasureError};
+use super::unified::{MeasureError, UnifiedFigure};
 
 mod asked;
 mod cases;
@@ -35,7 +35,7 @@ mod table;
 pub use asked::Asked;
 pub use cases::{Case, Known, read};
 use responding::Responding;
-pub use table::{Row, rows};
+pub use table::{SourceRow, rows};
 
 /// The score from which evidence and a response agree.
 const AGREES: f64 = 0.5;
@@ -90,19 +90,19 @@ impl Default for Setting {
 
 /// Figures of responses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct SourceFigures {
     /// Turns.
     pub n: usize,
     /// BLEU of characters, 0..=100.
-    pub bleu_1: Figure,
+    pub bleu_1: UnifiedFigure,
     /// ROUGE-L of characters, 0..=1.
-    pub rouge_l: Figure,
+    pub rouge_l: UnifiedFigure,
     /// P.C, 0..=1 (eq 9 and 11): the share of turns whose response agrees with the persona sentence
     /// that the reply used. If the reply used none, the turn counts if the plan did not ask the
     /// persona.
-    pub persona_consistency: Figure,
+    pub persona_consistency: UnifiedFigure,
     /// K.C, as P.C for documents (eq 10 and 11).
-    pub knowledge_consistency: Figure,
+    pub knowledge_consistency: UnifiedFigure,
     /// Rounds of self-refinement in total.
     pub rounds: usize,
 }
@@ -145,14 +145,14 @@ pub fn evaluate(
     asked: &mut Asked<'_>,
     judge: &Judge,
     mut done: impl FnMut(),
-) -> Result<(Figures, Vec<Sample>), SourcesError> {
+) -> Result<(SourceFigures, Vec<Sample>), SourcesError> {
     let (mut bleu, mut rouge) = (Vec::new(), Vec::new());
     let (mut persona, mut knowledge) = (Vec::new(), Vec::new());
     let (mut samples, mut rounds) = (Vec::new(), 0);
     for case in cases {
         let sample = Responding::respond(case, setting, asked, judge)?;
         let tokens = |text: &str| Tokenisation::Chinese.bleu(text);
-        bleu.push(Some(Counts::of(&tokens(&sample.response), &tokens(&case.reply))));
+        bleu.push(Some(BleuCounts::of(&tokens(&sample.response), &tokens(&case.reply))));
         let tokens = |text: &str| Tokenisation::Chinese.rouge(text);
         rouge.push(Some(Mean::from(rouge_l(&tokens(&sample.response), &tokens(&case.reply)))));
         let sentences = case.gold_personas.iter().map(|at| &*case.known.persona[*at]);
@@ -165,13 +165,14 @@ pub fn evaluate(
         done();
     }
     let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
-    let mean =
-        |parts: &[Option<Mean>]| -> Figure { conversations.figure(parts, Mean::value).into() };
+    let mean = |parts: &[Option<Mean>]| -> UnifiedFigure {
+        conversations.figure(parts, Mean::value).into()
+    };
     let share = |of: &[bool]| {
         let parts = of.iter().map(|is| Some(Mean::from(f64::from(u8::from(*is)))));
         mean(&parts.collect::<Vec<_>>())
     };
-    let figures = Figures {
+    let figures = SourceFigures {
         n: cases.len(),
         bleu_1: conversations.figure(&bleu, |counts| Some(counts.bleu(1))).into(),
         rouge_l: mean(&rouge),
@@ -210,7 +211,7 @@ pub fn recall(
     cases: &[Case],
     asked: &mut Asked<'_>,
     mut done: impl FnMut(),
-) -> Result<kbp::Figures, MeasureError> {
+) -> Result<kbp::RecallFigures, MeasureError> {
     // By whether documents were used: replies, those with the right first sentence, and those with
     // the right first document.
     let mut right: BTreeMap<bool, [usize; 3]> = BTreeMap::new();
@@ -242,7 +243,7 @@ pub fn recall(
         [persona, documents].map(|right| right as f64 / n.max(1) as f64)
     };
     let ([persona, _], [both_persona, both_documents]) = (share(of(false)), share(of(true)));
-    Ok(kbp::Figures {
+    Ok(kbp::RecallFigures {
         n: of(false)[0] + of(true)[0],
         persona,
         both_persona,

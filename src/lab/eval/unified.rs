@@ -15,8 +15,8 @@ use turnstream_schemas::{Column, Score, SourceKind, TableRow};
 
 use super::bootstrap::Conversations;
 use super::consistency::Relation;
-use super::gate::figures::{Figures as Decisions, Scored};
-use super::gate::intervals::{Intervals, intervals};
+use super::gate::figures::{ClassFigures, Scored};
+use super::gate::intervals::{FigureIntervals, intervals};
 
 pub mod dstc;
 pub mod sgd;
@@ -31,7 +31,7 @@ const MAX_TOKENS: u32 = 96;
 
 /// A user's turn with the labels of the data set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct UnifiedCase {
     /// The number of its conversation.
     pub conversation: usize,
     /// The dialogue so far; the last exchange has no response yet.
@@ -41,14 +41,14 @@ pub struct Case {
     /// Whether the reply rests on the source.
     pub asks: bool,
     /// Fitting evidence and other evidence.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<JudgedEvidence>,
     /// The reply, if it rests on known evidence.
     pub reply: Option<Reply>,
 }
 
 /// A piece of evidence with its relation to the reply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct JudgedEvidence {
     /// The piece.
     pub piece: EvidenceText,
     /// Whether the reply rests on the piece, could have, or the piece is from elsewhere.
@@ -105,27 +105,27 @@ pub enum MeasureError {
 /// Binary decisions compared with labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Told {
-    /// Decisions.
+    /// ClassFigures.
     pub n: usize,
-    /// Decisions whose label is yes.
+    /// ClassFigures whose label is yes.
     pub positives: usize,
     /// The figures at the threshold of one half.
     #[serde(flatten)]
-    pub figures: Decisions,
+    pub figures: ClassFigures,
     /// 95 % intervals of the figures.
-    pub intervals: Intervals,
+    pub intervals: FigureIntervals,
 }
 
 /// A figure with its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Figure {
+pub struct UnifiedFigure {
     /// `None` if nothing counts.
     pub value: Option<f64>,
     /// `None` for a single conversation.
     pub interval: Option<[f64; 2]>,
 }
 
-impl From<(Option<f64>, Option<[f64; 2]>)> for Figure {
+impl From<(Option<f64>, Option<[f64; 2]>)> for UnifiedFigure {
     fn from((value, interval): (Option<f64>, Option<[f64; 2]>)) -> Self {
         Self { value, interval }
     }
@@ -137,18 +137,18 @@ pub struct Worded {
     /// Responses.
     pub n: usize,
     /// BLEU of words, 0..=100.
-    pub bleu_1: Figure,
+    pub bleu_1: UnifiedFigure,
     /// BLEU with n-grams of up to four words, 0..=100.
-    pub bleu_4: Figure,
+    pub bleu_4: UnifiedFigure,
     /// ROUGE-L, 0..=1.
-    pub rouge_l: Figure,
+    pub rouge_l: UnifiedFigure,
     /// The share of required values that are said.
-    pub values: Figure,
+    pub values: UnifiedFigure,
     /// The share of responses with all their values.
-    pub whole: Figure,
+    pub whole: UnifiedFigure,
     /// The share of responses with a number that occurs neither in the evidence nor in the
     /// dialogue.
-    pub foreign_numbers: Figure,
+    pub foreign_numbers: UnifiedFigure,
     /// The number of responses by how they were made.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by: BTreeMap<&'static str, usize>,
@@ -159,7 +159,7 @@ pub struct Worded {
 
 /// The figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct UnifiedFigures {
     /// Whether the model plans to ask the source if the reply rests on it. The score is the
     /// probability of asking.
     pub plan: Told,
@@ -176,7 +176,7 @@ pub struct Figures {
 
 /// A response for reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub struct UnifiedSample {
     /// The user's utterance.
     pub user: String,
     /// The evidence.
@@ -201,7 +201,7 @@ pub struct Sample {
 
 /// The setting of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Measure<'a> {
+pub struct UnifiedMeasure<'a> {
     /// Drafts per response, 1 or more.
     pub drafts: u32,
     /// Replacements of refused responses, if there are any.
@@ -213,11 +213,11 @@ pub struct Measure<'a> {
 /// # Errors
 /// The model fails.
 pub fn evaluate(
-    cases: &[Case],
+    cases: &[UnifiedCase],
     ask: &mut Ask<'_>,
-    measure: Measure<'_>,
+    measure: UnifiedMeasure<'_>,
     mut done: impl FnMut(),
-) -> Result<(Figures, Vec<Sample>), MeasureError> {
+) -> Result<(UnifiedFigures, Vec<UnifiedSample>), MeasureError> {
     let mut plans = Labelled::default();
     let mut fits: [Labelled; 3] = std::array::from_fn(|_| Labelled::default());
     let mut wordings = Wordings::default();
@@ -258,7 +258,7 @@ pub fn evaluate(
     let [relevance, relevance_same, relevance_other] =
         fits.map(|fits| (!fits.of.is_empty()).then(|| fits.told()));
     let (plan, responses) = (plans.told(), wordings.figures());
-    let figures = Figures { plan, relevance, relevance_same, relevance_other, responses };
+    let figures = UnifiedFigures { plan, relevance, relevance_same, relevance_other, responses };
     Ok((figures, wordings.samples))
 }
 
@@ -268,7 +268,7 @@ fn other(what: &str) -> MeasureError {
 
 /// All questions about a case: the plan, the relevance of each piece, and the response from its
 /// evidence and from none.
-fn requests(case: &Case, drafts: u32) -> Vec<UnifiedRequest> {
+fn requests(case: &UnifiedCase, drafts: u32) -> Vec<UnifiedRequest> {
     let kinds = vec![case.kind];
     let mut tasks = vec![Task::Plan { kinds: kinds.clone() }];
     tasks.extend(

@@ -45,7 +45,7 @@ pub struct State {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Counts {
+struct StateCounts {
     epoch: u32,
     steps: u64,
     best_epoch: u32,
@@ -123,7 +123,7 @@ impl State {
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let Self { epoch, steps, best_epoch, best, .. } = *self;
         let begun_with = begun_with.to_owned();
-        let counts = Counts { epoch, steps, best_epoch, best, begun_with };
+        let counts = StateCounts { epoch, steps, best_epoch, best, begun_with };
         let counts = serde_json::to_string(&counts).map_err(|error| damaged(&error))?;
         let metadata = HashMap::from([(COUNTS.to_owned(), counts)]);
         safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(&error))
@@ -138,7 +138,7 @@ impl State {
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(&error))?;
         let counts = metadata.metadata().as_ref().and_then(|metadata| metadata.get(COUNTS));
         let counts = counts.ok_or_else(|| damaged(&"it does not say how far it is"))?;
-        let counts: Counts = serde_json::from_str(counts).map_err(|error| damaged(&error))?;
+        let counts: StateCounts = serde_json::from_str(counts).map_err(|error| damaged(&error))?;
         if counts.begun_with != begun_with {
             return Err(StateError::Another("its options, or its data, are others".to_owned()));
         }
@@ -164,7 +164,7 @@ impl State {
         if !whole {
             return Err(damaged(&"a parameter is not whole"));
         }
-        let Counts { epoch, steps, best_epoch, best, .. } = counts;
+        let StateCounts { epoch, steps, best_epoch, best, .. } = counts;
         Ok(Self { values, moments, best_values, epoch, steps, best_epoch, best })
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn card() -> Card {
-    Card {
+fn card() -> AttentionCard {
+    AttentionCard {
         format_version: FORMAT_VERSION,
         encoder: "water".to_owned(),
         fingerprint: format!("{:016x}", 7),
@@ -31,7 +31,7 @@ fn files_that_are_no_weights_are_refused_by_name() {
     let told = || read(&path).unwrap_err().to_string();
     assert!(told().contains("cannot read"), "{}", told());
     let matrix = Matrix::new(2, vec![1.0, 2.0, 3.0, f32::NAN]).unwrap();
-    let newer = Card { format_version: 2, ..card() };
+    let newer = AttentionCard { format_version: 2, ..card() };
     for (bytes, why) in [
         (b"not at all".to_vec(), "train integration"),
         (to_bytes(&card(), &matrix).unwrap(), "not finite"),

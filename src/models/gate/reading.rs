@@ -57,7 +57,7 @@ pub const SEGMENTS: usize = 6;
 
 /// One token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct ReadToken {
     /// The row in the embedding.
     pub word: u32,
     /// The row in the static table.
@@ -149,11 +149,11 @@ impl TurnTokens {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutTurn {
     /// The dialogue, oldest first; the last utterance is the current one.
-    pub utterances: Vec<(Speaker, Vec<Token>)>,
+    pub utterances: Vec<(Speaker, Vec<ReadToken>)>,
     /// The retrieved knowledge, best first.
-    pub knowledge: Vec<Vec<Token>>,
+    pub knowledge: Vec<Vec<ReadToken>>,
     /// The response, if the variant reads one.
-    pub response: Option<Vec<Token>>,
+    pub response: Option<Vec<ReadToken>>,
     /// The number of utterances in the dialogue, including omitted ones.
     pub depth: usize,
 }
@@ -182,13 +182,13 @@ impl Reader {
     ///
     /// # Errors
     /// The table's tokenizer fails on the text.
-    pub fn cut(&self, text: &str) -> Result<Vec<Token>, EncodeError> {
+    pub fn cut(&self, text: &str) -> Result<Vec<ReadToken>, EncodeError> {
         if let Some(table) = &self.table {
             let pieces = table.cut(text)?.into_iter();
             return Ok(pieces.map(|piece| self.of_piece(table, piece)).collect());
         }
         Ok(split(self.kind, text)
-            .map(|word| Token {
+            .map(|word| ReadToken {
                 word: self.rows.get(&word).copied().unwrap_or(UNKNOWN),
                 piece: NO_PIECE,
                 is_punctuation: !word.chars().any(char::is_alphanumeric),
@@ -196,8 +196,8 @@ impl Reader {
             .collect())
     }
 
-    fn of_piece(&self, table: &StaticTable, piece: u32) -> Token {
-        Token {
+    fn of_piece(&self, table: &StaticTable, piece: u32) -> ReadToken {
+        ReadToken {
             word: self.by_piece.get(piece as usize).copied().unwrap_or(UNKNOWN),
             piece,
             is_punctuation: table
@@ -252,7 +252,7 @@ pub struct Noise<'r> {
 /// Builds the input of a variant from a turn.
 pub fn assemble(turn: &CutTurn, shape: &NetworkShape, mut noise: Option<Noise<'_>>) -> TurnTokens {
     let bare = noise.as_mut().is_some_and(|noise| noise.random.f32() < noise.bare);
-    let mut read = |out: &mut Tokens, tokens: &[Token], segment: u32, most: usize| {
+    let mut read = |out: &mut Tokens, tokens: &[ReadToken], segment: u32, most: usize| {
         let tokens = tokens.iter().take(most).filter(|token| !(bare && token.is_punctuation));
         for token in tokens {
             let (mut word, mut piece) = (token.word, token.piece);

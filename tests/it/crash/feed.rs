@@ -14,7 +14,7 @@ use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
 use super::service::Service;
-use super::turns::{Script, TRACEPARENT, Written};
+use super::turns::{TRACEPARENT, TurnScript, Written};
 use crate::kafka::kcat::Read;
 use crate::kafka::outcomes::Place;
 
@@ -26,7 +26,7 @@ const CHUNK: usize = 40;
 const FLUSH: Duration = Duration::from_secs(60);
 
 /// What was sent, as a reader must find it, and why it cannot be served where it cannot.
-pub(crate) type Sent = BTreeMap<Place, (Read, Option<&'static str>)>;
+pub(crate) type SentChange = BTreeMap<Place, (Read, Option<&'static str>)>;
 
 /// Counts records that the broker did not take.
 #[derive(Clone, Default)]
@@ -48,15 +48,15 @@ impl ProducerContext for Refused {
 /// of each.
 pub(crate) struct Sender {
     service: &'static Service,
-    script: Script,
+    script: TurnScript,
     producer: BaseProducer<Refused>,
     refused: Refused,
-    sent: Sent,
+    sent: SentChange,
     next: BTreeMap<i32, i64>,
 }
 
 impl Sender {
-    pub(crate) fn new(service: &'static Service, script: Script, bootstrap: &str) -> Self {
+    pub(crate) fn new(service: &'static Service, script: TurnScript, bootstrap: &str) -> Self {
         let refused = Refused::default();
         let producer = ClientConfig::new()
             .set("bootstrap.servers", bootstrap)
@@ -64,7 +64,7 @@ impl Sender {
             .set("linger.ms", "2")
             .create_with_context(refused.clone())
             .expect("a producer");
-        let (sent, next) = (Sent::new(), BTreeMap::new());
+        let (sent, next) = (SentChange::new(), BTreeMap::new());
         Self { service, script, producer, refused, sent, next }
     }
 
@@ -123,7 +123,7 @@ impl Sender {
     }
 
     /// What was sent.
-    pub(crate) fn sent(self) -> Sent {
+    pub(crate) fn sent(self) -> SentChange {
         self.sent
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::feed::Sent;
+use super::feed::SentChange;
 use super::reader::Found;
 use super::service::Service;
 use crate::kafka::histories::Histories;
@@ -28,7 +28,7 @@ pub(crate) struct Verdict {
 }
 
 /// Counts what is lost, doubled, unknown and out of order, naming the first of each.
-pub(crate) fn count(service: &Service, sent: &Sent, found: &Found) -> Verdict {
+pub(crate) fn count(service: &Service, sent: &SentChange, found: &Found) -> Verdict {
     let ended = || found.outcomes.iter().flat_map(|(_, ended)| ended);
     let conservation = Conservation::of(sent.keys().copied(), ended().map(|ended| ended.place));
     let scope = |outcome| scope(service, outcome);
@@ -68,7 +68,7 @@ pub(crate) fn count(service: &Service, sent: &Sent, found: &Found) -> Verdict {
 
 /// Holds every payload and the histories against what was sent. Panics at the first that is not
 /// as it has to be.
-pub(crate) fn check(service: &Service, sent: &Sent, found: &Found, verdict: &mut Verdict) {
+pub(crate) fn check(service: &Service, sent: &SentChange, found: &Found, verdict: &mut Verdict) {
     let Verdict { lost, doubled, unknown, out_of_order, .. } = *verdict;
     assert_eq!(
         (lost, doubled, unknown, out_of_order),

@@ -61,7 +61,7 @@ struct Talk {
 }
 
 /// Draws what is said next.
-pub(crate) struct Script {
+pub(crate) struct TurnScript {
     service: &'static Service,
     random: Random,
     answered: Answered,
@@ -72,7 +72,7 @@ pub(crate) struct Script {
     spoilt: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
-impl Script {
+impl TurnScript {
     pub(crate) fn new(service: &'static Service, random: Random, answered: Answered) -> Self {
         let kinds = invalid();
         let of = |kind: crate::kafka::workload::Invalid| {

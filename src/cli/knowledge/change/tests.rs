@@ -10,13 +10,13 @@ use turnstream_console::Exit;
 use turnstream_console::failure::exit_of;
 use turnstream_log::{Follower as _, Record};
 
-use super::super::{Args, execute};
+use super::super::{KnowledgeArgs, execute};
 use super::*;
 
 #[derive(Parser)]
 struct ChangeProgram {
     #[command(flatten)]
-    args: Args,
+    args: KnowledgeArgs,
 }
 
 /// A folder with the configuration of an embedded log.

@@ -59,7 +59,7 @@ fn weights_are_for_the_vectors_of_one_encoder() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let matrix = Matrix::new(2, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
-    let card = attention::Card {
+    let card = attention::AttentionCard {
         format_version: attention::FORMAT_VERSION,
         encoder: "water".to_owned(),
         fingerprint: format!("{:016x}", 7),

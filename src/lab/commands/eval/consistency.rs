@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use turnstream_engine::dependencies::trained::judge as open;
 
 use super::{print_json, refused};
-use crate::eval::consistency::{Case, Figures, dstc, evaluate, kbp, unseen};
+use crate::eval::consistency::{ConsistencyFigures, LabelledResponse, dstc, evaluate, kbp, unseen};
 use crate::eval::retrieval::EvalError;
 use crate::eval::unified::Told;
 
@@ -22,7 +22,7 @@ docs/refinement.md says how the figures are defined.";
 
 /// `eval consistency`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ConsistencyArgs {
+pub struct EvalConsistencyArgs {
     /// The data set
     #[command(flatten)]
     from: Responses,
@@ -56,11 +56,11 @@ pub(crate) struct Responses {
 
 impl Responses {
     /// Reads the responses of the split.
-    pub(crate) fn cases(&self) -> Result<Vec<Case>, EvalError> {
+    pub(crate) fn cases(&self) -> Result<Vec<LabelledResponse>, EvalError> {
         self.cases_of(&self.data)
     }
 
-    fn cases_of(&self, data: &Path) -> Result<Vec<Case>, EvalError> {
+    fn cases_of(&self, data: &Path) -> Result<Vec<LabelledResponse>, EvalError> {
         match (self.format, &self.knowledge) {
             (ConsistencyDataSet::Dstc11, Some(knowledge)) => dstc::read(data, knowledge, self.seed),
             _ => kbp::read(data, self.seed),
@@ -77,7 +77,7 @@ enum ConsistencyDataSet {
     Kbp,
 }
 
-pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn execute(args: &EvalConsistencyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let cases = args.from.cases().map_err(refused)?;
     let judge = args.table.as_deref().map(open).transpose()?;
     let figures = evaluate(&cases, judge.as_ref())?;
@@ -102,8 +102,8 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
     of_unseen.map_or(Ok(()), |figures| print(&figures, "responses on unseen evidence", out))
 }
 
-fn print(figures: &Figures, of: &str, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Figures { n, same, other } = figures;
+fn print(figures: &ConsistencyFigures, of: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+    let ConsistencyFigures { n, same, other } = figures;
     writeln!(out, "{n} {of}; AUC of gold evidence against")?;
     for (what, Told { n, figures, intervals, .. }) in
         [("other of the same dialogue or place", same), ("evidence from elsewhere", other)]

@@ -18,8 +18,8 @@ use turnstream_sources::knowledge;
 use crate::eval::gate::figures::Scored;
 use crate::eval::gate::gates::{Constant, Lexical, Random};
 use crate::eval::gate::learned::Learned;
-use crate::eval::gate::report::{self, Section};
-use crate::eval::gate::{GateError, Measured, ScoresTurns, measured, scored, scores, tfidf};
+use crate::eval::gate::report::{self, PageSection};
+use crate::eval::gate::{GateError, MeasuredGate, ScoresTurns, measured, scored, scores, tfidf};
 use crate::eval::retrieval::dstc;
 use crate::labelled::{self, LabelledTurn, Positive};
 
@@ -37,7 +37,7 @@ Examples:
 
 /// `eval gate`
 #[derive(Clone, Debug, clap::Args)]
-pub struct GateArgs {
+pub struct EvalGateArgs {
     /// The data set: dstc11, dstc10, ketod, sgd, topical-chat, kbp or kdconv
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     format: Format,
@@ -129,13 +129,13 @@ fn fraction(text: &str) -> Result<f64, String> {
 struct GateResult<'m> {
     format: &'static str,
     #[serde(flatten)]
-    first: &'m Measured,
+    first: &'m MeasuredGate,
     /// The figures of the data set's other classes.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    others: &'m [Measured],
+    others: &'m [MeasuredGate],
 }
 
-pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let classes = classes(args)?;
     if args.train.as_ref().is_some_and(|train| same_file(train, &args.data)) {
         let remedy = "name another split: in-sample figures flatter";
@@ -145,7 +145,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
     let turns = read(args)?;
     let gates = gates(args, &config, &classes)?;
     let progress = Progress::of(turns.len() * gates.len(), "turns scored");
-    let mut results: Vec<(Measured, Scored)> = Vec::new();
+    let mut results: Vec<(MeasuredGate, Scored)> = Vec::new();
     for (gate, positive) in gates.iter().zip(&classes) {
         let need = scores(&**gate, &turns, &|| progress.advance()).map_err(refused)?;
         let threshold = args.threshold.unwrap_or_else(|| gate.threshold());
@@ -154,11 +154,11 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
     }
     progress.finish();
     if let Some(path) = &args.report {
-        let section = |(measured, scored)| Section { measured, scored };
+        let section = |(measured, scored)| PageSection { measured, scored };
         let sections: Vec<_> = results.iter().map(|(one, two)| section((one, two))).collect();
         report::write(path, (args.format.name(), &args.data), &sections)?;
     }
-    let results: Vec<Measured> = results.into_iter().map(|(measured, _)| measured).collect();
+    let results: Vec<MeasuredGate> = results.into_iter().map(|(measured, _)| measured).collect();
     if args.json {
         let (first, others) = results.split_first().context("a data set without classes")?;
         return Ok(print_json(out, &GateResult { format: args.format.name(), first, others })?);
@@ -167,7 +167,7 @@ pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<()
 }
 
 /// The classes to measure.
-fn classes(args: &GateArgs) -> anyhow::Result<Vec<Positive>> {
+fn classes(args: &EvalGateArgs) -> anyhow::Result<Vec<Positive>> {
     let known = Positive::of(args.format);
     match args.positive {
         // Reading refuses a data set without labels.
@@ -187,7 +187,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// Reads the turns to score, each with its retrieval candidates.
-fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
+fn read(args: &EvalGateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
     let read = || -> Result<_, GateError> {
         let mut turns = labelled::read(args.format, &args.data)?;
         if let Some(knowledge) = &args.knowledge {
@@ -207,7 +207,7 @@ fn read(args: &GateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
 
 /// Makes the gate for each class: trainable gates choose their threshold by the class.
 fn gates(
-    args: &GateArgs,
+    args: &EvalGateArgs,
     config: &Config,
     classes: &[Positive],
 ) -> anyhow::Result<Vec<Box<dyn ScoresTurns>>> {
@@ -257,8 +257,8 @@ pub(super) fn lexical(config: &Config) -> anyhow::Result<Lexical> {
     Ok(Lexical { graph, config, window_utterances })
 }
 
-fn say(measured: &Measured, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Measured { model, positive, n, conversations, positives, threshold, .. } = measured;
+fn say(measured: &MeasuredGate, out: &mut dyn Write) -> anyhow::Result<()> {
+    let MeasuredGate { model, positive, n, conversations, positives, threshold, .. } = measured;
     writeln!(
         out,
         "{model}: class {positive}, {positives} of {n} turns in {conversations} conversations; \

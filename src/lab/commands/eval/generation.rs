@@ -13,10 +13,10 @@ use turnstream_models::language::{AnswerFiles, Starter};
 use turnstream_models::metrics::Metrics;
 use turnstream_sources::knowledge;
 
-use crate::eval::generation::judge::{Judge, Judged, Prompts};
+use crate::eval::generation::judge::{Judge, JudgedMeans, Prompts};
 use crate::eval::generation::material::{self, Answer, Log, Place};
 use crate::eval::generation::tokens::Tokenisation;
-use crate::eval::generation::{Beside, GenerationError, Measured, measure};
+use crate::eval::generation::{Beside, GenerationError, MeasuredGeneration, measure};
 use turnstream_models;
 
 pub(super) const EXAMPLES: &str = "\
@@ -71,9 +71,9 @@ struct GenerationResult {
     /// The log's format, if there is a log.
     format: Option<&'static str>,
     #[serde(flatten)]
-    measured: Measured,
+    measured: MeasuredGeneration,
     #[serde(flatten)]
-    judged: Option<Judged>,
+    judged: Option<JudgedMeans>,
 }
 
 pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -104,9 +104,9 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
 fn judged(
     args: &GenerationArgs,
     config: &Config,
-    measured: &mut Measured,
+    measured: &mut MeasuredGeneration,
     (answers, log): (&[(&Answer, Place)], &Log),
-) -> anyhow::Result<Option<Judged>> {
+) -> anyhow::Result<Option<JudgedMeans>> {
     let Some(name) = &args.judge else { return Ok(None) };
     let metrics = Metrics::unread();
     let configured = config.language_models.get(name);
@@ -134,7 +134,7 @@ fn judged(
     starter.into_recording().map_or(Ok(()), |recording| recording.finish())?;
     let chosen: Vec<&Answer> = chosen.iter().map(|(answer, _)| *answer).collect();
     let encoder = judge.encoder.map(|encoder| encoder.name().to_owned());
-    let judged = Judged::new(measured, &chosen, &judgements);
+    let judged = JudgedMeans::new(measured, &chosen, &judgements);
     Ok(Some(judged.by(name, &judge.prompts, encoder.as_deref(), counts)))
 }
 
@@ -147,7 +147,8 @@ fn print(
         return Ok(print_json(out, printed)?);
     }
     let figures = serde_json::to_value(printed).context("figures as JSON")?;
-    let Measured { n, references, tokenisation, confidence, intervals, .. } = &printed.measured;
+    let MeasuredGeneration { n, references, tokenisation, confidence, intervals, .. } =
+        &printed.measured;
     writeln!(out, "{n} responses, {references} with a reference; tokens by {tokenisation}")?;
     let numbers = figures.as_object().into_iter().flatten();
     for (name, value) in numbers.filter(|(name, _)| !["n", "references"].contains(&name.as_str())) {
@@ -164,7 +165,7 @@ fn print(
             confidence.mean, confidence.n
         )?;
     }
-    if let Some(Judged { judge, .. }) = &printed.judged {
+    if let Some(JudgedMeans { judge, .. }) = &printed.judged {
         let counts = &judge.counts;
         writeln!(
             out,

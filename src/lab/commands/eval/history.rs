@@ -297,7 +297,7 @@ fn say_evidence(
 }
 
 fn say_topics(
-    measured: &topics::Measured,
+    measured: &topics::MeasuredTopics,
     conversations: usize,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {

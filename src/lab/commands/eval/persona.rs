@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Usage, load_config, print_json, refused};
 use crate::eval::persona::rank_test::NonTriviality;
-use crate::eval::persona::{Case, Figures, Scoring, Share, evaluate, focus, kbp};
+use crate::eval::persona::{PersonaCase, PersonaFigures, Scoring, Share, evaluate, focus, kbp};
 use crate::eval::retrieval::EvalError;
 
 pub(super) const EXAMPLES: &str = "\
@@ -21,7 +21,7 @@ docs/personas.md says how the figures are defined.";
 
 /// `eval persona`
 #[derive(Clone, Debug, clap::Args)]
-pub struct PersonaArgs {
+pub struct EvalPersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: PersonaDataSet,
@@ -57,7 +57,7 @@ pub(crate) enum PersonaDataSet {
 
 impl PersonaDataSet {
     /// Reads the cases of a split.
-    pub(crate) fn cases(self, path: &Path) -> Result<Vec<Case>, EvalError> {
+    pub(crate) fn cases(self, path: &Path) -> Result<Vec<PersonaCase>, EvalError> {
         match self {
             Self::Kbp => kbp::read(path),
             Self::Focus => focus::read(path),
@@ -72,7 +72,7 @@ impl PersonaDataSet {
     }
 }
 
-pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn execute(args: &EvalPersonaArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     for (flag, value) in [("--word-share", args.word_share), ("--threshold", args.threshold)] {
         if !(0.0..=1.0).contains(&value) {
             return Err(Usage::new(format!("{flag} is {value}"), "write 0 to 1").into());
@@ -98,8 +98,8 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
     print(&figures, out)
 }
 
-fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Figures { n, knowledge, persona, accepted, null_positive } = figures;
+fn print(figures: &PersonaFigures, out: &mut dyn Write) -> anyhow::Result<()> {
+    let PersonaFigures { n, knowledge, persona, accepted, null_positive } = figures;
     writeln!(out, "{n} replies that used knowledge")?;
     for (what, share) in [
         ("knowledge, asked by the dialogue", knowledge.dialogue),

@@ -11,8 +11,8 @@ use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 
 use super::{Usage, print_json, refused};
 use crate::eval::planning::classifier::Classifier;
-use crate::eval::planning::{Case, Figures, Planned, by_model, figures, read};
-use crate::eval::unified::Figure;
+use crate::eval::planning::{Planned, PlannedTurn, PlanningFigures, by_model, figures, read};
+use crate::eval::unified::UnifiedFigure;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +84,10 @@ pub(super) fn execute(args: &PlanningArgs, out: &mut dyn Write) -> anyhow::Resul
 }
 
 /// Makes the plans, and returns the model's name.
-fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>, Option<String>)> {
+fn planned(
+    args: &PlanningArgs,
+    cases: &[PlannedTurn],
+) -> anyhow::Result<(Vec<Planned>, Option<String>)> {
     let missing = |flag: &str| Usage::new(format!("{flag} is missing"), "name the file");
     Ok(match args.planner {
         Planner::Every => (vec![Planned::Both; cases.len()], None),
@@ -109,7 +112,7 @@ fn planned(args: &PlanningArgs, cases: &[Case]) -> anyhow::Result<(Vec<Planned>,
     })
 }
 
-fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(figures: &PlanningFigures, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
         "{} turns, {} planned as the reply was made",
@@ -131,7 +134,7 @@ fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn said(figure: &Figure) -> String {
+fn said(figure: &UnifiedFigure) -> String {
     match (figure.value, figure.interval) {
         (Some(value), Some([low, high])) => format!("{value:.3} [{low:.3}, {high:.3}]"),
         (Some(value), None) => format!("{value:.3}"),

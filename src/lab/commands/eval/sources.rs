@@ -11,7 +11,7 @@ use turnstream_models::batch::Backend;
 use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 
 use super::{number, print_json, refused, write_samples};
-use crate::eval::sources::{Asked, Figures, FindBy, PlanBy, Setting, evaluate, read, rows};
+use crate::eval::sources::{Asked, FindBy, PlanBy, Setting, SourceFigures, evaluate, read, rows};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -150,21 +150,23 @@ pub(super) fn execute(args: &SourcesArgs, out: &mut dyn Write) -> anyhow::Result
     }
     progress.finish();
     if args.json {
-        let row = |(name, setting, figures): &(&str, Setting, Figures)| -> anyhow::Result<Value> {
-            let mut row = json!({ "name": name, "setting": setting });
-            if let (Some(row), Value::Object(more)) =
-                (row.as_object_mut(), serde_json::to_value(figures)?)
-            {
-                row.extend(more);
-            }
-            Ok(row)
-        };
+        let row =
+            |(name, setting, figures): &(&str, Setting, SourceFigures)| -> anyhow::Result<Value> {
+                let mut row = json!({ "name": name, "setting": setting });
+                if let (Some(row), Value::Object(more)) =
+                    (row.as_object_mut(), serde_json::to_value(figures)?)
+                {
+                    row.extend(more);
+                }
+                Ok(row)
+            };
         record["rows"] = measured.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?.into();
         return Ok(print_json(out, &record)?);
     }
     writeln!(out, "{} turns           BLEU-1  ROUGE-L  P.C    K.C", cases.len())?;
     for (name, _, figures) in &measured {
-        let Figures { bleu_1, rouge_l, persona_consistency, knowledge_consistency, .. } = figures;
+        let SourceFigures { bleu_1, rouge_l, persona_consistency, knowledge_consistency, .. } =
+            figures;
         let [rouge, persona, knowledge] =
             [rouge_l, persona_consistency, knowledge_consistency].map(|it| number(it, 100.0));
         let bleu = number(bleu_1, 1.0);

@@ -12,7 +12,9 @@ use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use super::{Usage, number, print_json, refused, write_samples};
 use crate::eval::retrieval::EvalError;
 use crate::eval::unified::templates::Templates;
-use crate::eval::unified::{Case, Figures, Measure, Told, Worded, dstc, evaluate, sgd};
+use crate::eval::unified::{
+    Told, UnifiedCase, UnifiedFigures, UnifiedMeasure, Worded, dstc, evaluate, sgd,
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +89,7 @@ pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result
     let templates = args.train.as_deref().map(mined).transpose()?;
     let progress = Progress::of(cases.len(), "turns");
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
-    let measure = Measure { drafts: args.drafts, templates: templates.as_ref() };
+    let measure = UnifiedMeasure { drafts: args.drafts, templates: templates.as_ref() };
     let (figures, samples) = evaluate(&cases, &mut ask, measure, || progress.advance())?;
     progress.finish();
     if let Some(path) = &args.samples {
@@ -106,7 +108,7 @@ pub(super) fn execute(args: &UnifiedArgs, out: &mut dyn Write) -> anyhow::Result
     print(&figures, out)
 }
 
-fn cases(args: &UnifiedArgs) -> Result<Vec<Case>, EvalError> {
+fn cases(args: &UnifiedArgs) -> Result<Vec<UnifiedCase>, EvalError> {
     let UnifiedArgs { data, conversations, seed, .. } = args;
     match (args.format, &args.knowledge) {
         (UnifiedDataSet::Dstc11, Some(knowledge)) => {
@@ -121,7 +123,7 @@ fn mined(path: &Path) -> anyhow::Result<Templates> {
     Ok(Templates::mined(&sgd::read(path, None, 0).map_err(refused)?))
 }
 
-fn print(figures: &Figures, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(figures: &UnifiedFigures, out: &mut dyn Write) -> anyhow::Result<()> {
     told("plan", &figures.plan, out)?;
     for (what, relevance) in [
         ("relevance", &figures.relevance),

@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::{Exit, Usage, print_json};
 use crate::commands::eval::consistency::Responses;
 use crate::commands::eval::refused;
-use crate::eval::consistency::{Case, Relation};
-use crate::pair_training::{Epoch, Lesson, PairTraining, Tuned, tune};
+use crate::eval::consistency::{LabelledResponse, Relation};
+use crate::pair_training::{Epoch, PairLesson, PairTraining, Tuned, tune};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,7 @@ consistency.table, with form = \"learned\"; `turnstream eval consistency --table
 
 /// `train consistency`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ConsistencyArgs {
+pub struct TrainConsistencyArgs {
     /// What is learned from; every tenth conversation is held out
     #[command(flatten)]
     from: Responses,
@@ -60,8 +60,8 @@ struct ConsistencyTraining<'p> {
     calibration: Calibration,
 }
 
-pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let lessons: Vec<Lesson> =
+pub(super) fn execute(args: &TrainConsistencyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let lessons: Vec<PairLesson> =
         args.from.cases().map_err(refused)?.into_iter().map(lesson).collect();
     let training =
         PairTraining { epochs: args.epochs, seed: args.from.seed, ..PairTraining::default() };
@@ -95,10 +95,10 @@ pub(super) fn execute(args: &ConsistencyArgs, out: &mut dyn Write) -> anyhow::Re
 }
 
 /// Turns a response into a question, and its evidence into answers.
-fn lesson(case: Case) -> Lesson {
-    let Case { conversation, response, evidence } = case;
+fn lesson(case: LabelledResponse) -> PairLesson {
+    let LabelledResponse { conversation, response, evidence } = case;
     let gold = evidence.iter().enumerate().filter(|(_, (_, is))| *is == Relation::Gold);
     let right: BTreeSet<(usize, usize)> = gold.map(|(at, _)| (0, at)).collect();
     let answers = evidence.into_iter().map(|(text, _)| text).collect();
-    Lesson { conversation, questions: vec![response], answers, right }
+    PairLesson { conversation, questions: vec![response], answers, right }
 }

@@ -53,7 +53,7 @@ enum Preset {
 
 /// `train gate`
 #[derive(Clone, Debug, clap::Args)]
-pub struct GateArgs {
+pub struct TrainGateArgs {
     /// Labelled conversations to learn from; several are learned together
     #[arg(long, value_name = "FILE,format=FORMAT", required = true)]
     data: Vec<String>,
@@ -152,7 +152,7 @@ struct TrainedGate<'a> {
     definitions: &'a [Definition],
 }
 
-pub(super) fn execute(args: &GateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn execute(args: &TrainGateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let begun = Instant::now();
     let (lessons, definitions) = lessons(args)?;
     let options = args.options();
@@ -239,7 +239,7 @@ fn tell(made: &TrainedGate<'_>, json: bool, out: &mut dyn Write) -> anyhow::Resu
     Ok(Exit::Success)
 }
 
-impl GateArgs {
+impl TrainGateArgs {
     fn shape(&self) -> NetworkShape {
         let (layers, feed_forward, pools_current) = match (self.preset, self.variant) {
             (Preset::Small, _) => (2, 4, true),
@@ -287,7 +287,7 @@ fn beside(out: &Path) -> PathBuf {
 }
 
 /// Reads the training sets, and each set's definition of need.
-fn lessons(args: &GateArgs) -> anyhow::Result<(Vec<Lesson>, Vec<Definition>)> {
+fn lessons(args: &TrainGateArgs) -> anyhow::Result<(Vec<Lesson>, Vec<Definition>)> {
     let read = |path: &Path, format| read(args, path, format);
     let development = args.development.iter().map(|given| split(given));
     let development = development.collect::<anyhow::Result<Vec<_>>>()?;
@@ -355,7 +355,7 @@ fn split(given: &str) -> anyhow::Result<(PathBuf, Format)> {
     Ok((PathBuf::from(path), format))
 }
 
-fn read(args: &GateArgs, path: &Path, format: Format) -> anyhow::Result<Vec<LabelledTurn>> {
+fn read(args: &TrainGateArgs, path: &Path, format: Format) -> anyhow::Result<Vec<LabelledTurn>> {
     let refused = |error: &dyn std::fmt::Display| {
         InputRefused::new(error.to_string(), "give a labelled split and its format")
     };

@@ -11,7 +11,7 @@ use turnstream_console::load_config;
 use turnstream_console::progress::Progress;
 use turnstream_formats::Format;
 use turnstream_knowledge::write_whole;
-use turnstream_models::attention::{Card, FORMAT_VERSION, to_bytes};
+use turnstream_models::attention::{AttentionCard, FORMAT_VERSION, to_bytes};
 use turnstream_operators::integration::Attention;
 use turnstream_ports::model::encoder::Encoder;
 
@@ -210,9 +210,9 @@ fn compared(
     k.iter().enumerate().map(at).collect()
 }
 
-fn card(args: &IntegrationArgs, encoder: &dyn Encoder, trained: &Trained) -> Card {
+fn card(args: &IntegrationArgs, encoder: &dyn Encoder, trained: &Trained) -> AttentionCard {
     let name = args.data.file_name().unwrap_or_default().to_string_lossy();
-    Card {
+    AttentionCard {
         format_version: FORMAT_VERSION,
         encoder: encoder.name().to_owned(),
         fingerprint: format!("{:016x}", encoder.fingerprint()),

@@ -14,8 +14,8 @@ use turnstream_operators::persona_retrieval::pairs::question;
 use super::{Exit, print_json};
 use crate::commands::eval::persona::PersonaDataSet;
 use crate::commands::eval::refused;
-use crate::eval::persona::Case;
-use crate::pair_training::{Epoch, Lesson, PairTraining, Tuned, tune};
+use crate::eval::persona::PersonaCase;
+use crate::pair_training::{Epoch, PairLesson, PairTraining, Tuned, tune};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,7 @@ models.embedder; `turnstream eval persona --encoder` measures it.";
 
 /// `train persona`
 #[derive(Clone, Debug, clap::Args)]
-pub struct PersonaArgs {
+pub struct TrainPersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: PersonaDataSet,
@@ -74,9 +74,9 @@ struct PersonaTraining<'p> {
     kept: usize,
 }
 
-pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn execute(args: &TrainPersonaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let cases = args.format.cases(&args.data).map_err(refused)?;
-    let lessons: Vec<Lesson> = cases.into_iter().map(lesson).collect();
+    let lessons: Vec<PairLesson> = cases.into_iter().map(lesson).collect();
     let from = args.from.as_deref().map(|path| match path.to_str() {
         Some("static") => StaticTable::shipped(),
         _ => StaticTable::open(path).map(Into::into),
@@ -116,10 +116,11 @@ pub(super) fn execute(args: &PersonaArgs, out: &mut dyn Write) -> anyhow::Result
 }
 
 /// Makes the pairs of a case: {P_i + D, K_j}.
-fn lesson(case: Case) -> Lesson {
-    let Case { conversation, dialogue, persona, knowledge, gold_persona, gold_knowledge } = case;
+fn lesson(case: PersonaCase) -> PairLesson {
+    let PersonaCase { conversation, dialogue, persona, knowledge, gold_persona, gold_knowledge } =
+        case;
     let questions = persona.iter().map(|sentence| question(sentence, &dialogue)).collect();
     let right: BTreeSet<(usize, usize)> =
         gold_persona.iter().flat_map(|i| gold_knowledge.iter().map(move |j| (*i, *j))).collect();
-    Lesson { conversation, questions, answers: knowledge, right }
+    PairLesson { conversation, questions, answers: knowledge, right }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Case, Relation, drawn};
+use super::{LabelledResponse, Relation, drawn};
 use crate::eval::retrieval::dstc::{Snippet, snippets};
 use crate::eval::retrieval::{EvalError, records};
 use crate::eval::unified::dstc::{Dialogues, Instance};
@@ -13,7 +13,7 @@ use crate::eval::unified::dstc::{Dialogues, Instance};
 ///
 /// # Errors
 /// A file cannot be read, or no response has a gold snippet.
-pub fn read(path: &Path, knowledge: &Path, seed: u64) -> Result<Vec<Case>, EvalError> {
+pub fn read(path: &Path, knowledge: &Path, seed: u64) -> Result<Vec<LabelledResponse>, EvalError> {
     let known: Vec<(String, String)> =
         snippets(knowledge)?.into_iter().map(|snippet| (snippet.id, snippet.text)).collect();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -43,7 +43,7 @@ pub fn read(path: &Path, knowledge: &Path, seed: u64) -> Result<Vec<Case>, EvalE
             told(drawn(same, &mut random), Relation::Same),
             told(drawn(other, &mut random), Relation::Other),
         ];
-        cases.push(Case { conversation, response, evidence: evidence.concat() });
+        cases.push(LabelledResponse { conversation, response, evidence: evidence.concat() });
     }
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Case, Relation, drawn};
+use super::{LabelledResponse, Relation, drawn};
 use crate::eval::persona::kbp::joined;
 use crate::eval::retrieval::kbp::Record;
 use crate::eval::retrieval::{EvalError, records};
@@ -16,7 +16,7 @@ const ELSEWHERE: usize = 64;
 ///
 /// # Errors
 /// The file cannot be read, or has no such response.
-pub fn read(path: &Path, seed: u64) -> Result<Vec<Case>, EvalError> {
+pub fn read(path: &Path, seed: u64) -> Result<Vec<LabelledResponse>, EvalError> {
     let dialogues = records::<Record>(path)?;
     let texts: Vec<Vec<(String, String)>> = dialogues.iter().map(texts).collect();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -52,7 +52,7 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<Case>, EvalError> {
                 told(drawn(other, &mut random), Relation::Other),
             ];
             let response = joined(&exchange.system);
-            cases.push(Case { conversation, response, evidence: evidence.concat() });
+            cases.push(LabelledResponse { conversation, response, evidence: evidence.concat() });
         }
     }
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }

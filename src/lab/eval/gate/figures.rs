@@ -30,7 +30,7 @@ pub struct Confusion {
 
 /// The figures of one class; each a fraction of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ClassFigures {
     /// tp ÷ (tp + fp); `None` if nothing was predicted.
     pub precision: Option<f64>,
     /// tp ÷ (tp + fn); `None` if no turn has the class.
@@ -44,7 +44,7 @@ pub struct Figures {
     pub fdr: Option<f64>,
 }
 
-impl Figures {
+impl ClassFigures {
     /// The figures by name, in the order of the tables.
     pub fn named(&self) -> [(&'static str, Option<f64>); 5] {
         let Self { precision, recall, f1, auc, fdr } = *self;
@@ -57,8 +57,8 @@ fn share(part: f64, all: f64) -> Option<f64> {
 }
 
 /// Computes the figures from weighted counts (true positives, false positives, misses) and an area.
-pub(super) fn figures_of((tp, fp, missed): (f64, f64, f64), auc: Option<f64>) -> Figures {
-    Figures {
+pub(super) fn figures_of((tp, fp, missed): (f64, f64, f64), auc: Option<f64>) -> ClassFigures {
+    ClassFigures {
         precision: share(tp, tp + fp),
         recall: share(tp, tp + missed),
         f1: share(2.0 * tp, 2.0 * tp + fp + missed),
@@ -83,7 +83,7 @@ impl Scored {
     }
 
     /// Computes all figures.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> ClassFigures {
         let Confusion { tp, fp, missed, .. } = self.confusion();
         figures_of((tp as f64, fp as f64, missed as f64), auc(&self.positive, &self.scores))
     }

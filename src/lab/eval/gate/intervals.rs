@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::figures::{Figures, Scored, figures_of};
+use super::figures::{ClassFigures, Scored, figures_of};
 use crate::eval::bootstrap::{Conversations, percentiles};
 
 /// A turn in sorted order.
@@ -36,7 +36,7 @@ impl Sorted {
         Self(rows.collect())
     }
 
-    fn figures(&self, drawn: &[u32]) -> Figures {
+    fn figures(&self, drawn: &[u32]) -> ClassFigures {
         let (mut tp, mut fp, mut missed) = (0.0, 0.0, 0.0);
         let (mut positives, mut negatives, mut pairs) = (0.0, 0.0, 0.0);
         let (mut tied_positive, mut tied_negative) = (0.0, 0.0);
@@ -62,17 +62,17 @@ impl Sorted {
 }
 
 /// The 95 % interval of each defined figure.
-pub type Intervals = BTreeMap<&'static str, [f64; 2]>;
+pub type FigureIntervals = BTreeMap<&'static str, [f64; 2]>;
 
 /// The intervals of a gate's figures; `conversations` has the turns in the order of `scored`.
-pub fn intervals(scored: &Scored, conversations: &Conversations) -> Intervals {
+pub fn intervals(scored: &Scored, conversations: &Conversations) -> FigureIntervals {
     let sorted = Sorted::new(scored, conversations);
     by_name(&conversations.resamples(|drawn| sorted.figures(drawn).named()))
 }
 
 /// The difference between two gates in one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Difference {
+pub struct FigureDifference {
     /// The first gate's figure minus the second's.
     pub by: f64,
     /// The 95 % interval of the difference.
@@ -85,7 +85,7 @@ pub fn differences(
     one: &Scored,
     other: &Scored,
     conversations: &Conversations,
-) -> BTreeMap<&'static str, Difference> {
+) -> BTreeMap<&'static str, FigureDifference> {
     let pair = (Sorted::new(one, conversations), Sorted::new(other, conversations));
     let drawn =
         conversations.resamples(|drawn| minus(&pair.0.figures(drawn), &pair.1.figures(drawn)));
@@ -93,14 +93,14 @@ pub fn differences(
     minus(&one.figures(), &other.figures())
         .into_iter()
         .filter_map(|(name, by)| {
-            Some((name, Difference { by: by?, interval: *intervals.get(name)? }))
+            Some((name, FigureDifference { by: by?, interval: *intervals.get(name)? }))
         })
         .collect()
 }
 
 type NamedFigures = [(&'static str, Option<f64>); 5];
 
-fn minus(one: &Figures, other: &Figures) -> NamedFigures {
+fn minus(one: &ClassFigures, other: &ClassFigures) -> NamedFigures {
     let (mut one, other) = (one.named(), other.named());
     for ((_, one), (_, other)) in one.iter_mut().zip(other) {
         *one = one.zip(other).map(|(one, other)| one - other);
@@ -108,7 +108,7 @@ fn minus(one: &Figures, other: &Figures) -> NamedFigures {
     one
 }
 
-fn by_name(resamples: &[NamedFigures]) -> Intervals {
+fn by_name(resamples: &[NamedFigures]) -> FigureIntervals {
     let names = resamples.first().into_iter().flatten().map(|(name, _)| *name);
     let interval = |(at, name): (usize, &'static str)| {
         let values: Vec<f64> = resamples.iter().filter_map(|figures| figures[at].1).collect();

@@ -9,12 +9,12 @@ use minijinja::{Environment, context};
 use plotters::prelude::*;
 
 use super::figures::{Scored, precision_recall, roc};
-use super::{GateError, Measured};
+use super::{GateError, MeasuredGate};
 
 /// The content of a page for one class.
-pub struct Section<'s> {
+pub struct PageSection<'s> {
     /// The figures.
-    pub measured: &'s Measured,
+    pub measured: &'s MeasuredGate,
     /// The scores behind the figures.
     pub scored: &'s Scored,
 }
@@ -33,13 +33,13 @@ const BINS: usize = 25;
 pub fn write(
     path: &Path,
     (format, data): (&str, &Path),
-    sections: &[Section<'_>],
+    sections: &[PageSection<'_>],
 ) -> Result<(), GateError> {
     let page = page((format, &data.display().to_string()), sections)?;
     fs::write(path, page).map_err(|source| GateError::Write { path: path.to_owned(), source })
 }
 
-fn page((format, data): (&str, &str), sections: &[Section<'_>]) -> Result<String, GateError> {
+fn page((format, data): (&str, &str), sections: &[PageSection<'_>]) -> Result<String, GateError> {
     let sections = sections.iter().map(|section| {
         let figures = section.measured.figures.named().into_iter().map(|(name, value)| {
             let shown = value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
@@ -62,7 +62,7 @@ fn page((format, data): (&str, &str), sections: &[Section<'_>]) -> Result<String
     rendered.map_err(|error| GateError::Draw(error.to_string()))
 }
 
-fn plots(section: &Section<'_>) -> Result<Vec<String>, GateError> {
+fn plots(section: &PageSection<'_>) -> Result<Vec<String>, GateError> {
     let Scored { positive, scores, .. } = section.scored;
     let class = section.measured.positive;
     let curve = |name: &str, points| Series { name: name.to_owned(), colour: BLUE, points };

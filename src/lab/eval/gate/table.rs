@@ -8,8 +8,8 @@ use serde::Serialize;
 use turnstream_formats::Format;
 
 use super::gates::{Constant, Lexical, Random};
-use super::intervals::{Difference, differences};
-use super::{GateError, Measured, ScoresTurns, conversations, measured, scored, scores, tfidf};
+use super::intervals::{FigureDifference, differences};
+use super::{GateError, MeasuredGate, ScoresTurns, conversations, measured, scored, scores, tfidf};
 use crate::labelled::{self, Positive};
 
 /// One data set's splits.
@@ -57,21 +57,21 @@ pub struct Section {
     /// The class.
     pub positive: &'static str,
     /// One row per gate.
-    pub rows: Vec<Row>,
+    pub rows: Vec<GateRow>,
 }
 
 /// The row of a gate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct GateRow {
     /// The gate's figures.
     #[serde(flatten)]
-    pub measured: Measured,
+    pub measured: MeasuredGate,
     /// The differences over the baseline on the same turns.
-    pub over_tfidf: BTreeMap<&'static str, Difference>,
+    pub over_tfidf: BTreeMap<&'static str, FigureDifference>,
 }
 
 /// Receives the name of each step, and a call per unit of progress.
-pub type Told<'t> = (&'t dyn Fn(&str), &'t dyn Fn());
+pub type GateProgress<'t> = (&'t dyn Fn(&str), &'t dyn Fn());
 
 /// Measures all gates on one data set. `step` receives the name of each step, and `progress` is
 /// called as it advances.
@@ -82,7 +82,7 @@ pub fn sections(
     splits: &Splits,
     lexical: &Lexical,
     extras: &[Extra],
-    (step, progress): Told<'_>,
+    (step, progress): GateProgress<'_>,
 ) -> Result<Vec<Section>, GateError> {
     let (format, classes) = (splits.format, Positive::of(splits.format));
     step(&format!("{format}: TF-IDF learns from {}", splits.train.display()));
@@ -111,7 +111,7 @@ pub fn sections(
             let need = if at == 0 { of_lexical.clone() } else { scores(gate, &turns, progress)? };
             let scored = scored(&turns, &need, gate.threshold(), positive);
             let measured = measured(gate, &turns, &scored, (positive, gate.threshold()));
-            rows.push(Row { measured, over_tfidf: differences(&scored, &beside, &drawn) });
+            rows.push(GateRow { measured, over_tfidf: differences(&scored, &beside, &drawn) });
         }
         let split = splits.development.file_name().unwrap_or_default().to_string_lossy();
         sections.push(Section {
@@ -128,7 +128,8 @@ pub fn sections(
 pub fn markdown(sections: &[Section]) -> String {
     let mut page = String::new();
     for Section { format, split, positive, rows } in sections {
-        let Some(Row { measured: Measured { n, positives, conversations, .. }, .. }) = rows.first()
+        let Some(GateRow { measured: MeasuredGate { n, positives, conversations, .. }, .. }) =
+            rows.first()
         else {
             continue;
         };
@@ -141,7 +142,7 @@ pub fn markdown(sections: &[Section]) -> String {
              | gate | precision | recall | F1 | AUC | FDR | F1 over TF-IDF | AUC over TF-IDF |\n\
              |---|---|---|---|---|---|---|---|\n"
         );
-        for Row { measured, over_tfidf } in rows {
+        for GateRow { measured, over_tfidf } in rows {
             let future = if measured.causal { "" } else { " (reads the reply: not causal)" };
             let _ = write!(page, "| {}{future} |", in_cell(&measured.model));
             for (name, value) in measured.figures.named() {
@@ -151,7 +152,7 @@ pub fn markdown(sections: &[Section]) -> String {
                 let over = over_tfidf.get(name).filter(|_| measured.model != "tfidf");
                 let shown = over.map_or_else(
                     || "–".to_owned(),
-                    |Difference { by, interval: [low, high] }| {
+                    |FigureDifference { by, interval: [low, high] }| {
                         format!("{by:+.3} [{low:+.3}, {high:+.3}]")
                     },
                 );

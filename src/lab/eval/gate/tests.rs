@@ -10,7 +10,7 @@ use turnstream_schemas::Speaker;
 use super::figures::{auc, best_f1, precision_recall, roc};
 use super::gates::{Constant, Random};
 use super::intervals::differences;
-use super::table::{Row, Section, markdown};
+use super::table::{GateRow, Section, markdown};
 use super::tfidf::features::Vectoriser;
 use super::tfidf::logistic::Logistic;
 use super::*;
@@ -132,7 +132,7 @@ fn repeated<T: Clone>(values: &[T]) -> Vec<T> {
 fn what_is_not_defined_is_none() {
     let none_predicted =
         Scored { positive: vec![true, false], predicted: vec![false; 2], scores: vec![0.0; 2] };
-    let Figures { precision, recall, f1, auc: area, fdr } = none_predicted.figures();
+    let ClassFigures { precision, recall, f1, auc: area, fdr } = none_predicted.figures();
     assert_eq!((precision, fdr), (None, None));
     assert_eq!((recall, f1, area), (Some(0.0), Some(0.0), Some(0.5)));
     assert_eq!(auc(&[true, true], &[0.3, 0.4]), None);
@@ -238,7 +238,7 @@ fn null_is_what_the_gate_does_not_retrieve_for() {
     near(1.0 - threshold, best, 1e-12);
 }
 
-fn measured_by(gate: &dyn ScoresTurns, turns: &[LabelledTurn], class: Positive) -> Measured {
+fn measured_by(gate: &dyn ScoresTurns, turns: &[LabelledTurn], class: Positive) -> MeasuredGate {
     let need = scores(gate, turns, &|| {}).unwrap();
     let scored = scored(turns, &need, gate.threshold(), class);
     measured(gate, turns, &scored, (class, gate.threshold()))
@@ -311,7 +311,7 @@ fn names_are_escaped_in_reports_and_tables() {
     let scored = scored(&turns, &need, 0.5, Positive::Persona);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
-    let sections = [report::Section { measured: &measured, scored: &scored }];
+    let sections = [report::PageSection { measured: &measured, scored: &scored }];
     report::write(&path, ("kbp", Path::new("<i>.jsonl")), &sections).unwrap();
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(!page.contains("<script>") && !page.contains("<i>.jsonl") && !page.contains("<b>hot"));
@@ -320,7 +320,7 @@ fn names_are_escaped_in_reports_and_tables() {
     assert_eq!(plots.len(), 4);
     assert!(plots.iter().all(|plot| plot.contains("#0000FF")), "each has its curve");
 
-    let row = Row { measured, over_tfidf: BTreeMap::new() };
+    let row = GateRow { measured, over_tfidf: BTreeMap::new() };
     let table = markdown(&[Section {
         format: "kbp",
         split: "dev.jsonl.gz".to_owned(),

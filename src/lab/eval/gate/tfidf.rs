@@ -38,7 +38,7 @@ pub struct TfIdf {
 }
 
 /// A training, which can give a threshold for each class.
-pub struct Trained {
+pub struct TrainedRegression {
     learned: Arc<FittedModel>,
     /// The chosen inverse strength of the penalty.
     pub strength: f64,
@@ -46,7 +46,7 @@ pub struct Trained {
     thresholds: BTreeMap<Positive, f64>,
 }
 
-impl Trained {
+impl TrainedRegression {
     /// Makes the gate for one class of the training split's labels.
     pub fn gate(&self, positive: Positive) -> TfIdf {
         let threshold = self.thresholds.get(&positive).copied().unwrap_or(0.5);
@@ -63,7 +63,7 @@ pub fn train(
     positives: &[Positive],
     path: &Path,
     progress: &dyn Fn(),
-) -> Result<Trained, GateError> {
+) -> Result<TrainedRegression, GateError> {
     let need: Vec<bool> = turns.iter().map(|turn| !Positive::Null.is_positive(turn.need)).collect();
     if need.iter().all(|yes| *yes) || !need.contains(&true) {
         return Err(GateError::OneClass { path: path.to_owned() });
@@ -78,7 +78,11 @@ pub fn train(
         .iter()
         .filter_map(|class| Some((*class, best_threshold(turns, &held_out, *class)?)))
         .collect();
-    Ok(Trained { learned: Arc::new(FittedModel { vectoriser, model }), strength, thresholds })
+    Ok(TrainedRegression {
+        learned: Arc::new(FittedModel { vectoriser, model }),
+        strength,
+        thresholds,
+    })
 }
 
 /// Chooses the strength with the best AUC on the held-out parts, and returns their scores.

@@ -9,7 +9,7 @@ const ORDER: usize = 4;
 
 /// The counts behind BLEU, summed over responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct BleuCounts {
     candidate_tokens: u64,
     reference_tokens: u64,
     /// By n − 1: n-grams of the responses that occur in their references, clipped to the count
@@ -19,7 +19,7 @@ pub struct Counts {
     all: [u64; ORDER],
 }
 
-impl AddAssign for Counts {
+impl AddAssign for BleuCounts {
     fn add_assign(&mut self, other: Self) {
         self.candidate_tokens += other.candidate_tokens;
         self.reference_tokens += other.reference_tokens;
@@ -30,7 +30,7 @@ impl AddAssign for Counts {
     }
 }
 
-impl Counts {
+impl BleuCounts {
     /// Counts one response.
     pub fn of(candidate: &[String], reference: &[String]) -> Self {
         let mut counts = Self {
@@ -90,8 +90,8 @@ mod tests {
     use super::super::tokens::Tokenisation;
     use super::*;
 
-    fn counts(tokenisation: Tokenisation, (text, reference): (&str, &str)) -> Counts {
-        Counts::of(&tokenisation.bleu(text), &tokenisation.bleu(reference))
+    fn counts(tokenisation: Tokenisation, (text, reference): (&str, &str)) -> BleuCounts {
+        BleuCounts::of(&tokenisation.bleu(text), &tokenisation.bleu(reference))
     }
 
     /// The figures are those of sacrebleu 2.6.0, `BLEU(tokenize=…,
@@ -115,7 +115,7 @@ mod tests {
         ];
         let check = |tokenisation, pairs: &[(&str, &str)], figures: &[[f64; 2]], all: [f64; 2]| {
             assert_eq!(pairs.len(), figures.len());
-            let mut sum = Counts::default();
+            let mut sum = BleuCounts::default();
             for (pair, figures) in pairs.iter().zip(figures) {
                 let counts = counts(tokenisation, *pair);
                 near(counts.bleu(1), figures[0]);

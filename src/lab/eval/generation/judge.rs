@@ -26,7 +26,7 @@ mod tests;
 use answers::{
     Engagement, Quality, Questions, Relevance, Statements, Support, read, schema, within,
 };
-pub use figures::{Judged, Used};
+pub use figures::{JudgedMeans, Used};
 use prompts::Wording;
 pub use prompts::{Prompt, Prompts};
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
@@ -86,12 +86,12 @@ pub struct Judgement {
     /// The mean cosine of the dialogue and the utterances that the response would answer, −1..=1.
     pub answer_relevance: Option<f64>,
     /// The questions and their outcomes.
-    pub counts: Counts,
+    pub counts: JudgementCounts,
 }
 
 /// Counts of questions and their outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct JudgementCounts {
     /// Questions asked.
     pub asked: u64,
     /// Questions asked again after an unreadable answer.
@@ -108,7 +108,7 @@ pub struct Counts {
     pub models: BTreeMap<String, u64>,
 }
 
-impl Counts {
+impl JudgementCounts {
     fn add(&mut self, other: &Self) {
         self.asked += other.asked;
         self.asked_again += other.asked_again;
@@ -140,7 +140,7 @@ impl Judge<'_> {
         answers: &[(&Answer, Place)],
         log: &Log,
         done: &(dyn Fn() + Sync),
-    ) -> Result<(Vec<Judgement>, Counts), JudgeError> {
+    ) -> Result<(Vec<Judgement>, JudgementCounts), JudgeError> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Judgement)>, EncodeError> {
             let mut judged = Vec::new();
@@ -164,7 +164,7 @@ impl Judge<'_> {
         })?;
         judged.sort_unstable_by_key(|(at, _)| *at);
         let judged: Vec<Judgement> = judged.into_iter().map(|(_, judgement)| judgement).collect();
-        let mut counts = Counts::default();
+        let mut counts = JudgementCounts::default();
         judged.iter().for_each(|judgement| counts.add(&judgement.counts));
         if counts.asked > 0 && counts.failed + counts.unreadable == counts.asked {
             let first = counts.first_failure.unwrap_or_default();
@@ -188,7 +188,8 @@ impl Judge<'_> {
         let evidence = numbered("evidence", &answer.evidence);
         let prompts = &self.prompts;
         let mut judgement = Judgement::default();
-        let mut asking = Asking { judge: self, input: &answer.input, counts: Counts::default() };
+        let mut asking =
+            Asking { judge: self, input: &answer.input, counts: JudgementCounts::default() };
 
         let both = [&*dialogue, &*reply];
         judgement.meep = asking.ask(&prompts.engagement, &both, |answer: Engagement| {
@@ -264,7 +265,7 @@ fn numbered(name: &str, items: &[String]) -> String {
 struct Asking<'a> {
     judge: &'a Judge<'a>,
     input: &'a InputId,
-    counts: Counts,
+    counts: JudgementCounts,
 }
 
 impl Asking<'_> {

@@ -10,7 +10,7 @@ use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{HistoryEntry, TurnId};
 
 use super::evidence::Measure;
-use super::held::{Held, Ranked, utterances};
+use super::held::{Held, RankedEntries, utterances};
 use super::material::{Conversation, Gold, Step};
 use crate::attention_training::Example;
 
@@ -78,7 +78,7 @@ pub fn examples(
 }
 
 fn example(
-    ranked: &Ranked<'_>,
+    ranked: &RankedEntries<'_>,
     question: &str,
     gold: &BTreeSet<TurnId>,
     attending: &Attending,

@@ -14,7 +14,7 @@ use turnstream_schemas::TurnId;
 
 use super::Capacity;
 use super::attending::Attending;
-use super::held::{Eviction, Held, Keeping, Method, Ranked, utterances};
+use super::held::{Eviction, Held, Keeping, Method, RankedEntries, utterances};
 use super::material::{Conversation, Gold, Question, Step};
 use crate::eval::bootstrap::{Conversations, Mean};
 
@@ -85,7 +85,7 @@ pub struct Outcomes {
 
 /// Means over questions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct EvidenceFigures {
     /// Questions.
     pub n: usize,
     /// By K, the recalled share of the evidence.
@@ -112,14 +112,14 @@ pub struct Intervals {
 pub struct Measured {
     /// The figures of all questions.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: EvidenceFigures,
     /// The intervals of those figures.
     pub intervals: Intervals,
     /// The figures by category.
-    pub by_category: BTreeMap<String, Figures>,
+    pub by_category: BTreeMap<String, EvidenceFigures>,
     /// The figures of the questions with an answer, if the data set has others too.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answerable: Option<Figures>,
+    pub answerable: Option<EvidenceFigures>,
     /// Questions left out.
     pub questions_skipped: usize,
     /// Ids in evidence that name no turn.
@@ -171,7 +171,7 @@ impl Outcomes {
         &mut self,
         question: &Question,
         heard: &BTreeSet<&TurnId>,
-        ranked: &Ranked<'_>,
+        ranked: &RankedEntries<'_>,
         k: &[usize],
     ) {
         let Gold::Evidence(named) = &question.gold else { return };
@@ -260,7 +260,7 @@ impl Outcomes {
 }
 
 /// The means over questions; zeros without questions.
-fn figures(outcomes: &[&Outcome], k: &[usize]) -> Figures {
+fn figures(outcomes: &[&Outcome], k: &[usize]) -> EvidenceFigures {
     let mean = |of: &dyn Fn(&Outcome) -> f64| {
         outcomes.iter().map(|outcome| of(outcome)).sum::<f64>() / outcomes.len().max(1) as f64
     };
@@ -268,7 +268,7 @@ fn figures(outcomes: &[&Outcome], k: &[usize]) -> Figures {
         let at = |(at, k): (usize, &usize)| (*k, mean(&|outcome| of(outcome.recall[at])));
         k.iter().enumerate().map(at).collect()
     };
-    Figures {
+    EvidenceFigures {
         n: outcomes.len(),
         recall: by_k(&|share| share),
         full: by_k(&|share| f64::from(u8::from(share >= 1.0))),

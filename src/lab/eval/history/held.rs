@@ -200,7 +200,7 @@ impl<'k> Held<'k> {
     }
 
     /// Prepares the held entries for several questions.
-    pub fn ask(&self) -> Ranked<'_> {
+    pub fn ask(&self) -> RankedEntries<'_> {
         let entries: Vec<&HistoryEntry> = self.entries().collect();
         let ranker = match self.keeping.method {
             Method::Recency => HeldRanker::Recency,
@@ -214,7 +214,7 @@ impl<'k> Held<'k> {
             }
             _ => HeldRanker::Held(&self.database),
         };
-        Ranked { entries, ranker, keeping: self.keeping, config: &self.config }
+        RankedEntries { entries, ranker, keeping: self.keeping, config: &self.config }
     }
 
     /// A database of these entries alone: the engine itself does not evict at random.
@@ -231,7 +231,7 @@ impl<'k> Held<'k> {
 }
 
 /// The held entries, and how they are ranked.
-pub struct Ranked<'h> {
+pub struct RankedEntries<'h> {
     entries: Vec<&'h HistoryEntry>,
     ranker: HeldRanker<'h>,
     keeping: &'h Keeping,
@@ -245,7 +245,7 @@ enum HeldRanker<'h> {
     Rebuilt(Box<Database>),
 }
 
-impl Ranked<'_> {
+impl RankedEntries<'_> {
     /// The held entries, oldest first.
     pub fn entries(&self) -> &[&HistoryEntry] {
         &self.entries

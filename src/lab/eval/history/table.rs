@@ -80,7 +80,7 @@ impl Variant {
 
 /// Ways measured on one data set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Section {
+pub struct HistorySection {
     /// The title.
     pub title: String,
     /// The numbers of conversations and questions, in words.
@@ -123,7 +123,7 @@ pub fn of_evidence(
     conversations: &[Conversation],
     variants: &[Variant],
     progress: &dyn Fn(),
-) -> Vec<Section> {
+) -> Vec<HistorySection> {
     let ask = |variant: &Variant, capacity, eviction, method, seed| {
         let measure = Measure { seed, ..variant.measure(capacity, eviction, method) };
         evidence::ask(&measure, conversations, progress)
@@ -139,7 +139,7 @@ pub fn of_evidence(
         control.skipped,
         control.malformed
     );
-    let section = |title: &str, columns: &[&str], over: &[&str], rows| Section {
+    let section = |title: &str, columns: &[&str], over: &[&str], rows| HistorySection {
         title: title.to_owned(),
         about: about.clone(),
         columns: columns.iter().map(|it| (*it).to_owned()).collect(),
@@ -194,7 +194,7 @@ pub fn of_topics(
     conversations: &[Conversation],
     variants: &[Variant],
     progress: &dyn Fn(),
-) -> Vec<Section> {
+) -> Vec<HistorySection> {
     let ask = |variant: &Variant, method| {
         let measure = variant.measure(Capacity::All, Eviction::None, method);
         topics::ask(&measure, conversations, progress)
@@ -209,20 +209,20 @@ pub fn of_topics(
         returning.len()
     );
     let default = Method::ENGINE[0].name();
-    let row = |name: &str, outcomes: &[topics::Outcome]| {
+    let row = |name: &str, outcomes: &[topics::TopicOutcome]| {
         let measured = topics::measured(outcomes);
-        let of = |figures: &topics::Figures| {
+        let of = |figures: &topics::TopicFigures| {
             let figure = |depth: &usize| Figure {
                 value: figures.precision[depth],
                 interval: figures.intervals.get(depth).copied(),
             };
             DEPTHS.iter().map(figure).collect::<Vec<_>>()
         };
-        let first = |outcomes: &[topics::Outcome], returning: bool| -> Vec<f64> {
+        let first = |outcomes: &[topics::TopicOutcome], returning: bool| -> Vec<f64> {
             let asked = outcomes.iter().filter(|it| !returning || it.returns);
             asked.map(|it| it.precision[0]).collect()
         };
-        let over = |among: &[topics::Outcome], returning| {
+        let over = |among: &[topics::TopicOutcome], returning| {
             let (ours, theirs) = (first(outcomes, returning), first(&control, returning));
             difference(&ours, &theirs, &topics::drawn(among)).filter(|_| name != default)
         };
@@ -241,7 +241,7 @@ pub fn of_topics(
         }
     }
     let columns = ["all @1", "all @3", "returns @1", "returns @3"];
-    vec![Section {
+    vec![HistorySection {
         title: "Share of recalled turns that have the turn's topic".to_owned(),
         about,
         columns: columns.map(str::to_owned).to_vec(),
@@ -297,9 +297,9 @@ fn mean_of(draws: &[Columns]) -> Columns {
 }
 
 /// Formats the sections as Markdown.
-pub fn markdown(sections: &[Section]) -> String {
+pub fn markdown(sections: &[HistorySection]) -> String {
     let mut page = String::new();
-    for Section { title, about, columns, over, rows } in sections {
+    for HistorySection { title, about, columns, over, rows } in sections {
         // Writing to a string cannot fail.
         let _ = write!(page, "\n## {title}\n\n{about}.\n\n| way |");
         columns.iter().for_each(|column| page.push_str(&format!(" {column} |")));

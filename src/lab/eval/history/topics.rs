@@ -18,7 +18,7 @@ pub const DEPTHS: [usize; 2] = [1, 3];
 
 /// The result of one turn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TopicOutcome {
     /// The number of the conversation, from 0.
     pub conversation: usize,
     /// At each of [`DEPTHS`], the share of entries with the turn's topic.
@@ -31,7 +31,7 @@ pub struct Outcome {
 
 /// Means over turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct TopicFigures {
     /// Turns.
     pub n: usize,
     /// The share by depth.
@@ -43,20 +43,24 @@ pub struct Figures {
 
 /// The result printed with `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct MeasuredTopics {
     /// Turns.
     pub n: usize,
     /// All turns.
-    pub topic_precision: Figures,
+    pub topic_precision: TopicFigures,
     /// Turns whose topic occurred before.
-    pub on_seen: Figures,
+    pub on_seen: TopicFigures,
     /// Turns that return to a topic.
-    pub on_return: Figures,
+    pub on_return: TopicFigures,
 }
 
 /// Feeds conversations to a history, and compares what is recalled for their turns. `progress` is
 /// called once per turn.
-pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn()) -> Vec<Outcome> {
+pub fn ask(
+    measure: &Measure,
+    conversations: &[Conversation],
+    progress: &dyn Fn(),
+) -> Vec<TopicOutcome> {
     let mut outcomes = Vec::new();
     for (number, conversation) in conversations.iter().enumerate() {
         let keeping = measure.keeping(conversation);
@@ -86,7 +90,7 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
                     });
                     let seen = seen.contains(topic.as_str());
                     let returns = seen && latest != Some(topic);
-                    outcomes.push(Outcome { conversation: number, precision, seen, returns });
+                    outcomes.push(TopicOutcome { conversation: number, precision, seen, returns });
                     progress();
                 }
             }
@@ -96,8 +100,8 @@ pub fn ask(measure: &Measure, conversations: &[Conversation], progress: &dyn Fn(
 }
 
 /// Computes the figures of turns.
-pub fn measured(outcomes: &[Outcome]) -> Measured {
-    Measured {
+pub fn measured(outcomes: &[TopicOutcome]) -> MeasuredTopics {
+    MeasuredTopics {
         n: outcomes.len(),
         topic_precision: figures(outcomes, |_| true),
         on_seen: figures(outcomes, |outcome| outcome.seen),
@@ -105,12 +109,13 @@ pub fn measured(outcomes: &[Outcome]) -> Measured {
     }
 }
 
-fn figures(outcomes: &[Outcome], counts: impl Fn(&Outcome) -> bool) -> Figures {
+fn figures(outcomes: &[TopicOutcome], counts: impl Fn(&TopicOutcome) -> bool) -> TopicFigures {
     let drawn = drawn(outcomes);
     let n = outcomes.iter().filter(|outcome| counts(outcome)).count();
-    let mut figures = Figures { n, precision: BTreeMap::new(), intervals: BTreeMap::new() };
+    let mut figures = TopicFigures { n, precision: BTreeMap::new(), intervals: BTreeMap::new() };
     for (at, depth) in DEPTHS.into_iter().enumerate() {
-        let part = |outcome: &Outcome| counts(outcome).then(|| Mean::from(outcome.precision[at]));
+        let part =
+            |outcome: &TopicOutcome| counts(outcome).then(|| Mean::from(outcome.precision[at]));
         let parts: Vec<_> = outcomes.iter().map(part).collect();
         let (value, interval) = drawn.figure(&parts, Mean::value);
         figures.precision.insert(depth, value.unwrap_or(0.0));
@@ -120,6 +125,6 @@ fn figures(outcomes: &[Outcome], counts: impl Fn(&Outcome) -> bool) -> Figures {
 }
 
 /// The units of the bootstrap: conversations.
-pub fn drawn(outcomes: &[Outcome]) -> Conversations {
+pub fn drawn(outcomes: &[TopicOutcome]) -> Conversations {
     Conversations::new(outcomes.iter().map(|outcome| outcome.conversation))
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Case;
+use super::PersonaCase;
 use crate::eval::retrieval::{EvalError, record};
 
 #[derive(Deserialize)]
@@ -22,11 +22,11 @@ struct File {
 #[derive(Deserialize)]
 struct Dialogue {
     persona: Vec<String>,
-    utterance: Vec<Turn>,
+    utterance: Vec<FocusTurn>,
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct FocusTurn {
     persona_grounding: Vec<bool>,
     knowledge_candidates: Vec<String>,
     knowledge_answer_index: usize,
@@ -39,20 +39,21 @@ struct Turn {
 ///
 /// # Errors
 /// The file cannot be read, or has no answer.
-pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
+pub fn read(path: &Path) -> Result<Vec<PersonaCase>, EvalError> {
     let file: File = record(path)?;
     let dialogues = file.data.into_iter().enumerate();
-    let cases: Vec<Case> = dialogues.flat_map(|(at, dialogue)| cases(at, dialogue)).collect();
+    let cases: Vec<PersonaCase> =
+        dialogues.flat_map(|(at, dialogue)| cases(at, dialogue)).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn cases(conversation: usize, dialogue: Dialogue) -> Vec<Case> {
+fn cases(conversation: usize, dialogue: Dialogue) -> Vec<PersonaCase> {
     let Dialogue { persona, utterance } = dialogue;
-    let case = |turn: Turn| {
+    let case = |turn: FocusTurn| {
         let said = turn.others.iter().find(|(key, _)| key.starts_with("dialogue"))?.1.as_array()?;
         let asked = said.get(said.len().checked_sub(2)?)?.as_str()?;
         let grounds = turn.persona_grounding.iter().take(persona.len()).enumerate();
-        (turn.knowledge_answer_index < turn.knowledge_candidates.len()).then(|| Case {
+        (turn.knowledge_answer_index < turn.knowledge_candidates.len()).then(|| PersonaCase {
             conversation,
             dialogue: asked.to_owned(),
             persona: persona.clone(),

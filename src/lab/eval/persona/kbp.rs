@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::Case;
+use super::PersonaCase;
 use crate::eval::retrieval::kbp::Record;
 use crate::eval::retrieval::{EvalError, records};
 
@@ -11,13 +11,13 @@ use crate::eval::retrieval::{EvalError, records};
 ///
 /// # Errors
 /// The file cannot be read, or has no such reply.
-pub fn read(path: &Path) -> Result<Vec<Case>, EvalError> {
+pub fn read(path: &Path) -> Result<Vec<PersonaCase>, EvalError> {
     let records = records::<Record>(path)?.into_iter().enumerate();
-    let cases: Vec<Case> = records.flat_map(|(at, record)| cases(at, &record)).collect();
+    let cases: Vec<PersonaCase> = records.flat_map(|(at, record)| cases(at, &record)).collect();
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn cases(conversation: usize, record: &Record) -> Vec<Case> {
+fn cases(conversation: usize, record: &Record) -> Vec<PersonaCase> {
     let sentences: Vec<&String> = record.persona.keys().collect();
     let persona: Vec<String> = record.persona.values().map(|text| joined(text)).collect();
     let behind = |id: &&String| record.persona_kg.get(*id).map(|known| (id.to_string(), known));
@@ -34,7 +34,7 @@ fn cases(conversation: usize, record: &Record) -> Vec<Case> {
         let gold_knowledge: Vec<usize> =
             used().filter_map(|id| places.iter().position(|it| it == id)).collect();
         let both = !gold_persona.is_empty() && !gold_knowledge.is_empty();
-        both.then(|| Case {
+        both.then(|| PersonaCase {
             conversation,
             dialogue: joined(&exchange.user),
             persona: persona.clone(),

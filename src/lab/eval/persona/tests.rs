@@ -6,9 +6,9 @@ use turnstream_ports::model::encoder::Encoded;
 
 use super::*;
 
-fn case(dialogue: &str, gold: (usize, usize)) -> Case {
+fn case(dialogue: &str, gold: (usize, usize)) -> PersonaCase {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    Case {
+    PersonaCase {
         conversation: gold.0,
         dialogue: dialogue.to_owned(),
         persona: texts(&["I keep a telescope.", "I collect stamps."]),

@@ -3,7 +3,7 @@
 //! cross-validation over the conversations of the training split chooses the penalty and the class
 //! weights with the best mean F1. The classifier is not saved.
 
-use super::{Case, Planned};
+use super::{Planned, PlannedTurn};
 use crate::eval::gate::tfidf::STRENGTHS;
 use crate::eval::gate::tfidf::features::{Sparse, Vectoriser};
 use crate::eval::gate::tfidf::logistic::Logistic;
@@ -27,9 +27,9 @@ type Likely = Vec<[f64; 3]>;
 
 impl Classifier {
     /// Trains on a split; `progress` is called after every fit.
-    pub fn train(cases: &[Case], mut progress: impl FnMut()) -> Self {
-        let vectoriser = Vectoriser::fit(cases.iter().map(Case::last));
-        let rows = vectoriser.rows(cases.iter().map(Case::last));
+    pub fn train(cases: &[PlannedTurn], mut progress: impl FnMut()) -> Self {
+        let vectoriser = Vectoriser::fit(cases.iter().map(PlannedTurn::last));
+        let rows = vectoriser.rows(cases.iter().map(PlannedTurn::last));
         let mut best = (f64::NEG_INFINITY, STRENGTHS[0], [1.0; 3]);
         for (strength, likely) in held_out(cases, &rows, &mut progress) {
             for null in WEIGHTS {
@@ -53,8 +53,8 @@ impl Classifier {
     }
 
     /// Plans each case.
-    pub fn plan(&self, cases: &[Case]) -> Vec<Planned> {
-        let rows = self.vectoriser.rows(cases.iter().map(Case::last));
+    pub fn plan(&self, cases: &[PlannedTurn]) -> Vec<Planned> {
+        let rows = self.vectoriser.rows(cases.iter().map(PlannedTurn::last));
         let all: Vec<usize> = (0..cases.len()).collect();
         let mut likely: Likely = vec![[0.0; 3]; cases.len()];
         for (class, model) in self.models.iter().enumerate() {
@@ -66,13 +66,17 @@ impl Classifier {
     }
 }
 
-fn is(cases: &[Case], class: Planned) -> Vec<bool> {
+fn is(cases: &[PlannedTurn], class: Planned) -> Vec<bool> {
     cases.iter().map(|case| case.gold == class).collect()
 }
 
 /// By strength of the penalty: the probabilities of each class, by models that were not trained on
 /// the case's part.
-fn held_out(cases: &[Case], rows: &Sparse, progress: &mut impl FnMut()) -> Vec<(f64, Likely)> {
+fn held_out(
+    cases: &[PlannedTurn],
+    rows: &Sparse,
+    progress: &mut impl FnMut(),
+) -> Vec<(f64, Likely)> {
     let mut found: Vec<(f64, Likely)> =
         STRENGTHS.into_iter().map(|strength| (strength, vec![[0.0; 3]; cases.len()])).collect();
     for part in 0..PARTS {
@@ -106,7 +110,7 @@ fn chosen(likely: &[f64; 3], weights: &[f64; 3]) -> Planned {
     Planned::ALL[best]
 }
 
-fn mean_f1(cases: &[Case], likely: &Likely, weights: &[f64; 3]) -> f64 {
+fn mean_f1(cases: &[PlannedTurn], likely: &Likely, weights: &[f64; 3]) -> f64 {
     let planned: Vec<Planned> = likely.iter().map(|likely| chosen(likely, weights)).collect();
     let f1 = |class: Planned| {
         let pairs = || cases.iter().zip(&planned);
@@ -124,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn cases(conversations: std::ops::Range<usize>) -> Vec<Case> {
+    fn cases(conversations: std::ops::Range<usize>) -> Vec<PlannedTurn> {
         let texts = [
             ("bye now", Planned::Null),
             ("who are you", Planned::Persona),
@@ -133,7 +137,11 @@ mod tests {
         let of = |conversation: usize| {
             texts.map(|(text, gold)| {
                 let user = format!("{text} {conversation}");
-                Case { conversation, dialogue: vec![Exchange { user, response: None }], gold }
+                PlannedTurn {
+                    conversation,
+                    dialogue: vec![Exchange { user, response: None }],
+                    gold,
+                }
             })
         };
         conversations.flat_map(of).collect()

@@ -53,13 +53,13 @@ struct Faq {
 #[derive(Deserialize)]
 struct Instance {
     target: bool,
-    turns: Vec<Turn>,
+    turns: Vec<DstcLogTurn>,
     #[serde(default)]
     knowledge: Vec<Snippet>,
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct DstcLogTurn {
     text: String,
 }
 

@@ -58,7 +58,7 @@ pub(in crate::eval) struct Exchange {
 
 /// Recall@1 as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct RecallFigures {
     /// Replies that used any evidence.
     pub n: usize,
     /// Persona, over replies that used it alone.
@@ -71,7 +71,7 @@ pub struct Figures {
 
 /// The retriever.
 #[derive(Clone, Copy)]
-pub enum Retriever<'a> {
+pub enum KbpRetriever<'a> {
     /// By BM25.
     Bm25,
     /// By trained weights.
@@ -103,25 +103,25 @@ type IsRight<'r> = &'r dyn Fn(&ReplyCandidates, First) -> bool;
 ///
 /// # Errors
 /// A file cannot be read, or has no such reply.
-pub fn evaluate(data: &Path, retriever: Retriever<'_>) -> Result<Figures, EvalError> {
+pub fn evaluate(data: &Path, retriever: KbpRetriever<'_>) -> Result<RecallFigures, EvalError> {
     let mut lexicon = Lexicon::default();
     let records = records::<Record>(data)?;
     let cases = read(data, &records, &mut lexicon)?;
     let rankings: Vec<First> = match retriever {
-        Retriever::Stage(stage) => {
+        KbpRetriever::Stage(stage) => {
             let firsts = records.iter().map(|record| stage.firsts(record));
             let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
             firsts.into_iter().flatten().map(|first| (first, None)).collect()
         }
-        Retriever::Bm25 => cases.iter().map(ReplyCandidates::by_bm25).collect(),
-        Retriever::Fusion { train } => {
+        KbpRetriever::Bm25 => cases.iter().map(ReplyCandidates::by_bm25).collect(),
+        KbpRetriever::Fusion { train } => {
             let fusion = Fusion::train(train, &mut lexicon)?;
             cases.iter().map(|case| fusion.order(case).first()).collect()
         }
     };
     let figures = figures(&cases, &rankings);
     Ok(match retriever {
-        Retriever::Stage(_) => Figures { both_documents: None, ..figures },
+        KbpRetriever::Stage(_) => RecallFigures { both_documents: None, ..figures },
         _ => figures,
     })
 }
@@ -137,7 +137,7 @@ fn read(
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> Figures {
+fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> RecallFigures {
     let share = |both: bool, right: IsRight<'_>| {
         let of: Vec<bool> = cases
             .iter()
@@ -153,7 +153,7 @@ fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> Figures {
     let documents = |case: &ReplyCandidates, first: First| {
         first.1.is_some_and(|first| case.gold_documents.contains(&first))
     };
-    Figures {
+    RecallFigures {
         n: cases.len(),
         persona: share(false, &persona),
         both_persona: share(true, &persona),

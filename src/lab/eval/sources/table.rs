@@ -4,7 +4,7 @@ use super::{FindBy, PlanBy, Setting};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct SourceRow {
     /// The row's name.
     pub name: &'static str,
     /// The measured setting.
@@ -13,7 +13,7 @@ pub struct Row {
 
 /// All rows: retrievers, one to three pieces, self-refinement by α and by rounds (from three
 /// pieces, as in the paper), oracles and ablations.
-pub fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<SourceRow> {
     let one = Setting::default();
     let three = Setting { pieces: 3, ..one };
     let refined = |replaced, steps| Setting { replaced, steps, ..three };
@@ -33,5 +33,5 @@ pub fn rows() -> Vec<Row> {
         ("every source", Setting { plan: PlanBy::Every, ..one }),
         ("no source", Setting { plan: PlanBy::None, ..one }),
     ];
-    rows.map(|(name, setting)| Row { name, setting }).to_vec()
+    rows.map(|(name, setting)| SourceRow { name, setting }).to_vec()
 }

@@ -88,7 +88,7 @@ fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     }
 }
 
-fn measured(setting: Setting) -> (Figures, Vec<Sample>) {
+fn measured(setting: Setting) -> (SourceFigures, Vec<Sample>) {
     let mut ask = |requests: &[UnifiedRequest]| Ok(requests.iter().map(scripted).collect());
     let mut asked = Asked::new(&mut ask);
     evaluate(&written(), &setting, &mut asked, &judge(), || ()).expect("figures")

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use turnstream_ports::model::unified::{EvidenceText, Exchange, TITLE};
 use turnstream_schemas::{Column, SourceKind};
 
-use super::{Case, Judged, Relation, Reply};
+use super::{JudgedEvidence, Relation, Reply, UnifiedCase};
 use crate::eval::retrieval::dstc::{Snippet, snippets};
 use crate::eval::retrieval::{EvalError, records};
 
@@ -19,14 +19,14 @@ const MOST_GIVEN: usize = 5;
 #[derive(Deserialize)]
 pub(in crate::eval) struct Instance {
     target: bool,
-    turns: Vec<Turn>,
+    turns: Vec<DstcTurn>,
     #[serde(default)]
     pub(in crate::eval) knowledge: Vec<Snippet>,
     pub(in crate::eval) response: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct DstcTurn {
     text: String,
 }
 
@@ -52,7 +52,7 @@ pub fn read(
     knowledge: &Path,
     conversations: Option<usize>,
     seed: u64,
-) -> Result<Vec<Case>, EvalError> {
+) -> Result<Vec<UnifiedCase>, EvalError> {
     let known: BTreeMap<String, EvidenceText> = snippets(knowledge)?
         .into_iter()
         .map(|snippet| (snippet.id, piece(&titled(&snippet.title), &snippet.text)))
@@ -94,11 +94,12 @@ fn case(
     instance: Instance,
     known: &BTreeMap<String, EvidenceText>,
     random: &mut fastrand::Rng,
-) -> Case {
+) -> UnifiedCase {
     let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
     let pieces: Vec<&EvidenceText> = gold.iter().filter_map(|id| known.get(id)).collect();
-    let judge = |piece: &EvidenceText, relation| Judged { piece: piece.clone(), relation };
-    let mut judged: Vec<Judged> = pieces.iter().map(|piece| judge(piece, Relation::Gold)).collect();
+    let judge = |piece: &EvidenceText, relation| JudgedEvidence { piece: piece.clone(), relation };
+    let mut judged: Vec<JudgedEvidence> =
+        pieces.iter().map(|piece| judge(piece, Relation::Gold)).collect();
     if let Some(first) = instance.knowledge.first().filter(|_| !pieces.is_empty()) {
         let entity = first.entity();
         let others = |of_entity: bool| -> Vec<&EvidenceText> {
@@ -116,11 +117,11 @@ fn case(
     let reply = instance.response.filter(|_| !evidence.is_empty());
     let reply = reply.map(|text| Reply { text, evidence, frame: None });
     let (dialogue, kind) = (exchanges(&instance.turns), SourceKind::Documents);
-    Case { conversation, dialogue, kind, asks: instance.target, judged, reply }
+    UnifiedCase { conversation, dialogue, kind, asks: instance.target, judged, reply }
 }
 
 /// Groups turns into exchanges; the last turn is the user's.
-fn exchanges(turns: &[Turn]) -> Vec<Exchange> {
+fn exchanges(turns: &[DstcTurn]) -> Vec<Exchange> {
     let said: Vec<&str> = turns.iter().map(|turn| turn.text.as_str()).collect();
     let from = usize::from(said.len().is_multiple_of(2) && !said.is_empty());
     let pair = |pair: &[&str]| Exchange {

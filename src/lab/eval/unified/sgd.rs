@@ -13,7 +13,7 @@ use turnstream_operators::tables::{Row, surface, words};
 use turnstream_ports::model::unified::{EvidenceText, Exchange};
 use turnstream_schemas::{Column, SourceKind};
 
-use super::{Case, Frame, Judged, Relation, Reply};
+use super::{Frame, JudgedEvidence, Relation, Reply, UnifiedCase};
 use crate::eval::retrieval::{EvalError, records};
 
 /// Actions that give the service's answer.
@@ -25,11 +25,11 @@ const FOREIGN: usize = 500;
 
 #[derive(Deserialize)]
 struct Record {
-    turns: Vec<Turn>,
+    turns: Vec<SgdTurn>,
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct SgdTurn {
     speaker: String,
     utterance: String,
     #[serde(default)]
@@ -55,7 +55,11 @@ struct Action(String, String, Vec<String>);
 ///
 /// # Errors
 /// The file cannot be read, or has no conversation.
-pub fn read(path: &Path, conversations: Option<usize>, seed: u64) -> Result<Vec<Case>, EvalError> {
+pub fn read(
+    path: &Path,
+    conversations: Option<usize>,
+    seed: u64,
+) -> Result<Vec<UnifiedCase>, EvalError> {
     let records = records::<Record>(path)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let mut order: Vec<usize> = (0..records.len()).collect();
@@ -83,7 +87,7 @@ fn of_record(
     record: &Record,
     foreign: &[EvidenceText],
     random: &mut fastrand::Rng,
-) -> Vec<Case> {
+) -> Vec<UnifiedCase> {
     let (mut cases, mut dialogue) = (Vec::new(), Vec::<Exchange>::new());
     for pair in record.turns.chunks_exact(2) {
         let [user, system] = pair else { continue };
@@ -97,7 +101,7 @@ fn of_record(
             let judged = if asks { judged(system, foreign, random) } else { Vec::new() };
             let reply = answers.then(|| reply(system, frame));
             let (dialogue, kind) = (dialogue.clone(), SourceKind::Table);
-            cases.push(Case { conversation, dialogue, kind, asks, judged, reply });
+            cases.push(UnifiedCase { conversation, dialogue, kind, asks, judged, reply });
         }
         if let Some(last) = dialogue.last_mut() {
             last.response = Some(system.utterance.clone());
@@ -108,7 +112,7 @@ fn of_record(
 
 /// The frame of actions as one text, `offer: airline = Delta, price = $469; inform count: count =
 /// 3`.
-fn reply(system: &Turn, frame: &SgdFrame) -> Reply {
+fn reply(system: &SgdTurn, frame: &SgdFrame) -> Reply {
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     let mut actions: Vec<(String, Column)> = Vec::new();
     for Action(act, slot, values) in &frame.actions {
@@ -158,7 +162,11 @@ fn piece(row: &Map<String, Value>) -> EvidenceText {
 }
 
 /// The row of the reply and two others; empty if the reply is about no row.
-fn judged(system: &Turn, foreign: &[EvidenceText], random: &mut fastrand::Rng) -> Vec<Judged> {
+fn judged(
+    system: &SgdTurn,
+    foreign: &[EvidenceText],
+    random: &mut fastrand::Rng,
+) -> Vec<JudgedEvidence> {
     let rows: Vec<&Map<String, Value>> =
         system.frames.iter().flat_map(|frame| &frame.service_results).collect();
     let actions = system.frames.iter().flat_map(|frame| &frame.actions);
@@ -173,7 +181,7 @@ fn judged(system: &Turn, foreign: &[EvidenceText], random: &mut fastrand::Rng) -
         })
     };
     let Some(fits) = rows.iter().position(|row| agrees(row)) else { return Vec::new() };
-    let judge = |piece: EvidenceText, relation| Judged { piece, relation };
+    let judge = |piece: EvidenceText, relation| JudgedEvidence { piece, relation };
     let mut judged = vec![judge(piece(rows[fits]), Relation::Gold)];
     let others: Vec<usize> = (0..rows.len()).filter(|at| !agrees(rows[*at])).collect();
     judged.extend(random.choice(&others).map(|at| judge(piece(rows[*at]), Relation::Same)));
@@ -186,7 +194,7 @@ mod tests {
     use super::*;
     use crate::eval::testing::Files;
 
-    fn cases(turns: &str) -> Vec<Case> {
+    fn cases(turns: &str) -> Vec<UnifiedCase> {
         let files = Files::new();
         let record = format!("{{\"turns\":[{turns}]}}");
         read(&files.write("dev.jsonl", &[&record]), None, 1).expect("cases")

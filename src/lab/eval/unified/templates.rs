@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use turnstream_schemas::Column;
 
-use super::{Case, Frame};
+use super::{Frame, UnifiedCase};
 
 /// The key of a template: the service, and the actions with their slots and truth values, sorted.
 type Signature = (String, Vec<String>);
@@ -87,7 +87,7 @@ fn place(words: &str, value: &str) -> Option<usize> {
 
 impl Templates {
     /// Mines the templates of a training split's cases.
-    pub fn mined(cases: &[Case]) -> Self {
+    pub fn mined(cases: &[UnifiedCase]) -> Self {
         let mut counted: HashMap<Signature, BTreeMap<Vec<Part>, u32>> = HashMap::new();
         for reply in cases.iter().filter_map(|case| case.reply.as_ref()) {
             let Some(frame) = &reply.frame else { continue };
@@ -164,9 +164,9 @@ mod tests {
         Frame { service: service.to_owned(), actions: actions.iter().map(action).collect() }
     }
 
-    fn case(text: &str, frame: Frame) -> Case {
+    fn case(text: &str, frame: Frame) -> UnifiedCase {
         let reply = Reply { text: text.to_owned(), evidence: Vec::new(), frame: Some(frame) };
-        Case {
+        UnifiedCase {
             conversation: 0,
             dialogue: Vec::new(),
             kind: SourceKind::Table,

@@ -10,20 +10,20 @@ fn piece(text: &str, values: &[&str]) -> EvidenceText {
     EvidenceText { kind: SourceKind::Table, text: text.to_owned(), columns }
 }
 
-fn case(conversation: usize, user: &str, reply: &str, price: &str) -> Case {
+fn case(conversation: usize, user: &str, reply: &str, price: &str) -> UnifiedCase {
     let column =
         |name: &str, value: &str| Column { name: name.to_owned(), value: value.to_owned() };
     let offer = |name, value| ("offer".to_owned(), column(name, value));
     let actions = vec![offer("item", "Oslo"), offer("price", price), offer("dims", "yes")];
     let text = format!("offer: item = Oslo, price = {price}, dims = yes");
-    Case {
+    UnifiedCase {
         conversation,
         dialogue: vec![Exchange { user: user.to_owned(), response: None }],
         kind: SourceKind::Table,
         asks: true,
         judged: vec![
-            Judged { piece: piece("item = Oslo", &[]), relation: Relation::Gold },
-            Judged { piece: piece("item = Bergen", &[]), relation: Relation::Same },
+            JudgedEvidence { piece: piece("item = Oslo", &[]), relation: Relation::Gold },
+            JudgedEvidence { piece: piece("item = Bergen", &[]), relation: Relation::Same },
         ],
         reply: Some(Reply {
             text: reply.to_owned(),
@@ -88,13 +88,13 @@ fn figures_are_those_counted_by_hand() {
         case(0, "A lamp?", "The Oslo is $49.", "$49"),
         case(1, "Another lamp?", "The Oslo is $35.", "$35"),
         case(2, "And?", "Take the Oslo for $20.", "$20"),
-        Case { asks: false, judged: vec![], reply: None, ..case(2, "No lamp.", "", "") },
+        UnifiedCase { asks: false, judged: vec![], reply: None, ..case(2, "No lamp.", "", "") },
     ];
     let mut ask = |requests: &[UnifiedRequest]| Ok(requests.iter().map(scripted).collect());
     let mut done = 0;
     let train = [case(0, "", "I have the Oslo for $1.", "$1")];
     let templates = Templates::mined(&train);
-    let measure = Measure { drafts: 2, templates: Some(&templates) };
+    let measure = UnifiedMeasure { drafts: 2, templates: Some(&templates) };
     let (figures, samples) = evaluate(&cases, &mut ask, measure, || done += 1).expect("figures");
     assert_eq!(done, 4);
     // Two plans to ask are right and one is wrong; one is missing.
@@ -143,7 +143,7 @@ fn figures_are_those_counted_by_hand() {
     assert_eq!(samples[0].guarded.as_deref(), Some("The price of Oslo is $49."));
     assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
     // Without templates, the required content is put into plain sentences.
-    let measure = Measure { drafts: 2, templates: None };
+    let measure = UnifiedMeasure { drafts: 2, templates: None };
     let (_, samples) = evaluate(&cases, &mut ask, measure, || ()).expect("figures");
     assert_eq!(samples[2].checked.as_deref(), Some("Item is Oslo. Price is $20. Dims is yes."));
 }
@@ -151,7 +151,7 @@ fn figures_are_those_counted_by_hand() {
 #[test]
 fn a_model_that_fails_is_no_figure() {
     let cases = [case(0, "A lamp?", "The Oslo.", "$49")];
-    let measure = Measure { drafts: 1, templates: None };
+    let measure = UnifiedMeasure { drafts: 1, templates: None };
     let mut fails = |_: &[UnifiedRequest]| Err("out of order".to_owned());
     let message = evaluate(&cases, &mut fails, measure, || ()).unwrap_err().to_string();
     assert!(message.contains("out of order"), "{message}");

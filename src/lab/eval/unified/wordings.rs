@@ -8,9 +8,9 @@ use turnstream_operators::generation::grounded::{self, Ungrounded};
 use turnstream_ports::model::unified::{Wording, text_of};
 
 use super::templates::{self, Templates};
-use super::{Case, Figure, Frame, Reply, Sample, Worded};
+use super::{Frame, Reply, UnifiedCase, UnifiedFigure, UnifiedSample, Worded};
 use crate::eval::bootstrap::{Conversations, Mean};
-use crate::eval::generation::bleu::Counts;
+use crate::eval::generation::bleu::BleuCounts;
 use crate::eval::generation::rouge::rouge_l;
 use crate::eval::generation::tokens::Tokenisation;
 
@@ -21,7 +21,7 @@ fn lacks<'f>(text: &str, frame: &'f Frame) -> Option<&'f str> {
 }
 
 /// Why a draft is refused.
-fn wrong(draft: &Wording, frame: &Frame, case: &Case, reply: &Reply) -> Option<Unfaithful> {
+fn wrong(draft: &Wording, frame: &Frame, case: &UnifiedCase, reply: &Reply) -> Option<Unfaithful> {
     let dialogue = case.dialogue.iter();
     let said = dialogue.flat_map(|said| [Some(said.user.as_str()), said.response.as_deref()]);
     let known: Vec<&str> =
@@ -61,7 +61,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
 /// The figures of one response.
 #[derive(Clone, Copy, Default)]
 struct WordingFigures {
-    counts: Counts,
+    counts: BleuCounts,
     rouge_l: f64,
     /// The numbers of required values and of those said.
     values: Option<(u32, u32)>,
@@ -81,14 +81,14 @@ struct Making {
 pub(super) struct Wordings {
     of: Vec<usize>,
     makings: BTreeMap<&'static str, Making>,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<UnifiedSample>,
 }
 
 impl Wordings {
     /// Adds the model's drafts from a reply's evidence, and from none.
     pub(super) fn add(
         &mut self,
-        case: &Case,
+        case: &UnifiedCase,
         reply: &Reply,
         drafts: &[Wording],
         without: &[Wording],
@@ -101,7 +101,7 @@ impl Wordings {
         self.put("model", case, reply, &best);
         self.put("without evidence", case, reply, &text(without.first()));
         self.put("evidence", case, reply, &evidence.join("; "));
-        let mut sample = Sample {
+        let mut sample = UnifiedSample {
             user: case.dialogue.last().map_or_else(String::new, |last| last.user.clone()),
             evidence,
             reply: reply.text.clone(),
@@ -138,7 +138,7 @@ impl Wordings {
     fn first(
         &mut self,
         making: &'static str,
-        case: &Case,
+        case: &UnifiedCase,
         reply: &Reply,
         drafts: &[Wording],
         (stands_in, made): &(String, &'static str),
@@ -161,7 +161,7 @@ impl Wordings {
         (said, by)
     }
 
-    fn put(&mut self, making: &'static str, case: &Case, reply: &Reply, said: &str) {
+    fn put(&mut self, making: &'static str, case: &UnifiedCase, reply: &Reply, said: &str) {
         let tokens = |text: &str| Tokenisation::English.bleu(&text.to_lowercase());
         let overlap = |text: &str| Tokenisation::English.rouge(text);
         let values = reply.frame.as_ref().map(|frame| {
@@ -172,7 +172,7 @@ impl Wordings {
             (all, there)
         });
         let beside = WordingFigures {
-            counts: Counts::of(&tokens(said), &tokens(&reply.text)),
+            counts: BleuCounts::of(&tokens(said), &tokens(&reply.text)),
             rouge_l: rouge_l(&overlap(said), &overlap(&reply.text)),
             values: values.filter(|(all, _)| *all > 0),
             is_foreign: is_foreign(said, case, reply),
@@ -188,10 +188,10 @@ impl Wordings {
         let conversations = Conversations::new(&self.of);
         let counts: Vec<_> = making.beside.iter().map(|it| Some(it.counts)).collect();
         let bleu = |order| {
-            let bleu = move |counts: &Counts| Some(counts.bleu(order));
+            let bleu = move |counts: &BleuCounts| Some(counts.bleu(order));
             conversations.figure(&counts, bleu).into()
         };
-        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> Figure {
+        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> UnifiedFigure {
             let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
             conversations.figure(&parts, Mean::value).into()
         };
@@ -217,7 +217,7 @@ impl Wordings {
 }
 
 /// Whether a response has a number that occurs neither in the evidence nor in the dialogue.
-fn is_foreign(said: &str, case: &Case, reply: &Reply) -> bool {
+fn is_foreign(said: &str, case: &UnifiedCase, reply: &Reply) -> bool {
     let numbers = |text: &str| -> Vec<String> {
         let runs = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
         runs.map(str::to_owned).collect()

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::GateArgs;
+use super::TrainGateArgs;
 
-impl GateArgs {
+impl TrainGateArgs {
     /// Lists every argument that the gate depends on, including defaults, quoted for a shell; files
     /// appear by name only.
     pub(super) fn command(&self) -> String {
@@ -85,10 +85,10 @@ mod tests {
     use crate::commands::train::{self, TrainCommand};
     use crate::commands::{Cli, Command};
 
-    fn parsed<'a>(words: impl IntoIterator<Item = &'a str>) -> GateArgs {
+    fn parsed<'a>(words: impl IntoIterator<Item = &'a str>) -> TrainGateArgs {
         let cli = Cli::try_parse_from(words).unwrap();
         match cli.command {
-            Command::Train(train::Args { command: TrainCommand::Gate(args) }) => *args,
+            Command::Train(train::TrainArgs { command: TrainCommand::Gate(args) }) => *args,
             other => panic!("{other:?}"),
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_command_names_every_argument_that_the_gate_depends_on() {
         let command = parsed(words(GIVEN)).command();
-        let all = GateArgs::augment_args(clap::Command::new("gate"));
+        let all = TrainGateArgs::augment_args(clap::Command::new("gate"));
         let flags = all.get_arguments().filter_map(|argument| argument.get_long());
         let flags: Vec<&str> =
             flags.filter(|flag| !["resume", "json", "help"].contains(flag)).collect();
@@ -133,8 +133,8 @@ mod tests {
             let asked = parsed(words(line));
             let again = parsed(words(&asked.command()));
             assert_eq!((again.shape(), again.options()), (asked.shape(), asked.options()));
-            let others = |args: &GateArgs| {
-                let GateArgs { tokens, min_count, language, name, licence, .. } = args.clone();
+            let others = |args: &TrainGateArgs| {
+                let TrainGateArgs { tokens, min_count, language, name, licence, .. } = args.clone();
                 (tokens, min_count, language, name, licence)
             };
             assert_eq!(others(&again), others(&asked));

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::Measured;
+use super::super::MeasuredGeneration;
 use super::super::material::Answer;
-use super::{Counts, Judgement, Prompts};
+use super::{Judgement, JudgementCounts, Prompts};
 use crate::eval::bootstrap::{Conversations, Mean};
 
 /// Means of judgements; `None` if no response has one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Judged {
+pub struct JudgedMeans {
     /// Engagement (MEEP), 0..=100.
     pub meep: Option<f64>,
     /// Informativeness, 1 to 5 scaled to 0..=100.
@@ -49,13 +49,17 @@ pub struct Used {
     pub n_of: BTreeMap<&'static str, usize>,
     /// Counts of questions.
     #[serde(flatten)]
-    pub counts: Counts,
+    pub counts: JudgementCounts,
 }
 
-impl Judged {
+impl JudgedMeans {
     /// Computes the figures of judged responses. Their intervals are added to those of `measured`,
     /// whose Distinct-2, CDP and CDF enter the geometric mean.
-    pub fn new(measured: &mut Measured, answers: &[&Answer], judged: &[Judgement]) -> Self {
+    pub fn new(
+        measured: &mut MeasuredGeneration,
+        answers: &[&Answer],
+        judged: &[Judgement],
+    ) -> Self {
         let conversations =
             Conversations::new(answers.iter().map(|answer| &answer.conversation_id));
         let mut n_of = BTreeMap::new();
@@ -100,7 +104,7 @@ impl Judged {
         name: &str,
         prompts: &Prompts,
         encoder: Option<&str>,
-        counts: Counts,
+        counts: JudgementCounts,
     ) -> Self {
         let hash = |prompt: &super::Prompt| (prompt.name, prompt.hash.clone());
         self.judge = Used {
@@ -162,8 +166,8 @@ mod tests {
         let judged =
             [judgement(Some(20.0), None), judgement(Some(60.0), Some(0.5)), judgement(None, None)];
         let answers = ["a", "b", "b"].map(answer);
-        let mut measured = Measured::default();
-        let judged = Judged::new(&mut measured, &answers.each_ref(), &judged);
+        let mut measured = MeasuredGeneration::default();
+        let judged = JudgedMeans::new(&mut measured, &answers.each_ref(), &judged);
         near(judged.meep.expect("two"), 40.0);
         assert_eq!((judged.faithfulness, judged.overall, judged.geo_mean), (Some(0.5), None, None));
         let n_of = &judged.judge.n_of;

@@ -1,6 +1,6 @@
 //! The program `turnstream`: flags → configuration → command → exit code.
 //!
-//! Each command has a file of its name here, with its `Args` and an `execute`. `turnstream_console`
+//! Each command has a file of its name here, with its arguments and an `execute`. `turnstream_console`
 //! parses the command line, reports a failure and ends the process. Commands that measure and train
 //! are handed to `turnstream-lab`, beside this program.
 

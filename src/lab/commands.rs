@@ -1,4 +1,4 @@
-//! The commands of `turnstream-lab`, each with its `Args` and an `execute`. Users run them through
+//! The commands of `turnstream-lab`, each with its arguments and an `execute`. Users run them through
 //! `turnstream`, so their help shows that name.
 
 use std::ffi::OsString;

@@ -51,7 +51,7 @@ struct Faq {
 }
 
 #[derive(Deserialize)]
-struct Instance {
+struct RetrievalInstance {
     target: bool,
     turns: Vec<DstcLogTurn>,
     #[serde(default)]
@@ -140,7 +140,7 @@ pub fn evaluate(
     let documents = indexed(folder.path(), knowledge, encoder)?;
     let config = DocumentRetrievalConfig { max_found: DEPTH, min_score: 0.0, ..config.clone() };
     let mut rankings = Vec::new();
-    for instance in records::<Instance>(data)? {
+    for instance in records::<RetrievalInstance>(data)? {
         let gold: BTreeSet<String> = instance.knowledge.iter().map(Snippet::id).collect();
         if instance.target && !gold.is_empty() {
             let said: Vec<&str> = instance.turns.iter().map(|turn| &*turn.text).collect();

@@ -24,7 +24,7 @@ const BARE: [&str; 2] = ["OFFER_INTENT", "REQUEST"];
 const FOREIGN: usize = 500;
 
 #[derive(Deserialize)]
-struct Record {
+struct SgdDialogue {
     turns: Vec<SgdTurn>,
 }
 
@@ -60,7 +60,7 @@ pub fn read(
     conversations: Option<usize>,
     seed: u64,
 ) -> Result<Vec<UnifiedCase>, EvalError> {
-    let records = records::<Record>(path)?;
+    let records = records::<SgdDialogue>(path)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let mut order: Vec<usize> = (0..records.len()).collect();
     if let Some(count) = conversations {
@@ -84,7 +84,7 @@ pub fn read(
 
 fn of_record(
     conversation: usize,
-    record: &Record,
+    record: &SgdDialogue,
     foreign: &[EvidenceText],
     random: &mut fastrand::Rng,
 ) -> Vec<UnifiedCase> {

@@ -139,7 +139,7 @@ pub struct Progress {
     pub degraded: Vec<Fault>,
     /// The language models that decided, by stage.
     pub models: BTreeMap<Stage, ModelUsed>,
-    /// What of the record was written, on this turn's way through the flow.
+    /// The parts of the record that stages wrote so far.
     pub written: Written,
 }
 
@@ -214,7 +214,7 @@ impl TurnInFlight {
         turn
     }
 
-    /// The same, of which nobody follows what is written.
+    /// The same, without recording what stages write: for turns that do not go through the whole flow.
     pub fn undecided(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let degraded = context.recall_fault.clone().into_iter().collect();
         Self {

@@ -6,32 +6,33 @@ use turnstream_schemas::RecordPart;
 
 use super::{Progress, TurnContext, TurnInFlight};
 
-/// The parts of a turn's record that were written; nothing of a turn that did not come through the
-/// flow. Builds with debug assertions hold a stage to reading no other.
+/// The parts of a turn's record that stages wrote so far. In builds with debug assertions a stage that
+/// reads any other part panics. A turn that a test builds by hand records none, and may be read
+/// freely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written(Option<u32>);
 
 impl Written {
-    /// From here on what is written is followed; these parts are.
+    /// Begins to record, with these parts written.
     pub fn begun(parts: &[RecordPart]) -> Self {
         let mut written = Self(Some(0));
         written.add(parts);
         written
     }
 
-    /// These parts are written, or known to be empty.
+    /// Records that these parts were written, or are known to be empty. Does nothing before recording began.
     pub fn add(&mut self, parts: &[RecordPart]) {
         if let Some(bits) = &mut self.0 {
             parts.iter().for_each(|part| *bits |= bit(*part));
         }
     }
 
-    /// What another half of the same turn wrote.
+    /// Adds the parts that the other half of the same turn wrote.
     pub fn join(&mut self, other: Self) {
         self.0 = self.0.zip(other.0).map(|(one, other)| one | other);
     }
 
-    /// The first of these parts that nobody wrote.
+    /// Gives the first of these parts that no stage wrote, where that is recorded.
     pub fn lacks(self, parts: &[RecordPart]) -> Option<RecordPart> {
         let bits = self.0?;
         parts.iter().copied().find(|part| bits & bit(*part) == 0)
@@ -56,8 +57,8 @@ pub trait InFlight: Clone + 'static {
     fn for_gate(&self) -> bool {
         false
     }
-    /// The parts in which the record differs from what it `was`. Builds with debug assertions hold a
-    /// stage to what its row of the table says that it writes.
+    /// The parts in which the record differs from `was`. In builds with debug assertions a stage that
+    /// changes a part that its row of the table does not name panics.
     fn changed(&self, _was: &Self) -> Vec<RecordPart> {
         Vec::new()
     }

@@ -165,7 +165,7 @@ impl Unprepared {
 /// A turn that recall is ready for.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    turn: Unprepared,
+    unprepared: Unprepared,
     vectors: ScopeVectors,
     summary: Option<(u32, GroupSummary)>,
     progress: Progress,
@@ -184,23 +184,23 @@ pub struct ScopeVectors {
 
 impl Prepared {
     /// A turn that came back with its vectors.
-    pub fn new(turn: Unprepared, vectors: ScopeVectors) -> Self {
-        Self { turn, vectors, summary: None, progress: Progress::default() }
+    pub fn new(unprepared: Unprepared, vectors: ScopeVectors) -> Self {
+        Self { unprepared, vectors, summary: None, progress: Progress::default() }
     }
 
     /// How many entries its group has.
     fn entries(&self) -> u32 {
-        self.turn.group.as_ref().map_or(0, |grouped| grouped.entries)
+        self.unprepared.group.as_ref().map_or(0, |grouped| grouped.entries)
     }
 
     /// Which turn.
     pub fn context(&self) -> &Arc<TurnContext> {
-        &self.turn.context
+        &self.unprepared.context
     }
 
     /// Which attempt.
     pub fn request(&self) -> RequestId {
-        self.turn.context.request
+        self.unprepared.context.request
     }
 
     /// The vectors, and a group's summary, where it is to have one.
@@ -211,7 +211,7 @@ impl Prepared {
 
 impl InFlight for Prepared {
     fn context(&self) -> &Arc<TurnContext> {
-        &self.turn.context
+        &self.unprepared.context
     }
 
     fn progress(&mut self) -> &mut Progress {
@@ -236,7 +236,7 @@ pub fn preparation<'scope>(
     };
     match summaries {
         Some(prompt) => {
-            let (plain, grouped) = prepared.branch(|_, turn| turn.turn.group.is_some());
+            let (plain, grouped) = prepared.branch(|_, turn| turn.unprepared.group.is_some());
             plain.concat(run(grouped, GroupSummaries { prompt }, &runner).0)
         }
         None => prepared,
@@ -263,8 +263,8 @@ impl Decide for ScopeEmbedding {
     }
 
     fn begin(&self, turn: &Prepared) -> Result<Step<ScopeVectors>, Fault> {
-        let exchanges = turn.turn.exchanges.iter().map(|(_, text)| text.clone());
-        let texts = std::iter::once(turn.turn.context.query().to_owned()).chain(exchanges);
+        let exchanges = turn.unprepared.exchanges.iter().map(|(_, text)| text.clone());
+        let texts = std::iter::once(turn.unprepared.context.query().to_owned()).chain(exchanges);
         Ok(Step::ask(texts.collect::<Vec<_>>()))
     }
 
@@ -277,7 +277,7 @@ impl Decide for ScopeEmbedding {
         let vectors: Vec<Embedding> = answer.of(STAGE)?;
         let mut vectors = vectors.iter().map(|vector| Vector::of(vector));
         let query = vectors.next().flatten();
-        let offsets = turn.turn.exchanges.iter().map(|(offset, _)| *offset);
+        let offsets = turn.unprepared.exchanges.iter().map(|(offset, _)| *offset);
         let exchanges = offsets.zip(vectors).filter_map(|(at, vector)| Some((at, vector?)));
         Ok(Step::decided(ScopeVectors { query, exchanges: exchanges.collect(), failed: None }))
     }
@@ -331,7 +331,7 @@ impl Decide for GroupSummaries {
     }
 
     fn write(&self, turn: &mut Prepared, summary: GroupSummary) {
-        turn.summary = turn.turn.group.as_ref().map(|grouped| (grouped.group, summary));
+        turn.summary = turn.unprepared.group.as_ref().map(|grouped| (grouped.group, summary));
     }
 }
 
@@ -342,8 +342,10 @@ impl Prompted for GroupSummaries {
     const REPEATS: bool = false;
 
     fn fill(&self, turn: &Prepared, slot: Slot) -> String {
-        match (slot, &turn.turn.group) {
-            (Slot::Exchanges, Some(grouped)) => of_exchanges(&turn.turn.context, &grouped.shown),
+        match (slot, &turn.unprepared.group) {
+            (Slot::Exchanges, Some(grouped)) => {
+                of_exchanges(&turn.unprepared.context, &grouped.shown)
+            }
             _ => String::new(),
         }
     }

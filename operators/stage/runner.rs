@@ -234,8 +234,8 @@ impl<S: Decide> Running<S> {
         Ok(turn)
     }
 
-    /// Writes a decision; with debug assertions, panics where that changes what the stage's row of the
-    /// table does not name.
+    /// Writes a decision. With debug assertions it panics if that changes a part of the record that the
+    /// stage's row of the table does not name.
     fn write(&self, turn: &mut S::Turn, decision: S::Decision) {
         let was = cfg!(debug_assertions).then(|| turn.clone());
         self.stage.write(turn, decision);

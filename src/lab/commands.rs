@@ -34,9 +34,9 @@ pub enum Command {
     /// Train the engine's own models on labelled conversations.
     Train(train::TrainArgs),
     /// Make and measure models.
-    Models(models::ModelsArgs),
+    Models(models::LabModelsArgs),
     /// Make up a graph.
-    Knowledge(knowledge::KnowledgeArgs),
+    Knowledge(knowledge::LabKnowledgeArgs),
 }
 
 impl Program for Cli {

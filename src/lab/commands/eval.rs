@@ -87,7 +87,7 @@ pub enum EvalCommand {
     Gates(gates::GatesArgs),
     /// Does history give back the turns that answer a question?
     #[command(after_help = history::EXAMPLES)]
-    History(history::HistoryArgs),
+    History(history::EvalHistoryArgs),
     /// The table of all ways to keep and recall a history
     #[command(after_help = histories::EXAMPLES)]
     Histories(histories::HistoriesArgs),

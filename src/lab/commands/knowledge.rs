@@ -13,7 +13,7 @@ use crate::generate::{GenerateError, GenerateOptions, generate as write_graph};
 
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
-pub struct KnowledgeArgs {
+pub struct LabKnowledgeArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: KnowledgeCommand,
@@ -32,7 +32,7 @@ Examples:
   turnstream knowledge generate --out large.csv.gz
   turnstream knowledge generate --concepts 10000 --facts 30000 --seed 7 --out small.csv.gz";
 
-impl KnowledgeArgs {
+impl LabKnowledgeArgs {
     /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         let KnowledgeCommand::Generate(args) = &self.command;
@@ -44,7 +44,7 @@ impl KnowledgeArgs {
 ///
 /// # Errors
 /// The file cannot be written, or no graph of the shape exists.
-pub fn execute(args: &KnowledgeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &LabKnowledgeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let KnowledgeCommand::Generate(args) = &args.command;
     generate(args, out).map(|()| Exit::Success)
 }

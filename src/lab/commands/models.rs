@@ -16,7 +16,7 @@ mod distil;
 
 /// `turnstream models`
 #[derive(Clone, Debug, clap::Args)]
-pub struct ModelsArgs {
+pub struct LabModelsArgs {
     /// What is done.
     #[command(subcommand)]
     pub command: ModelsCommand,
@@ -82,7 +82,7 @@ impl CommonArgs {
     }
 }
 
-impl ModelsArgs {
+impl LabModelsArgs {
     /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
@@ -96,7 +96,7 @@ impl ModelsArgs {
 ///
 /// # Errors
 /// The configuration is wrong, or a model cannot be used.
-pub fn execute(args: &ModelsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &LabModelsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         ModelsCommand::Bench(args) => measure(args, out).map(|()| Exit::Success),
         ModelsCommand::Distil(args) => distil::execute(args, out),

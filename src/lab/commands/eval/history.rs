@@ -36,7 +36,7 @@ Examples:
 
 /// `eval history`
 #[derive(Clone, Debug, clap::Args)]
-pub struct HistoryArgs {
+pub struct EvalHistoryArgs {
     /// The data set: locomo, topiocqa or turns
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     format: Format,
@@ -125,7 +125,7 @@ struct HistoryResult<M> {
     measured: M,
 }
 
-pub(super) fn execute(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn execute(args: &EvalHistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let capacity = args.capacity.map_or(Capacity::All, |held| held.0);
     let measure = measure(args, capacity)?;
     let conversations = read(args.format, &args.data, (args.skip, args.take))?;
@@ -185,7 +185,7 @@ impl HistoryResult<()> {
     }
 }
 
-fn measure(args: &HistoryArgs, capacity: Capacity) -> anyhow::Result<Measure> {
+fn measure(args: &EvalHistoryArgs, capacity: Capacity) -> anyhow::Result<Measure> {
     let mut k = args.k.clone();
     k.sort_unstable();
     k.dedup();

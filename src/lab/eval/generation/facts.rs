@@ -40,7 +40,7 @@ fn concepts(graph: View<'_>, lexicon: &'static Lexicon, text: &str) -> BTreeSet<
 impl Named {
     /// Links every turn of a log.
     pub fn new(graph: View<'_>, log: &Log) -> Self {
-        let of_conversation = |said: &Vec<super::material::LoggedTurn>| {
+        let of_conversation = |said: &Vec<super::material::ConversationTurn>| {
             said.iter().map(|said| concepts(graph, said.lexicon, &said.text)).collect()
         };
         let turns: Vec<Vec<_>> = log.conversations().iter().map(of_conversation).collect();

@@ -45,7 +45,7 @@ pub struct Grounding {
 impl Spoken {
     /// Reads every turn of a log.
     pub fn new(log: &Log) -> Self {
-        let of_conversation = |said: &Vec<super::material::LoggedTurn>| {
+        let of_conversation = |said: &Vec<super::material::ConversationTurn>| {
             said.iter().map(|said| lemmas(said.lexicon, &said.text)).collect()
         };
         Self { turns: log.conversations().iter().map(of_conversation).collect() }

@@ -78,7 +78,7 @@ pub fn answers(path: &Path) -> Result<Vec<Answer>, GenerationError> {
 
 /// A turn of the log.
 #[derive(Clone, Debug)]
-pub struct LoggedTurn {
+pub struct ConversationTurn {
     /// The turn's own id, or the one that a replay gives it.
     pub turn_id: TurnId,
     /// The speaker.
@@ -96,7 +96,7 @@ type Key = (Option<TenantId>, ConversationId);
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
-    conversations: Vec<Vec<LoggedTurn>>,
+    conversations: Vec<Vec<ConversationTurn>>,
     places: HashMap<Key, usize>,
 }
 
@@ -140,7 +140,7 @@ impl Log {
     fn add(&mut self, turn: Turn, offset: i64) {
         let lexicon = Lexicon::of_turn(&turn);
         let input = InputId { topic: String::new(), partition: 0, offset };
-        let said = LoggedTurn {
+        let said = ConversationTurn {
             turn_id: turn.turn_id.unwrap_or_else(|| input.turn_id()),
             speaker: turn.speaker,
             text: turn.text,
@@ -155,7 +155,7 @@ impl Log {
     }
 
     /// All conversations, ordered by their beginnings.
-    pub fn conversations(&self) -> &[Vec<LoggedTurn>] {
+    pub fn conversations(&self) -> &[Vec<ConversationTurn>] {
         &self.conversations
     }
 
@@ -167,8 +167,9 @@ impl Log {
         let place = |answer: &Answer| {
             let key = (answer.tenant_id.clone(), answer.conversation_id.clone());
             let conversation = *self.places.get(&key)?;
-            let answered =
-                |said: &LoggedTurn| said.turn_id == answer.turn_id && said.speaker == Speaker::User;
+            let answered = |said: &ConversationTurn| {
+                said.turn_id == answer.turn_id && said.speaker == Speaker::User
+            };
             // The first of repeated turns is answered; the others are duplicates.
             let turn = self.conversations[conversation].iter().position(answered)?;
             Some(Place { conversation, turn })
@@ -182,7 +183,7 @@ impl Log {
     }
 
     /// The conversation up to and including the answered turn.
-    pub fn history(&self, place: Place) -> &[LoggedTurn] {
+    pub fn history(&self, place: Place) -> &[ConversationTurn] {
         &self.conversations[place.conversation][..=place.turn]
     }
 

@@ -11,9 +11,6 @@
 //! by generation that failed. Where the stage is off, or fails and may degrade, evidence has no consistency. It
 //! never changes the response; [`self_refinement`](crate::self_refinement) goes by it.
 
-mod learned;
-mod lexical;
-
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -24,14 +21,12 @@ use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
 use crate::flow::{Epoch, TurnInFlight};
+use crate::judge::{Judge, ResponseWords};
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
-
-pub use learned::Judge;
-pub use lexical::ResponseWords;
 
 const STAGE: Stage = Stage::Consistency;
 

@@ -16,9 +16,10 @@ use timely::dataflow::StreamVec;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound};
-use turnstream_schemas::{Fault, FaultKind, Stage};
+use turnstream_schemas::{Fault, Stage};
 
-use crate::flow::{Embedded, Epoch, TurnContext, TurnInFlight};
+use crate::dialogue_vector::{LatestUtterances, embed, embedded};
+use crate::flow::{Embedded, Epoch, TurnInFlight};
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -58,6 +59,13 @@ impl StageConfig for EmbeddingConfig {
     }
 }
 
+impl EmbeddingConfig {
+    /// The utterances that count.
+    pub fn latest(&self) -> LatestUtterances {
+        LatestUtterances { count: self.utterances, recency: self.recency }
+    }
+}
+
 /// Embedding over a stream of turns: (turns with their vector, faults). Without an encoder the
 /// turns pass as they are.
 pub fn embedding<'scope>(
@@ -94,10 +102,10 @@ impl Decide for DialogueEmbedding {
 
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Option<Embedded>>, Fault> {
         if self.embed.is_some() {
-            let texts = latest(&turn.context, &self.config).map(|(_, text)| text.to_owned());
+            let texts = self.config.latest().of(&turn.context).map(|(_, text)| text.to_owned());
             return Ok(Step::ask(texts.collect::<Vec<_>>()));
         }
-        let embed = |encoder| embed(&turn.context, encoder, &self.config);
+        let embed = |encoder| embed(&turn.context, encoder, self.config.latest());
         self.encoder.as_deref().map_or(Ok(None), embed).map(Step::decided)
     }
 
@@ -108,7 +116,7 @@ impl Decide for DialogueEmbedding {
         answer: Answer,
     ) -> Result<Step<Option<Embedded>>, Fault> {
         let vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
-        let weights = latest(&turn.context, &self.config).map(|(weight, _)| weight);
+        let weights = self.config.latest().of(&turn.context).map(|(weight, _)| weight);
         Ok(Step::decided(embedded(&vectors, weights)))
     }
 
@@ -119,64 +127,6 @@ impl Decide for DialogueEmbedding {
     fn write(&self, turn: &mut TurnInFlight, embedding: Option<Embedded>) {
         turn.embedding = embedding;
     }
-}
-
-/// The vector of a dialogue, by an encoder that is called in place; `None` where nothing is known
-/// in it.
-///
-/// # Errors
-/// The encoder failed.
-pub fn embed(
-    context: &TurnContext,
-    encoder: &dyn Encoder,
-    config: &EmbeddingConfig,
-) -> Result<Option<Embedded>, Fault> {
-    let (weights, texts): (Vec<f64>, Vec<&str>) = latest(context, config).unzip();
-    let mut numbers = Vec::with_capacity(texts.len() * encoder.dimensions());
-    let encoded = encoder.encode(&texts, &mut numbers);
-    encoded.map_err(|error| Fault::new(Stage::Embedding, FaultKind::Error, error.to_string()))?;
-    let vectors: Vec<&[f32]> = numbers.chunks_exact(encoder.dimensions()).collect();
-    Ok(embedded(&vectors, weights.into_iter()))
-}
-
-/// The latest utterances, each with its weight: those that count at all.
-fn latest<'t>(
-    context: &'t TurnContext,
-    config: &EmbeddingConfig,
-) -> impl Iterator<Item = (f64, &'t str)> {
-    let dialogue = &context.dialogue;
-    let first = dialogue.len().saturating_sub(config.utterances as usize);
-    let recency = config.recency;
-    let weighed = (first..dialogue.len()).map(move |at| (recency.of(dialogue, at), at));
-    weighed.filter(|(weight, _)| *weight > 0.0).map(|(weight, at)| (weight, &*dialogue[at].text))
-}
-
-/// The vectors of a dialogue from those of its utterances, the current one last.
-fn embedded<V: AsRef<[f32]>>(
-    vectors: &[V],
-    weights: impl Iterator<Item = f64>,
-) -> Option<Embedded> {
-    let dialogue = weighted_mean(vectors, weights)?;
-    let current = vectors.get(vectors.len().checked_sub(1)?..)?;
-    Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
-}
-
-/// The direction of the weighted sum, of length 1; `None` where it has none.
-fn weighted_mean<V: AsRef<[f32]>>(
-    vectors: &[V],
-    weights: impl Iterator<Item = f64>,
-) -> Option<Embedding> {
-    let mut sum = vec![0.0_f32; vectors.first()?.as_ref().len()];
-    for (vector, weight) in vectors.iter().zip(weights) {
-        let numbers = sum.iter_mut().zip(vector.as_ref());
-        numbers.for_each(|(sum, number)| *sum += weight as f32 * number);
-    }
-    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
-    if !(length.is_finite() && length > 0.0) {
-        return None;
-    }
-    sum.iter_mut().for_each(|number| *number /= length);
-    Some(Arc::from(sum))
 }
 
 #[cfg(test)]

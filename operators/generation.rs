@@ -18,7 +18,6 @@
 //! the same turn, history and facts.
 
 mod chinese;
-pub mod faithful;
 mod grammar;
 pub mod grounded;
 mod learned;

@@ -12,7 +12,6 @@
 //! Key: none. State: none. Where it fails and may degrade, nothing is weighed and nothing cut. It never
 //! adds anything, and the order of fact selection stays in the record.
 
-mod attention;
 mod budget;
 
 use std::path::PathBuf;
@@ -26,6 +25,7 @@ use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
+use crate::attention::{Attention, Compared};
 use crate::flow::{Attended, Epoch, Recalled, TurnInFlight};
 use crate::history::similarity::text_of;
 use crate::stage::{
@@ -34,7 +34,6 @@ use crate::stage::{
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
-pub use attention::{Attention, Compared};
 pub use budget::estimated_tokens;
 
 const STAGE: Stage = Stage::Integration;

@@ -80,10 +80,14 @@ pub mod generation;
 pub mod consistency;
 pub mod self_refinement;
 
+pub mod attention;
 pub mod awaited;
 pub mod bm25;
+pub mod dialogue_vector;
+pub mod faithful;
 pub mod flow;
 pub mod fusion;
+pub mod judge;
 
 pub mod prompted;
 pub mod salience;

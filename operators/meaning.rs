@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use turnstream_knowledge::{Fact, FactVectors, Graph, QueryVector, Row, View, quantise, verbalise};
 use turnstream_ports::model::encoder::Encoder;
 
-use crate::embedding::{EmbeddingConfig, embed};
+use crate::dialogue_vector::{LatestUtterances, embed};
 use crate::flow::TurnInFlight;
 
 pub use nearest::Searched;
@@ -40,7 +40,7 @@ pub struct FactMeaning {
     /// The rows of facts that were learned, where the encoder cannot be called in place.
     live: Option<Arc<dyn LiveRows>>,
     /// How it embeds dialogues itself, where the turn's own vector is by another encoder.
-    own: Option<EmbeddingConfig>,
+    own: Option<LatestUtterances>,
     /// The facts that are searched where a dialogue names none; without them nothing is.
     searched: Option<Searched>,
     /// The rows of facts beyond the snapshot, by their words.
@@ -69,16 +69,16 @@ impl FactMeaning {
     pub fn beside(
         vectors: Arc<FactVectors>,
         encoder: Arc<dyn Encoder>,
-        config: EmbeddingConfig,
+        latest: LatestUtterances,
     ) -> Self {
-        Self { own: Some(config), ..Self::new(vectors, Some(encoder)) }
+        Self { own: Some(latest), ..Self::new(vectors, Some(encoder)) }
     }
 
     /// A turn's dialogue, to compare facts with; `None` where it has no vector.
     pub fn of<'m>(&'m self, turn: &TurnInFlight, graph: View<'m>) -> Option<Dialogue<'m>> {
         let query = match (&self.own, &self.encoder) {
-            (Some(config), Some(encoder)) => {
-                let embedded = embed(&turn.context, &**encoder, config).ok().flatten()?;
+            (Some(latest), Some(encoder)) => {
+                let embedded = embed(&turn.context, &**encoder, *latest).ok().flatten()?;
                 QueryVector::new(&embedded.dialogue)
             }
             _ => QueryVector::new(&turn.embedding.as_ref()?.dialogue),

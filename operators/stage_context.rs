@@ -9,8 +9,8 @@ use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Listener, Score};
 
-use crate::consistency::Judge;
-use crate::integration::Attention;
+use crate::attention::Attention;
+use crate::judge::Judge;
 use crate::meaning::FactMeaning;
 use crate::prompted::Prompting;
 use crate::sources::Sources;

@@ -17,7 +17,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::unified::{Said, text_of};
 use turnstream_schemas::{Column, TableRow};
 
-use super::faithful::{CLAUSE_ENDS, UpToValue, denies};
+use crate::faithful::{CLAUSE_ENDS, UpToValue, denies};
 
 const PLAIN_WORDS: &str = include_str!("plain_words.txt");
 
@@ -269,8 +269,8 @@ fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrou
 
 #[cfg(test)]
 mod tests {
-    use super::super::faithful::tests::{row, said};
     use super::*;
+    use crate::faithful::tests::{row, said};
 
     fn judged(text: &str, asked: &str) -> Result<(), Ungrounded> {
         check(&said(text), &row(), asked)

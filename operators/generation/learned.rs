@@ -2,7 +2,7 @@
 //! (UniMS-RAG, L_response.)
 //!
 //! Only where the most relevant selected evidence is a row, in English, and the utterance is no small talk.
-//! Of its drafts the first is said that is [faithful](super::faithful) to the row and says
+//! Of its drafts the first is said that is [faithful](crate::faithful) to the row and says
 //! [nothing more](super::grounded); else the realiser answers, which says columns as they are. The response's
 //! `model.name` says who did.
 
@@ -14,7 +14,8 @@ use turnstream_schemas::{
     Confidence, ConfidenceKind, Evidence, Fault, FaultKind, ModelUsed, SourceKind, TableRow,
 };
 
-use super::{LearnedGenerationConfig, STAGE, faithful, grounded};
+use super::{LearnedGenerationConfig, STAGE, grounded};
+use crate::faithful;
 use crate::flow::{Draft, TurnInFlight};
 use crate::stage::Answer;
 use crate::unified::exchanges;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnstream_knowledge::{FactVectors, Graph, VectorsError};
 use turnstream_models::ModelError;
 use turnstream_models::static_table::StaticTable;
-use turnstream_operators::embedding::EmbeddingConfig;
+use turnstream_operators::dialogue_vector::LatestUtterances;
 use turnstream_operators::meaning::{FactMeaning, Searched};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_sources::knowledge::embed::{EmbedError, embed_pack, open_vectors, vectors_beside};
@@ -40,7 +40,7 @@ struct Facts {
     /// The encoder that made the vectors, if it is called in place.
     encoder: Option<Arc<dyn Encoder>>,
     /// How to embed dialogues for these vectors, if another encoder embeds the turns.
-    own: Option<EmbeddingConfig>,
+    own: Option<LatestUtterances>,
     /// The vectors to search when a dialogue names no concept.
     searched: Option<Searched>,
 }
@@ -85,7 +85,7 @@ impl Meaning {
         let (snapshot, embedder) = (&config.knowledge.snapshot, &config.models.embedder);
         if facts.is_none() && !in_place {
             let table = StaticTable::shipped().map_err(ModelError::Table)?;
-            let own = Some(config.embedding.clone());
+            let own = Some(config.embedding.latest());
             let vectors = vectors(config, graph, &*table, true)?;
             let encoder: Option<Arc<dyn Encoder>> = Some(table);
             facts = vectors.map(|vectors| Facts { vectors, encoder, own, searched: None });

@@ -7,7 +7,7 @@
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
-use turnstream_operators::integration::{Attention, Compared};
+use turnstream_operators::attention::{Attention, Compared};
 use turnstream_ports::model::matrix::Matrix;
 
 /// A question with the texts recalled for it.

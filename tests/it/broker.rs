@@ -4,9 +4,14 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+/// One test with a broker runs at a time: on a few cores, two brokers with their engines starve each other until
+/// sessions expire.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A running broker.
 pub(crate) struct Broker {
@@ -14,6 +19,8 @@ pub(crate) struct Broker {
     // Dropped before the folder.
     _stops: Afterwards,
     data: TempDir,
+    // Released when the broker has stopped.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Broker {
@@ -44,6 +51,8 @@ impl Broker {
             eprintln!("SKIPPED: {test}: there is no {missing}; {remedy}");
             return None;
         }
+        // A test that failed does not fail the next one.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         said(&script("fetch").output().expect("deploy/kafka/fetch runs"), "deploy/kafka/fetch");
         let data = tempfile::tempdir().expect("a folder for the broker");
         // From here on the folder's broker is stopped, whatever happens. There is nothing in the
@@ -56,7 +65,7 @@ impl Broker {
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
-        Some(Self { bootstrap, _stops: stops, data })
+        Some(Self { bootstrap, _stops: stops, data, _alone: alone })
     }
 
     /// Ends it, with what it holds.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use turnstream_operators::consistency::{Judge, ResponseWords};
+use turnstream_operators::judge::{Judge, ResponseWords};
 use turnstream_ports::model::encoder::EncodeError;
 use turnstream_schemas::{Evidence, EvidenceId, Score};
 

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnstream_knowledge::{FactVectors, QueryVector};
-use turnstream_operators::embedding::{EmbeddingConfig, embed};
+use turnstream_operators::dialogue_vector::embed;
+use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::flow::{TurnContext, Utterance};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{
@@ -72,7 +73,9 @@ impl Ranker<'_> {
         config: &EmbeddingConfig,
         most: usize,
     ) -> Result<Vec<usize>, Fault> {
-        let Some(embedded) = embed(context, self.encoder, config)? else { return Ok(Vec::new()) };
+        let Some(embedded) = embed(context, self.encoder, config.latest())? else {
+            return Ok(Vec::new());
+        };
         let query = QueryVector::new(&embedded.dialogue);
         let facts = self.vectors.header().facts as usize;
         let cosine = |at: usize| self.vectors.at(at).map_or(-1.0, |row| query.cosine(row));

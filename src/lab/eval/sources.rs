@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_operators::consistency::Judge;
+use turnstream_operators::judge::Judge;
 use turnstream_ports::model::encoder::EncodeError;
 use turnstream_schemas::SourceKind;
 

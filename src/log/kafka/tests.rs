@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rdkafka::admin::{NewTopic, TopicReplication};
@@ -27,10 +28,14 @@ mod open_transactions;
 mod outage;
 mod unfit_topics;
 
+/// One test with a broker runs at a time: on a few cores, two brokers starve each other until sessions expire.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A broker. One that the test started stops with this value.
 struct Broker {
     bootstrap: String,
     data: Option<tempfile::TempDir>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kafka");
@@ -43,16 +48,22 @@ fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
+/// A test that failed does not fail the next one.
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Broker {
     fn start() -> Option<Self> {
         if let Ok(bootstrap) = std::env::var("TURNSTREAM_TEST_KAFKA") {
-            return Some(Self { bootstrap, data: None });
+            return Some(Self { bootstrap, data: None, _alone: alone() });
         }
         Self::start_ours()
     }
 
     /// Starts a broker that the test may crash.
     fn start_ours() -> Option<Self> {
+        let alone = alone();
         let data = tempfile::tempdir().unwrap();
         let words =
             [OsStr::new("--data"), data.path().as_os_str(), OsStr::new("--port"), "0".as_ref()];
@@ -60,7 +71,11 @@ impl Broker {
         match started {
             Ok(said) => {
                 let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
-                Some(Self { bootstrap: bootstrap.unwrap().to_owned(), data: Some(data) })
+                Some(Self {
+                    bootstrap: bootstrap.unwrap().to_owned(),
+                    data: Some(data),
+                    _alone: alone,
+                })
             }
             Err(why) if std::env::var_os("CI").is_none() => {
                 eprintln!(

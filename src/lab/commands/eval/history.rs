@@ -13,8 +13,8 @@ use turnstream_engine::dependencies::trained::trained;
 use turnstream_formats::Format;
 use turnstream_models::ModelsConfig;
 use turnstream_models::attention::{self, AttentionError};
+use turnstream_operators::attention::Attention;
 use turnstream_operators::history::similarity::Similarity;
-use turnstream_operators::integration::Attention;
 use turnstream_ports::model::encoder::Encoder;
 
 use crate::eval::history::attending::Attending;

@@ -12,7 +12,7 @@ use turnstream_console::progress::Progress;
 use turnstream_formats::Format;
 use turnstream_knowledge::write_whole;
 use turnstream_models::attention::{AttentionCard, FORMAT_VERSION, to_bytes};
-use turnstream_operators::integration::Attention;
+use turnstream_operators::attention::Attention;
 use turnstream_ports::model::encoder::Encoder;
 
 use super::{Exit, Usage, print_json};

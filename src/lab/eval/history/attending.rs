@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use turnstream_operators::integration::{Attention, Compared, text_of_exchange};
+use turnstream_operators::attention::{Attention, Compared};
+use turnstream_operators::integration::text_of_exchange;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{HistoryEntry, TurnId};
 

@@ -1,6 +1,6 @@
 //! Makes one response: plans, searches, words and refines (UniMS-RAG, section 4.4 and algorithm 1).
 
-use turnstream_operators::consistency::Judge;
+use turnstream_operators::judge::Judge;
 use turnstream_operators::self_refinement::lowest;
 use turnstream_ports::model::unified::EvidenceText;
 use turnstream_schemas::{Score, SourceKind};

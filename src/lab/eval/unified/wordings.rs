@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use turnstream_operators::generation::faithful::{self, Unfaithful};
+use turnstream_operators::faithful::{self, Unfaithful};
 use turnstream_operators::generation::grounded::{self, Ungrounded};
 use turnstream_ports::model::unified::{Wording, text_of};
 

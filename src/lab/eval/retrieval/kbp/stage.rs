@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use turnstream_knowledge::KnowledgeVersion;
-use turnstream_operators::embedding::embed;
+use turnstream_operators::dialogue_vector::embed;
 use turnstream_operators::flow::{TurnContext, TurnInFlight, Utterance};
 use turnstream_operators::persona_retrieval::{Persona, retrieve};
 use turnstream_schemas::{EventTime, InputId, RequestId, Scope, SourceName, Speaker, Turn, TurnId};
@@ -56,7 +56,7 @@ impl Stage<'_> {
             recall_fault: None,
         };
         let embedding = match self.encoder {
-            Some(encoder) => embed(&context, encoder, self.embedding)?,
+            Some(encoder) => embed(&context, encoder, self.embedding.latest())?,
             None => None,
         };
         Ok(TurnInFlight {

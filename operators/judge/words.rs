@@ -14,7 +14,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{Evidence, TableRow};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::generation::faithful;
+use crate::faithful;
 
 /// Where a clause of a sentence ends.
 const CLAUSE_ENDS: [char; 8] = [',', ';', '，', '；', '、', '!', '?', '。'];

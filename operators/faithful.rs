@@ -46,7 +46,7 @@ const WORDS_BEFORE: usize = 5;
 const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
 
 /// What ends a clause.
-pub(super) const CLAUSE_ENDS: [char; 5] = ['.', '!', '?', ';', ','];
+pub(crate) const CLAUSE_ENDS: [char; 5] = ['.', '!', '?', ';', ','];
 
 /// Words that deny.
 const DENIALS: [&str; 7] = ["no", "not", "cannot", "never", "without", "none", "neither"];
@@ -120,17 +120,17 @@ fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
 }
 
 /// The words up to a value.
-pub(super) struct UpToValue<'w> {
+pub(crate) struct UpToValue<'w> {
     /// Those of the value's own clause.
-    pub(super) clause: &'w str,
+    pub(crate) clause: &'w str,
     /// Whether the clause begins within them, rather than before.
-    pub(super) begins_clause: bool,
+    pub(crate) begins_clause: bool,
     /// Whether they end in a word such as "of": the value is then whose value was spoken of, and not the value.
-    pub(super) is_whose: bool,
+    pub(crate) is_whose: bool,
 }
 
 impl<'w> UpToValue<'w> {
-    pub(super) fn of(words: &'w str) -> Self {
+    pub(crate) fn of(words: &'w str) -> Self {
         let (begins_clause, clause) = match words.rsplit_once(CLAUSE_ENDS) {
             Some((_, clause)) => (true, clause),
             None => (false, words),
@@ -209,12 +209,12 @@ pub(crate) fn denies(text: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use turnstream_schemas::Score;
 
     use super::*;
 
-    pub(in super::super) fn row() -> TableRow {
+    pub(crate) fn row() -> TableRow {
         let columns = [
             ("name", "Sino"),
             ("phone number", "408-247-8880"),
@@ -229,7 +229,7 @@ pub(super) mod tests {
     }
 
     /// `<…>` is a value.
-    pub(in super::super) fn said(text: &str) -> Vec<Said> {
+    pub(crate) fn said(text: &str) -> Vec<Said> {
         let parts = text.split_inclusive(['<', '>']);
         let part = |part: &str| match part.strip_suffix('>') {
             Some(value) => {

@@ -4,6 +4,8 @@
 //! The nearness is the cosine of two vectors, of the response and of the piece of evidence, or of the sentence
 //! of it that is nearest; a calibration makes a score of it that is one half where both are as likely.
 
+mod words;
+
 use std::sync::Arc;
 
 use turnstream_ports::model::calibration::Calibration;
@@ -11,7 +13,7 @@ use turnstream_ports::model::encoder::{EncodeError, Encoder};
 use turnstream_schemas::Evidence;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::lexical::ResponseWords;
+pub use words::ResponseWords;
 
 /// Judges by a table. Clones share it.
 #[derive(Clone)]

@@ -1,12 +1,12 @@
-//! Embedding: what is the dialogue about, as a vector? Facts are ranked by their cosine to it,
-//! documents by theirs to the current utterance alone.
+//! Embedding encodes the dialogue as a vector. Facts are ranked by their cosine to it, documents by
+//! their cosine to the current utterance alone.
 //!
-//! The latest utterances are encoded one by one and added up, each weighted by recency, so that an
-//! utterance that was encoded for the turn before need not be encoded again. An encoder that takes
-//! microseconds is called in place; any other is asked as a model.
+//! The stage encodes the latest utterances one by one and adds them up, each weighted by recency, so
+//! that an utterance that was encoded for the previous turn need not be encoded again. It calls an
+//! encoder that takes microseconds in place, and asks any other as a model.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the turn goes on without a vector, and
-//! is ranked by words alone. It sees strictly earlier utterances and the turn's own.
+//! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
+//! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ use crate::stage_context::StageContext;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddingConfig {
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Latest utterances that count, the current one among them; 1..=64.
+    /// How many of the latest utterances count, including the current one; 1..=64.
     pub utterances: u32,
-    /// How what was said fades.
+    /// How the weight of earlier utterances fades.
     pub recency: Recency,
-    /// How long to wait for the encoder where it is not called in place.
+    /// How long to wait for the encoder if it is not called in place.
     pub call: CallConfig,
 }
 
@@ -58,8 +58,8 @@ impl StageConfig for EmbeddingConfig {
     }
 }
 
-/// Embedding over a stream of turns: (turns with their vector, faults). Without an encoder the
-/// turns pass as they are.
+/// Runs embedding over a stream of turns. Returns (turns with their vectors, faults). Without an
+/// encoder, turns pass unchanged.
 pub fn embedding<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: EmbeddingConfig,
@@ -72,9 +72,9 @@ pub fn embedding<'scope>(
 /// The stage.
 struct DialogueEmbedding {
     config: EmbeddingConfig,
-    /// The encoder that has to be waited for, where there is one.
+    /// The encoder that the stage asks as a model, if there is one.
     embed: Option<Arc<Embed>>,
-    /// The encoder that is called in place, where there is one.
+    /// The encoder that the stage calls in place, if there is one.
     encoder: Option<Arc<dyn Encoder>>,
 }
 
@@ -121,8 +121,8 @@ impl Decide for DialogueEmbedding {
     }
 }
 
-/// The vector of a dialogue, by an encoder that is called in place; `None` where nothing is known
-/// in it.
+/// Embeds a dialogue by an encoder that is called in place. Returns `None` if the encoder knows no word
+/// of it.
 ///
 /// # Errors
 /// The encoder failed.
@@ -139,7 +139,7 @@ pub fn embed(
     Ok(embedded(&vectors, weights.into_iter()))
 }
 
-/// The latest utterances, each with its weight: those that count at all.
+/// The latest utterances with a weight above 0, each with its weight.
 fn latest<'t>(
     context: &'t TurnContext,
     config: &EmbeddingConfig,
@@ -151,7 +151,7 @@ fn latest<'t>(
     weighed.filter(|(weight, _)| *weight > 0.0).map(|(weight, at)| (weight, &*dialogue[at].text))
 }
 
-/// The vectors of a dialogue from those of its utterances, the current one last.
+/// Makes the vectors of a dialogue from those of its utterances, the current one last.
 fn embedded<V: AsRef<[f32]>>(
     vectors: &[V],
     weights: impl Iterator<Item = f64>,
@@ -161,7 +161,7 @@ fn embedded<V: AsRef<[f32]>>(
     Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
 }
 
-/// The direction of the weighted sum, of length 1; `None` where it has none.
+/// The direction of the weighted sum, as a vector of length 1; `None` if the sum has no direction.
 fn weighted_mean<V: AsRef<[f32]>>(
     vectors: &[V],
     weights: impl Iterator<Item = f64>,

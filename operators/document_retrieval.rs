@@ -4,8 +4,8 @@
 //! cosine of embeddings), or by both, fused. If the dialogue names documents by their titles, it
 //! searches only the chunks of those that the latest such utterance names (entity tracking as in
 //! DSTC11 track 5, by look-up); otherwise it searches all chunks. `docs/documents.md` has the
-//! measurements behind each choice. If the source depends on others, it also searches for their
-//! evidence (UniMS-RAG: documents for (c, p*)).
+//! measurements behind each choice. If the source depends on others, the search by words also looks
+//! for the words of their evidence (UniMS-RAG: documents for (c, p*)).
 //!
 //! Key: none. State: none; the documents are those that existed when the process started. Without
 //! documents the stage is not in the flow. If it fails and may degrade, the turn goes on without
@@ -135,7 +135,7 @@ impl DecideByRules for DocumentRetrieval {
 }
 
 /// The passages for a turn, by falling relevance. `given` is evidence from the sources that this one
-/// depends on: it becomes part of the query, and if it names documents, only those are searched.
+/// depends on: its words become part of the query, and if it names documents, only those are searched.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.

@@ -3,8 +3,8 @@
 //! It searches the chunks of documents for the current utterance: by words (BM25), by meaning (the
 //! cosine of embeddings), or by both, fused. If the dialogue names documents by their titles, it
 //! searches only the chunks of those that the latest such utterance names (entity tracking as in
-//! DSTC11 track 5, by look-up); otherwise it searches all chunks. `docs/documents.md` has the
-//! measurements behind each choice. If the source depends on others, the search by words also looks
+//! DSTC11 track 5, by look-up); otherwise it searches all chunks. `docs/measurements/documents.md` has
+//! the measurements behind each choice. If the source depends on others, the search by words also looks
 //! for the words of their evidence (UniMS-RAG: documents for (c, p*)).
 //!
 //! Key: none. State: none; the documents are those that existed when the process started. Without

@@ -1,5 +1,5 @@
 //! Fuses the texts found by words and by meaning into one ranking, for documents and personas: by the
-//! weighted sum of both scores. `docs/documents.md` compares it with a fusion of ranks.
+//! weighted sum of both scores. `docs/measurements/documents.md` compares it with a fusion of ranks.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@
 //! stage searches them for the current utterance: by words (BM25 over the sentences themselves), by
 //! meaning (the cosine of embeddings, also to the vector of the dialogue, because "and you?" says
 //! nothing by itself), or by both, fused. A persona has few sentences, so the stage scores every one.
-//! `docs/personas.md` has the measurements. UniMS-RAG asks the persona before the documents, hence the
-//! place in the flow.
+//! `docs/measurements/personas.md` has the measurements. UniMS-RAG asks the persona before the
+//! documents, hence the place in the flow.
 //!
 //! Usually each sentence is scored against the dialogue by itself ([`search`]). If the source depends
 //! on others that gave evidence, the stage follows PK-ICR: it joins each sentence with the utterance

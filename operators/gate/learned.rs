@@ -1,4 +1,4 @@
-//! The learned gate: a trained encoder scores the turn. (RAGate-MHA; METHODS section 1.)
+//! The learned gate: a trained encoder scores the turn. (RAGate-MHA.)
 //!
 //! The stage asks the encoder through its port ([`LearnedGate`]). It links concepts as in the lexical
 //! form, because all later stages read them. The lexical form decides about turns in a language that

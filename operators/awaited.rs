@@ -1,8 +1,8 @@
-//! Whose answers `history` still waits for, on one worker.
+//! The turns on one worker whose outcome `history` still waits for.
 //!
-//! A turn may end while a model works on it: an agent overtakes it, or its partition becomes
-//! another's. `history` says so here, and whoever asked a model gives the turn up at once:
-//! otherwise a model that is stalled would hold the turns of every assignment there ever was.
+//! A turn may end while a model works on it: an agent answers first, or another process gets the
+//! partition. `history` then gives the turn up here, and the stage that asked the model drops the
+//! turn at once. Otherwise a stalled model would hold the turns of every assignment there ever was.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,17 +24,17 @@ struct AwaitedTurns {
 }
 
 impl Awaited {
-    /// A turn goes down the flow.
+    /// Records that a turn goes into the flow.
     pub fn ask(&self, request: RequestId) {
         self.0.borrow_mut().turns.insert(request);
     }
 
-    /// What became of it came back.
+    /// Records that a turn came back to `history`.
     pub fn answered(&self, request: RequestId) {
         self.0.borrow_mut().turns.remove(&request);
     }
 
-    /// Nobody waits for it any more. Wakes those who watch.
+    /// Gives a turn up, and schedules the watching operators.
     pub fn give_up(&self, request: RequestId) {
         let mut state = self.0.borrow_mut();
         if state.turns.remove(&request) {
@@ -43,17 +43,17 @@ impl Awaited {
         }
     }
 
-    /// Whether somebody waits for it.
+    /// Whether the turn is still awaited.
     pub fn contains(&self, request: RequestId) -> bool {
         self.0.borrow().turns.contains(&request)
     }
 
-    /// How many were given up so far: while it stays, nobody has to look.
+    /// How many turns have been given up so far. A watcher has nothing to do until it changes.
     pub fn given_up(&self) -> u64 {
         self.0.borrow().given_up
     }
 
-    /// Has the operator scheduled whenever a turn is given up.
+    /// Schedules the operator whenever a turn is given up.
     pub fn watch(&self, operator: Rc<Activator>) {
         self.0.borrow_mut().watching.push(operator);
     }

@@ -1,26 +1,26 @@
-//! BM25 over texts that are at hand, cut into terms: what a small set, such as a persona, is
-//! searched by. (Documents have an index of their own, in `src`, with the same weights.)
+//! BM25 over texts in memory, cut into terms, for small sets such as a persona. (Documents have their
+//! own index in `src`, with the same weights.)
 //!
-//! A [`Bag`] is a text as counts of its terms, [`Statistics`] are those of the texts that are
-//! searched. Robertson's formula with the inverse document frequency of Lucene, which is never
-//! negative: ln(1 + (N − n + ½) ÷ (n + ½)) for a term that n of N texts have.
+//! A [`Bag`] counts the terms of a text; [`Statistics`] describe all texts that are searched. The score
+//! is Robertson's formula with the inverse document frequency of Lucene, which is never negative:
+//! ln(1 + (N − n + ½) ÷ (n + ½)) for a term that n of N texts have.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// BM25's usual constants: how soon a term that is repeated counts no more, and how much a long
-/// text's terms count less.
+/// BM25's usual constants: K1 limits how much a repeated term counts, and B tells how much less the
+/// terms of a long text count.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
 /// A text as counts of its terms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bag<T> {
-    /// Rising by term, none twice.
+    /// Terms with their counts, rising by term, each term once.
     counts: Vec<(T, f64)>,
-    /// Terms in all.
+    /// The number of all terms, repeated ones included.
     length: f64,
 }
 
@@ -36,24 +36,24 @@ impl<T: Ord> FromIterator<T> for Bag<T> {
 }
 
 impl<T: Ord> Bag<T> {
-    /// How often a term is there.
+    /// How often the text has a term.
     fn count(&self, term: &T) -> f64 {
         let at = self.counts.binary_search_by(|(other, _)| other.cmp(term));
         at.map_or(0.0, |at| self.counts[at].1)
     }
 }
 
-/// Statistics of the texts that are searched.
+/// Term statistics of the texts that are searched.
 #[derive(Clone, Debug)]
 pub struct Statistics<T> {
     texts: f64,
     mean_length: f64,
-    /// In how many texts a term is.
+    /// How many texts have a term.
     holders: FxHashMap<T, f64>,
 }
 
 impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
-    /// Those of these texts.
+    /// The statistics of these texts.
     pub fn of<'b>(texts: impl IntoIterator<Item = &'b Bag<T>>) -> Self
     where
         T: 'b,
@@ -70,13 +70,13 @@ impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
         it
     }
 
-    /// The weight of a term, above 0: the rarer, the more.
+    /// The weight of a term, above 0. Rarer terms weigh more.
     fn idf(&self, term: &T) -> f64 {
         let holders = self.holders.get(term).copied().unwrap_or_default();
         (1.0 + (self.texts - holders + 0.5) / (holders + 0.5)).ln()
     }
 
-    /// BM25 of a text for a query, from 0.
+    /// The BM25 score of a text for a query, at least 0.
     pub fn bm25(&self, query: &Bag<T>, text: &Bag<T>) -> f64 {
         let norm = K1 * (1.0 - B + B * text.length / self.mean_length);
         let of = query.counts.iter().map(|(term, asked)| {
@@ -86,17 +86,18 @@ impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
         of.sum()
     }
 
-    /// BM25 as a likeness of query and text, 0..=1 and comparable between queries: divided by the
-    /// geometric mean of the most that it could give to the query's terms, those that no text has
-    /// included, and of what it gives the text for its own words. Among few texts the first alone is
-    /// no measure: there a term that one of them has weighs less than any that none has.
+    /// BM25 as a likeness of query and text, 0..=1 and comparable between queries. It is the score
+    /// divided by the geometric mean of two others: the highest score possible for the query's terms,
+    /// including terms that no text has, and the score of the text for its own words. Among few texts
+    /// the first alone is no good measure, because a term that one of them has weighs less than any that
+    /// none has.
     pub fn likeness(&self, query: &Bag<T>, text: &Bag<T>) -> f64 {
         let most: f64 = query.counts.iter().map(|(term, asked)| asked * self.idf(term)).sum();
         let of_both = most * (K1 + 1.0) * self.bm25(text, text);
         if of_both > 0.0 { (self.bm25(query, text) / of_both.sqrt()).min(1.0) } else { 0.0 }
     }
 
-    /// Which share of a bag's weight another bag holds, 0..=1.
+    /// The share of a bag's weight that another bag holds, 0..=1.
     pub fn share(&self, of: &Bag<T>, held_by: &Bag<T>) -> f64 {
         let weight = |term: &T, count: f64| self.idf(term) * count;
         let all: f64 = of.counts.iter().map(|(term, count)| weight(term, *count)).sum();
@@ -122,14 +123,14 @@ mod tests {
     fn scores_are_those_counted_by_hand() {
         let texts = [bag("dog dog walk"), bag("cat")];
         let statistics = Statistics::of(&texts);
-        // Of two texts one has the term: ln(1 + 1.5 ÷ 1.5). The mean length is 2.
+        // One of two texts has the term: ln(1 + 1.5 ÷ 1.5). The mean length is 2.
         let idf = 2.0_f64.ln();
         let norm = 1.2 * (0.25 + 0.75 * 3.0 / 2.0);
         let dog = idf * 2.0 * 2.2 / (2.0 + norm);
         near(statistics.bm25(&bag("dog"), &texts[0]), dog);
         near(statistics.bm25(&bag("dog dog"), &texts[0]), 2.0 * dog);
         near(statistics.bm25(&bag("dog"), &texts[1]), 0.0);
-        // A term that no text has is asked for as well: ln(1 + 2.5 ÷ 0.5).
+        // The query also has a term that no text has: ln(1 + 2.5 ÷ 0.5).
         let most = 2.2 * (idf + 6.0_f64.ln());
         let walk = idf * 2.2 / (1.0 + norm);
         let likeness = dog / (most * (2.0 * dog + walk)).sqrt();

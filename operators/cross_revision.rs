@@ -1,14 +1,14 @@
-//! Cross revision: queries and topics repair each other. (DCRAG eq 5, 6.)
+//! Cross revision revises queries by topics, and topics by queries. (DCRAG eq 5, 6.)
 //!
-//! Decides what stays of the two halves of a demand, against the error classes that the paper
-//! found (appendix D): an explicit query that is not in the history H; an implicit one that is;
-//! a maintained topic that is finished; a topic in the wrong list; an extended topic that only
-//! rewords H or leaves the subject. What the graph cannot answer to goes out, and queries and
-//! topics that meet in a fact go first. Every change is told, with its reason.
+//! It repairs the error classes that the paper found (appendix D): an explicit query that is not in
+//! the dialogue H; an implicit one that is; a maintained topic that is finished; a topic in the wrong
+//! list; an extended topic that only rewords H or leaves the subject. It drops what the graph has no
+//! fact about, and puts queries and topics that meet in a fact first. It records every change with
+//! its reason.
 //!
-//! Key: none, after the halves are joined by request id (state: see [`crate::join`]). Where it
-//! fails and may degrade, the turn goes on with the unrevised demand. It never invents a concept
-//! and never reorders without saying so.
+//! Key: none, after the halves are joined by request id (state: see [`crate::join`]). If it fails and
+//! may degrade, the turn goes on with the unrevised demand. It never invents a concept and never
+//! reorders without recording it.
 
 mod prompted;
 mod reviser;
@@ -33,7 +33,7 @@ use reviser::Reviser;
 
 const STAGE: Stage = Stage::CrossRevision;
 
-/// How a demand can be revised.
+/// The ways in which a demand can be revised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CrossRevisionForm {
@@ -51,18 +51,17 @@ pub enum CrossRevisionForm {
 pub struct CrossRevisionConfig {
     /// How the revision is made.
     pub form: CrossRevisionForm,
-    /// How the language model of the prompted form is asked.
+    /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// How many of the latest utterances a maintained topic must be named in, else it is
-    /// finished; 1..=256.
+    /// A maintained topic is finished if none of this number of latest utterances names it; 1..=256.
     pub latest_utterances: u32,
-    /// The share of an extended topic's content lemmas in the dialogue from which on it merely
-    /// rewords it; 0..=1. 0.6: one new word in two is new, one in three is not.
+    /// An extended topic counts as a rewording of the dialogue if the dialogue holds this share of its
+    /// content lemmas or more; 0..=1. At 0.6, one new word in two makes it new, one in three does not.
     pub reword_share: f64,
-    /// How far the weight of a query or topic that meets its counterpart in a fact is lifted
-    /// towards 1; 0..=1. At one half, half of what is missing.
+    /// How far the weight of a query or topic rises towards 1 if it meets its counterpart in a fact;
+    /// 0..=1. At 0.5 it gains half of what is missing.
     pub meeting_lift: f64,
     /// Most concepts in each of the four lists after revision; 1..=64.
     pub max_per_list: u32,
@@ -96,8 +95,8 @@ impl StageConfig for CrossRevisionConfig {
     }
 }
 
-/// Cross revision over the two halves of each turn: (turns with their demand, faults). A turn of
-/// which a half failed is one fault.
+/// Runs cross revision over the two halves of each turn. Returns (turns with their demand, faults). A
+/// turn of which a half failed is one fault.
 pub fn cross_revision<'scope>(
     queried: StreamVec<'scope, Epoch, Half>,
     planned: StreamVec<'scope, Epoch, Half>,
@@ -193,7 +192,7 @@ impl Prompted for CrossRevision {
     }
 }
 
-/// The demand as the two halves have it.
+/// The demand as the two halves made it.
 pub fn unrevised(turn: &TurnInFlight) -> Demand {
     Demand { missing: turn.missing.to_vec(), ..turn.demand.clone() }
 }

@@ -32,8 +32,8 @@ impl LatestUtterances {
     }
 }
 
-/// The vector of a dialogue, by an encoder that is called in place; `None` where nothing is known
-/// in it.
+/// Embeds a dialogue by an encoder that is called in place. Returns `None` if the encoder knows no word
+/// of it.
 ///
 /// # Errors
 /// The encoder failed.
@@ -50,7 +50,7 @@ pub fn embed(
     Ok(embedded(&vectors, weights.into_iter()))
 }
 
-/// The vectors of a dialogue from those of its utterances, the current one last.
+/// Makes the vectors of a dialogue from those of its utterances, the current one last.
 pub fn embedded<V: AsRef<[f32]>>(
     vectors: &[V],
     weights: impl Iterator<Item = f64>,
@@ -60,7 +60,7 @@ pub fn embedded<V: AsRef<[f32]>>(
     Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
 }
 
-/// The direction of the weighted sum, of length 1; `None` where it has none.
+/// The direction of the weighted sum, as a vector of length 1; `None` if the sum has no direction.
 fn weighted_mean<V: AsRef<[f32]>>(
     vectors: &[V],
     weights: impl Iterator<Item = f64>,

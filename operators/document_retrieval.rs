@@ -1,15 +1,15 @@
-//! Document retrieval: which passages of the documents can the response rest on?
+//! Document retrieval finds passages of the documents for the response.
 //!
-//! Searches the chunks of documents for the current utterance, beside the facts of the graph: by
-//! words (BM25), by meaning (the cosine of embeddings), or by both, fused. Where the dialogue
-//! names documents by their titles, only the chunks of those are searched: the titles named in the
-//! latest utterance that names any (entity tracking as in DSTC11 track 5, by look-up). Where
-//! nothing is named, all chunks are. `docs/documents.md` has what each choice measured. Where the source
-//! depends on others, what they gave is searched for too (UniMS-RAG: documents for (c, p*)).
+//! It searches the chunks of documents for the current utterance: by words (BM25), by meaning (the
+//! cosine of embeddings), or by both, fused. If the dialogue names documents by their titles, it
+//! searches only the chunks of those that the latest such utterance names (entity tracking as in
+//! DSTC11 track 5, by look-up); otherwise it searches all chunks. `docs/measurements/documents.md` has
+//! the measurements behind each choice. If the source depends on others, the search by words also looks
+//! for the words of their evidence (UniMS-RAG: documents for (c, p*)).
 //!
-//! Key: none. State: none; the documents are those that were there when the process started.
-//! Without documents the stage is not in the flow. Where it fails and may degrade, the turn goes
-//! on without passages. It never changes the facts, and never says what will be used.
+//! Key: none. State: none; the documents are those that existed when the process started. Without
+//! documents the stage is not in the flow. If it fails and may degrade, the turn goes on without
+//! passages. It never changes the facts, and does not decide which passages are used.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::DocumentRetrieval;
 
-/// Which chunks are searched.
+/// The chunks that are searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchWithin {
-    /// Those of the documents whose titles the dialogue names, where it names any.
+    /// Those of the documents whose titles the dialogue names; all if it names none.
     #[default]
     Named,
-    /// All.
+    /// All chunks.
     All,
 }
 
@@ -49,15 +49,15 @@ pub enum SearchWithin {
 pub struct DocumentRetrievalConfig {
     /// By words, by meaning, or both.
     pub form: SearchForm,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// Which chunks are searched.
     pub within: SearchWithin,
-    /// Most chunks that one way of searching gives to the fusion; 1..=1024.
+    /// Most chunks that each way of searching gives to the fusion; 1..=1024.
     pub max_found: u32,
-    /// Most chunks that go on as evidence; 1..=1024.
+    /// Most chunks that become evidence; 1..=1024.
     pub max_passages: u32,
-    /// Least score of a chunk that goes on; 0..=1.
+    /// Least score of a chunk that becomes evidence; 0..=1.
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
     pub word_share: f64,
@@ -86,7 +86,7 @@ impl StageConfig for DocumentRetrievalConfig {
     }
 }
 
-/// Document retrieval over a stream of turns: (turns with passages among their candidates,
+/// Runs document retrieval over a stream of turns. Returns (turns with passages among their candidates,
 /// faults).
 pub fn document_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
@@ -134,8 +134,8 @@ impl DecideByRules for DocumentRetrieval {
     }
 }
 
-/// The passages for a turn, by falling relevance. What other sources `given` have before is searched for
-/// as well, and where it names documents, among those alone.
+/// The passages for a turn, by falling relevance. `given` is evidence from the sources that this one
+/// depends on: its words become part of the query, and if it names documents, only those are searched.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.
@@ -172,8 +172,8 @@ pub fn retrieve(
     Ok(passages)
 }
 
-/// The chunks of the documents that the latest utterance to name any names; `None` where none
-/// does. The utterances latest first.
+/// The chunks of the documents that are named in the first text that names any; `None` if no text does.
+/// Pass the utterances latest first.
 pub fn named_last<'t>(
     documents: &dyn SearchDocuments,
     utterances: impl Iterator<Item = &'t str>,
@@ -182,18 +182,18 @@ pub fn named_last<'t>(
     named.find(|chunks| !chunks.is_empty())
 }
 
-/// What chunks are searched for.
+/// A query for chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct PassageQuery<'a> {
     /// The words.
     pub text: &'a str,
     /// The meaning.
     pub embedding: Option<&'a [f32]>,
-    /// The chunks that may be found; all where it is `None`.
+    /// The chunks that may be found; `None` for all.
     pub within: Option<&'a [u32]>,
 }
 
-/// The chunks for a query by falling score, ties by number; none below the least score.
+/// The chunks for a query, by falling score, ties by number. Leaves out scores below `min_score`.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.
@@ -229,7 +229,7 @@ pub fn search(
     Ok(fused)
 }
 
-/// A chunk as evidence; `None` where it is gone since it was indexed.
+/// A chunk as evidence; `None` if it was removed since it was indexed.
 fn evidence(
     documents: &dyn SearchDocuments,
     source: &SourceName,

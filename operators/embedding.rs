@@ -1,12 +1,12 @@
-//! Embedding: what is the dialogue about, as a vector? Facts are ranked by their cosine to it,
-//! documents by theirs to the current utterance alone.
+//! Embedding encodes the dialogue as a vector. Facts are ranked by their cosine to it, documents by
+//! their cosine to the current utterance alone.
 //!
-//! The latest utterances are encoded one by one and added up, each weighted by recency, so that an
-//! utterance that was encoded for the turn before need not be encoded again. An encoder that takes
-//! microseconds is called in place; any other is asked as a model.
+//! The stage encodes the latest utterances one by one and adds them up, each weighted by recency, so
+//! that an utterance that was encoded for the previous turn need not be encoded again. It calls an
+//! encoder that takes microseconds in place, and asks any other as a model.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the turn goes on without a vector, and
-//! is ranked by words alone. It sees strictly earlier utterances and the turn's own.
+//! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
+//! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ use crate::stage_context::StageContext;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddingConfig {
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Latest utterances that count, the current one among them; 1..=64.
+    /// How many of the latest utterances count, including the current one; 1..=64.
     pub utterances: u32,
-    /// How what was said fades.
+    /// How the weight of earlier utterances fades.
     pub recency: Recency,
-    /// How long to wait for the encoder where it is not called in place.
+    /// How long to wait for the encoder if it is not called in place.
     pub call: CallConfig,
 }
 
@@ -66,8 +66,8 @@ impl EmbeddingConfig {
     }
 }
 
-/// Embedding over a stream of turns: (turns with their vector, faults). Without an encoder the
-/// turns pass as they are.
+/// Runs embedding over a stream of turns. Returns (turns with their vectors, faults). Without an
+/// encoder, turns pass unchanged.
 pub fn embedding<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: EmbeddingConfig,
@@ -80,9 +80,9 @@ pub fn embedding<'scope>(
 /// The stage.
 struct DialogueEmbedding {
     config: EmbeddingConfig,
-    /// The encoder that has to be waited for, where there is one.
+    /// The encoder that the stage asks as a model, if there is one.
     embed: Option<Arc<Embed>>,
-    /// The encoder that is called in place, where there is one.
+    /// The encoder that the stage calls in place, if there is one.
     encoder: Option<Arc<dyn Encoder>>,
 }
 

@@ -1,15 +1,15 @@
-//! Fact retrieval: which facts can meet the demand? (DCRAG, "Fact Retrieval".)
+//! Fact retrieval finds the facts that can meet the demand. (DCRAG, "Fact Retrieval".)
 //!
 //! With E^Q the queries and E^T the topics, the *foreseen* set is every fact k with (head ∈ E^Q
 //! and tail ∈ E^T) or (head ∈ E^T and tail ∈ E^Q); the *unforeseen* set is every other fact with
-//! head or tail in E^Q ∪ E^T. Both sets are exact before they are ranked, but for one bound: a
-//! concept gives at most its `max_neighbours_per_concept` strongest facts in each direction to
-//! the unforeseen set, so that a hub with 80,000 neighbours does not stall a turn. The foreseen
-//! set knows no bound: it is found by seeking each pair. Each set is ranked by relevance to the
+//! head or tail in E^Q ∪ E^T. Both sets are exact before they are ranked, with one exception: a
+//! concept gives at most its `max_neighbours_per_concept` strongest facts in each direction to the
+//! unforeseen set, so that a hub with 80,000 neighbours does not stall a turn. The foreseen set has
+//! no such bound, because the stage looks up each pair. Each set is then ranked by relevance to the
 //! dialogue and cut to its best.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the turn goes on without facts. It
-//! keeps denied facts, marked as such, and never says which fact will be used.
+//! Key: none. State: none. If it fails and may degrade, the turn goes on without facts. It keeps
+//! denied facts, marked as such, and does not decide which facts are used.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::FactRetrieval;
 
-/// How facts can be ranked.
+/// The ways in which facts can be ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FactRetrievalForm {
@@ -49,28 +49,28 @@ pub enum FactRetrievalForm {
 pub struct FactRetrievalConfig {
     /// How facts are ranked.
     pub form: FactRetrievalForm,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// Most foreseen facts after ranking; 1..=1024. The paper's number.
     pub max_foreseen: u32,
     /// Most unforeseen facts after ranking; 1..=1024. The paper's number.
     pub max_unforeseen: u32,
-    /// Strongest facts that a concept gives to the unforeseen set, in each direction;
+    /// How many of its strongest facts a concept gives to the unforeseen set, in each direction;
     /// 1..=100000. At 32, twenty concepts give at most 1,280 facts to rank.
     pub max_neighbours_per_concept: u32,
-    /// The share of relevance that the weight of the demanded concept makes; 0..=1.
+    /// The share of relevance that comes from the weight of the demanded concept; 0..=1.
     pub demand_share: f64,
-    /// The share of relevance that the strength of the fact makes; 0..=1. The rest is the
-    /// likeness of fact and dialogue, in words and in meaning; likeness leads, the other two part
-    /// the many facts that have one concept and so the same likeness.
+    /// The share of relevance that comes from the strength of the fact; 0..=1. The rest comes from the
+    /// likeness of fact and dialogue, in words and in meaning. Likeness leads; the other two separate
+    /// the many facts that share a concept and so have the same likeness.
     pub strength_share: f64,
-    /// The share of likeness that is likeness in meaning, where there is an encoder; 0..=1. The
-    /// rest is likeness in words.
+    /// The share of likeness that is likeness in meaning, if there is an encoder; 0..=1. The rest is
+    /// likeness in words.
     pub meaning_share: f64,
-    /// Facts of each set whose meaning is looked at, those that are foremost by words; 1..=100000.
-    /// The others are left out, unless fewer than `max_foreseen` or `max_unforeseen` would be left.
+    /// How many facts of each set are compared in meaning: those that rank highest by words; 1..=100000,
+    /// but never fewer than `max_foreseen` or `max_unforeseen`. All others are dropped.
     pub max_by_meaning: u32,
-    /// How what was said fades.
+    /// How the weight of earlier utterances fades.
     pub recency: Recency,
 }
 
@@ -110,7 +110,7 @@ impl StageConfig for FactRetrievalConfig {
     }
 }
 
-/// Fact retrieval over a stream of turns: (turns with their candidates, faults).
+/// Runs fact retrieval over a stream of turns. Returns (turns with their candidates, faults).
 pub fn fact_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: FactRetrievalConfig,
@@ -129,7 +129,7 @@ struct FactRetrieval {
 
 impl DecideByRules for FactRetrieval {
     type Turn = TurnInFlight;
-    /// The facts, and the demanded concepts that no fact names.
+    /// The facts, and the demanded concepts that no fact has.
     type Decision = (Candidates, Vec<String>);
 
     const STAGE: Stage = STAGE;
@@ -166,25 +166,24 @@ impl DecideByRules for FactRetrieval {
     }
 }
 
-/// The demanded concepts that no fact names, queries first, in order: for these retrieval finds
-/// nothing, whatever its bounds. A demand of rules names only concepts with facts, one of a model
-/// may name any.
+/// The demanded concepts that no fact has, queries first, in order. Retrieval finds nothing for them,
+/// whatever its bounds. Rules demand only concepts with facts, but a model may name any concept.
 pub fn without_facts(demand: &Demand, graph: View<'_>) -> Vec<String> {
-    // A concept is found while some fact names it.
+    // The graph finds a concept as long as some fact has it.
     let unknown =
         |concept: &&str| graph.find(concept).is_none() && concept.len() <= MAX_MISSING_BYTES;
     let demanded = demand.query_concepts().chain(demand.topic_concepts());
     demanded.filter(unknown).map(str::to_owned).collect()
 }
 
-/// What facts are compared with: a turn's dialogue, in words and in meaning.
+/// The dialogue of a turn, to compare facts with in words and in meaning.
 pub struct Likeness<'a> {
     vocabulary: Vocabulary<'a>,
     dialogue: Option<Dialogue<'a>>,
 }
 
 impl<'a> Likeness<'a> {
-    /// Reads the dialogue of a turn, whose meaning may be known.
+    /// Reads the dialogue of a turn. Without `dialogue`, facts are compared in words alone.
     pub fn read(
         turn: &TurnInFlight,
         graph: View<'a>,
@@ -195,7 +194,7 @@ impl<'a> Likeness<'a> {
     }
 }
 
-/// The facts for a demand: both sets, ranked and cut.
+/// Retrieves the facts for a demand: both sets, ranked and cut.
 pub fn retrieve(
     demand: &Demand,
     likeness: &Likeness<'_>,
@@ -227,7 +226,7 @@ pub struct DemandedConcepts {
 }
 
 impl DemandedConcepts {
-    /// Looks the concepts of a demand up.
+    /// Looks up the concepts of a demand.
     pub fn find(demand: &Demand, graph: View<'_>) -> Self {
         let mut found = Self::default();
         let enter = |into: &mut BTreeMap<ConceptId, f64>, concept: &str, weight: Score| {
@@ -255,7 +254,7 @@ impl DemandedConcepts {
         joins(&fact.head, &fact.tail) || joins(&fact.tail, &fact.head)
     }
 
-    /// The weight of a concept in the demand; 0 where it is not demanded.
+    /// The weight of a concept in the demand; 0 if it is not demanded.
     fn weight(&self, concept: ConceptId) -> f64 {
         let weight = |of: &BTreeMap<ConceptId, f64>| of.get(&concept).copied().unwrap_or_default();
         weight(&self.queries).max(weight(&self.topics))
@@ -290,7 +289,7 @@ pub fn retrieval_sets(
     (foreseen, unforeseen)
 }
 
-/// What makes a fact this fact.
+/// The identity of a fact.
 fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
     (fact.head, fact.relation, fact.tail, fact.source)
 }
@@ -298,11 +297,11 @@ fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
 /// Facts with their relevance, by falling relevance; ties by head, relation, tail and source.
 ///
 /// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the likeness of the fact and
-/// the dialogue; the weight of the demanded concept (of both ends, the mean where both are
-/// demanded, so that a fact between two wanted concepts is not weighed by one alone); and the
-/// strength of the fact. What one end says too little takes away: see [`substance`]. Likeness is
-/// the cosine in words; where the meaning of the dialogue is known, the facts that are foremost by
-/// that are ranked anew, with the cosine in meaning for its share of likeness.
+/// the dialogue; the weight of the demanded concept (the mean of both ends if both are demanded, so
+/// that a fact between two demanded concepts is not weighed by one alone); and the strength of the
+/// fact. [`substance`] then lowers the relevance of a fact with an end that says little. Likeness is
+/// the cosine in words. If the dialogue has a vector, the facts that rank highest by words are ranked
+/// again, and the cosine in meaning takes its share of likeness.
 fn rank(
     facts: Vec<Fact>,
     demanded: &DemandedConcepts,
@@ -337,7 +336,7 @@ fn rank(
         ranked.truncate(kept as usize);
         for (relevance, weighed) in &mut ranked {
             let WeighedFact { fact, cosine, rest, substance } = weighed;
-            // A fact without a vector goes by its words alone.
+            // A fact without a vector is ranked by its words alone.
             let meaning = dialogue.likeness(fact).unwrap_or(*cosine);
             let likeness = *cosine + config.meaning_share * (meaning - *cosine);
             *relevance = (likeness_share * likeness + *rest) * *substance;
@@ -347,19 +346,19 @@ fn rank(
     ranked.into_iter().map(|(relevance, weighed)| (relevance, weighed.fact)).collect()
 }
 
-/// A fact with what its relevance is made of.
+/// A fact with the parts of its relevance.
 struct WeighedFact {
     fact: Fact,
     /// The likeness in words.
     cosine: f64,
-    /// What demand and strength give.
+    /// The weighted sum of demand and strength.
     rest: f64,
     substance: f64,
 }
 
-/// How much the ends of a fact say, 0.25..=1: one half and half the informativeness of the lesser
-/// end, so that "something is found at sea" falls behind "salt is found at sea"; a quarter where
-/// an end has no content word at all ("it", "in the").
+/// How much the ends of a fact say, 0.25..=1: one half plus half the informativeness of the less
+/// informative end, so that "something is found at sea" ranks below "salt is found at sea"; a quarter
+/// if an end has no content word at all ("it", "in the").
 fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
     let mut least = 1.0_f64;
     for end in [fact.head, fact.tail] {

@@ -1,8 +1,9 @@
-//! What travels between two operators while a turn is in flight. Records that leave the engine
-//! are in `turnstream_schemas`; these live only inside one process.
+//! The records that travel between two operators while a turn is in flight. They live only inside
+//! one process; records that leave the engine are in `turnstream_schemas`.
 //!
-//! A turn is recalled ([`TurnContext`]) and then goes through the stages as one [`TurnInFlight`], into which
-//! each writes what it decides, until it goes back to `history` with its response, or as [`Failed`].
+//! Recall makes a [`TurnContext`] from a turn. The turn then goes through the stages as one
+//! [`TurnInFlight`], into which each stage writes its decision, and returns to `history` with its
+//! response, or as [`Failed`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,61 +25,61 @@ mod in_flight;
 
 pub use in_flight::{InFlight, Written};
 
-/// The time of the dataflow: coarse epochs.
+/// The timestamp of the dataflow: a coarse epoch.
 pub type Epoch = u64;
 
 /// One utterance of H, the dialogue history up to the current user turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Utterance {
-    /// The turn that said it (for our own responses, the response id).
+    /// The turn it is from; for one of our own responses, the response id.
     pub turn_id: TurnId,
-    /// Who said it.
+    /// The party that said it.
     pub speaker: Speaker,
-    /// The words as they came.
+    /// The unchanged words.
     pub text: Arc<str>,
 }
 
-/// A query that was completed.
+/// A query completed from the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconstructed {
-    /// q'_t: the query, and in brackets the words that it leaves out.
+    /// q'_t: the query, followed in brackets by the words that it leaves out.
     pub query: String,
-    /// The turns that the words come from, latest first.
+    /// The turns that those words come from, latest first.
     pub from: Vec<TurnId>,
 }
 
-/// A history entry that recall brought back.
+/// A history entry that recall found for a turn.
 #[derive(Clone, Debug)]
 pub struct Recalled {
-    /// The entry, of a strictly earlier input.
+    /// The entry; its input is strictly earlier than the turn's.
     pub entry: Arc<HistoryEntry>,
-    /// Why it came back.
+    /// Why recall chose it.
     pub via: RecalledVia,
-    /// Its relevance to the query, and that of its neighbours where its chain was followed; 0..=1.
+    /// Its relevance to the query, and that of its neighbours if recall followed its chain; 0..=1.
     pub relevance: Score,
-    /// The weight that eviction would give it, 0..=1.
+    /// The weight by which eviction would rank it, 0..=1.
     pub weight: Score,
-    /// Which of its passages is most like the query, where it has any (DH-RAG eq 21).
+    /// The index of the passage that is most like the query, if the entry has passages (DH-RAG eq 21).
     pub passage: Option<usize>,
 }
 
 impl Recalled {
-    /// The passage that is most like the query, where the entry has any.
+    /// The passage that is most like the query, if the entry has passages.
     pub fn best_passage(&self) -> Option<&Passage> {
         self.entry.passages.get(self.passage?)
     }
 }
 
-/// A user turn with the history it is answered from. Immutable from recall on.
+/// A user turn with the history that it is answered from. Immutable after recall.
 #[derive(Clone, Debug)]
 pub struct TurnContext {
-    /// Which attempt this is.
+    /// The attempt to serve the input.
     pub request: RequestId,
     /// The input.
     pub input: InputId,
     /// Its scope.
     pub scope: Scope,
-    /// The turn as it came, turn id filled in.
+    /// The turn as it was parsed.
     pub turn: Turn,
     /// The id of the turn, never absent.
     pub turn_id: TurnId,
@@ -87,12 +88,12 @@ pub struct TurnContext {
     /// H: the latest utterances of the scope, oldest first; the last is the current user turn.
     /// Never empty.
     pub dialogue: Vec<Utterance>,
-    /// Entries recalled from the whole history: the latest ones, latest first, then the others by
-    /// falling relevance.
+    /// Entries recalled from the whole history: first the latest ones, latest first, then the others
+    /// by falling relevance.
     pub recalled: Vec<Recalled>,
-    /// q'_t: the query completed from what was recalled; `None` where it stands for itself.
+    /// q'_t: the query completed from recalled entries; `None` if it needs no completion.
     pub reconstructed: Option<Reconstructed>,
-    /// Why it was recalled by words alone, where the encoder that recall goes by failed.
+    /// The fault of the encoder, if it failed and recall went by words alone.
     pub recall_fault: Option<Fault>,
 }
 
@@ -102,12 +103,13 @@ impl TurnContext {
         &self.turn.text
     }
 
-    /// What is searched with: q'_t where the query was completed, else its words as they came.
+    /// The query that sources are searched for: q'_t if the query was completed, else the words of
+    /// the turn.
     pub fn completed_query(&self) -> &str {
         self.reconstructed.as_ref().map_or(self.query(), |it| &it.query)
     }
 
-    /// What was recalled and is not in the dialogue, each with its place.
+    /// The recalled entries whose turns are not in the dialogue, each with its index in `recalled`.
     pub fn out_of_sight(&self) -> impl Iterator<Item = (usize, &Recalled)> {
         let in_sight = |turn_id| self.dialogue.iter().any(|said| &said.turn_id == turn_id);
         let recalled = self.recalled.iter().enumerate();
@@ -119,8 +121,8 @@ impl TurnContext {
         Lexicon::of_turn(&self.turn)
     }
 
-    /// What the dialogue says, each utterance with the lexicon of its language: the current user
-    /// turn's may be named by the turn, the others' is told from their script.
+    /// The texts of the dialogue, each with the lexicon of its language. The current user turn may
+    /// name its language; the language of the others is inferred from their script.
     pub fn utterances(&self) -> impl Iterator<Item = (&'static Lexicon, &str)> {
         let current = self.dialogue.len().saturating_sub(1);
         self.dialogue.iter().enumerate().map(move |(at, utterance)| {
@@ -130,91 +132,93 @@ impl TurnContext {
     }
 }
 
-/// What every turn in flight carries beside its content.
+/// The bookkeeping of a turn in flight.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Microseconds per stage so far; empty where the engine measures none.
+    /// Microseconds per stage so far; empty if the engine does not measure them.
     pub timings_us: BTreeMap<Stage, u64>,
-    /// Why stages failed that were gone without, in flow order; one fault of each.
+    /// The faults of the stages that failed and that the turn went on without: one for each stage, in
+    /// flow order.
     pub degraded: Vec<Fault>,
-    /// The language models that decided, by stage.
+    /// The models that decided, by stage.
     pub models: BTreeMap<Stage, ModelUsed>,
-    /// The parts of the record that stages wrote so far.
+    /// The parts of the record that stages have written so far.
     pub written: Written,
 }
 
 impl Progress {
-    /// Whether a stage failed, and the turn went on without it.
+    /// Whether the stage failed and the turn went on without it.
     pub fn is_without(&self, stage: Stage) -> bool {
         self.degraded.iter().any(|fault| fault.stage == stage)
     }
 
-    /// Which stages failed and were gone without.
+    /// The stages that failed and that the turn went on without.
     #[cfg(test)]
     pub(crate) fn without(&self) -> Vec<Stage> {
         self.degraded.iter().map(|fault| fault.stage).collect()
     }
 }
 
-/// What is said as vectors, each of length 1.
+/// The vectors of a dialogue, each of length 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedded {
-    /// What the dialogue is about: its latest utterances by recency. Facts are ranked by it.
+    /// The latest utterances, weighted by recency. Facts are ranked by this vector.
     pub dialogue: Embedding,
-    /// What the current user turn alone says, where anything is known in it. Documents are
-    /// searched by it, and personas for the most part: what was said before leads away from what
-    /// is asked.
+    /// The current user turn alone; `None` if the encoder knows no word of it. Documents are searched
+    /// by this vector, and so for the most part are personas, because earlier utterances lead away
+    /// from the question.
     pub utterance: Option<Embedding>,
 }
 
-/// A turn on its way through the stages, with all that they decided about it. What a stage has not
-/// decided yet, or does not decide for this turn, is empty.
+/// A turn on its way through the stages, with their decisions. A part is empty until its stage has
+/// decided, and stays empty if the stage does not decide about this turn.
 #[derive(Clone, Debug)]
 pub struct TurnInFlight {
     /// The turn and its history.
     pub context: Arc<TurnContext>,
-    /// The version of the knowledge that all its stages look facts up in.
+    /// The version of the knowledge in which all stages look up facts for this turn.
     pub knowledge: KnowledgeVersion,
-    /// Concepts of the graph that the dialogue names, in order of utterance and place.
+    /// The concepts of the graph that the dialogue names, in order of utterance and place.
     pub mentions: Arc<[Mention]>,
-    /// Content words of the current utterance that the graph does not have, in order of place.
+    /// The content words of the current utterance that the graph lacks, in order of place.
     pub missing: Arc<[String]>,
-    /// Does the turn need knowledge?
+    /// Whether the turn needs knowledge.
     pub gate: GateDecision,
-    /// What is said, as vectors of the configured encoder; `None` where there is none, where it
-    /// failed, or where it knows no word of it.
+    /// The vectors of the configured encoder; `None` if no encoder is configured, if it failed, or if
+    /// it knows no word of the dialogue.
     pub embedding: Option<Embedded>,
-    /// The sources that are asked, in this order; NULL before they are planned, and where the turn
-    /// needs no knowledge.
+    /// The sources to ask, in this order; NULL until source planning, and if the turn needs no
+    /// knowledge.
     pub plan: Plan,
-    /// E^Q and E^T, as their stages produced them and then as cross revision left them.
+    /// E^Q and E^T: as their stages produced them, and later as cross revision revised them.
     pub demand: Demand,
-    /// How many sources of the plan were asked.
+    /// How many sources of the plan have been asked.
     pub asked: usize,
-    /// What they gave, until fact selection chooses from it.
+    /// The evidence that the sources gave, before fact selection chooses from it.
     pub candidates: Candidates,
-    /// What the response is made from, selected evidence first in its order.
+    /// The evidence for the response: first what was selected, in its order.
     pub evidence: Vec<Evidence>,
-    /// What was recalled beyond the dialogue, weighed against the evidence; empty where nothing was
+    /// The recalled entries beyond the dialogue, weighed against the evidence; empty if nothing was
     /// weighed.
     pub history: Vec<Attended>,
     /// The response.
     pub draft: Draft,
-    /// What self-refinement did so far.
+    /// The rounds of self-refinement so far.
     pub refinement: Refinement,
-    /// How it got here.
+    /// Timings, faults, models and written parts so far.
     pub progress: Progress,
 }
 
 impl TurnInFlight {
-    /// A turn as it leaves `history`: nothing linked, nothing decided.
+    /// A turn as it leaves `history`: no stage has decided anything yet.
     pub fn recalled(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let mut turn = Self::undecided(context, knowledge);
         turn.progress.written = Written::begun(&[RecordPart::Dialogue, RecordPart::Recalled]);
         turn
     }
 
-    /// The same, without recording what stages write: for turns that do not go through the whole flow.
+    /// Like [`Self::recalled`], but does not record what stages write: for turns that do not go
+    /// through the whole flow.
     pub fn undecided(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let degraded = context.recall_fault.clone().into_iter().collect();
         Self {
@@ -236,8 +240,8 @@ impl TurnInFlight {
         }
     }
 
-    /// The turn without anything that was retrieved or drafted for it, as one that needs no
-    /// knowledge. It demands nothing; what it names and the graph does not have is still told.
+    /// Removes everything that was planned, retrieved or drafted, for a turn that needs no knowledge.
+    /// The demand keeps only the words that the graph lacks.
     pub fn without_knowledge(self) -> Self {
         use RecordPart::{
             Attention, Candidates, Demand as Demanded, Evidence, Plan, Queries, Topics,
@@ -251,7 +255,7 @@ impl TurnInFlight {
         Self { mentions, missing, gate, embedding, demand, progress, ..undecided }
     }
 
-    /// The turn where its sources are asked without a demand.
+    /// Clears the demand, for a turn whose sources are asked without one.
     pub fn without_demand(mut self) -> Self {
         let empty = [RecordPart::Queries, RecordPart::Topics, RecordPart::Demand];
         self.progress.written.add(&empty);
@@ -259,33 +263,33 @@ impl TurnInFlight {
         self
     }
 
-    /// The turn before any of its sources is asked.
+    /// Resets the turn to the state before its first source is asked.
     pub fn unasked(mut self) -> Self {
         self.progress.written.add(&[RecordPart::Candidates]);
         (self.asked, self.candidates) = (0, Candidates::default());
         self
     }
 
-    /// The turn as it was before a response was drafted for the gate to read.
+    /// Removes the response that was drafted for the gate to read, and what came with it.
     pub fn undrafted(self) -> Self {
         let demand = Demand::default();
         let (draft, refinement, evidence) = Default::default();
         Self { demand, draft, refinement, evidence, ..self }
     }
 
-    /// The source that is asked now; `None` where all were.
+    /// The source to ask now; `None` if all have been asked.
     pub fn source<'s>(&self, sources: &'s Sources) -> Option<&'s Source> {
         sources.of_name(self.plan.0.get(self.asked)?.as_str())
     }
 
-    /// What the sources gave that the one being asked depends on: of each the most relevant.
+    /// The most relevant piece of evidence from each source that `source` depends on.
     pub fn given<'t>(&'t self, source: &'t Source, sources: &'t Sources) -> Vec<&'t Evidence> {
         let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
         before.filter_map(|before| self.candidates.of(before).next()).collect()
     }
 
-    /// The entries that were recalled from beyond the dialogue and that there is room for: by
-    /// falling attention where they were weighed, else as they were recalled.
+    /// The recalled entries beyond the dialogue that fit into the budget: by falling attention if they
+    /// were weighed, else in the order of recall.
     pub fn earlier_exchanges(&self) -> Vec<&Recalled> {
         let context = &self.context;
         if self.history.is_empty() {
@@ -297,32 +301,32 @@ impl TurnInFlight {
     }
 }
 
-/// What was found for a demand, ranked and cut.
+/// The evidence that retrieval found, ranked and cut.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidates {
     /// Facts that join a query and a topic, by falling relevance.
     pub foreseen: Vec<Evidence>,
-    /// Facts that touch a query or a topic, by falling relevance; none is foreseen.
+    /// Other facts that touch a query or a topic, by falling relevance.
     pub unforeseen: Vec<Evidence>,
-    /// Sentences of personas, each persona's by falling relevance, in the order of asking.
+    /// Sentences of personas: persona by persona in the order of asking, each by falling relevance.
     pub persona: Vec<Evidence>,
     /// Passages of documents, by falling relevance.
     pub passages: Vec<Evidence>,
-    /// Rows of tables, each table's by falling relevance, in the order of asking.
+    /// Rows of tables: table by table in the order of asking, each by falling relevance.
     pub rows: Vec<Evidence>,
 }
 
 impl Candidates {
-    /// All of them: facts, sentences, passages, rows.
+    /// All candidates: facts, sentences, passages, rows.
     pub fn iter(&self) -> impl Iterator<Item = &Evidence> {
         let facts = self.foreseen.iter().chain(&self.unforeseen);
         facts.chain(&self.persona).chain(&self.passages).chain(&self.rows)
     }
 
-    /// What a source gave, the most relevant first.
+    /// The evidence from one source, the most relevant first.
     pub fn of<'c>(&'c self, source: &'c Source) -> impl Iterator<Item = &'c Evidence> {
         let is_graph = source.config.kind == SourceKind::Graph;
-        // Facts bear the name of the collection that they are from.
+        // The `source` of a fact is not the graph but the collection that the fact is from.
         self.iter().filter(move |found| match &found.fact {
             Some(_) => is_graph,
             None => found.source == source.name,
@@ -330,46 +334,46 @@ impl Candidates {
     }
 }
 
-/// The drafts of a response: the one that the gate reads, and rounds in which it is made anew from other evidence.
+/// The drafts of a response: the draft that the gate reads, and the rounds in which self-refinement
+/// makes the response anew from other evidence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refinement {
-    /// Whether the draft is made before the gate decides, for it to read.
+    /// Whether the draft is made before the gate decides, so that the gate can read it.
     pub for_gate: bool,
-    /// The rounds so far, in order, with the one that is under way.
+    /// The rounds so far, in order, including the current one.
     pub rounds: Vec<RefinementRound>,
-    /// What stood before the round that is under way; `None` while none is.
+    /// The state before the current round; `None` between rounds.
     pub before: Option<Box<Before>>,
 }
 
-/// A draft that was put aside, with what it was made from: it is gone back to where the next one fails.
+/// A draft and its material, put aside during a round. The turn returns to it if the round fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Before {
     /// The draft.
     pub draft: Draft,
-    /// Its evidence.
+    /// The evidence it was made from.
     pub evidence: Vec<Evidence>,
-    /// Its history.
+    /// The history it was made from.
     pub history: Vec<Attended>,
     /// The thought behind it.
     pub thought: String,
 }
 
-/// An entry that was recalled, weighed among everything that the response could be made from
-/// (DH-RAG eq 6).
+/// A recalled entry, weighed together with the evidence (DH-RAG eq 6).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attended {
-    /// Its place in [`TurnContext::recalled`].
+    /// Its index in [`TurnContext::recalled`].
     pub place: usize,
     /// Its share of the attention, 0..=1.
     pub attention: Score,
-    /// Whether there is no room for it.
+    /// Whether it does not fit into the budget.
     pub left_out: bool,
 }
 
-/// The words of a response.
+/// A response before it is final.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
-    /// What is said.
+    /// The words.
     pub text: String,
     /// How sure the generator was.
     pub confidence: Option<Confidence>,
@@ -382,33 +386,33 @@ pub struct Draft {
 pub struct Failed {
     /// The turn.
     pub context: Arc<TurnContext>,
-    /// Why.
+    /// The reason.
     pub fault: Fault,
 }
 
-/// What a record was when it came, for dead letters and for the headers of all outputs.
+/// The original record of an input, for dead letters and for the headers of all outputs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Original {
     /// Key.
     pub key: Option<Vec<u8>>,
     /// Value.
     pub value: Option<Vec<u8>>,
-    /// Headers, `traceparent` among them.
+    /// Headers, including `traceparent`.
     pub headers: Vec<Header>,
-    /// The log's time: milliseconds since 1970. `None` where the log has none.
+    /// The log's time: milliseconds since 1970. `None` if the log has none.
     pub time_ms: Option<i64>,
 }
 
-/// Inputs that ended together, with what they changed. All of it goes into one transaction.
+/// Inputs that ended together, with the changes they made. All of it goes into one transaction.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The inputs' partition.
     pub partition: i32,
-    /// The generation they were read under; of an older one nothing is committed.
+    /// The generation under which they were read; nothing of an older generation is committed.
     pub generation: u32,
-    /// How each ended, in log order, with what it was when it came.
+    /// The outcome of each input with its original record, in log order.
     pub outcomes: Vec<(Outcome, Arc<Original>)>,
-    /// What changed in the history, in order.
+    /// The changes of the history, in order.
     pub changes: Vec<HistoryChange>,
 }
 

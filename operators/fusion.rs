@@ -1,5 +1,5 @@
-//! One ranking of what was found by words and by meaning, for documents and personas alike: the
-//! weighted sum of both scores. `docs/documents.md` has what it measured beside a fusion of ranks.
+//! Fuses the texts found by words and by meaning into one ranking, for documents and personas: by the
+//! weighted sum of both scores. `docs/measurements/documents.md` compares it with a fusion of ranks.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 pub enum SearchForm {
     /// By words alone.
     Bm25,
-    /// By meaning alone. A turn without an embedding then fails in this stage.
+    /// By meaning alone. The stage fails on a turn without an embedding.
     Dense,
-    /// By both: the weighted sum of the two scores. Where the turn has no embedding or the texts
-    /// have no vectors, by words alone.
+    /// By both: the weighted sum of the two scores. By words alone if the turn has no embedding or the
+    /// texts have no vectors.
     #[default]
     Fusion,
 }
@@ -23,18 +23,19 @@ pub enum SearchForm {
 /// A text with its scores, each 0..=1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fused {
-    /// Which text.
+    /// The number of the text.
     pub at: u32,
-    /// The score that ranks it.
+    /// The fused score, which ranks it.
     pub score: f64,
-    /// By words, where it was searched so and found.
+    /// Its score by words, if the search by words found it.
     pub by_words: Option<f64>,
-    /// By meaning, where it was searched so and found.
+    /// Its score by meaning, if the search by meaning found it.
     pub by_meaning: Option<f64>,
 }
 
-/// What was found in either way, each text with its score, by falling fused score, ties by text. A
-/// text that one of the two did not find has 0 there; where only one was asked, its scores stand.
+/// Fuses what both searches found, texts with scores, and returns it by falling fused score, ties by
+/// number. A text that one search did not find counts 0 there. If only one search was made, its scores
+/// stay as they are.
 pub fn fuse(
     by_words: Option<impl IntoIterator<Item = (u32, f64)>>,
     by_meaning: Option<impl IntoIterator<Item = (u32, f64)>>,

@@ -1,14 +1,14 @@
-//! The gate: does this turn need knowledge? (RAGate: f(c_t) → {0, 1}.)
+//! The gate decides whether a turn needs knowledge. (RAGate: f(c_t) → {0, 1}.)
 //!
-//! A score in 0..=1 decides: the turn is retrieved for where it reaches the threshold. A trained
-//! encoder gives it ([`learned`]), or documented features of the turn in its context,
-//! added up with weights and put through a logistic function ([`Features`]), or a language model.
-//! It also links the dialogue's concepts, once, for all later stages.
+//! It scores the turn in 0..=1, and opens if the score reaches the threshold. The score comes from a
+//! trained encoder ([`learned`]), from documented features of the turn in its context, weighted,
+//! summed and put through a logistic function ([`Features`]), or from a language model. The gate also
+//! links the dialogue's concepts, once, for all later stages.
 //!
-//! Key: none, each turn for itself. State: none. Where it fails and may degrade, the turn goes
-//! on without retrieval and without concepts (the NULL plan): what broke the gate would most
-//! likely break retrieval too, and an answer from history alone is the cheaper mistake.
-//! It never changes the turn and never asks the graph for facts.
+//! Key: none. State: none. If it fails and may degrade, the turn goes on without retrieval and
+//! without concepts (the NULL plan): what broke the gate would most likely break retrieval too, and
+//! an answer from history alone is the cheaper mistake. It never changes the turn and never asks the
+//! graph for facts.
 
 mod by_source;
 mod features;
@@ -42,7 +42,7 @@ pub use learned::LearnedGateConfig;
 
 use learned::{Reads, used};
 
-/// How the gate can decide.
+/// The ways in which the gate can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateForm {
@@ -54,12 +54,11 @@ pub enum GateForm {
     BySource,
     /// By a prompt to a language model.
     Prompted,
-    /// Every turn is retrieved for.
+    /// Opens for every turn.
     Always,
-    /// No turn is retrieved for.
+    /// Opens for no turn.
     Never,
-    /// Turns are retrieved for by chance, at a rate that is given. (RAGate's
-    /// control.)
+    /// Opens by chance, at the rate `random_rate`. (RAGate's control.)
     Random,
 }
 
@@ -67,32 +66,34 @@ pub enum GateForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// How the decision is made: `lexical` by rules; `learned` by a trained encoder, and by rules in
-    /// languages that it was not trained on; `by_source` by the encoder where the turn calls for documents
-    /// or tables, by rules where it calls for a graph or a persona, and where for both, by whichever is
-    /// surer that there is a need; `prompted`; and to compare, `always`, `never` and `random`.
+    /// How the gate decides: `lexical` by rules; `learned` by a trained encoder, and by rules in
+    /// languages that it was not trained on; `by_source` by the encoder if the turn calls for documents
+    /// or tables, by rules if it calls for a graph or a persona, and by the higher of both scores if it
+    /// calls for both; `prompted` by a language model; and for comparison, `always`, `never` and
+    /// `random`.
     pub form: GateForm,
-    /// The trained encoder of the learned form.
+    /// The trained encoder of the forms `learned` and `by_source`.
     pub learned: LearnedGateConfig,
-    /// Decide after retrieval, by what was found: for a gate that reads knowledge. Form `learned`.
+    /// Decide after retrieval, by the evidence that was found: for an encoder trained to read
+    /// knowledge. Needs the form `learned`.
     pub after_retrieval: bool,
-    /// Decide by a response that is drafted without knowledge, which is the response where none is
-    /// needed: for a gate that reads a response. Form `learned`.
+    /// Decide by a response that is drafted without knowledge; if the turn needs none, the draft
+    /// becomes the response: for an encoder trained to read a response. Needs the form `learned`.
     pub after_draft: bool,
-    /// How the language model of the prompted form is asked.
+    /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
-    /// The share of turns that the form `random` retrieves for; 0..=1.
+    /// The share of turns for which the form `random` opens; 0..=1.
     pub random_rate: f64,
-    /// What becomes of a turn that the gate fails on.
+    /// What happens to a turn on which the gate fails.
     pub on_failure: OnFailure,
-    /// Retrieve where the score reaches this; 0..=1. 0 retrieves always. The learned form's scores
-    /// are on the scale on which 0.5 is what its card chose.
+    /// The gate opens if the score reaches this; 0..=1. At 0 it always opens. The encoder's scores are
+    /// scaled so that 0.5 is the threshold that its card chose.
     pub threshold: f64,
     /// How much each feature counts.
     pub weights: GateWeights,
     /// How the dialogue's concepts are found.
     pub linking: LinkingConfig,
-    /// How concepts are searched for where the current utterance names none.
+    /// How concepts are searched for if the current utterance names none.
     pub search: SearchConfig,
 }
 
@@ -135,32 +136,32 @@ impl StageConfig for GateConfig {
     }
 }
 
-/// The weight of each feature in the sum that the logistic function turns into a score. A
-/// feature lies in 0..=1, so that a weight is the most it can move the sum.
+/// The weight of each feature in the sum that the logistic function turns into a score. A feature
+/// lies in 0..=1, so its weight is the most by which it can move the sum.
 ///
-/// Chosen by hand from what each must be able to do: a question or a request about one thing that
-/// the graph knows must pass (0.5), talk about new and rare things must pass without being a
-/// question, and small talk must never pass alone. The balance of `question` and `request` was
-/// then moved, once, by what the development parts of DSTC11 track 5 (need of unstructured
-/// knowledge; 0.73 under the ROC curve) and of SGD (a service call follows; its first 300
-/// dialogues, 0.59) say, each by itself. Both figures are in-sample, on the rows the choice was
-/// made by, and their labels differ from this gate's own question, commonsense knowledge.
+/// The weights were chosen by hand so that a question or a request about one thing that the graph
+/// knows passes (0.5), talk about new and rare things passes without being a question, and small talk
+/// alone never passes. The balance of `question` and `request` was then adjusted once, by the
+/// development parts of DSTC11 track 5 (need of unstructured knowledge; 0.73 under the ROC curve) and
+/// of SGD (a service call follows; its first 300 dialogues, 0.59), each by itself. Both figures are
+/// in-sample: they were measured on the rows used for the choice. The labels of both sets differ from
+/// this gate's own question, which is about commonsense knowledge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateWeights {
-    /// What every turn starts from.
+    /// The sum before any feature is added.
     pub bias: f64,
-    /// Something is asked: a question mark, a question word or an inverted auxiliary.
+    /// The turn asks: it has a question mark, a question word or an inverted auxiliary.
     pub question: f64,
-    /// Something is requested: "I need", "can you", "tell me".
+    /// The turn requests something: "I need", "can you", "tell me".
     pub request: f64,
     /// The turn names concepts that no earlier utterance named.
     pub new_concepts: f64,
     /// How informative the most informative concept of the turn is.
     pub informativeness: f64,
-    /// A recalled exchange already answered nearly the same query; taken away.
+    /// A recalled exchange already answered nearly the same query; negative by default.
     pub answered: f64,
-    /// The share of the turn that is small talk; taken away.
+    /// The share of the turn that is small talk; negative by default.
     pub small_talk: f64,
 }
 
@@ -205,8 +206,7 @@ impl Gate {
         Self { config, knowledge, sources, model, prompt }
     }
 
-    /// The turn's concepts, what of its current utterance the graph does not have, and what follows
-    /// from them.
+    /// Links the dialogue's concepts, and lets `decide` decide by them.
     fn linked(
         &self,
         turn: &TurnInFlight,
@@ -218,13 +218,13 @@ impl Gate {
         Linked { mentions, missing, decision }
     }
 
-    /// What the rules decide about a turn whose concepts are these.
+    /// The decision of the rules about a turn with these concepts.
     fn by_rules(&self, turn: &TurnInFlight, mentions: &[Mention]) -> GateDecision {
         decide(&turn.context, mentions, &self.config)
     }
 }
 
-/// The concepts of a dialogue, what of its current utterance the graph does not have, and the
+/// The concepts of a dialogue, the words of its current utterance that the graph lacks, and the
 /// decision.
 #[derive(Default)]
 struct Linked {
@@ -290,7 +290,7 @@ impl Decide for Gate {
     }
 }
 
-/// A language model says whether the reply gains from knowledge. (RAGate-Prompt, zero-shot by the
+/// A language model judges whether the reply gains from knowledge. (RAGate-Prompt, zero-shot by the
 /// prompt `gate`, in-context by `gate_examples`.)
 impl Prompted for Gate {
     type Answer = GateAnswer;
@@ -299,14 +299,14 @@ impl Prompted for Gate {
         material::of_context(&turn.context, slot)
     }
 
-    /// The score is 1 or 0: the model says no more.
+    /// The score is 1 or 0, because the model gives no finer answer.
     fn understand(&self, turn: &TurnInFlight, said: Answered<GateAnswer>) -> Result<Linked, Fault> {
         Ok(self.linked(turn, |_| whatever_the_turn(said.answer.needs_knowledge)))
     }
 }
 
-/// The concepts that the dialogue names, and those searched for where the current utterance names
-/// none; and what of it nothing finds.
+/// Returns the concepts that the dialogue names, including those found by search if the current
+/// utterance names none, and the words of that utterance for which nothing was found.
 pub fn find(
     view: View<'_>,
     context: &TurnContext,
@@ -322,7 +322,7 @@ pub fn find(
     (mentions, found.missing)
 }
 
-/// Decides about one turn whose concepts are linked.
+/// Decides about one turn by rules, given its linked concepts.
 pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) -> GateDecision {
     match config.form {
         GateForm::Always => whatever_the_turn(true),
@@ -332,8 +332,8 @@ pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) 
     }
 }
 
-/// A number of 0..1 drawn for a turn: the same whenever it is answered, and for two turns as
-/// different as chance. (FNV-1a of scope and turn id, mixed.)
+/// Draws a number in 0..1 for a turn. It looks random between turns, but is the same whenever the turn
+/// is answered. (FNV-1a of scope and turn id, mixed.)
 fn drawn(context: &TurnContext) -> f64 {
     let scope = context.scope.to_string();
     let bytes = scope.bytes().chain([0]).chain(context.turn_id.as_str().bytes());
@@ -344,13 +344,13 @@ fn drawn(context: &TurnContext) -> f64 {
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A decision with the score 1 or 0 and no feature.
+/// A decision with the score 1 or 0 and without features.
 fn whatever_the_turn(retrieve: bool) -> GateDecision {
     let score = Score::new(f64::from(u8::from(retrieve)));
     GateDecision { retrieve, score, threshold: None, features: BTreeMap::new() }
 }
 
-/// The decision that features make: σ(bias + Σ weight · feature) ≥ threshold.
+/// Decides by features: σ(bias + Σ weight · feature) ≥ threshold.
 pub fn weigh(features: &Features, config: &GateConfig) -> GateDecision {
     let weights = &config.weights;
     let parts = [

@@ -1,7 +1,8 @@
-//! Ingest: bytes of the log become turns and demands to forget, or dead letters with the reason.
+//! Ingest converts bytes of the log to turns and demands to forget, or to dead letters with the
+//! reason.
 //!
-//! Stands first in the flow. Key: none; state: none. It decides only whether an input is one that
-//! the engine can serve; it never repairs one, and it never looks at what was said.
+//! It is the first stage of the flow. Key: none. State: none. It decides only whether the engine can
+//! serve an input. It never repairs an input, and never interprets the text of a turn.
 
 use std::sync::Arc;
 
@@ -26,14 +27,14 @@ mod reading;
 
 use reading::{check_partition, parsed};
 
-/// What an agent's words do to an answer that is still being made.
+/// What an agent's turn does to a response that is still being made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnAgentReply {
     /// The earlier unanswered user turns of the scope end as recorded, superseded.
     #[default]
     Supersede,
-    /// They are answered all the same, and the agent's words wait for it.
+    /// They are still answered, and the agent's turn waits until then.
     Answer,
 }
 
@@ -41,34 +42,34 @@ pub enum OnAgentReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnsConfig {
-    /// What makes one sequence with one history: `conversation` (tenant and conversation) or
-    /// `user` (tenant and user; then every turn must name its user, and the log's key must keep
-    /// a user on one partition).
+    /// Which turns share one order and one history: those of a `conversation` (tenant and
+    /// conversation) or of a `user` (tenant and user; every turn must then name its user, and the
+    /// log's key must keep a user on one partition).
     pub scope: ScopeKind,
-    /// What an agent's words do to an answer that is still being made: `supersede` or `answer`.
+    /// What an agent's turn does to a response that is still being made: `supersede` or `answer`.
     /// Replays always use `answer`.
     pub on_agent_reply: OnAgentReply,
-    /// Bytes of an utterance at most, from 1; a longer one is a dead letter.
+    /// Most bytes of an utterance, from 1; a longer one becomes a dead letter.
     pub max_text_bytes: usize,
-    /// Bytes of an id at most, from 1; a longer one is a dead letter.
+    /// Most bytes of an id, from 1; a longer one becomes a dead letter.
     pub max_id_bytes: usize,
-    /// Bytes of a whole record at most, from 1; a longer one is a dead letter and not parsed.
+    /// Most bytes of a whole record, from 1; a longer one becomes a dead letter without being parsed.
     pub max_record_bytes: usize,
-    /// How far a turn's timestamp may be from the log's time; a further one is a dead letter,
-    /// since one turn dated 2999 would take all recency from the others. Replays are exempt.
-    /// 0 checks nothing.
+    /// Most seconds between a turn's timestamp and the log's time; a turn beyond that becomes a dead
+    /// letter, because one turn dated 2999 would take all recency from the others. Replays are
+    /// exempt. 0 turns the check off.
     pub max_timestamp_skew_seconds: u64,
-    /// How those who write turns choose the partition of a key: `murmur2` (Kafka's own clients),
-    /// `crc32` (librdkafka, kcat and what builds on them) or `unchecked`. Named, a keyed turn
-    /// that lies on another partition than its key's is a dead letter: a conversation whose
-    /// turns two kinds of clients write would be cut in two. Replays check nothing.
+    /// How the clients that write turns choose the partition of a key: `murmur2` (Kafka's own
+    /// clients), `crc32` (librdkafka, kcat and tools built on them) or `unchecked`. Unless unchecked,
+    /// a keyed turn on a partition other than its key's becomes a dead letter: if two kinds of clients
+    /// wrote one conversation, it would be split in two. Replays check nothing.
     pub partitioner: Partitioner,
-    /// Inputs of one partition in flight at most, waiting ones included, from 1; then the
-    /// partition pauses. One poll may go beyond it. It also bounds the set of finished offsets that
-    /// a commit carries, in 4 KB: from about 1,500 on the set may not fit, and what finished then
-    /// waits until the lowest input in flight has ended.
+    /// Most inputs of one partition in flight, including those that wait, from 1; beyond that the
+    /// partition pauses. One poll may exceed it. It also bounds the set of finished offsets, which a
+    /// commit carries in 4 KB: from about 1,500 on the set may not fit, and finished inputs then wait
+    /// until the lowest input in flight has ended.
     pub max_in_flight_per_partition: usize,
-    /// Inputs of the whole process in flight at most, from 1; then all partitions pause.
+    /// Most inputs of the whole process in flight, from 1; beyond that all partitions pause.
     pub max_in_flight: usize,
 }
 
@@ -88,26 +89,27 @@ impl Default for TurnsConfig {
     }
 }
 
-/// What the log hands to the dataflow.
+/// A message from the log to the dataflow.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// An input record.
     Record(InputRecord),
-    /// The partition is ours from here on, under this generation; its histories are in the cache.
+    /// The partition is now assigned to this process under this generation; its histories are in the
+    /// cache.
     Assigned {
         /// The partition.
         partition: i32,
-        /// How often it has been assigned to this process, from 1.
+        /// How often the partition has been assigned to this process, from 1.
         generation: u32,
     },
-    /// The partition is another's: its state is dropped.
+    /// The partition now belongs to another process; its state is dropped.
     Revoked {
         /// The partition.
         partition: i32,
     },
 }
 
-/// A record as the log gave it.
+/// A record as read from the log.
 #[derive(Clone, Debug, Default)]
 pub struct InputRecord {
     /// Partition, from 0.
@@ -116,78 +118,78 @@ pub struct InputRecord {
     pub generation: u32,
     /// Offset.
     pub offset: i64,
-    /// The bytes, key, headers and time.
+    /// The value, key, headers and time.
     pub original: Original,
-    /// The last record of its scope: its history is dropped once it is finished.
+    /// Whether this is the last record of its scope. The scope's history is dropped once it is finished.
     pub last_of_scope: bool,
 }
 
 /// A turn that can be served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ArrivedTurn {
-    /// Which attempt this is.
+    /// The attempt to serve the input.
     pub request: RequestId,
     /// The input.
     pub input: InputId,
-    /// Whose sequence it belongs to.
+    /// The scope it belongs to.
     pub scope: Scope,
-    /// The turn as it came.
+    /// The turn as it was parsed.
     pub turn: Turn,
     /// Its id, never absent.
     pub turn_id: TurnId,
-    /// When it was said: its own timestamp, else the log's time, else a second per offset.
+    /// When it was said: its own timestamp, else the log's time, else one second per offset.
     pub event_time: EventTime,
-    /// What it was when it came.
+    /// The original record.
     pub original: Arc<Original>,
-    /// The last of its scope.
+    /// Whether this is the last record of its scope.
     pub last_of_scope: bool,
 }
 
 /// A demand to forget that can be served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ArrivedForget {
-    /// Which attempt this is.
+    /// The attempt to serve the input.
     pub request: RequestId,
     /// The input.
     pub input: InputId,
-    /// What is to be forgotten.
+    /// The scope whose history is to be forgotten.
     pub scope: Scope,
-    /// The demand as it came.
+    /// The demand as it was parsed.
     pub forget: Forget,
     /// Its id, never absent.
     pub turn_id: TurnId,
-    /// What it was when it came.
+    /// The original record.
     pub original: Arc<Original>,
-    /// The last of its scope.
+    /// Whether this is the last record of its scope.
     pub last_of_scope: bool,
 }
 
-/// What `history` receives. Exchanged once, by scope.
+/// What `history` receives. It is exchanged between workers once, by scope.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Arrived {
     /// A turn.
     Turn(Box<ArrivedTurn>),
-    /// A demand to forget, which takes its turn in the scope like any other input.
+    /// A demand to forget. It keeps its place in the order of the scope like any other input.
     Forget(Box<ArrivedForget>),
-    /// The last turn of a scope was refused: the scope may go once it is idle.
+    /// The last turn of a scope was refused. `history` may drop the scope once it is idle.
     Ended {
         /// The scope's partition.
         partition: i32,
         /// The scope.
         scope: Scope,
     },
-    /// To every worker: the partition begins anew under this generation.
+    /// Tells every worker that the partition begins anew under this generation.
     Assigned {
-        /// The worker it is for.
+        /// The worker that receives it.
         worker: u64,
         /// The partition.
         partition: i32,
         /// Its generation.
         generation: u32,
     },
-    /// To every worker: drop the partition's state.
+    /// Tells every worker to drop the partition's state.
     Revoked {
-        /// The worker it is for.
+        /// The worker that receives it.
         worker: u64,
         /// The partition.
         partition: i32,
@@ -202,7 +204,7 @@ impl InputRecord {
 }
 
 impl Arrived {
-    /// Which input it is, where it is one.
+    /// The request, if this is an input.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Turn(turn) => Some(turn.request),
@@ -211,7 +213,8 @@ impl Arrived {
         }
     }
 
-    /// Where the exchange sends it: low bits well mixed, since timely routes by them.
+    /// The value by which the exchange routes it. Its low bits are well mixed, because timely routes by
+    /// them.
     pub fn route(&self) -> u64 {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
@@ -231,24 +234,23 @@ fn route(partition: i32, scope: &Scope) -> u64 {
     hash ^ (hash >> 29)
 }
 
-/// Where inputs come from.
+/// The topic that inputs come from.
 #[derive(Clone, Debug)]
 pub struct InputTopic {
     /// Its name, for the coordinates of inputs.
     pub name: Arc<str>,
-    /// How many partitions it has; `None` where that means nothing, and then no key is held
-    /// against its partition.
+    /// How many partitions it has. If `None`, ingest does not compare keys with partitions.
     pub partitions: Option<i32>,
 }
 
 impl<Name: Into<Arc<str>>> From<Name> for InputTopic {
-    /// A topic of which only the name is known.
+    /// A topic of which only the name is known, so that keys are not compared with partitions.
     fn from(name: Name) -> Self {
         Self { name: name.into(), partitions: None }
     }
 }
 
-/// Reads inputs: inputs in, (what `history` receives, dead letters) out.
+/// Reads inputs. Returns (what `history` receives, dead letters).
 pub fn ingest<'scope>(
     inputs: StreamVec<'scope, Epoch, Input>,
     config: TurnsConfig,
@@ -299,7 +301,7 @@ pub fn ingest<'scope>(
     (arrived_stream, refused_stream)
 }
 
-/// One record: what `history` receives of it, or its dead letter.
+/// Reads one record. Returns what `history` receives, or the dead letter.
 fn read(
     record: InputRecord,
     config: &TurnsConfig,
@@ -345,8 +347,8 @@ fn read(
     }
 }
 
-/// What to tell `history` where the last turn of a scope is refused, as far as the record names
-/// its scope.
+/// The message to `history` if the record is the last of its scope and is refused. `None` if the
+/// record does not name its scope.
 fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
     if !record.last_of_scope {
         return None;
@@ -356,7 +358,7 @@ fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
     Some(Arrived::Ended { partition: record.partition, scope })
 }
 
-/// A dead letter for an input, with its bytes as they came.
+/// A dead letter for an input, with its unchanged bytes.
 pub fn dead_letter(input: InputId, original: &Original, fault: Fault) -> Outcome {
     Outcome::DeadLetter(Box::new(DeadLetter {
         schema_version: SCHEMA_VERSION,

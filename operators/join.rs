@@ -1,14 +1,14 @@
-//! The meeting of query production and topic planning: two halves of one turn become one.
+//! Joins the two halves of a turn that query production and topic planning made of it.
 //!
 //! The two stages see the same turn side by side, so each turn arrives here twice, once on each
-//! stream, in any order. A half that its stage could not serve arrives as well, as a failure:
-//! that is why the two stages give one stream of [`Half`] and no stream of faults. A turn leaves
-//! exactly once, when its second half is here: with the queries and the topics, or, where a half failed, as one
-//! [`Failed`] with the reason of the stage that comes first in the flow.
+//! stream, in any order. A half on which its stage failed arrives as well; that is why the two stages
+//! return one stream of [`Half`] and no stream of faults. A turn leaves exactly once, when its second
+//! half arrives: with queries and topics, or, if a half failed, as one [`Failed`]. If both failed, it
+//! names both reasons, under the stage of the half that comes first in the flow.
 //!
-//! State: by request id, the halves that wait for the other. Both halves descend from one record
-//! of one stream and neither stage may swallow a turn, so that what waits here is at most what is
-//! in flight. No capability is held: a waiting half leaves with the other half's.
+//! State: by request id, the halves that wait for the other. Both halves come from one record of one
+//! stream, and neither stage may swallow a turn, so at most the turns in flight wait here. The join
+//! holds no capability: a waiting half leaves with the capability of the other half.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,17 +26,17 @@ use turnstream_schemas::{Fault, FaultKind, RequestId, Stage};
 use crate::flow::{Epoch, Failed, TurnContext, TurnInFlight};
 use crate::stage::Streams;
 
-/// One side's account of a turn: the turn with what its stage decided, or why it could not.
+/// The half of a turn from one stage: the turn with the stage's decision, or why the stage failed.
 pub type Half = Result<TurnInFlight, Failed>;
 
-/// The two outputs of a stage as one stream of halves.
+/// Merges the two outputs of a stage into one stream of halves.
 pub fn halves<'scope>(
     (turns, faults): Streams<'scope, TurnInFlight>,
 ) -> StreamVec<'scope, Epoch, Half> {
     turns.map(Ok).concat(faults.map(Err))
 }
 
-/// Joins the halves of each turn: turns with queries and topics, and turns of which a half failed.
+/// Joins the halves of each turn. Returns (turns with queries and topics, turns of which a half failed).
 pub fn join<'scope>(
     queried: StreamVec<'scope, Epoch, Half>,
     planned: StreamVec<'scope, Epoch, Half>,
@@ -93,7 +93,7 @@ fn context(half: &Half) -> &Arc<TurnContext> {
 struct WaitingHalves(BTreeMap<RequestId, (Side, Half)>);
 
 impl WaitingHalves {
-    /// Takes a half in; gives the turn once both are here.
+    /// Takes a half in. Returns the turn once both halves have arrived.
     fn arrive(&mut self, side: Side, arrived: Half) -> Option<Half> {
         match self.0.entry(context(&arrived).request) {
             Entry::Vacant(place) => {
@@ -105,13 +105,13 @@ impl WaitingHalves {
     }
 }
 
-/// Two halves of one turn.
+/// Joins two halves of one turn, in the order of arrival.
 fn meet(one: (Side, Half), other: (Side, Half)) -> Half {
     match (one, other) {
         ((Side::Queries, queried), (Side::Topics, planned))
         | ((Side::Topics, planned), (Side::Queries, queried)) => whole(queried, planned),
-        // Cannot be while request ids are unique; an answer all the same, so that no turn waits
-        // for ever.
+        // Impossible while request ids are unique. A fault still ends the turn, so that it does not
+        // wait for ever.
         ((_, one), _) => Err(Failed {
             context: Arc::clone(context(&one)),
             fault: Fault::new(
@@ -123,7 +123,7 @@ fn meet(one: (Side, Half), other: (Side, Half)) -> Half {
     }
 }
 
-/// The turn with its queries and with its topics.
+/// Merges the half with queries and the half with topics.
 fn whole(queried: Half, planned: Half) -> Half {
     match (queried, planned) {
         (Ok(mut turn), Ok(mut planned)) => {

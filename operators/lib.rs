@@ -1,42 +1,43 @@
-//! What happens to a turn: the operators of turnstream, in the order of the flow.
+//! The operators of turnstream, in the order in which a turn passes them.
 //!
-//! 1. [`ingest`]: bytes become turns, or dead letters;
-//! 2. [`history`]: the order of a scope, recall, and at the end of the feedback edge the update
-//!    and eviction;
-//! 3. [`gate`]: does the turn need knowledge?
-//! 4. [`embedding`]: the dialogue as a vector;
-//! 5. [`query_production`] and [`topic_planning`], side by side, and their [`join`];
-//! 6. [`cross_revision`]: queries and topics repair each other;
-//! 7. [`fact_retrieval`]: foreseen and unforeseen facts, ranked by [`ranking`] and [`meaning`];
-//! 8. [`persona_retrieval`]: sentences of the turn's persona, where it has one;
-//! 9. [`document_retrieval`]: passages of documents, where there are any;
-//! 10. [`fact_selection`]: up to twenty of the facts, and a few passages, in order;
-//! 11. [`integration`]: evidence and history weighed together, and cut to what there is room for;
-//! 12. [`generation`]: the response;
-//! 13. [`consistency`]: how well each piece of evidence and the response agree;
-//! 14. [`self_refinement`]: the response made anew from other evidence.
+//! 1. [`ingest`] converts bytes to turns, or to dead letters;
+//! 2. [`history`] keeps the order of a scope and recalls entries; at the end of the feedback edge it
+//!    updates the history and evicts;
+//! 3. [`gate`] decides whether the turn needs knowledge;
+//! 4. [`embedding`] encodes the dialogue as a vector;
+//! 5. [`source_planning`] decides which [`sources`] to ask;
+//! 6. [`query_production`] and [`topic_planning`] run side by side, and [`join`] merges their results;
+//! 7. [`cross_revision`] revises queries by topics, and topics by queries;
+//! 8. [`retrieval`] asks the sources of the plan: [`fact_retrieval`] (ranked by [`ranking`] and
+//!    [`meaning`]), [`table_retrieval`], [`persona_retrieval`] and [`document_retrieval`];
+//! 9. [`relevance`] judges how relevant each piece of evidence is;
+//! 10. [`fact_selection`] selects up to twenty facts and a few passages, and orders them;
+//! 11. [`integration`] weighs evidence and history together and cuts them to a budget;
+//! 12. [`generation`] words the response;
+//! 13. [`consistency`] judges how well the response agrees with each piece of evidence;
+//! 14. [`self_refinement`] makes the response anew from other evidence.
 //!
-//! What they rest on: the graph and the words ([`turnstream_knowledge`]), the concepts that a
-//! dialogue names ([`salience`]); the ports to models, indexes and documents
-//! ([`turnstream_ports`]); what every stage is and what runs it ([`stage`]); what travels between two
-//! stages ([`flow`]). Beside the flow stand the [`views`], over what it committed.
+//! The operators build on the graph and its words ([`turnstream_knowledge`]), the concepts that a
+//! dialogue names ([`salience`]), the ports to models, indexes and documents ([`turnstream_ports`]),
+//! the contract and the runner of stages ([`stage`]), and the records that travel between stages
+//! ([`flow`]). The [`views`] stand beside the flow and count what it committed.
 //!
 //! # The contract of a stage
 //!
-//! [`stage`] is the whole of it, with an example; read that first.
+//! [`stage`] defines the contract and has an example; read that first.
 //!
-//! - One file, one stage: a struct that implements [`stage::Decide`] over plain functions on plain
-//!   values, and one entry function: streams and configuration in, (values, faults) out. Nothing
-//!   else in the file mentions timely.
+//! - Each stage has one file: a struct that implements [`stage::Decide`] over plain functions on
+//!   plain values, and one entry function that takes streams and the configuration and returns
+//!   (values, faults). Nothing else in the file mentions timely.
 //! - [`stage::run`] does the rest: it moves turns and capabilities, asks models, contains panics and
 //!   applies the stage's `on_failure`. Every turn that goes in comes out exactly once, as a value or
 //!   as a fault: a stage that swallowed one would stop its scope for ever.
-//! - No clock, no thread, no order that depends on a random hash: the same inputs give the same
-//!   outputs.
-//! - The configuration is strict and documented field by field; a stage's `form` has a variant for
-//!   each thing that it can do, and no other.
+//! - A stage uses no clock, no thread and no order that depends on a random hash: the same inputs
+//!   give the same outputs.
+//! - The configuration is strict and documented field by field; a stage's `form` has one variant for
+//!   each way in which the stage can decide.
 //!
-//! Nothing here reaches Kafka, candle or arroy.
+//! This crate does not depend on Kafka, candle or arroy.
 
 pub mod ingest;
 

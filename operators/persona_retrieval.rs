@@ -1,20 +1,22 @@
-//! Persona retrieval: which sentences of the turn's persona have to do with what is said?
+//! Persona retrieval finds the sentences of a persona that are relevant to the dialogue.
 //!
-//! A turn may bring sentences that describe who is spoken with (`persona`), and a source may have its
-//! own. They are searched for the current utterance by words (BM25 over the sentences themselves), by meaning (the cosine of
-//! embeddings, with what the dialogue is about as a second view: "and you?" says nothing by
-//! itself), or by both, fused. They are few, so each is looked at. `docs/personas.md` has what that
-//! measured. UniMS-RAG asks the persona before the documents, hence the place in the flow.
-//! By itself a sentence is scored against the dialogue ([`search`]); where the source depends on others
-//! that gave something, as PK-ICR has it, each is joined with the dialogue and scored against what they
-//! gave ([`pairs`]), and the best is the persona where it reaches the threshold.
+//! A turn may bring sentences that describe the user (`persona`), and a source may have its own. The
+//! stage searches them for the current utterance: by words (BM25 over the sentences themselves), by
+//! meaning (the cosine of embeddings, also to the vector of the dialogue, because "and you?" says
+//! nothing by itself), or by both, fused. A persona has few sentences, so the stage scores every one.
+//! `docs/measurements/personas.md` has the measurements. UniMS-RAG asks the persona before the
+//! documents, hence the place in the flow.
 //!
-//! Key: none. State: none; the same sentences come again with each turn. An encoder that takes
-//! microseconds embeds them in place, any other is asked for them as a model is, where the runtime
-//! of models remembers what it embedded before.
-//! Where that fails, words alone decide unless the configuration says otherwise. A turn without a
-//! persona passes by. The stage never says what will be used, and never what is true: who wrote a
-//! persona may have written anything.
+//! Usually each sentence is scored against the dialogue by itself ([`search`]). If the source depends
+//! on others that gave evidence, the stage follows PK-ICR: it joins each sentence with the utterance
+//! and scores it against that evidence ([`pairs`]). The best sentence is the persona if it reaches the
+//! threshold.
+//!
+//! Key: none. State: none; each turn brings the same sentences again. An encoder that takes
+//! microseconds embeds them in place. Any other encoder is asked as a model; the runtime of models
+//! remembers what it embedded before. If the encoder fails, words alone decide, unless the
+//! configuration says otherwise. A turn without a persona passes unchanged. The stage does not decide
+//! which sentences are used, nor whether they are true: the author of a persona may write anything.
 
 use std::sync::Arc;
 
@@ -50,29 +52,28 @@ const STAGE: Stage = Stage::PersonaRetrieval;
 pub struct PersonaRetrievalConfig {
     /// By words, by meaning, or both.
     pub form: SearchForm,
-    /// What becomes of a turn that the stage fails on; `lexical`: words alone find what there is.
+    /// What happens to a turn on which the stage fails; `lexical` searches by words alone.
     pub on_failure: OnFailure,
-    /// Sentences of a turn's persona that are looked at, from the first on; 1..=1024. Further ones
-    /// are passed over, and counted.
+    /// How many sentences of a persona are searched, from the first on; 1..=1024. Further ones are
+    /// passed over, and counted in the metrics.
     pub max_persona_sentences: u32,
-    /// Longest sentence that is looked at, in bytes of UTF-8; 1..=65536. Longer ones are passed over,
-    /// and counted: cut, a sentence may say the opposite.
+    /// Longest sentence that is searched, in bytes of UTF-8; 1..=65536. Longer ones are passed over, and
+    /// counted in the metrics. They are not cut, because a cut sentence may say the opposite.
     pub max_sentence_bytes: u32,
-    /// Most sentences that one way of searching gives to the fusion; 1..=1024.
+    /// Most sentences that each way of searching gives to the fusion; 1..=1024.
     pub max_found: u32,
-    /// Most sentences that go on as evidence; 1..=1024.
+    /// Most sentences that become evidence; 1..=1024.
     pub max_sentences: u32,
-    /// Least score of a sentence that goes on; 0..=1.
+    /// Least score of a sentence that becomes evidence; 0..=1.
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
     pub word_share: f64,
-    /// The share of what the dialogue is about in a score by meaning, against the current utterance;
-    /// 0..=1.
+    /// The share of the dialogue as a whole in a score by meaning, against the current utterance; 0..=1.
     pub dialogue_share: f64,
-    /// Least score of a sentence joined with the dialogue, with what the source depends on as its
-    /// answer (PK-ICR's threshold); 0..=1.
+    /// PK-ICR's threshold, for a source that depends on others: the least score of a sentence joined
+    /// with the utterance, against the evidence that those gave; 0..=1.
     pub min_pair_score: f64,
-    /// How long to wait for the encoder where it is not called in place.
+    /// How long to wait for the encoder if it is not called in place.
     pub call: CallConfig,
 }
 
@@ -107,7 +108,8 @@ impl StageConfig for PersonaRetrievalConfig {
     }
 }
 
-/// Persona retrieval over a stream of turns: (turns with sentences among their candidates, faults).
+/// Runs persona retrieval over a stream of turns. Returns (turns with sentences among their candidates,
+/// faults).
 pub fn persona_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: PersonaRetrievalConfig,
@@ -120,9 +122,9 @@ pub fn persona_retrieval<'scope>(
 struct PersonaRetrieval {
     config: PersonaRetrievalConfig,
     sources: Arc<Sources>,
-    /// The encoder that has to be waited for, where vectors are compared.
+    /// The encoder that the stage asks as a model, if there is one and the form compares vectors.
     embed: Option<Arc<Embed>>,
-    /// The encoder that is called in place, where there is one.
+    /// The encoder that the stage calls in place, if there is one.
     encoder: Option<Arc<dyn Encoder>>,
     observer: Observer,
 }
@@ -134,7 +136,7 @@ impl PersonaRetrieval {
         Self { config, sources, embed, encoder, observer: runner.observer }
     }
 
-    /// What words find.
+    /// Searches by words alone.
     fn by_words(&self, turn: &TurnInFlight) -> Option<Found> {
         let words = PersonaRetrievalConfig { form: SearchForm::Bm25, ..self.config.clone() };
         let persona = Persona::asked(turn, &self.sources)?;
@@ -158,7 +160,7 @@ impl Decide for PersonaRetrieval {
 
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Found>, Fault> {
         let persona = Persona::asked(turn, &self.sources);
-        // Without a vector of what is said there is nothing to compare others with.
+        // Without a vector of the dialogue, there is nothing to compare the vectors of sentences with.
         if self.embed.is_some() && turn.embedding.is_some() {
             let texts = persona.map(|persona| persona.compared(turn, &self.config));
             return Ok(Step::ask(texts.unwrap_or_default()));
@@ -181,7 +183,7 @@ impl Decide for PersonaRetrieval {
         by_words.flatten().unwrap_or_default()
     }
 
-    /// Also counts what was passed over.
+    /// Also reports to the observer how many sentences were passed over.
     fn write(&self, turn: &mut TurnInFlight, found: Found) {
         let persona = Persona::asked(turn, &self.sources);
         let passed_over = persona.map_or(0, |persona| persona.looked_at(&self.config).passed_over);
@@ -190,7 +192,7 @@ impl Decide for PersonaRetrieval {
         }
         if let Some(knowledge) = found.knowledge {
             let passages = &mut turn.candidates.passages;
-            // Ahead of what is more relevant to the dialogue alone.
+            // The knowledge of the best pair goes first, even if others are more relevant to the dialogue.
             passages.sort_by_key(|passage| passage.id != knowledge);
         }
         turn.candidates.persona.extend(found.sentences);
@@ -202,17 +204,17 @@ impl Decide for PersonaRetrieval {
 pub struct Persona<'t> {
     /// The source's name.
     pub source: &'t SourceName,
-    /// Whom the sentences describe.
+    /// The party that the sentences describe.
     pub describes: Speaker,
     /// Its sentences.
     pub sentences: &'t [String],
-    /// What the source depends on gave: the knowledge that a sentence has to fit. Nothing where the source
-    /// depends on none.
+    /// The knowledge that a sentence has to fit: the evidence from the sources that this source depends
+    /// on. Empty if it depends on none, or they gave none.
     pub knowledge: Vec<&'t Evidence>,
 }
 
 impl<'t> Persona<'t> {
-    /// The one that the turn asks now.
+    /// The persona that the turn asks now.
     fn asked(turn: &'t TurnInFlight, sources: &'t Sources) -> Option<Self> {
         let source = turn.source(sources)?;
         let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
@@ -224,7 +226,7 @@ impl<'t> Persona<'t> {
         })
     }
 
-    /// The sentences within the bounds, each once. Empty ones are none.
+    /// The sentences within the bounds, each once and without empty ones.
     fn looked_at(&self, config: &PersonaRetrievalConfig) -> Looked<'t> {
         let mut looked = Looked { sentences: Vec::new(), passed_over: 0 };
         let mut known = FxHashSet::default();
@@ -244,8 +246,8 @@ impl<'t> Persona<'t> {
         looked
     }
 
-    /// The texts whose meaning is compared: the sentences; or the questions that they make, and then what
-    /// could answer those.
+    /// The texts to embed: the sentences; or, if there is knowledge, first the questions that the
+    /// sentences make with the utterance, and then the knowledge.
     fn compared(&self, turn: &TurnInFlight, config: &PersonaRetrievalConfig) -> Vec<String> {
         let looked = self.looked_at(config);
         let sentences = looked.sentences.iter().map(|sentence| sentence.text);
@@ -257,20 +259,20 @@ impl<'t> Persona<'t> {
     }
 }
 
-/// A sentence that is looked at.
+/// A sentence that is searched.
 struct Sentence<'t> {
-    /// Its place in its list, from 1.
+    /// Its place in the persona, from 1.
     place: u32,
     text: &'t str,
 }
 
-/// What of a persona is looked at, and how many sentences exceed the bounds.
+/// The sentences of a persona that are searched, and the number of those that exceed the bounds.
 struct Looked<'t> {
     sentences: Vec<Sentence<'t>>,
     passed_over: u64,
 }
 
-/// What a persona gave.
+/// The evidence that a persona gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Its sentences, by falling relevance.
@@ -279,11 +281,11 @@ pub struct Found {
     pub knowledge: Option<EvidenceId>,
 }
 
-/// The sentences of a persona that have to do with what is said, by an encoder that is called in
-/// place, where there is one and the turn has an embedding.
+/// Finds the sentences of a persona that are relevant to the dialogue. If there is an encoder and the
+/// turn has an embedding, calls the encoder in place.
 ///
 /// # Errors
-/// The encoder failed, or meaning alone is to find them and there is none.
+/// The encoder failed, or the form searches by meaning alone and there are no vectors.
 pub fn retrieve(
     turn: &TurnInFlight,
     persona: &Persona<'_>,
@@ -301,7 +303,7 @@ pub fn retrieve(
     found(turn, persona, Some(&vectors), config)
 }
 
-/// What is found, with a vector for each text that is compared where there are any.
+/// Finds sentences, given a vector for each text of [`Persona::compared`] if there are vectors.
 fn found(
     turn: &TurnInFlight,
     persona: &Persona<'_>,
@@ -321,7 +323,7 @@ fn found(
     Ok(Found { sentences, knowledge: None })
 }
 
-/// The knowledge of the best pair, and the sentence that fits it best (PK-ICR eq 1–7).
+/// Finds the knowledge of the best pair, and the sentence that fits it best (PK-ICR eq 1–7).
 fn paired(
     turn: &TurnInFlight,
     persona: &Persona<'_>,
@@ -355,21 +357,21 @@ fn paired(
     Ok(Found { sentences: accepted.into_iter().collect(), knowledge: Some(knowledge.clone()) })
 }
 
-/// What sentences are searched for.
+/// A query for sentences.
 #[derive(Clone, Copy, Debug)]
 pub struct SentenceQuery<'a> {
     /// The words of the current utterance.
     pub text: &'a str,
-    /// Its meaning, and that of the dialogue.
+    /// The vectors of the current utterance and of the dialogue.
     pub embedding: Option<&'a Embedded>,
 }
 
-/// The sentences for a query by falling score, ties by place; none below the least score. Each has a
-/// vector where there are vectors.
+/// The sentences for a query, by falling score, ties by place. Leaves out scores below `min_score`.
+/// `vectors` has one vector for each sentence.
 ///
 /// # Errors
-/// Meaning alone is to find them, and the turn or the sentences have no vectors; or there is not a
-/// vector for each.
+/// The form searches by meaning alone, and the turn or the sentences have no vectors; or the number of
+/// vectors is not that of the sentences.
 pub fn search(
     sentences: &[&str],
     vectors: Option<&[&[f32]]>,
@@ -402,7 +404,7 @@ pub fn search(
     Ok(fused)
 }
 
-/// How like each sentence is to the utterance in words, 0..=1: by BM25 among these sentences.
+/// The likeness in words of each sentence and the utterance, 0..=1: by BM25 among these sentences.
 fn likeness_in_words<'s>(
     sentences: &[&'s str],
     query: &str,
@@ -413,8 +415,8 @@ fn likeness_in_words<'s>(
     bags.into_iter().map(move |sentence| statistics.likeness(&query, &sentence))
 }
 
-/// How like a sentence is to what is said in meaning, 0..=1: to the current utterance, where anything is known
-/// in that, and to the dialogue.
+/// The likeness in meaning of a sentence and the dialogue, 0..=1: a weighted mean of its cosines to the
+/// current utterance and to the whole dialogue; the latter alone if the utterance has no vector.
 fn likeness_in_meaning(
     embedded: &Embedded,
     sentence: &[f32],
@@ -433,7 +435,7 @@ fn likeness_in_meaning(
     cosine.clamp(0.0, 1.0)
 }
 
-/// The best of the scores above 0, each with its place: falling, ties by place.
+/// The best scores above 0, each with its place, falling, ties by place.
 fn best(scores: impl Iterator<Item = f64>, most: u32) -> Vec<(u32, f64)> {
     let mut found: Vec<(u32, f64)> = (0..).zip(scores).filter(|(_, score)| *score > 0.0).collect();
     found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -1,15 +1,15 @@
-//! Query production: what does the turn ask about? (DCRAG eq 1, 2.)
+//! Query production finds what the turn asks about. (DCRAG eq 1, 2.)
 //!
-//! Explicit queries E^EQ are concepts that the history H names, weighted by informativeness and
-//! recency, each with the turn and the span that names it. Implicit queries E^IQ are concepts
-//! that H does not name and that several explicit ones point to: by what they are for, what they
-//! cause, what they need and what happens during them. Where H names nothing, neither literally nor
-//! spelt alike, and facts have vectors, implicit queries are what the facts nearest to H in meaning
-//! are about. The thought is one sentence of ours.
+//! Explicit queries E^EQ are concepts that the dialogue H names, weighted by informativeness and
+//! recency, each with the turn and the span that names it. Implicit queries E^IQ are concepts that H
+//! does not name and that several explicit queries point to: by what those are for, what they cause,
+//! what they need and what happens during them. If H names no concept, neither literally nor by a
+//! similar spelling, and facts have vectors, the implicit queries are the concepts of the facts that
+//! are nearest to H in meaning. The thought is one sentence from a template.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the turn goes on without queries.
-//! It sees nothing of topic planning, never makes a query of a denied fact, and never asks for
-//! more than the strongest facts of a concept, so that a hub costs no more than any other.
+//! Key: none. State: none. If the stage fails and may degrade, the turn goes on without queries. It
+//! sees nothing of topic planning, never makes a query from a denied fact, and follows only the
+//! strongest facts of a concept, so that a hub costs no more than any other concept.
 
 mod by_meaning;
 pub(crate) mod prompted;
@@ -41,7 +41,7 @@ pub use by_meaning::ByMeaningConfig;
 
 const STAGE: Stage = Stage::QueryProduction;
 
-/// How queries can be found.
+/// The ways in which queries can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryProductionForm {
@@ -59,30 +59,31 @@ pub enum QueryProductionForm {
 pub struct QueryProductionConfig {
     /// How queries are found.
     pub form: QueryProductionForm,
-    /// How the language model of the prompted form is asked.
+    /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// Most explicit queries; 1..=64.
     pub max_explicit: u32,
     /// Most implicit queries; 0..=64.
     pub max_implicit: u32,
-    /// How many explicit concepts must point to an implicit one; 1..=16. Two: one alone would
-    /// make a query of every association.
+    /// How many explicit concepts must point to an implicit one; 1..=16. The default is 2, because at 1
+    /// every association would become a query.
     pub min_pointers: u32,
-    /// Strongest facts followed from each explicit concept, in each direction; 1..=4096.
+    /// How many of the strongest facts of each explicit concept are followed, in each direction;
+    /// 1..=4096.
     pub max_facts_per_concept: u32,
-    /// Least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, which
-    /// everything points to.
+    /// Least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, to which
+    /// everything points.
     pub min_informativeness: f64,
-    /// Least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn
-    /// give about 0.5; 0.2 asks for one that is not too long ago.
+    /// Least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn give
+    /// about 0.5; 0.2 keeps out what was named too long ago.
     pub min_implicit_weight: f64,
     /// Longest implicit query in words; 1..=16. Longer concepts are whole sentences.
     pub max_words: u32,
-    /// How what the graph has is searched by meaning where nothing is named.
+    /// How the graph is searched by meaning if the dialogue names no concept.
     pub by_meaning: ByMeaningConfig,
-    /// How what was said fades.
+    /// How the weight of earlier utterances fades.
     pub recency: Recency,
 }
 
@@ -124,7 +125,7 @@ impl StageConfig for QueryProductionConfig {
     }
 }
 
-/// Query production over a stream of turns. Turns it fails on stay in the stream, as failed
+/// Runs query production over a stream of turns. Turns on which it fails stay in the stream, as failed
 /// halves: see [`crate::join`].
 pub fn query_production<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
@@ -216,7 +217,7 @@ impl Prompted for QueryProduction {
     }
 }
 
-/// The queries of a turn and the thought behind them; by meaning only where facts have one.
+/// The queries of a turn and the thought behind them. Without `meaning` it does not search by meaning.
 pub fn produce(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -233,7 +234,7 @@ pub fn produce(
     (queries, thought)
 }
 
-/// The named concepts that become explicit queries: by falling weight, ties by text.
+/// The named concepts that become explicit queries, by falling weight, ties by text.
 fn most_wanted<'m>(
     turn: &'m TurnInFlight,
     graph: View<'_>,
@@ -248,7 +249,7 @@ fn most_wanted<'m>(
     named
 }
 
-/// The query that a named concept makes.
+/// The explicit query for a named concept.
 fn explicit_query(
     turn: &TurnInFlight,
     named: &Named<'_>,
@@ -266,7 +267,7 @@ fn explicit_query(
     })
 }
 
-/// Concepts that the explicit ones point to, by falling weight, ties by text.
+/// The concepts to which explicit ones point, by falling weight, ties by text.
 fn implicit_queries(
     named: &[Named<'_>],
     said: &Said,
@@ -300,17 +301,17 @@ fn implicit_queries(
     implicit
 }
 
-/// What points to a concept.
+/// The explicit concepts that point to one concept.
 #[derive(Default)]
 struct Pointed {
-    /// How strongly, summed.
+    /// How strongly they point, summed.
     pull: f64,
-    /// From which explicit concepts, each with its part.
+    /// The explicit concepts, each with its part of the sum.
     by: Vec<(ConceptId, f64)>,
 }
 
 impl Pointed {
-    /// The implicit query that it makes; the strongest reasons first, ties by text.
+    /// The implicit query for the concept, with the strongest reasons first, ties by concept.
     fn query(mut self, target: ConceptId, graph: View<'_>) -> ImplicitQuery {
         self.by.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         ImplicitQuery {
@@ -322,8 +323,8 @@ impl Pointed {
     }
 }
 
-/// What one explicit concept points to, each target once, with how strongly it does: the
-/// concept's weight × the fact's strength × how directly the fact points.
+/// The concepts to which one explicit concept points, each with the strength of its strongest pointer:
+/// the explicit concept's weight × the fact's strength × how directly the fact points.
 fn pointers(named: &Named<'_>, graph: View<'_>, limit: usize) -> BTreeMap<ConceptId, f64> {
     let concept = named.concept();
     let ahead =
@@ -340,7 +341,7 @@ fn pointers(named: &Named<'_>, graph: View<'_>, limit: usize) -> BTreeMap<Concep
     pointers
 }
 
-/// How directly a fact points from its head to its tail: to a goal, an effect, a need, a step.
+/// How directly a fact points from its head to its tail: to a goal, an effect, a need or a step; 0..=1.
 fn ahead(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Cause | RelationKind::Prerequisite => 1.0,
@@ -349,8 +350,8 @@ fn ahead(fact: &Fact, graph: View<'_>) -> f64 {
     }
 }
 
-/// How directly a fact points from its tail to its head: to what needs, wants or contains what
-/// was named. Half as much: a named means has many possible ends.
+/// How directly a fact points from its tail to its head, which needs, wants, causes or contains the
+/// named concept; 0..=1. About half as much as ahead, because a named means has many possible ends.
 fn back(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Prerequisite | RelationKind::Subevent => 0.5,
@@ -359,7 +360,7 @@ fn back(fact: &Fact, graph: View<'_>) -> f64 {
     }
 }
 
-/// The thought: what the user seems to want to know.
+/// The thought: a sentence about what the user seems to want to know.
 fn think(queries: &Queries) -> String {
     let explicit: Vec<&str> = queries.explicit.iter().map(|query| query.concept.as_str()).collect();
     let implicit: Vec<&str> = queries.implicit.iter().map(|query| query.concept.as_str()).collect();

@@ -1,9 +1,9 @@
 //! Lexical likeness between facts and a dialogue, and between facts: a cosine over lemmas.
 //!
-//! The dialogue is a vector of the lemmas of the concepts it names, each weighted by
-//! informativeness (which is an inverse document frequency whose documents are facts) and
-//! recency; a fact is the set of content lemmas of its head and tail. Words that belong to no
-//! concept of the graph can match no fact and do not count.
+//! The dialogue is a vector of the lemmas of the concepts that it names, each weighted by
+//! informativeness (an inverse document frequency whose documents are facts) and recency. A fact is
+//! the set of content lemmas of its head and tail. Words that belong to no concept of the graph can
+//! match no fact and do not count.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -17,8 +17,7 @@ use crate::salience::{Recency, content_lemmas, named_concepts};
 /// the same in every turn and on every worker, so that sums run in the same order everywhere.
 pub struct Vocabulary<'a> {
     graph: View<'a>,
-    /// By rising word: the weight in the dialogue's vector of length 1. Words not said are left
-    /// out.
+    /// The words of the dialogue, rising, each with its weight in the dialogue's vector of length 1.
     weights: Vec<(u64, f64)>,
 }
 
@@ -41,7 +40,7 @@ impl<'a> Vocabulary<'a> {
         vocabulary
     }
 
-    /// The graph whose concepts these are.
+    /// The graph of the dialogue's concepts.
     pub fn graph(&self) -> View<'a> {
         self.graph
     }

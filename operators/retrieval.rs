@@ -1,4 +1,4 @@
-//! Retrieval: asks the sources of a turn's plan, one after the other, each through its operator.
+//! Retrieval asks the sources of a turn's plan one after the other, each through its operator.
 //!
 //! ```text
 //!             ┌──▶ fact retrieval ─────┐
@@ -8,9 +8,10 @@
 //!     └─────────────── feedback ───────┘
 //! ```
 //!
-//! A dependent source is asked when those before it in the plan have answered, with what they gave at
-//! hand. Key: none. State: none; how far a turn is stands in the turn. Each round goes through one operator,
-//! so that a plan of n sources takes n rounds; a source that nobody knows any more ends the plan.
+//! A dependent source is asked after those before it in the plan have answered, so that it can use their
+//! evidence. Key: none. State: none; the turn itself counts the sources that it has asked. Each round goes
+//! through one operator, so a plan of n sources takes n rounds. A source that is not configured ends the
+//! plan.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ pub struct RetrievalConfig {
     pub documents: DocumentRetrievalConfig,
 }
 
-/// Retrieval over a stream of planned turns: (turns with what their sources gave, faults).
+/// Runs retrieval over a stream of planned turns. Returns (turns with the evidence from their sources,
+/// faults).
 pub fn retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RetrievalConfig,
@@ -72,7 +74,7 @@ pub fn retrieval<'scope>(
     (retrieved, scope.concatenate([fact_faults, table_faults, persona_faults, document_faults]))
 }
 
-/// Where a turn goes whose next source is of this kind; behind the operators where there is none.
+/// The branch for a turn whose next source is of this kind; the last branch if no source is left.
 fn way(kind: Option<SourceKind>) -> u64 {
     match kind {
         Some(SourceKind::Graph) => 0,

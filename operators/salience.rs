@@ -1,6 +1,6 @@
-//! How much the concepts that a dialogue names count now: informativeness weighted by how long
-//! ago, and by whom, they were said. Query production, topic planning and the ranking of facts
-//! read a dialogue through this one lens.
+//! Salience: how much the concepts that a dialogue names count now. It is their informativeness,
+//! weighted by how long ago and by which party they were named. Query production, topic planning and
+//! the ranking of facts all use it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
 
-/// How the weight of what was said fades.
+/// How the weight of utterances fades.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recency {
-    /// Factor per utterance back from the current one; 0..=1. 0.8 halves a concept's weight
-    /// about three utterances later: one exchange and a half.
+    /// Factor per utterance back from the current one; 0..=1. At 0.8, a concept's weight halves in about
+    /// three utterances: one exchange and a half.
     pub per_utterance: f64,
-    /// Factor for what the system said; 0..=1. Below 1, so that the user leads: what our own
-    /// responses brought up must not feed on itself.
+    /// Factor for the system's utterances; 0..=1. Below 1 the user leads, and topics that responses
+    /// brought up do not reinforce themselves.
     pub system: f64,
 }
 
@@ -38,7 +38,7 @@ impl Recency {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`Refused`] by key.
+    /// [`Refused`], naming the key.
     pub fn check(&self, stage: Stage) -> Result<(), Refused> {
         check_fraction(stage, "recency.per_utterance", self.per_utterance)?;
         check_fraction(stage, "recency.system", self.system)
@@ -59,11 +59,12 @@ impl Recency {
 /// A concept that the dialogue names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Named<'m> {
-    /// The mention of it that counts most, the latest of equals.
+    /// The mention with the highest weight, the latest among equals.
     pub mention: &'m Mention,
     /// Informativeness × recency of that mention, 0..=1.
     pub weight: f64,
-    /// Informativeness × the sum of recency over all mentions, 0 and above: frequent and recent.
+    /// Informativeness × the sum of recency over all mentions, 0 and above: high for concepts that are
+    /// named often and recently.
     pub salience: f64,
     /// The latest utterance that names it.
     pub latest: u32,
@@ -76,7 +77,7 @@ impl Named<'_> {
     }
 }
 
-/// The concepts that a dialogue names, by concept.
+/// The concepts that a dialogue names, each once, rising by concept.
 pub fn named_concepts<'m>(
     context: &TurnContext,
     mentions: &'m [Mention],
@@ -102,13 +103,13 @@ pub fn named_concepts<'m>(
     named.into_values().collect()
 }
 
-/// How far a fact's weight vouches for it: 1 − 2^(−weight), 0..1. One ordinary assertion of
-/// ConceptNet (weight 1) gives one half, each further one halves what is missing.
+/// The strength of a fact by its weight: 1 − 2^(−weight), 0..1. One ordinary assertion of ConceptNet
+/// (weight 1) gives one half, and each further one halves the distance to 1.
 pub fn strength(weight: f32) -> f64 {
     1.0 - (-f64::from(weight.max(0.0))).exp2()
 }
 
-/// How well a graph knows a concept, 0..1: degree / (degree + 2). What hangs on a single fact is
+/// How well a graph knows a concept, 0..1: degree / (degree + 2). A concept with a single fact is
 /// mostly a phrase that somebody wrote once, and leads nowhere.
 pub fn familiarity(graph: View<'_>, concept: ConceptId) -> f64 {
     let degree = f64::from(graph.degree(concept));
@@ -120,8 +121,8 @@ pub fn word_count(concept: &str) -> u32 {
     Lexicon::of_text(concept).word_count(concept)
 }
 
-/// The lemmas of a concept's content words, in its language. English concepts are normalised
-/// texts, so that they need no segmentation.
+/// The lemmas of a concept's content words, in its language. English concepts are normalised texts and
+/// need no segmentation.
 pub fn content_lemmas(concept: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let lexicon = Lexicon::of_text(concept);
     let chinese = has_han(concept);
@@ -135,12 +136,12 @@ pub fn content_lemmas(concept: &str) -> impl Iterator<Item = Cow<'_, str>> {
     lemmas.filter(content).map(|(_, lemma)| lemma).chain(cut)
 }
 
-/// A sum of evidence, 0 and above, as a weight in 0..1.
+/// Maps a sum, 0 and above, to a weight in 0..1.
 pub fn saturate(sum: f64) -> f64 {
     1.0 - (-sum).exp()
 }
 
-/// Every lemma of the dialogue, and every concept it names: what is *in H*.
+/// Every lemma of the dialogue and every concept that it names: what is *in H*.
 pub struct Said {
     lemmas: FxHashSet<String>,
     concepts: FxHashSet<ConceptId>,
@@ -163,8 +164,8 @@ impl Said {
         self.concepts.contains(&concept)
     }
 
-    /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 where the
-    /// concept has no content lemma, since it then adds nothing.
+    /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 if the concept has no
+    /// content lemma, because it then adds nothing.
     pub fn share(&self, concept: &str) -> f64 {
         let (mut content, mut held) = (0_u32, 0_u32);
         for lemma in content_lemmas(concept) {

@@ -1,15 +1,17 @@
-//! Source planning: which sources will a turn ask, in which order? (UniMS-RAG, L_source.)
+//! Source planning decides which sources to ask, in which order. (UniMS-RAG, L_source.)
 //!
-//! The plan is NULL or a sequence of sources in execution order, a dependent source behind what it
-//! depends on. The lexical form plans every source that the utterance calls for (its `cues`, where it
-//! has any) and that could answer at all. The learned form asks the unified model by its acting tokens, one
-//! for each kind of source: of a kind that it names, those sources are planned that the rules call for. The
-//! prompted form asks a language model, which reads what each
-//! source knows. Off, every source that could answer is planned: the method's ablation.
+//! The plan is NULL or a sequence of sources in execution order, each after those that it depends on.
 //!
-//! Key: none. State: none. What a model names is put in order, and what it depends on is planned before
-//! it; a name that no source has is passed over. Where the stage fails and may degrade, it plans as where
-//! it is off. It never asks a source, and never plans one that could not answer.
+//! - The lexical form plans every source that could answer and that the utterance calls for: by one of
+//!   the source's `cues`, or always if it has none.
+//! - The learned form asks the unified model by its acting tokens, one for each kind of source. It
+//!   plans the sources that the rules call for, if the model names their kind.
+//! - The prompted form asks a language model, which reads what each source knows.
+//! - The form `off` plans every source that could answer: the method's ablation.
+//!
+//! Key: none. State: none. The stage puts the sources that a model names in order, and adds before each
+//! those that it depends on; it ignores unknown names. If it fails and may degrade, it plans as the
+//! form `off` does. It never asks a source, and never plans a source that could not answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::SourcePlanning;
 
-/// How a plan can be made.
+/// The ways in which a plan can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourcePlanningForm {
@@ -46,7 +48,7 @@ pub enum SourcePlanningForm {
     Learned,
     /// By a prompt to a language model.
     Prompted,
-    /// Not at all: every source that could answer is planned.
+    /// Not at all: plans every source that could answer.
     Off,
 }
 
@@ -56,9 +58,9 @@ pub enum SourcePlanningForm {
 pub struct SourcePlanningConfig {
     /// How the plan is made; `learned` asks `models.unified`.
     pub form: SourcePlanningForm,
-    /// How the language model of the prompted form is asked.
+    /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// How long to wait for the unified model.
     pub call: CallConfig,
@@ -85,7 +87,7 @@ impl StageConfig for SourcePlanningConfig {
     }
 }
 
-/// Source planning over a stream of turns: (turns with their plan, faults).
+/// Runs source planning over a stream of turns. Returns (turns with their plan, faults).
 pub fn source_planning<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: SourcePlanningConfig,
@@ -184,7 +186,7 @@ impl Prompted for SourcePlanning {
     }
 }
 
-/// The kinds of the sources that could answer and that the rules call for, each once.
+/// The kinds of the sources that the rules plan, each once.
 pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     let called = called_for(turn, sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
@@ -194,7 +196,7 @@ pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     kinds
 }
 
-/// The plan of the sources of these kinds that the rules call for, and of what those depend on.
+/// The plan of the sources of these kinds that the rules call for, and of their dependencies.
 fn of_kinds(turn: &TurnInFlight, kinds: &[SourceKind], sources: &Sources) -> Plan {
     let called = called_for(turn, sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
@@ -204,12 +206,12 @@ fn of_kinds(turn: &TurnInFlight, kinds: &[SourceKind], sources: &Sources) -> Pla
     executable(turn, &needed.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
-/// The plan of the rules: what the current utterance calls for, of what could answer.
+/// The plan of the rules: the sources that could answer and that the current utterance calls for.
 pub fn called_for(turn: &TurnInFlight, sources: &Sources) -> Plan {
     let asks: FxHashSet<String> = terms(turn.context.completed_query()).into_iter().collect();
     let is_called = |source: &&Source| {
         let cues = &source.config.cues;
-        // A cue of several words calls where all of them are there.
+        // A cue of several words needs all of them in the utterance.
         let said = |cue: &String| {
             let words = terms(cue);
             !words.is_empty() && words.iter().all(|word| asks.contains(word))
@@ -220,20 +222,20 @@ pub fn called_for(turn: &TurnInFlight, sources: &Sources) -> Plan {
     executable(turn, &called.collect(), sources)
 }
 
-/// The plan with every source that could answer.
+/// The plan of every source that could answer.
 pub fn every(turn: &TurnInFlight, sources: &Sources) -> Plan {
     executable(turn, &sources.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
-/// The plan that a model names.
+/// The plan of the sources that a model names, and of their dependencies.
 fn answered(turn: &TurnInFlight, answer: &PlanAnswer, sources: &Sources) -> Plan {
     let named = answer.sources.iter().map(|name| name.trim()).collect();
     let needed = sources.with_dependencies(&named);
     executable(turn, &needed.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
-/// The chosen sources in the order of asking, but for those that could not answer and those that
-/// depend on one that is not asked.
+/// The chosen sources in the order of asking, without those that could not answer and those that
+/// depend on a source outside the plan.
 fn executable(turn: &TurnInFlight, chosen: &BTreeSet<&str>, sources: &Sources) -> Plan {
     let mut plan = Plan::default();
     for source in sources.iter() {
@@ -249,7 +251,7 @@ fn executable(turn: &TurnInFlight, chosen: &BTreeSet<&str>, sources: &Sources) -
     plan
 }
 
-/// A source as a prompt lists it.
+/// The line by which a prompt introduces a source.
 fn introduced(source: &Source) -> String {
     let name = source.name.as_str();
     match source.config.description.trim() {

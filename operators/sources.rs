@@ -1,9 +1,9 @@
-//! The sources of knowledge that a turn can ask: what they are called, what they hold, and which
-//! has to be asked before which. (UniMS-RAG, K_1 to K_n.)
+//! The sources of knowledge that a turn can ask: their names, their content, and their order.
+//! (UniMS-RAG, K_1 to K_n.)
 //!
 //! [`mod@crate::source_planning`] chooses among them, and the retrieval operators ask them in the order
-//! of the plan. A source that depends on another is asked after it and searched for what that one gave:
-//! documents behind a persona's sentence, the persona that a passage fits.
+//! of the plan. A source that depends on another is asked after it and searched for that one's evidence:
+//! documents for a persona's sentence, or a persona for a passage that it fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,36 +12,36 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{Plan, SourceKind, SourceName, Turn};
 
-/// `[sources.NAME]`: a source that turns can ask, by the name that plans and evidence have.
+/// `[sources.NAME]`: a source that turns can ask. Plans and evidence refer to it by NAME.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// What it holds: `graph`, `table`, `user_persona`, `bot_persona` or `documents`. There is one graph,
-    /// and there is one set of documents.
+    /// What it holds: `graph`, `table`, `user_persona`, `bot_persona` or `documents`. There can be only
+    /// one graph and one set of documents.
     pub kind: SourceKind,
-    /// What it knows, in a sentence: the prompted form of source planning reads it.
+    /// What it knows, in one sentence, for the prompted form of source planning.
     #[serde(default)]
     pub description: String,
-    /// Sources that are asked before it, by name. It is searched for what they gave, and not asked
-    /// where one of them is not in the plan. A graph depends on nothing.
+    /// The names of the sources that are asked before it. Their evidence becomes part of its query, and
+    /// it is not asked if one of them is not in the plan. A graph depends on nothing.
     #[serde(default)]
     pub depends_on: Vec<String>,
-    /// Words that call for it: the lexical form of source planning plans it where the current
-    /// utterance has one of them. Where there are none, every turn that passed the gate calls for it.
+    /// Words that call for it: the lexical form of source planning plans it if the current utterance
+    /// has one of them. If empty, every turn that passed the gate calls for it.
     #[serde(default)]
     pub cues: Vec<String>,
-    /// A persona's sentences. Where there are none, those that the turn brings; one source alone can
-    /// be about these.
+    /// The sentences of a persona. If empty, the persona has the sentences that the turn brings; only
+    /// one source can use those.
     #[serde(default)]
     pub sentences: Vec<String>,
-    /// A table's rows: a file with one JSON object a line, values by column. Relative paths start
-    /// at the working directory.
+    /// The rows of a table: a file with one JSON object per line, values by column. A relative path
+    /// starts at the working directory.
     #[serde(default)]
     pub file: Option<PathBuf>,
 }
 
 impl SourceConfig {
-    /// A source of a kind, and nothing more.
+    /// A source of a kind, with everything else empty.
     pub fn of(kind: SourceKind) -> Self {
         let (description, file) = Default::default();
         let (depends_on, cues, sentences) = Default::default();
@@ -49,8 +49,8 @@ impl SourceConfig {
     }
 }
 
-/// All of them, by name. Where there are none, those that the rest of the configuration has are
-/// asked: `graph`, `persona` for the sentences that a turn brings about its user, and `documents`.
+/// All sources, by name. If there are none, turns ask what the rest of the configuration provides:
+/// `graph`, `persona` for the sentences that a turn brings about its user, and `documents`.
 pub type SourcesConfig = BTreeMap<String, SourceConfig>;
 
 /// A source that can be asked.
@@ -58,33 +58,33 @@ pub type SourcesConfig = BTreeMap<String, SourceConfig>;
 pub struct Source {
     /// Its name in plans and evidence.
     pub name: SourceName,
-    /// What it is.
+    /// Its configuration.
     pub config: SourceConfig,
 }
 
 impl Source {
-    /// A persona's sentences for a turn: its own, else those that the turn brings.
+    /// The sentences of a persona for a turn: its own, else those that the turn brings.
     pub fn sentences<'t>(&'t self, turn: &'t Turn) -> &'t [String] {
         if self.config.sentences.is_empty() { &turn.persona } else { &self.config.sentences }
     }
 
-    /// Whether there is anything to ask it for: a persona without a sentence answers nothing.
+    /// Whether it could answer at all: a persona without a sentence cannot.
     pub fn can_answer(&self, turn: &Turn) -> bool {
         self.config.kind.describes().is_none()
             || self.sentences(turn).iter().any(|sentence| !sentence.trim().is_empty())
     }
 }
 
-/// The sources of a process, each behind those that it depends on.
+/// The sources of a process, each after those that it depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources(Vec<Source>);
 
 impl Sources {
-    /// The sources in an order of asking: by kind (graph, tables, personas, documents), then by name,
-    /// and none before one that it depends on.
+    /// Sorts the sources into the order of asking: by kind (graph, tables, personas, documents), then by
+    /// name, but each after those that it depends on.
     ///
     /// # Errors
-    /// What makes them no order, by the source and its key.
+    /// The sources contradict each other or their kind; the error names the source and the key.
     pub fn new(config: &SourcesConfig) -> Result<Self, SourcesError> {
         for (name, source) in config {
             check(name, source, config)?;
@@ -125,24 +125,23 @@ impl Sources {
         Ok(ordered)
     }
 
-    /// In the order of asking.
+    /// The sources in the order of asking.
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.0.iter()
     }
 
-    /// The one with a name.
+    /// The source with a name.
     pub fn of_name(&self, name: &str) -> Option<&Source> {
         self.0.iter().find(|source| source.name.as_str() == name)
     }
 
-    /// Whether a plan asks a graph of facts.
+    /// Whether a plan asks the graph.
     pub fn have_facts(&self, plan: &Plan) -> bool {
         let mut planned = plan.0.iter().filter_map(|name| self.of_name(name.as_str()));
         planned.any(|source| source.config.kind == SourceKind::Graph)
     }
 
-    /// Those that a choice can be asked for, in the order of asking: each that is chosen and, before it,
-    /// all that it depends on.
+    /// The chosen sources and all that they depend on, in the order of asking.
     pub fn with_dependencies(&self, chosen: &BTreeSet<&str>) -> Vec<&Source> {
         let mut needed: BTreeSet<&str> = chosen.clone();
         for source in self.0.iter().rev() {
@@ -154,17 +153,17 @@ impl Sources {
     }
 }
 
-/// Why sources cannot be asked.
+/// Why the configured sources cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sources.{name}.{key}: {reason}; {remedy}")]
 pub struct SourcesError {
     /// The source.
     pub name: String,
-    /// The key of its table.
+    /// The key in its section.
     pub key: &'static str,
-    /// What is wrong with it.
+    /// What is wrong.
     pub reason: String,
-    /// What to do.
+    /// What to do about it.
     pub remedy: &'static str,
 }
 
@@ -174,7 +173,7 @@ impl SourcesError {
     }
 }
 
-/// What one source alone can have wrong.
+/// Checks one source by itself.
 fn check(name: &str, source: &SourceConfig, all: &SourcesConfig) -> Result<(), SourcesError> {
     let wrong = |key, reason: &str, remedy| Err(SourcesError::new(name, key, reason, remedy));
     let kind = source.kind;

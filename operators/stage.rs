@@ -1,9 +1,9 @@
-//! The contract of a stage: how it decides about a turn, as a state machine without I/O.
+//! The contract of a stage: a state machine without I/O that decides about one turn at a time.
 //!
-//! A stage is a struct that owns its configuration and what it decides by. It implements
-//! [`Decide`]; where rules alone decide, [`DecideByRules`], which is less to write. It reads no
-//! clock, starts no thread, holds no turn and mentions no timely: [`run`] does all that, for every
-//! stage alike.
+//! A stage is a struct that owns its configuration and whatever it needs to decide. It implements
+//! [`Decide`], or the shorter [`DecideByRules`] if it never asks a model. A stage reads no clock,
+//! starts no thread, holds no turn and does not mention timely: [`run`] does all that for every
+//! stage.
 //!
 //! ```text
 //!             ┌────────────────── failed, and the policy lets it go on ─────────────────┐
@@ -15,20 +15,21 @@
 //! ```
 //!
 //! - [`begin`](Decide::begin) looks at a turn and decides, or asks the stage's model.
-//! - [`read`](Decide::read) makes something of the answer: a decision, or another question. So a
-//!   model thinks in a call of its own, and so it is asked once more where its answer cannot be
-//!   used ([`Prompt`](crate::prompted::Prompt) does both for the stages that ask a language model).
-//! - [`without`](Decide::without) is what the turn goes on with where the stage is off, or failed.
+//! - [`read`](Decide::read) turns the answer into a decision, or into another question. This is how a
+//!   stage lets its model think in a separate call, and how it asks once more if it cannot use the
+//!   answer ([`Prompt`](crate::prompted::Prompt) does both for stages that ask a language model).
+//! - [`without`](Decide::without) returns what stands in for the decision if the stage is off or
+//!   failed.
 //! - [`write`](Decide::write) puts the decision into the turn's record.
 //!
-//! What goes wrong is data: `begin` and `read` give a [`Fault`], and a panic in them becomes one.
-//! [`OnFailure`] says what becomes of the turn. The runner also keeps deadlines, asks again after a
-//! fault of the model, waits while a model's queue is full, gives up turns that nobody awaits any
-//! more, and tells the [`StageObserver`] what happened.
+//! Errors are data: `begin` and `read` return a [`Fault`], and a panic in them becomes one.
+//! [`OnFailure`] tells what then happens to the turn. The runner also keeps deadlines, retries after
+//! a fault of the model, waits while a model's queue is full, gives up turns whose outcome is no
+//! longer awaited, and reports to the [`StageObserver`].
 //!
 //! # Example
 //!
-//! A stage that asks an encoder where there are words, and needs nobody where there are none:
+//! A stage that asks an encoder, except for an empty query:
 //!
 //! ```
 //! use turnstream_operators::flow::{Embedded, TurnInFlight};
@@ -98,42 +99,41 @@ pub use observer::{Clock, Observer, Passage, StageObserver};
 pub use question::{Answer, Asked, AskedModel, Call, Question, Request};
 pub use runner::{StageRunner, Streams, run};
 
-/// How a stage decides about turns. [`run`] calls it, on one worker, one turn at a time.
+/// Decides about turns. [`run`] calls it on one worker, one turn at a time.
 pub trait Decide: 'static {
-    /// What comes in.
+    /// The record that goes through the stage.
     type Turn: InFlight;
-    /// What the stage decides about it.
+    /// What the stage decides about a turn.
     type Decision: 'static;
 
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
 
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     fn on_failure(&self, turn: &Self::Turn) -> OnFailure;
 
-    /// The model that the stage asks, where it asks one. [`run`] looks once, before the first turn:
-    /// a stage without a model has no timers and no queues.
+    /// The model that the stage asks, if it asks one. [`run`] calls this once, before the first turn: a
+    /// stage without a model gets no timers and no queues.
     fn call(&self) -> Option<Call> {
         None
     }
 
-    /// Whether the stage has anything to do with the turn. Where it has not, the turn passes, with
-    /// what [`without`](Self::without) gives, and is neither measured nor counted.
+    /// Whether the stage has to decide about the turn. If not, the turn passes with what
+    /// [`without`](Self::without) returns, and is neither measured nor counted.
     fn concerns(&self, _turn: &Self::Turn) -> bool {
         true
     }
 
-    /// Decides, or asks.
+    /// Decides, or asks the model.
     ///
     /// # Errors
     /// The stage failed on the turn.
     fn begin(&self, turn: &Self::Turn) -> Result<Step<Self::Decision>, Fault>;
 
-    /// Reads the answer to what was `asked`.
+    /// Reads the answer to what was `asked`. A stage that asks a model must implement it.
     ///
     /// # Errors
-    /// The answer cannot be used, or the stage failed on the turn; or nobody was asked, as where the
-    /// stage does not say what to make of an answer.
+    /// The answer cannot be used, or the stage failed on the turn. The default always returns an error.
     fn read(
         &self,
         _turn: &Self::Turn,
@@ -143,24 +143,25 @@ pub trait Decide: 'static {
         Err(nobody_was_asked(Self::STAGE))
     }
 
-    /// What the turn goes on with that the stage does not decide about.
+    /// What stands in for the decision if the stage does not decide about the turn.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
-    /// Writes the decision into the turn: the parts of the record that the stage's row of the table names.
+    /// Writes the decision into the turn, and only into the parts of the record that the stage's row of
+    /// the table names.
     fn write(&self, turn: &mut Self::Turn, decision: Self::Decision);
 }
 
-/// How a stage decides that has only rules. It is a [`Decide`] that never asks.
+/// Decides by rules alone: a [`Decide`] that never asks a model.
 pub trait DecideByRules: 'static {
-    /// What comes in.
+    /// The record that goes through the stage.
     type Turn: InFlight;
-    /// What the stage decides about it.
+    /// What the stage decides about a turn.
     type Decision: 'static;
 
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
 
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     fn on_failure(&self) -> OnFailure;
 
     /// Decides.
@@ -169,10 +170,11 @@ pub trait DecideByRules: 'static {
     /// The stage failed on the turn.
     fn decide(&self, turn: &Self::Turn) -> Result<Self::Decision, Fault>;
 
-    /// What the turn goes on with that the stage does not decide about.
+    /// What stands in for the decision if the stage does not decide about the turn.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
-    /// Writes the decision into the turn: the parts of the record that the stage's row of the table names.
+    /// Writes the decision into the turn, and only into the parts of the record that the stage's row of
+    /// the table names.
     fn write(&self, turn: &mut Self::Turn, decision: Self::Decision);
 }
 
@@ -199,49 +201,50 @@ impl<R: DecideByRules> Decide for R {
     }
 }
 
-/// What comes next for a turn.
+/// The next step for a turn.
 #[derive(Clone, Debug)]
 pub enum Step<D> {
-    /// The stage has decided; with the model that did, where the turn's record is to name it.
+    /// The stage has decided. The second value is the model that decided, if the turn's record is to
+    /// name it.
     Decided(D, Option<ModelUsed>),
-    /// The model is asked: for the first time, or for what follows from its last answer.
+    /// Asks the model, for the first time or as a consequence of its last answer.
     Ask(Question),
-    /// The model is asked once more, in these words, since its answer cannot be used. Only where
+    /// Asks the model once more, with this request, because its answer cannot be used. Allowed only if
     /// [`Asked::may_repeat`].
     Repeat(Request),
 }
 
 impl<D> Step<D> {
-    /// Decided, and no model is named.
+    /// A decision for which no model is named.
     pub fn decided(decision: D) -> Self {
         Self::Decided(decision, None)
     }
 
-    /// A plain question: nothing was thought before it, and no other takes its place.
+    /// A plain question, without an earlier thought and without a fallback.
     pub fn ask(request: impl Into<Request>) -> Self {
         Self::Ask(Question::new(request))
     }
 }
 
-/// What is wrong where an answer comes to a stage that asks nobody.
+/// The fault for an answer that reaches a stage without a model.
 pub(crate) fn nobody_was_asked(stage: Stage) -> Fault {
     Fault::new(stage, FaultKind::Error, "an answer came to a stage that asks nobody")
 }
 
-/// Why a stage does not decide about a turn; where it failed, with what it had asked.
+/// Why a stage does not decide about a turn. A failed stage also gets the question it had asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Without<'a> {
-    /// It is off, or the turn does not concern it.
+    /// The stage is off, or the turn does not concern it.
     Off,
-    /// It failed, and the turn goes on without what it would have decided.
+    /// The stage failed, and the turn goes on without its decision.
     Failed(Option<&'a Asked>),
-    /// It failed, and its rules are to decide, where it has some; else as [`Self::Failed`]. A panic
-    /// in them is contained, and `Failed` takes its place.
+    /// The stage failed, and its rules decide instead; a stage without rules treats it like
+    /// [`Self::Failed`]. If the rules panic, the runner contains the panic and passes `Failed`.
     ByRules(Option<&'a Asked>),
 }
 
 impl<'a> Without<'a> {
-    /// What the model thought before it failed; empty where it did not.
+    /// What the model thought before the failure; empty if it did not think.
     pub fn thought(self) -> &'a str {
         match self {
             Self::Off => "",
@@ -250,17 +253,17 @@ impl<'a> Without<'a> {
     }
 }
 
-/// What becomes of a turn when a stage cannot do its work.
+/// What happens to a turn on which a stage fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// Go on without this stage's output; the response names the stage under `degraded`.
+    /// The turn goes on without this stage's output, and the response names the stage under `degraded`.
     #[default]
     Degrade,
     /// The turn becomes a dead letter.
     DeadLetter,
-    /// Let the lexical form decide; the response names the stage under `degraded`. Where the stage
-    /// is lexical, or has no such form, as `degrade`.
+    /// The lexical form decides, and the response names the stage under `degraded`. If the stage is
+    /// lexical already, or has no such form, this is the same as `degrade`.
     Lexical,
 }
 

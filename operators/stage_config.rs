@@ -1,4 +1,4 @@
-//! What every stage's section of the configuration can be asked.
+//! The interface that the configuration sections of all stages share.
 
 use turnstream_ports::refused::Refused;
 
@@ -6,13 +6,13 @@ use crate::prompted::PromptedConfig;
 
 /// A stage's section of the configuration.
 pub trait StageConfig {
-    /// Checks the ranges, and keys that ask for others.
+    /// Checks the ranges, and the keys that need others.
     ///
     /// # Errors
-    /// [`Refused`] by key.
+    /// [`Refused`], naming the key.
     fn check(&self) -> Result<(), Refused>;
 
-    /// How the stage asks a language model; nothing where its form is another.
+    /// How the stage asks a language model; `None` unless its form is `prompted`.
     fn prompted(&self) -> Option<&PromptedConfig> {
         None
     }

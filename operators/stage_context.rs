@@ -1,4 +1,4 @@
-//! What stages are made from: the graph, the sources, the models, and what runs them.
+//! What stages are made from: the graph, the sources, the models and the stage runner.
 
 use std::sync::Arc;
 
@@ -20,35 +20,35 @@ use crate::tables::Tables;
 /// What the stages of one worker are made from. Cheap to clone; a stage takes what it needs.
 #[derive(Clone)]
 pub struct StageContext {
-    /// Runs them.
+    /// Runs the stages.
     pub runner: StageRunner,
     /// The facts.
     pub knowledge: Knowledge,
     /// The sources that turns can ask.
     pub sources: Arc<Sources>,
-    /// The rows of those that are tables.
+    /// The rows of the sources that are tables.
     pub tables: Arc<Tables>,
-    /// The documents, where there are any.
+    /// The documents, if there are any.
     pub documents: Option<Arc<dyn SearchDocuments>>,
     /// The language models, and the prompts of the stages in prompted form.
     pub prompting: Prompting,
-    /// Is told of responses as they are written, where somebody reads along.
+    /// Receives responses while they are written, for a reader that follows along.
     pub listener: Option<Listener>,
-    /// The trained gate, where the configuration names one.
+    /// The trained gate, if the configuration names one.
     pub gate: Option<Arc<dyn LearnedGate>>,
-    /// The sentence encoder that dialogues are embedded by, where it has to be waited for.
+    /// The encoder that embeds dialogues, if stages have to wait for it.
     pub embed: Option<Arc<Embed>>,
-    /// The encoder that dialogues are embedded by where there is no `embed`: one that takes
-    /// microseconds.
+    /// The encoder that embeds dialogues if there is no `embed`. It takes microseconds, so stages call
+    /// it in place.
     pub encoder: Option<Arc<dyn Encoder>>,
-    /// What facts are ranked by in meaning, where they have vectors.
+    /// Ranks facts by meaning, if facts have vectors.
     pub meaning: Option<FactMeaning>,
-    /// The unified model, where it is configured.
+    /// The unified model, if one is configured.
     pub unified: Option<Arc<Unified>>,
-    /// The trained judge of consistency, where the configuration names one.
+    /// The trained judge of consistency, if the configuration names one.
     pub consistency: Option<Judge>,
-    /// Trained weights of attention, where the configuration names some.
+    /// The trained weights of attention, if the configuration names some.
     pub attention: Option<Arc<Attention>>,
-    /// What scores pairs of texts, where it is configured.
+    /// The scorer of pairs of texts, if one is configured.
     pub score: Option<Arc<Score>>,
 }

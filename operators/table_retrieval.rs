@@ -1,11 +1,11 @@
-//! Table retrieval: which rows of a table have what is asked?
+//! Table retrieval finds the rows of a table that answer the turn.
 //!
-//! Searches the rows of the table that the plan names for the current utterance, by words (BM25 over each
-//! row as `column = value`). Where the table depends on other sources, what those gave is searched for too,
-//! and where that names a value of rows that were found, those rows alone remain.
+//! It searches the rows of the planned table for the current utterance, by words (BM25 over each row as
+//! `column = value`). If the table depends on other sources, it also searches for their evidence; and if
+//! that evidence names values of rows that were found, only those rows remain.
 //!
-//! Key: none. State: none; the rows are those that were there when the process started. Where it fails and
-//! may degrade, the turn goes on without rows. It never says which row will be used.
+//! Key: none. State: none; the rows are those that existed when the process started. If it fails and may
+//! degrade, the turn goes on without rows. It does not decide which rows are used.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ const STAGE: Stage = Stage::TableRetrieval;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableRetrievalConfig {
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Most rows that go on as evidence; 1..=1024.
+    /// Most rows that become evidence; 1..=1024.
     pub max_rows: u32,
-    /// Least likeness of a row that goes on; 0..=1.
+    /// Least likeness of a row that becomes evidence; 0..=1.
     pub min_score: f64,
 }
 
@@ -49,7 +49,8 @@ impl StageConfig for TableRetrievalConfig {
     }
 }
 
-/// Table retrieval over a stream of turns: (turns with rows among their candidates, faults).
+/// Runs table retrieval over a stream of turns. Returns (turns with rows among their candidates,
+/// faults).
 pub fn table_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: TableRetrievalConfig,
@@ -92,7 +93,8 @@ impl DecideByRules for TableRetrieval {
     }
 }
 
-/// The rows for a turn, by falling relevance.
+/// The rows for a turn, by falling relevance. `given` is evidence from the sources that this one depends
+/// on.
 pub fn retrieve(
     turn: &TurnInFlight,
     source: &SourceName,

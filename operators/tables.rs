@@ -1,9 +1,9 @@
-//! Tables: rows of columns that a source of kind `table` holds, searched by their words.
+//! Tables: the rows of a source of kind `table`, searched by their words.
 //!
-//! A row is worded as `column = value, column = value`: identifiers as words, and canonical values as
-//! people write them (19:55 is `7:55 pm`), since nothing behind retrieval converts any. The same rules word
-//! the rows that the unified model is trained on. Rows stay in memory; an index from terms to rows keeps a
-//! search from looking at all of them.
+//! The text of a row is `column = value, column = value`, with identifiers as words and canonical values
+//! as people write them (19:55 is `7:55 pm`), because no later stage converts them. The training of the
+//! unified model words its rows by the same rules. Rows stay in memory. An index from terms to rows
+//! spares a search from reading all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub type Tables = BTreeMap<SourceName, Arc<Table>>;
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it says, in the order of its columns.
+    /// Its columns with their values, in order.
     pub columns: Vec<Column>,
-    /// The same as one text.
+    /// The columns as one text.
     pub text: String,
 }
 
 impl Row {
-    /// A row of an object's values: texts, numbers and truths, worded; others are left out.
+    /// Words an object as a row: its texts, numbers and booleans. Leaves out other values.
     pub fn of(values: &Map<String, Value>) -> Self {
         let column = |(name, value): (&String, &Value)| {
             let value = match value {
@@ -47,13 +47,13 @@ impl Row {
     }
 }
 
-/// Rows that can be searched.
+/// A table whose rows can be searched.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Row>,
     bags: Vec<Bag<String>>,
     statistics: Statistics<String>,
-    /// By term: the rows that have it, rising.
+    /// Maps a term to the rows that have it, rising.
     holders: FxHashMap<String, Vec<u32>>,
 }
 
@@ -80,7 +80,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -90,9 +90,9 @@ impl Table {
         self.rows.get(at as usize)
     }
 
-    /// The rows that share a word with a text, each with the likeness of their words, 0..=1: by
-    /// falling likeness, ties by place; at most so many. Where some of `given` texts names a value of
-    /// rows that are found, those rows alone.
+    /// The rows that share a word with a text, each with its likeness in words, 0..=1: by falling
+    /// likeness, ties by place, at most `most`. If one of the `given` texts names a value of a row that
+    /// was found, only such rows.
     pub fn search(&self, text: &str, given: &[&str], most: usize) -> Vec<(u32, f64)> {
         let asked = terms(text);
         let mut held: Vec<u32> =
@@ -111,7 +111,8 @@ impl Table {
         found
     }
 
-    /// Whether one of the texts, in lower case, has one of a row's values in it.
+    /// Whether one of the texts, which are in lower case, contains a value of the row that is longer than
+    /// two characters.
     fn is_named(&self, at: u32, texts: &[String]) -> bool {
         let values =
             self.rows[at as usize].columns.iter().map(|column| column.value.to_lowercase());

@@ -1,5 +1,5 @@
-//! Virtual time: what "now" is for the core, and who is to be woken when. Only
-//! [`Timers::advance`] moves it, so that a simulation can hold it, and no operator reads a clock.
+//! Virtual time: the core's "now", and the operators to wake at a given time. Only
+//! [`Timers::advance`] moves it, so that a simulation can control time and no operator reads a clock.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ struct TimerState {
 }
 
 impl Timers {
-    /// Milliseconds of some fixed start. Never goes back.
+    /// Milliseconds since a fixed start. Never goes back.
     pub fn now_ms(&self) -> u64 {
         self.0.borrow().now_ms
     }
 
-    /// Has the operator scheduled once time reaches `at_ms`.
+    /// Schedules the operator once time reaches `at_ms`.
     pub fn wake_at(&self, at_ms: u64, operator: Rc<Activator>) {
         let mut state = self.0.borrow_mut();
         state.set += 1;
@@ -32,7 +32,7 @@ impl Timers {
         state.due.insert((at_ms, number), operator);
     }
 
-    /// Moves time to `now_ms` (a smaller value is ignored) and wakes everybody who is due.
+    /// Moves time to `now_ms` (a smaller value is ignored) and schedules every operator that is due.
     pub fn advance(&self, now_ms: u64) {
         let mut state = self.0.borrow_mut();
         state.now_ms = state.now_ms.max(now_ms);
@@ -43,7 +43,7 @@ impl Timers {
         }
     }
 
-    /// When somebody is next to be woken.
+    /// The time of the next wake-up, if one is set.
     pub fn next_ms(&self) -> Option<u64> {
         self.0.borrow().due.keys().next().map(|(at_ms, _)| *at_ms)
     }

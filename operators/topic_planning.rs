@@ -1,13 +1,12 @@
-//! Topic planning: what will the next response be about? (DCRAG eq 3, 4.)
+//! Topic planning chooses what the next response will be about. (DCRAG eq 3, 4.)
 //!
-//! Maintained topics E^MT stay: they are salient in the latest turns (frequent, recent,
-//! informative). Extended topics E^ET are new: they are not in the history H and are reached
-//! from maintained ones over the strongest facts, best from several. The thought is one sentence
-//! of ours.
+//! Maintained topics E^MT stay: they are salient in the latest turns (frequent, recent, informative).
+//! Extended topics E^ET are new: they are not in the dialogue H and are reached from maintained ones
+//! over the strongest facts, best from several. The thought is one sentence from a template.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the turn goes on without topics.
-//! It sees nothing of query production, never follows a denied fact, and never asks for more
-//! than the strongest facts of a concept.
+//! Key: none. State: none. If the stage fails and may degrade, the turn goes on without topics. It
+//! sees nothing of query production, and follows only the strongest facts of a concept and no denied
+//! ones.
 
 pub(crate) mod prompted;
 
@@ -33,7 +32,7 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::TopicPlanning;
 
-/// How topics can be found.
+/// The ways in which topics can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicPlanningForm {
@@ -51,27 +50,28 @@ pub enum TopicPlanningForm {
 pub struct TopicPlanningConfig {
     /// How topics are found.
     pub form: TopicPlanningForm,
-    /// How the language model of the prompted form is asked.
+    /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// Most maintained topics; 1..=64.
     pub max_maintained: u32,
     /// Most extended topics; 1..=64.
     pub max_extended: u32,
-    /// How many of the latest utterances a maintained topic must be named in; 1..=256. Four are
-    /// the current turn, what it answers, and one exchange before.
+    /// One of this number of latest utterances must name a maintained topic; 1..=256. Four are the
+    /// current turn, the response it follows, and one exchange before.
     pub latest_utterances: u32,
-    /// Strongest facts followed from each maintained topic, in each direction; 1..=4096.
+    /// How many of the strongest facts of each maintained topic are followed, in each direction;
+    /// 1..=4096.
     pub max_facts_per_concept: u32,
     /// Least informativeness of an extended topic; 0..=1. 0.25 keeps out the largest hubs.
     pub min_informativeness: f64,
-    /// The share of an extended topic's content lemmas that the dialogue may hold, from which on
-    /// it merely rewords the dialogue; 0..=1. At 1, only what is wholly said is kept out.
+    /// An extended topic counts as a rewording of the dialogue, and is left out, if the dialogue holds
+    /// this share of its content lemmas or more; 0..=1. At 1, the dialogue must hold all of them.
     pub reword_share: f64,
     /// Longest extended topic in words; 1..=16. Longer concepts are whole sentences.
     pub max_words: u32,
-    /// How what was said fades.
+    /// How the weight of earlier utterances fades.
     pub recency: Recency,
 }
 
@@ -111,7 +111,7 @@ impl StageConfig for TopicPlanningConfig {
     }
 }
 
-/// Topic planning over a stream of turns. Turns it fails on stay in the stream, as failed
+/// Runs topic planning over a stream of turns. Turns on which it fails stay in the stream, as failed
 /// halves: see [`crate::join`].
 pub fn topic_planning<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
@@ -241,20 +241,20 @@ fn maintained_topic(named: &Named<'_>, graph: View<'_>) -> Topic {
     }
 }
 
-/// What the maintained topics lead to.
+/// How a concept is reached from the maintained topics.
 #[derive(Default)]
 struct Reached {
-    /// How strongly, summed over the topics it is reached from.
+    /// How strongly, summed over the topics.
     pull: f64,
-    /// From which topics.
+    /// The topics from which it is reached.
     from: Vec<ConceptId>,
 }
 
-/// New concepts reached from the maintained ones: by falling weight, ties by text.
+/// New concepts reached from the maintained topics, by falling weight, ties by text.
 ///
-/// Each maintained topic gives its salience × the fact's strength × the neighbour's
-/// informativeness and familiarity; a neighbour reached from n topics counts its sum n times, so that what joins
-/// the topics wins over what hangs on one.
+/// Each maintained topic adds its salience × the fact's strength × the neighbour's informativeness ×
+/// its familiarity. The sum of a neighbour reached from n topics counts n times, so that a concept that
+/// joins several topics wins over a neighbour of one.
 fn extended_topics(
     stays: &[Named<'_>],
     said: &Said,
@@ -292,7 +292,8 @@ fn extended_topics(
     ranked.into_iter().filter(new).take(config.max_extended as usize).map(topic).collect()
 }
 
-/// The strongest neighbours of a concept, each once, over facts that hold.
+/// The strongest neighbours of a concept, over facts that are not denied, each with the strength of its
+/// strongest fact.
 fn neighbours(
     concept: ConceptId,
     graph: View<'_>,
@@ -311,7 +312,7 @@ fn neighbours(
     neighbours
 }
 
-/// The thought: where the conversation seems to go.
+/// The thought: a sentence about where the conversation seems to go.
 fn think(topics: &Topics) -> String {
     let stays: Vec<&str> = topics.maintained.iter().map(|topic| topic.concept.as_str()).collect();
     let new: Vec<&str> = topics.extended.iter().map(|topic| topic.concept.as_str()).collect();

@@ -1,5 +1,5 @@
-//! Prompted cross revision: a language model brings queries and topics together. (DCRAG eq 5, 6.)
-//! The difference between what went in and what came out is told as revisions, the model's thought
+//! Prompted cross revision: a language model brings queries and topics together. (DCRAG eq 5, 6.) The
+//! differences between the demand before and after are recorded as revisions, with the model's thought
 //! as their reason.
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use crate::query_production::prompted::{Finder, first_of_each, implicit_queries}
 use crate::salience::Recency;
 use crate::topic_planning::prompted::in_order;
 
-/// What stands for the reason where the model gave none.
+/// The reason to record if the model gave none.
 const NO_REASON: &str = "so the language model";
 
-/// The demand that an answer makes of two halves.
+/// The demand after the revisions of a model's answer.
 pub(super) fn revised(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -48,7 +48,7 @@ pub(super) fn revised(
     Demand { queries, topics, revisions, ..before }
 }
 
-/// What became of each concept: query or topic, list by list.
+/// What happened to each concept, query or topic: dropped, moved to another list, or added.
 fn revisions(before: &Demand, after: (&Queries, &Topics), why: &str) -> Vec<Revision> {
     let was = lists(&before.queries, &before.topics);
     let is = lists(after.0, after.1);
@@ -72,7 +72,7 @@ fn revisions(before: &Demand, after: (&Queries, &Topics), why: &str) -> Vec<Revi
     revisions
 }
 
-/// By side (queries or topics) and concept: the list it is in.
+/// Maps each side (queries or topics) and concept to the list that holds it.
 fn lists<'d>(
     queries: &'d Queries,
     topics: &'d Topics,

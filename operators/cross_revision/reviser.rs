@@ -25,7 +25,7 @@ pub(super) struct Reviser<'a> {
     latest: BTreeMap<ConceptId, &'a Mention>,
 }
 
-/// Any of the four kinds of demand.
+/// A query or topic, of any of the four lists.
 trait Demanded {
     fn concept(&self) -> &str;
     fn weight(&self) -> f64;
@@ -63,9 +63,9 @@ impl<'a> Reviser<'a> {
         Self { turn, graph, config, said, latest }
     }
 
-    /// An explicit query must be the lemma-normalised span that it names. Else it is moved to
-    /// where H does name it, or to the implicit queries where the graph joins it to what H
-    /// names, or dropped.
+    /// The lemma-normalised span of an explicit query must be its concept. Otherwise the query gets the
+    /// span where H does name the concept, or moves to the implicit queries if the graph joins it to a
+    /// concept that H names, or is dropped.
     pub(super) fn explicit_queries_are_said(&self, demand: &mut Demand) {
         let explicit = std::mem::take(&mut demand.queries.explicit);
         let (stand, fallen): (Vec<_>, Vec<_>) =
@@ -95,7 +95,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// An implicit query must not be in H.
+    /// H must not name an implicit query, nor hold all its content lemmas.
     pub(super) fn implicit_queries_are_not_said(&self, demand: &mut Demand) {
         for query in std::mem::take(&mut demand.queries.implicit) {
             let concept = query.concept.as_str();
@@ -116,7 +116,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// A maintained topic must be named in the latest utterances.
+    /// One of the latest utterances must name a maintained topic.
     pub(super) fn maintained_topics_go_on(&self, demand: &mut Demand) {
         for topic in std::mem::take(&mut demand.topics.maintained) {
             let concept = topic.concept.as_str();
@@ -137,7 +137,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// An extended topic must not be in H, nor merely reword it.
+    /// H must not name an extended topic, nor may the topic merely reword H.
     pub(super) fn extended_topics_are_new(&self, demand: &mut Demand) {
         for topic in std::mem::take(&mut demand.topics.extended) {
             let concept = topic.concept.as_str();
@@ -167,9 +167,10 @@ impl<'a> Reviser<'a> {
         keep_first(&mut topics.extended, "extended", revisions);
     }
 
-    /// What the graph has no fact about cannot be answered; what H does not name must be joined
-    /// by a fact that holds to a query or topic that it does name, else it leaves the subject. Where
-    /// H names nothing, what was found by meaning is the subject.
+    /// The graph must have a fact about every explicit query and maintained topic, since it could not
+    /// answer otherwise. A fact that is not denied must join every implicit query and extended topic to
+    /// one of those, or they leave the subject. If there are none, the queries found by meaning are the
+    /// subject.
     pub(super) fn demands_connect(&self, demand: &mut Demand) {
         let Demand { queries, topics, revisions, .. } = demand;
         let known = |concept: &str| {
@@ -198,8 +199,8 @@ impl<'a> Reviser<'a> {
         retain(&mut topics.extended, "extended", adrift, revisions, joined);
     }
 
-    /// Queries and topics that meet in a fact that holds gain weight, and each list stands by
-    /// falling weight again, ties by text.
+    /// Queries and topics that meet in a fact that is not denied gain weight. Each list is then sorted
+    /// by falling weight, ties by text.
     pub(super) fn meetings_go_first(&self, demand: &mut Demand) {
         let queries = self.found(demand.query_concepts());
         let topics = self.found(demand.topic_concepts());
@@ -223,7 +224,7 @@ impl<'a> Reviser<'a> {
         prefer(&mut topics.extended, "extended", (&met, lift), revisions);
     }
 
-    /// What a list holds beyond the bound goes out, lightest first.
+    /// Each list keeps at most `max_per_list` concepts, the heaviest.
     pub(super) fn lists_are_bounded(&self, demand: &mut Demand) {
         let most = self.config.max_per_list as usize;
         let Demand { queries, topics, revisions, .. } = demand;
@@ -233,8 +234,8 @@ impl<'a> Reviser<'a> {
         cut(&mut topics.extended, "extended", most, revisions);
     }
 
-    /// Whether the span that a query names reads, lemma by lemma, as its concept, or is where
-    /// the search found it.
+    /// Whether the lemmas of a query's span are those of its concept, or the search found the concept
+    /// at that span.
     fn is_span_of(&self, query: &ExplicitQuery) -> bool {
         let said_by = |utterance: &&Utterance| utterance.turn_id == query.turn;
         let mut utterances = self.turn.context.dialogue.iter().filter(said_by);
@@ -255,7 +256,7 @@ impl<'a> Reviser<'a> {
         })
     }
 
-    /// The explicit query of a concept where H names it, at its latest mention.
+    /// The explicit query for a concept at its latest mention; `None` if H does not name it.
     fn said_query(&self, concept: &str, weight: Score) -> Option<ExplicitQuery> {
         let mention = self.latest.get(&self.graph.find(concept)?)?;
         let utterance = self.turn.context.dialogue.get(mention.utterance as usize)?;
@@ -270,13 +271,13 @@ impl<'a> Reviser<'a> {
         })
     }
 
-    /// How many utterances ago a concept was last named; `None` where H does not name it.
+    /// How many utterances ago a concept was last named; `None` if H does not name it.
     fn utterances_since(&self, concept: &str) -> Option<u32> {
         let mention = self.latest.get(&self.graph.find(concept)?)?;
         Some((self.turn.context.dialogue.len() as u32 - 1).saturating_sub(mention.utterance))
     }
 
-    /// Those of the others that a fact that holds joins a concept to.
+    /// Those of `others` that a fact joins to the concept, in either direction and without denying it.
     fn joined_to(&self, concept: &str, others: impl Iterator<Item = ConceptId>) -> Vec<String> {
         let Some(concept) = self.graph.find(concept) else { return Vec::new() };
         let mut joined: Vec<String> = others
@@ -287,7 +288,7 @@ impl<'a> Reviser<'a> {
         joined
     }
 
-    /// The name of a relation that holds between two concepts, in either direction.
+    /// The name of a relation between two concepts, in either direction, from a fact that is not denied.
     fn relation_between(&self, one: ConceptId, other: ConceptId) -> Option<&'a str> {
         let there = self.graph.facts_between(one, other);
         let back = self.graph.facts_between(other, one);
@@ -309,7 +310,7 @@ fn tell(demand: &mut Demand, kind: RevisionKind, list: &str, concept: &str, why:
     demand.revisions.push(revision(kind, list, concept, why));
 }
 
-/// Keeps what passes, and tells why the rest went.
+/// Keeps what passes, and records why the rest was dropped.
 fn retain<T: Demanded>(
     list: &mut Vec<T>,
     name: &str,
@@ -337,7 +338,7 @@ fn keep_first<T: Demanded>(list: &mut Vec<T>, name: &str, revisions: &mut Vec<Re
     });
 }
 
-/// Lifts the weight of what met, sorts, and tells what thereby passed another.
+/// Lifts the weights of the concepts that met, sorts the list, and records which concepts rose.
 fn prefer<T: Demanded>(
     list: &mut [T],
     name: &str,

@@ -73,8 +73,8 @@ fn demanding_turn(
     (turn, graph)
 }
 
-/// Revises, and compares the four lists (`explicit / implicit / maintained / extended`) and one
-/// change with the words of its reason.
+/// Revises, and checks the four lists (`explicit / implicit / maintained / extended`) and one change
+/// with words of its reason.
 fn check(
     lines: &[&str],
     demanding: &Demanding<'_>,
@@ -177,7 +177,7 @@ fn an_extended_topic_that_leaves_the_subject_goes() {
         Demanding { maintained: &["coffee"], extended: &["horn"], ..Default::default() };
     let change = (RevisionKind::Drop, "extended: horn", "no fact joins");
     check(&["u: coffee"], &demanding, [&[], &[], &["coffee"], &[]], change);
-    // A denied fact joins nothing.
+    // A denied fact does not join anything.
     let demanding = Demanding { maintained: &["coffee"], extended: &["tea"], ..Default::default() };
     let change = (RevisionKind::Drop, "extended: tea", "no fact joins");
     check(&["u: coffee"], &demanding, [&[], &[], &["coffee"], &[]], change);

@@ -6,7 +6,7 @@ use super::*;
 use crate::flow::Embedded;
 use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
 
-/// Documents that answer from a table; the engine's own are tested where they are, in `src`.
+/// Documents that answer from a table. The engine's own documents are tested in `src`.
 struct AnswerTable {
     words: Vec<(u32, f64)>,
     meanings: Option<Vec<(u32, f64)>>,
@@ -59,7 +59,7 @@ impl SearchDocuments for AnswerTable {
     }
 
     fn chunk(&self, number: u32) -> Result<Option<Chunk>, SearchError> {
-        // Chunk 5 is gone since it was indexed.
+        // Chunk 5 was removed since it was indexed.
         Ok((number != 5).then(|| Chunk {
             id: format!("d{number}#0"),
             document: format!("d{number}"),
@@ -79,7 +79,7 @@ fn table() -> AnswerTable {
 
 fn found(lines: &[&str], embedding: bool, config: &DocumentRetrievalConfig) -> Vec<(String, f64)> {
     let mut turn = scene(lines, &graph(""));
-    // The dialogue as a whole leads elsewhere; the utterance alone counts.
+    // The dialogue as a whole points elsewhere; only the utterance counts.
     turn.embedding = embedding.then(|| Embedded {
         dialogue: Arc::from([0.0_f32, 1.0]),
         utterance: Some(Arc::from([1.0_f32, 0.0])),

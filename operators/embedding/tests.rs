@@ -11,7 +11,7 @@ fn config() -> EmbeddingConfig {
     EmbeddingConfig { utterances: 2, call, ..EmbeddingConfig::default() }
 }
 
-/// What the operator makes of a dialogue: in place, and through the port.
+/// The vectors that the operator makes of a dialogue: in place, and through the port.
 fn embedded(lines: &[&str]) -> [TurnInFlight; 2] {
     let graph = graph("sea HasA fish 1");
     let turn = scene(lines, &graph);
@@ -21,7 +21,7 @@ fn embedded(lines: &[&str]) -> [TurnInFlight; 2] {
             let encoder: Option<Arc<dyn Encoder>> = (!asked).then(|| Arc::new(Counting) as _);
             let embed = asked.then(|| Arc::new(CountingElsewhere::default()) as _);
             let context = StageContext { embed, encoder, ..stage_context(&graph) };
-            // As `history` does when it hands a turn down.
+            // As `history` does when it sends a turn into the flow.
             context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
             embedding(turns, config(), &context)
         });
@@ -32,7 +32,7 @@ fn embedded(lines: &[&str]) -> [TurnInFlight; 2] {
 
 #[test]
 fn a_dialogue_is_the_weighted_sum_of_its_latest_utterances() {
-    // The first utterance is one too many; what the system said counts 0.8 × 0.5.
+    // The first utterance is beyond the bound; the system's utterance counts 0.8 × 0.5.
     for turn in embedded(&["u: sea sea sea", "s: bread", "u: sea"]) {
         let length = (1.0_f32 + 0.4 * 0.4).sqrt();
         let expected = [1.0 / length, 0.4 / length];

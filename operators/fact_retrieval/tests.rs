@@ -157,13 +157,13 @@ fn the_stage_finds_facts_for_every_turn() {
     assert_eq!(retrieved[0].candidates.foreseen.len(), 2);
 }
 
-/// A fact by its names, as the oracle has it.
+/// A fact by its names, as the oracle states it.
 type ToldFact = (String, String, String);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The sets are what a scan of all facts by the paper's words finds, names compared.
+    /// The sets equal those that a scan of all facts finds by the paper's definition, compared by names.
     #[test]
     fn the_sets_equal_a_scan_of_all_facts(
         facts in prop::collection::btree_set((0_u8..9, 0_u8..3, 0_u8..9), 0..60),
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// The facts of a graph by likeness to a dialogue that is about cats in meaning, not in words.
+/// The dialogue is about cats in its meaning, but not in its words.
 #[test]
 fn what_is_like_the_dialogue_in_meaning_comes_first() {
     let facts = "pet IsA dog 3\n pet IsA kitten 1\n pet IsA parrot 2";
@@ -240,7 +240,7 @@ fn what_is_like_the_dialogue_in_meaning_comes_first() {
     };
     assert_eq!(tails(None, &config), ["dog", "parrot", "kitten"]);
     assert_eq!(tails(Some(&meaning), &config), ["kitten", "dog", "parrot"]);
-    // What is behind in words is not looked at.
+    // Facts that rank low by words are not compared in meaning.
     let narrow = |max_unforeseen| FactRetrievalConfig {
         max_by_meaning: 1,
         max_foreseen: 1,

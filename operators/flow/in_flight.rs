@@ -1,4 +1,4 @@
-//! What the runner of stages needs of a record that goes through one.
+//! The interface of a record to the stage runner.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use turnstream_schemas::RecordPart;
 
 use super::{Progress, TurnContext, TurnInFlight};
 
-/// The parts of a turn's record that stages wrote so far. In builds with debug assertions a stage that
-/// reads any other part panics. A turn that a test builds by hand records none, and may be read
-/// freely.
+/// The parts of a turn's record that stages have written so far. In builds with debug assertions, a
+/// stage panics if its row of the table reads any other part. A turn that a test builds by hand
+/// records nothing, and every stage may read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written(Option<u32>);
 
 impl Written {
-    /// Begins to record, with these parts written.
+    /// Begins to record, with these parts as already written.
     pub fn begun(parts: &[RecordPart]) -> Self {
         let mut written = Self(Some(0));
         written.add(parts);
         written
     }
 
-    /// Records that these parts were written, or are known to be empty. Does nothing before recording began.
+    /// Records that these parts were written, or are known to be empty. Does nothing if recording has
+    /// not begun.
     pub fn add(&mut self, parts: &[RecordPart]) {
         if let Some(bits) = &mut self.0 {
             parts.iter().for_each(|part| *bits |= bit(*part));
@@ -32,7 +33,7 @@ impl Written {
         self.0 = self.0.zip(other.0).map(|(one, other)| one | other);
     }
 
-    /// Gives the first of these parts that no stage wrote, where that is recorded.
+    /// Returns the first of these parts that no stage wrote; `None` if nothing is recorded.
     pub fn lacks(self, parts: &[RecordPart]) -> Option<RecordPart> {
         let bits = self.0?;
         parts.iter().copied().find(|part| bits & bit(*part) == 0)
@@ -47,13 +48,13 @@ fn bit(part: RecordPart) -> u32 {
 pub trait InFlight: Clone + 'static {
     /// The turn and its history.
     fn context(&self) -> &Arc<TurnContext>;
-    /// Timings and degradations so far.
+    /// Timings, faults, models and written parts so far.
     fn progress(&mut self) -> &mut Progress;
-    /// How often its response was made anew; 0 for all that comes before it.
+    /// The round of self-refinement, from 1; 0 before the first.
     fn round(&self) -> u32 {
         0
     }
-    /// Whether its response is drafted before the gate decides.
+    /// Whether the response is drafted before the gate decides.
     fn for_gate(&self) -> bool {
         false
     }

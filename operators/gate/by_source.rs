@@ -1,9 +1,10 @@
-//! Who judges whether a turn needs knowledge: a trained encoder, rules, or each for its own sources.
+//! Chooses the judges of whether a turn needs knowledge: a trained encoder, rules, or each for its own
+//! sources.
 //!
-//! A definition of need belongs to a kind of knowledge. The encoder was trained on those of
-//! documents and of rows; no data set that it may learn from labels the need of common
-//! knowledge, which the rules were made for. So each source that a turn calls for brings its judge, and
-//! the gate opens where any of them sees a need.
+//! Each kind of knowledge has its own definition of need. The encoder was trained on the definitions
+//! for documents and for rows. No data set that it may learn from labels the need of common knowledge;
+//! that is what the rules are for. So each source that a turn calls for brings its judge, and the gate
+//! opens if any of them sees a need.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +17,25 @@ use crate::flow::TurnInFlight;
 use crate::source_planning;
 use crate::sources::Sources;
 
-/// What a decision calls the score that rules gave, among those of the encoder's definitions.
+/// The name of the rules' score in a decision, beside those of the encoder's definitions.
 const RULES: &str = "rules";
 
-/// Who is asked.
+/// The judges that the gate asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judges {
     encoder: bool,
     rules: bool,
-    /// The encoder's definitions that count; all of them where there are none.
+    /// The encoder's definitions that count; if empty, all of them.
     definitions: Vec<String>,
 }
 
 impl Judges {
-    /// Those of a form, for the sources that can be asked.
+    /// The judges of a form, for all configured sources.
     pub fn new(config: &GateConfig, sources: &Sources) -> Self {
         Self::of_kinds(config, sources.iter().map(|source| source.config.kind))
     }
 
-    /// Those that a turn calls for: a source without cues is called for by every turn.
+    /// The judges for the sources that a turn calls for. Every turn calls for a source without cues.
     pub(super) fn of_turn(config: &GateConfig, turn: &TurnInFlight, sources: &Sources) -> Self {
         Self::of_kinds(config, source_planning::kinds(turn, sources))
     }
@@ -69,13 +70,13 @@ impl Judges {
         self.encoder
     }
 
-    /// The encoder's definitions that count, by name; all of them where there are none.
+    /// The names of the encoder's definitions that count; if empty, all of them.
     pub fn definitions(&self) -> &[String] {
         &self.definitions
     }
 
-    /// The decision of the encoder's scores and of what the rules say, where they are asked: the
-    /// highest score against the threshold.
+    /// Decides by the encoder's scores and, if the rules are asked, by theirs: the highest score counts
+    /// against the threshold.
     pub(super) fn decide(
         &self,
         mut scores: GateScores,
@@ -100,8 +101,8 @@ impl Judges {
     }
 }
 
-/// Which of the shipped encoder's definitions says whether a source of a kind is needed; rules say it
-/// of the others.
+/// The definition of the shipped encoder that judges the need of a kind of source. `None` if rules
+/// judge it.
 fn definition(kind: SourceKind) -> Option<&'static str> {
     match kind {
         SourceKind::Documents => Some("dstc11"),

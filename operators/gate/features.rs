@@ -1,4 +1,4 @@
-//! What the gate looks at: six features of a turn in its context, each in 0..=1.
+//! The features by which the gate decides: six of a turn in its context, each in 0..=1.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,21 +13,22 @@ use crate::flow::TurnContext;
 /// Features of a turn, each in 0..=1. Names are those of [`super::GateWeights`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Features {
-    /// 1 for a question mark or a question word in front; 0.8 for an inverted auxiliary ("do
-    /// you", "is there"), which spoken text often leaves without its mark. In Chinese 1 for a
-    /// question word anywhere, 0.8 for a final particle (吗) or a verb beside its denial (有没有).
+    /// 1 for a question mark or a question word in front; 0.8 for an inverted auxiliary ("do you",
+    /// "is there"), since spoken text often omits the question mark. In Chinese, 1 for a question word
+    /// anywhere, and 0.8 for a final particle (吗) or a verb beside its denial (有没有).
     pub question: f64,
-    /// 1 where the turn holds a phrase that asks for something to be done or told.
+    /// 1 if the turn holds a phrase that asks for something to be done or told.
     pub request: f64,
     /// 1 − e^(−Σ informativeness) over the turn's concepts that no earlier utterance named.
     pub new_concepts: f64,
-    /// The informativeness of the most informative concept of the turn; of a Chinese question or
-    /// request, also of what the last six utterances named, since it leaves out what is understood.
+    /// The informativeness of the most informative concept of the turn. For a Chinese question or
+    /// request, concepts of the last six utterances count too, because Chinese leaves out what is
+    /// understood.
     pub informativeness: f64,
-    /// The largest overlap (Jaccard, content lemmas) with a recalled query that was answered, 0
-    /// where it is below one half: a passing likeness answers nothing.
+    /// The largest overlap (Jaccard, content lemmas) with a recalled query that was answered; 0 if it
+    /// is below one half, because a weakly similar exchange answers nothing.
     pub answered: f64,
-    /// The share of the turn's words that are small talk; 1 where the rest is only filler.
+    /// The share of the turn's words that are small talk; 1 if the rest is only filler.
     pub small_talk: f64,
 }
 
@@ -82,7 +83,7 @@ const SUBJECTS: &[&str] = &[
     "your",
 ];
 
-/// Words that may stand before a question's first word.
+/// Words that may precede the first word of a question.
 const LEADS: &[&str] = &[
     "ah", "also", "and", "but", "hello", "hey", "hi", "hmm", "oh", "ok", "okay", "please", "right",
     "so", "sorry", "then", "well", "yeah", "yes",
@@ -137,12 +138,12 @@ const REQUESTS: &[&str] = &[
     "will you",
 ];
 
-/// The Chinese lists; the head of the file says what is in them.
+/// The Chinese lists; the head of the file describes them.
 const CHINESE: &str = include_str!("chinese.txt");
 
 static CHINESE_LISTS: LazyLock<ChineseLists> = LazyLock::new(ChineseLists::read);
 
-/// What asks and what requests in Chinese.
+/// The words that mark questions and requests in Chinese.
 #[derive(Default)]
 struct ChineseLists {
     question: Vec<&'static str>,
@@ -167,7 +168,7 @@ impl ChineseLists {
         lists
     }
 
-    /// How surely a Chinese text without a question mark asks.
+    /// How surely a Chinese text without a question mark is a question, 0..=1.
     fn question(&self, text: &str) -> f64 {
         let holds = |list: &[&str]| list.iter().any(|word| text.contains(word));
         if holds(&self.question) {
@@ -214,12 +215,12 @@ impl Features {
     }
 }
 
-/// How many utterances back what a Chinese question leaves out is looked for: three exchanges.
+/// How many utterances back the gate looks for what a Chinese question leaves out: three exchanges.
 const UNDERSTOOD_UTTERANCES: u32 = 6;
 
-/// The informativeness of what a Chinese question leaves out. Chinese does not say again what is
-/// understood (门票多少钱？), nor puts a pronoun for it: the question is about the most informative
-/// concept that was lately named.
+/// The informativeness of what a Chinese question leaves out. Chinese neither repeats what is
+/// understood (门票多少钱？) nor puts a pronoun for it, so the question is taken to be about the most
+/// informative concept of the last utterances.
 fn understood(mentions: &[Mention], current: u32) -> f64 {
     let lately = mentions.iter().filter(|mention| {
         (1..=UNDERSTOOD_UTTERANCES).contains(&current.saturating_sub(mention.utterance))
@@ -227,7 +228,7 @@ fn understood(mentions: &[Mention], current: u32) -> f64 {
     lately.map(|mention| f64::from(mention.informativeness)).fold(0.0, f64::max)
 }
 
-/// How surely something is asked.
+/// How surely a text is a question, 0..=1.
 fn question(text: &str, words: &[String]) -> f64 {
     if text.contains(['?', '？', '؟']) {
         return 1.0;
@@ -260,15 +261,15 @@ fn requests(text: &str, words: &[String]) -> bool {
     })
 }
 
-/// How far a recalled exchange already answers the query.
+/// How far a recalled exchange already answers the query, 0..=1.
 fn answered(context: &TurnContext) -> f64 {
     let asked = content_lemmas(context.query(), context.lexicon());
     if asked.is_empty() {
         return 0.0;
     }
     let overlaps = context.recalled.iter().filter_map(|recalled| {
-        // The latest exchange is recalled because it is the latest: that a user says it again
-        // means that it did not help.
+        // The latest exchange is recalled because it is the latest. If the user asks the same again,
+        // its response did not help.
         if recalled.via == RecalledVia::Recent || recalled.entry.response.is_none() {
             return None;
         }

@@ -1,9 +1,9 @@
-//! The learned gate where it reads more than the dialogue: what was retrieved (contx ⊕ know,
-//! contx × know) or a response that was drafted without knowledge (contx ⊕ resp).
+//! The learned gate that reads more than the dialogue: the retrieved evidence (contx ⊕ know,
+//! contx × know), or a response drafted without knowledge (contx ⊕ resp).
 //!
-//! The gate's first stage then only links concepts, and lets every turn pass. After retrieval the
-//! decision spares what comes behind it, not the search; after a draft it spares both, and a turn
-//! that needs no knowledge keeps the draft as its response.
+//! The first gate then only links concepts and lets every turn pass. A decision after retrieval saves
+//! the later stages but not the search. A decision after a draft saves both, and a turn that needs no
+//! knowledge keeps the draft as its response.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::generation::{GenerationConfig, generation};
 use crate::stage::{Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_context::StageContext;
 
-/// Texts of evidence that the gate reads, the most relevant ones.
+/// How many texts of evidence the gate reads: the most relevant ones.
 const MAX_READ: usize = 5;
 
-/// The gate over turns that were retrieved for: (turns with the decision, faults). Where the gate
-/// does not decide here, turns pass as they are.
+/// Runs the gate after retrieval. Returns (turns with the decision, faults). Turns pass unchanged
+/// unless the configuration sets `after_retrieval`.
 pub fn after_retrieval<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: GateConfig,
@@ -38,9 +38,9 @@ pub fn after_retrieval<'scope>(
     run(turns, LaterGate::new(config, context, retrieved), &context.runner)
 }
 
-/// The gate over turns for which a response is drafted first: (turns that need knowledge, turns
-/// whose draft is their response, faults). Where the gate does not decide here, turns pass as they
-/// are.
+/// Drafts a response for each turn and runs the gate on it. Returns (turns that need knowledge, turns
+/// whose draft is their response, faults). Turns pass unchanged, as turns that need knowledge, unless
+/// the configuration sets `after_draft`.
 pub fn after_draft<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: GateConfig,
@@ -67,11 +67,10 @@ pub fn after_draft<'scope>(
     (needing.map(TurnInFlight::undrafted), kept, faults.concat(gate_faults))
 }
 
-/// What the gate reads beside the dialogue.
+/// A function that returns what the gate reads beside the dialogue.
 type ReadsOf = for<'t> fn(&'t TurnInFlight) -> Reads<'t>;
 
-/// The texts of the most relevant evidence, whichever source it is of; ties in the order of the
-/// sources.
+/// The texts of the most relevant evidence from any source; ties in the order of the sources.
 fn retrieved(turn: &TurnInFlight) -> Reads<'_> {
     let mut all: Vec<&Evidence> = turn.candidates.iter().collect();
     all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
@@ -84,7 +83,7 @@ fn drafted(turn: &TurnInFlight) -> Reads<'_> {
     Reads { knowledge: Vec::new(), response: Some(&turn.draft.text) }
 }
 
-/// The gate where it reads more than the dialogue.
+/// The gate that reads more than the dialogue.
 struct LaterGate {
     config: GateConfig,
     judges: Judges,
@@ -96,7 +95,7 @@ impl LaterGate {
     fn new(config: GateConfig, context: &StageContext, reads: ReadsOf) -> Self {
         let judges = Judges::new(&config, &context.sources);
         let model = context.gate.clone().filter(|_| judges.asks_encoder());
-        // The configuration by which rules decide here, too.
+        // Without these keys, the rules decide here too.
         let config = GateConfig { after_retrieval: false, after_draft: false, ..config };
         Self { config, judges, model, reads }
     }

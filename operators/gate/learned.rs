@@ -1,8 +1,8 @@
-//! The learned gate: a trained model scores the turn. (RAGate-MHA; METHODS section 1.)
+//! The learned gate: a trained encoder scores the turn. (RAGate-MHA.)
 //!
-//! The gate is asked through its port ([`LearnedGate`]). Concepts are linked as in the lexical
-//! form, since all later stages read them. A turn in a language that the model was not trained on
-//! is decided by the lexical form.
+//! The stage asks the encoder through its port ([`LearnedGate`]). It links concepts as in the lexical
+//! form, because all later stages read them. The lexical form decides about turns in a language that
+//! the encoder was not trained on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,20 @@ use turnstream_schemas::{Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::TurnContext;
 
-/// The trained encoder of the learned form.
+/// The trained encoder of the forms `learned` and `by_source`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnedGateConfig {
-    /// The gate: `"shipped"` (the one inside the program, English), or the path of one that
+    /// The encoder: `"shipped"` (English, inside the program), or the path of one that
     /// `turnstream train gate` made.
     pub model: String,
-    /// The definitions of need that open the gate, by the names in the gate's card. Where none is
-    /// given: in the form `learned` all of them; in the form `by_source` `dstc11` where documents can
-    /// be asked, and `sgd` where tables can. The score is the highest of theirs.
+    /// The definitions of need that open the gate, by their names in the encoder's card; the highest of
+    /// their scores counts. If empty: all of them in the form `learned`, and in the form `by_source`
+    /// `dstc11` for documents and `sgd` for tables.
     pub definitions: Vec<String>,
 }
 
-/// What `gate.learned.model` calls the gate inside the program.
+/// The value of `gate.learned.model` that names the gate inside the program.
 pub const SHIPPED: &str = "shipped";
 
 impl Default for LearnedGateConfig {
@@ -33,7 +33,7 @@ impl Default for LearnedGateConfig {
     }
 }
 
-/// What is read beside the dialogue.
+/// What the encoder reads beside the dialogue.
 #[derive(Default)]
 pub(super) struct Reads<'a> {
     pub(super) knowledge: Vec<&'a str>,
@@ -45,10 +45,10 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
 }
 
-/// A turn's scores by all that the model knows.
+/// The model's scores of a turn, for all its definitions of need.
 ///
 /// # Errors
-/// The model fails on the turn.
+/// The model failed on the turn.
 pub(super) fn score(
     model: &dyn LearnedGate,
     context: &TurnContext,
@@ -61,7 +61,7 @@ pub(super) fn score(
     model.score(&reading).map_err(failed)
 }
 
-/// The model's name for the record.
+/// The model's name, for the record.
 pub(super) fn used(model: &dyn LearnedGate) -> ModelUsed {
     ModelUsed { name: model.name().to_owned(), prompt_hash: None }
 }

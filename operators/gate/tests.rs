@@ -187,7 +187,7 @@ fn learned_config(definitions: &[&str]) -> GateConfig {
     GateConfig { form: GateForm::Learned, learned, ..GateConfig::default() }
 }
 
-/// The gate over turns, with a scripted model.
+/// Runs the gate over turns, with a scripted model.
 fn through(
     turns: &[&[&str]],
     config: &GateConfig,
@@ -211,7 +211,7 @@ fn a_model_decides_by_the_definitions_that_are_asked_for() {
     assert_eq!(all.gate.threshold.map(Score::get), Some(0.5));
     assert_eq!(all.progress.models[&Stage::Gate].name, "scripted");
     assert_eq!(all.gate.features.len(), 3);
-    // Concepts are linked whoever decides.
+    // Concepts are linked in every form.
     assert!(!all.mentions.is_empty());
     let utterances = of(&["utterances"], 0.5);
     assert_eq!((utterances.gate.retrieve, utterances.gate.score.get()), (false, 0.3));
@@ -259,7 +259,7 @@ fn each_source_is_judged_by_who_was_made_for_its_knowledge() {
     assert_eq!(asked(&[SourceKind::Graph, SourceKind::Table]), (true, "sgd".to_owned()));
     let tables = [SourceKind::Table, SourceKind::Table, SourceKind::Documents];
     assert_eq!(asked(&tables), (true, "sgd dstc11".to_owned()));
-    // Definitions that are given take the place of the kinds'.
+    // Configured definitions replace those of the kinds.
     let own = GateConfig { form: GateForm::BySource, ..learned_config(&["words"]) };
     let judges = Judges::new(&own, &sources_of(&tables));
     assert_eq!(judges.definitions(), ["words"]);
@@ -295,7 +295,7 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
     assert_eq!(decisions(&opened(sources_of(&[SourceKind::Graph]))), [true, true, false, false]);
     let both = opened(sources_of(&[SourceKind::Graph, SourceKind::Documents]));
     assert_eq!(decisions(&both), [true, true, true, false]);
-    // Where a source has cues, it is judged for turns that call for it.
+    // A source with cues is judged only for turns that call for it.
     let table = |cue: &str| {
         let file = Some("rows.jsonl".into());
         let cues = vec![cue.to_owned()];
@@ -308,7 +308,7 @@ fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
     let others = opened(table("tea"));
     assert_eq!(decisions(&others), [true, true, false, false]);
     assert!(others.iter().all(|turn| turn.progress.models.is_empty()), "nobody asked the model");
-    // The decision has both scores, and what the rules made theirs of.
+    // The decision has both scores, and the features behind the score of the rules.
     let GateDecision { features, score, .. } = &both[1].gate;
     assert_eq!((features["words"].get(), features["rules"]), (0.3, *score));
     assert!(features.contains_key("question") && !features.contains_key("utterances"));
@@ -382,7 +382,7 @@ fn after_a_draft_a_turn_that_needs_nothing_keeps_it() {
     let mut texts: Vec<(bool, bool)> =
         kept.iter().map(|turn| (turn.gate.retrieve, turn.draft.text.is_empty())).collect();
     texts.sort_unstable();
-    // The one keeps its words; the other goes on without them.
+    // The first turn keeps its draft; the second goes on without one.
     assert_eq!(texts, [(false, false), (true, true)]);
 }
 

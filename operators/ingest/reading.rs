@@ -1,4 +1,4 @@
-//! What a record is: a turn or a demand to forget, with its scope, or why it is refused.
+//! Parses a record into a turn or a demand to forget, with its scope, or tells why it is refused.
 
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
@@ -6,7 +6,7 @@ use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsReco
 use super::TurnsConfig;
 use crate::flow::Original;
 
-/// Why an input can not be served.
+/// Why an input cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("the record has no value; a turn is a JSON object")]
@@ -19,7 +19,7 @@ pub(super) enum Refusal {
     NotATurn(serde_json::Error),
     #[error("schema_version {0} is newer than {SCHEMA_VERSION}; upgrade the engine first")]
     TooNew(u32),
-    #[error("schema_version 0 never was; the first version is 1")]
+    #[error("schema_version 0 does not exist; the first version is 1")]
     NoVersion,
     #[error(
         "it names nothing to forget; give it a `conversation_id`, or a `user_id` where turns.scope \
@@ -164,7 +164,7 @@ fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusa
     Ok(())
 }
 
-/// A record without a key may lie anywhere.
+/// Checks that a keyed record lies on the partition of its key. Without a key, any partition is fine.
 pub(super) fn check_partition(
     found: i32,
     original: &Original,

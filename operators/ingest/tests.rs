@@ -1,4 +1,4 @@
-//! What is a turn, and what is refused with which reason.
+//! Which records become turns, and which are refused for which reason.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::stage::{DecideByRules, OnFailure, Without, run};
 use crate::testing::{context_of, gated, graph, run_dataflow, runner};
 
-/// What becomes of a turn in one half.
+/// What happens to a turn in one half.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Well,
@@ -38,7 +38,7 @@ impl Fates {
     }
 }
 
-/// Query production, scripted.
+/// A scripted query production.
 struct ScriptedQueries(Fates);
 
 impl DecideByRules for ScriptedQueries {
@@ -64,7 +64,7 @@ impl DecideByRules for ScriptedQueries {
     }
 }
 
-/// Topic planning, scripted.
+/// A scripted topic planning.
 struct ScriptedTopics(Fates);
 
 impl DecideByRules for ScriptedTopics {
@@ -90,7 +90,7 @@ impl DecideByRules for ScriptedTopics {
     }
 }
 
-/// The two stages, scripted, and the join behind them.
+/// The two scripted stages and the join behind them.
 fn flow<'s>(
     turns: StreamVec<'s, Epoch, TurnInFlight>,
     fates: &Arc<Vec<(Fate, Fate)>>,

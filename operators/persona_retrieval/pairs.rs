@@ -1,15 +1,15 @@
-//! Persona and knowledge found together (PK-ICR): every sentence of a persona, joined with the
-//! dialogue, is put to every piece of knowledge as a question to an answer, {P_i + D, K_j} (eq 1).
+//! Finds persona and knowledge together (PK-ICR): joins every sentence of a persona with the dialogue,
+//! and pairs it with every piece of knowledge like a question with an answer, {P_i + D, K_j} (eq 1).
 //!
-//! The knowledge of the best pair is the knowledge (eq 2 and 3); with that fixed, the sentence whose
-//! pair is best is the persona, where its score reaches a threshold (eq 4–7). Pairs are scored by words
-//! (BM25 among the knowledge, as a likeness), and by meaning where there are vectors.
+//! The best pair determines the knowledge (eq 2 and 3). Among the pairs with that knowledge, the
+//! sentence of the best is the persona if its score reaches a threshold (eq 4–7). Pairs are scored by
+//! words (BM25 among the knowledge, as a likeness), and by meaning if there are vectors.
 
 use turnstream_knowledge::terms::terms;
 
 use crate::bm25::{Bag, Statistics};
 
-/// Scores of pairs, 0..=1: a row for each question, a place in it for each piece of knowledge.
+/// Scores of pairs, 0..=1: one row per question, one column per piece of knowledge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs {
     scores: Vec<f64>,
@@ -19,9 +19,9 @@ pub struct Pairs {
 /// The vectors of questions and of knowledge, in their order, each of length 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors<'v> {
-    /// Of questions.
+    /// One for each question.
     pub questions: &'v [&'v [f32]],
-    /// Of knowledge.
+    /// One for each piece of knowledge.
     pub knowledge: &'v [&'v [f32]],
 }
 
@@ -31,8 +31,8 @@ pub fn question(sentence: &str, dialogue: &str) -> String {
 }
 
 impl Pairs {
-    /// Scores every question with every piece of knowledge. Where there are vectors, one for each of both, words
-    /// have this share (0..=1) in it and the cosine, 0 where it is below, the rest.
+    /// Scores every question with every piece of knowledge. With vectors, words have the share
+    /// `word_share` (0..=1) in the score, and the cosine, at least 0, has the rest.
     pub fn score(
         questions: &[String],
         knowledge: &[String],
@@ -60,18 +60,18 @@ impl Pairs {
         Self { scores, knowledge: answers.len() }
     }
 
-    /// The knowledge of the best pair (eq 2 and 3); of equals the first, of no pairs none.
+    /// The knowledge of the best pair (eq 2 and 3): the first among equals; `None` without pairs.
     pub fn best_knowledge(&self) -> Option<usize> {
         best(self.scores.iter().copied()).map(|at| at % self.knowledge)
     }
 
-    /// The score of each question with a piece of knowledge (eq 6).
+    /// The score of each question with one piece of knowledge (eq 6).
     pub fn given(&self, knowledge: usize) -> Vec<f64> {
         self.scores.chunks_exact(self.knowledge.max(1)).map(|of| of[knowledge]).collect()
     }
 }
 
-/// The sentence whose score is highest, where that reaches the threshold (eq 7); of equals the first.
+/// The sentence with the highest score, if that reaches the threshold (eq 7): the first among equals.
 pub fn accepted(scores: &[f64], threshold: f64) -> Option<usize> {
     best(scores.iter().copied()).filter(|at| scores[*at] >= threshold)
 }
@@ -89,7 +89,7 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    /// Neither the sentence nor what is asked tells alone which knowledge is meant.
+    /// Neither the sentence nor the question alone tells which knowledge is meant.
     #[test]
     fn a_persona_says_what_a_dialogue_leaves_open() {
         let personas = ["I keep a telescope.", "I collect stamps."];

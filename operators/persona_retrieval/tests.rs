@@ -20,7 +20,7 @@ fn bm25() -> PersonaRetrievalConfig {
     PersonaRetrievalConfig { form: SearchForm::Bm25, ..config() }
 }
 
-/// A turn that says this, with a persona; its utterance and its dialogue point to a direction each.
+/// A turn with this text and persona. `directions` are the vectors of its dialogue and utterance.
 fn said(
     text: &str,
     persona: &[&str],
@@ -38,7 +38,7 @@ fn said(
     asking_source(turn, "persona")
 }
 
-/// What the stage finds for the turn that asks it.
+/// The sentences that the stage finds for a turn.
 fn sought(
     turn: &TurnInFlight,
     encoder: Option<&dyn Encoder>,
@@ -68,7 +68,7 @@ fn words_are_looked_for_in_both_languages() {
     let persona = ["我住在北京。", "我 是 老师", "我喜歡喝咖啡"];
     assert_eq!(by_words("你喝咖啡吗？", &persona, &bm25()), [3], "in one script");
     assert_eq!(by_words("北京的老师", &persona, &bm25()), [2, 1]);
-    // All sentences have "我": it says little, and what is said of little use is not found.
+    // All sentences have "我", so it says little, and a sentence that shares nothing else is not found.
     let strict = PersonaRetrievalConfig { min_score: 0.2, ..bm25() };
     assert_eq!(by_words("我想去北京", &persona, &strict), [1]);
 }
@@ -151,7 +151,7 @@ fn bounds_hold() {
     assert_eq!(config().check(), Ok(()));
 }
 
-/// Counts what exceeds the bounds, and who comes.
+/// Counts the sentences that exceed the bounds, and the turns that enter the stage.
 #[derive(Default)]
 struct PersonaCounts {
     passed_over: AtomicU64,
@@ -176,7 +176,7 @@ impl StageObserver for PersonaCounts {
     fn scopes_changed(&self, _: i64) {}
 }
 
-/// How the encoder is reached.
+/// How the stage reaches the encoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reach {
     Nowhere,
@@ -184,8 +184,8 @@ enum Reach {
     Elsewhere,
 }
 
-/// What the operator makes of turns; the texts that an encoder elsewhere was asked for; and what
-/// was counted.
+/// Runs the operator over turns. Also returns the texts that an encoder elsewhere was asked to embed,
+/// and the counts.
 fn run(
     turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
@@ -194,7 +194,7 @@ fn run(
     run_with(turns, config, reached, test_sources())
 }
 
-/// The same with these sources.
+/// Like [`run`], with these sources.
 fn run_with(
     turns: Vec<TurnInFlight>,
     config: &PersonaRetrievalConfig,
@@ -211,7 +211,7 @@ fn run_with(
 
         let sources = Arc::new(sources.clone());
         let mut context = StageContext { sources, embed, encoder, ..stage_context(&graph("")) };
-        // As `history` does when it hands a turn down.
+        // As `history` does when it sends a turn into the flow.
         context.runner.observer = Observer::new(Arc::clone(&counts) as _);
         context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
         persona_retrieval(turns, config.clone(), &context)
@@ -291,7 +291,7 @@ fn what_exceeds_the_bounds_is_counted() {
     }
 }
 
-/// A turn that asks a persona of who answers, behind documents that gave these passages.
+/// A turn that asks the persona of the answering party, after documents that gave these passages.
 fn behind(
     text: &str,
     persona: &[&str],
@@ -308,8 +308,8 @@ fn behind(
     (turn, Sources::new(&config.into()).expect("sources"))
 }
 
-/// PK-ICR by hand: each question joins a sentence with the utterance, and the vectors of a question and of a
-/// passage are (sea, bread) as counted.
+/// PK-ICR by hand: each question joins a sentence with the utterance, and a vector counts the words about
+/// (sea, bread) in a question or passage.
 #[test]
 fn behind_documents_a_sentence_is_paired_with_what_they_gave() {
     let persona = ["I sail.", "I bake."];
@@ -345,7 +345,7 @@ fn a_sentence_that_fits_no_knowledge_is_not_accepted() {
         assert_eq!(out[0].candidates.persona.len(), found, "at {min_pair_score}");
         assert_eq!(out[0].candidates.passages.len(), 1);
     }
-    // Where the documents gave nothing, the sentence stands for itself.
+    // If the documents gave nothing, the sentence is scored by itself.
     let (turn, sources) = behind("Do you sail?", &["I sail."], &[], None);
     let (out, _, _, _) = run_with(vec![turn], &bm25(), Reach::Nowhere, sources);
     let sentence = out[0].candidates.persona[0].persona.as_ref().expect("a sentence");

@@ -1,8 +1,9 @@
-//! Queries by meaning: where the dialogue names nothing that the graph knows, neither literally nor
-//! spelt alike, what are the facts about that are nearest to it?
+//! Queries by meaning: if the dialogue names no concept of the graph, neither literally nor by a
+//! similar spelling, the concepts of the nearest facts become queries.
 //!
-//! They are implicit queries: the dialogue does not say them. It is the last way of the whole-graph
-//! search, behind the lemma index and the n-grams of [`turnstream_knowledge::search`].
+//! They are implicit queries, because the dialogue does not name them. This is the last step of the
+//! search in the whole graph, after the lemma index and the n-grams of
+//! [`turnstream_knowledge::search`].
 
 use std::collections::BTreeMap;
 
@@ -22,17 +23,16 @@ use crate::salience::{Said, word_count};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ByMeaningConfig {
-    /// Search at all?
+    /// Whether to search by meaning.
     pub enabled: bool,
     /// Least cosine of a fact and the dialogue; 0..=1.
     pub min_similarity: f64,
-    /// Most facts that are looked at, the nearest; 1..=1024. What they are about becomes implicit
-    /// queries, `max_implicit` at most.
+    /// How many of the nearest facts give queries; 1..=1024. Their concepts become implicit queries,
+    /// `max_implicit` at most.
     pub max_facts: u32,
-    /// Most facts that are searched; 1..=100000000. Of a larger graph the strongest facts of each
-    /// concept are, as many of each as fit. The
-    /// shipped knowledge, 300000 facts, takes some 26 ms, which only a turn without a named concept
-    /// pays.
+    /// Most facts that are searched; 1..=100000000. In a larger graph, only the strongest facts of each
+    /// concept are searched, as many of each as fit. The search takes some 26 ms over the shipped
+    /// knowledge (300000 facts), and only for a turn that names no concept.
     pub max_searched_facts: u32,
 }
 
@@ -50,8 +50,8 @@ impl ByMeaningConfig {
     }
 }
 
-/// Implicit queries by meaning, by falling likeness, ties by text; none for a turn that names
-/// something, or whose dialogue has no vector.
+/// Implicit queries by meaning, by falling likeness, ties by text. None if the turn names a concept, is
+/// small talk, or has no vector.
 pub(super) fn queries(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -68,12 +68,12 @@ pub(super) fn queries(
     about(turn, graph, &nearest, config)
 }
 
-/// Whether an utterance is nothing but small talk: a greeting has no subject to find.
+/// Whether an utterance is nothing but small talk, such as a greeting, which has no subject.
 fn is_small_talk(said: &str) -> bool {
     small_talk_in(said, &spoken_words(said)).share >= 1.0
 }
 
-/// What facts are about: those of their ends that say something and are not said already.
+/// The ends of facts that are informative and that the dialogue does not name, as queries.
 fn about(
     turn: &TurnInFlight,
     graph: View<'_>,

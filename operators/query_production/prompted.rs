@@ -1,8 +1,8 @@
 //! Prompted query production: a language model names what has to be looked up. (DCRAG eq 1, 2.)
 //!
-//! What it names becomes a query where the graph has it. An explicit query stands where the
-//! dialogue names it; what the model calls explicit and the dialogue does not name goes behind
-//! the implicit ones (an error class of the paper, appendix D). Weights fall with the model's order.
+//! A name becomes a query if the graph has the concept. The dialogue must name an explicit query;
+//! otherwise the query goes behind the implicit ones (an error class of the paper, appendix D).
+//! Weights fall with the model's order.
 
 use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Span, Via};
@@ -12,7 +12,7 @@ use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::salience::{Named, Recency, named_concepts};
 
-/// The queries that an answer names.
+/// The queries from a model's answer.
 pub(super) fn queries(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -29,7 +29,7 @@ pub(super) fn queries(
     Queries { explicit, implicit: implicit_queries(implicit, &named) }
 }
 
-/// Implicit queries in order, each because of all that is asked explicitly.
+/// Implicit queries in order, each with all explicit queries as its reasons.
 pub(crate) fn implicit_queries(concepts: Vec<String>, because: &[String]) -> Vec<ImplicitQuery> {
     let all = concepts.len();
     let query = |(at, concept)| ImplicitQuery {
@@ -41,12 +41,12 @@ pub(crate) fn implicit_queries(concepts: Vec<String>, because: &[String]) -> Vec
     concepts.into_iter().enumerate().map(query).collect()
 }
 
-/// The weight of a place in a list: 1 for the first, falling evenly, above 0 for the last.
+/// The weight of a place in a list: 1 for the first, then falling evenly, above 0 for the last.
 pub(crate) fn by_rank(at: usize, all: usize) -> Score {
     Score::new(1.0 - at as f64 / all.max(1) as f64)
 }
 
-/// The concepts without repeats, so many of them.
+/// The first `most` concepts, each once.
 pub(crate) fn first_of_each(
     concepts: impl Iterator<Item = ConceptId>,
     most: usize,
@@ -60,7 +60,7 @@ pub(crate) fn first_of_each(
     kept
 }
 
-/// Finds what a model names: in the graph, and in the dialogue.
+/// Finds the names that a model gave in the graph and in the dialogue.
 pub(crate) struct Finder<'t> {
     turn: &'t TurnInFlight,
     graph: View<'t>,
@@ -73,13 +73,13 @@ impl<'t> Finder<'t> {
         Self { turn, graph, named }
     }
 
-    /// The concept that is meant.
+    /// The concept that a name means.
     pub(crate) fn concept(&self, name: &str) -> Option<ConceptId> {
         concept(self.graph, &self.turn.context, name)
     }
 
-    /// Explicit queries in the order of the names, at most so many; and the concepts that are no
-    /// such query, since the dialogue does not name them.
+    /// Returns explicit queries in the order of the names, and the concepts that are no explicit
+    /// queries because the dialogue does not name them; together at most `most`.
     pub(crate) fn explicit(
         &self,
         names: &[String],
@@ -102,8 +102,8 @@ impl<'t> Finder<'t> {
         (queries, unnamed)
     }
 
-    /// Where the dialogue names a concept: where it was linked, else where its words stand, the
-    /// latest place first.
+    /// Where the dialogue names a concept: where it was linked, else the latest utterance that has its
+    /// words.
     fn place(&self, concept: ConceptId) -> Option<ExplicitQuery> {
         let dialogue = &self.turn.context.dialogue;
         let query = |utterance: usize, span, via, similarity| {
@@ -128,7 +128,7 @@ impl<'t> Finder<'t> {
     }
 }
 
-/// Where words stand in a text, in whatever case, as whole words.
+/// Finds words in a text as whole words, in any case (ASCII).
 fn find_words(text: &str, words: &str) -> Option<usize> {
     let ends_word = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
     let (bytes, wanted) = (text.as_bytes(), words.as_bytes());

@@ -38,13 +38,13 @@ fn check(lines: &[&str], explicit: &[&str], implicit: &[&str]) -> Queries {
 fn queries_are_named_or_pointed_to() {
     // Nothing is named.
     check(&["u: Hello there"], &[], &[]);
-    // One concept alone points to no implicit query.
+    // One concept alone makes no implicit query.
     check(&["u: I like my pillows."], &["pillow"], &[]);
-    // Two that serve one goal point to it; hubs and denied facts do not count, and a shared
+    // Two concepts that serve one goal point to it. Hubs and denied facts do not count, and a shared
     // property is no goal.
     let queries = check(&["u: A bed with a pillow"], &["bed", "pillow"], &["night rest"]);
     assert_eq!(queries.implicit[0].because, ["bed", "pillow"]);
-    // What the dialogue says itself is not implicit.
+    // A concept that the dialogue names is not implicit.
     check(&["u: A bed and a pillow for a night rest"], &["night rest", "bed", "pillow"], &[]);
 }
 
@@ -68,8 +68,8 @@ fn lists_are_bounded() {
     assert_eq!((queries.explicit.len(), queries.implicit.len()), (12, 3));
 }
 
-/// What the facts about boiling are to the right, and ever less so on the way to the one of a
-/// sentence.
+/// The vector of a fact by its tail: facts about boiling point to the right, the others turn away step
+/// by step.
 fn towards_boiling(tail: &str) -> [f32; 2] {
     match tail {
         "boil water" => [1.0, 0.0],
@@ -106,14 +106,14 @@ fn where_nothing_is_named_queries_are_what_the_nearest_facts_are_about() {
         asked(lines, config).into_iter().map(|(concept, _)| concept).collect::<Vec<_>>()
     };
     let config = QueryProductionConfig::default();
-    // By likeness, ties by text; hubs and sentences are no queries.
+    // Queries stand by likeness, ties by text; hubs and sentences are no queries.
     let found = asked(&["u: How can I get it really hot?"], &config);
     let names: Vec<&str> = found.iter().map(|(concept, _)| concept.as_str()).collect();
     assert_eq!(names, ["boil water", "kettle", "stove", "teabag"]);
     let similarity: Vec<f64> =
         found.iter().map(|(_, it)| (it.unwrap().get() * 10.0).round() / 10.0).collect();
     assert_eq!(similarity, [1.0, 1.0, 0.9, 0.8]);
-    // Only what is near enough, and only where the dialogue names nothing.
+    // Only near facts give queries, and only if the dialogue names no concept.
     let near = ByMeaningConfig { min_similarity: 0.85, ..Default::default() };
     let strict = QueryProductionConfig { by_meaning: near, ..config.clone() };
     assert_eq!(concepts(&["u: How can I get it hot?"], &strict), ["boil water", "kettle", "stove"]);

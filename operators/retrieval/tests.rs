@@ -6,7 +6,7 @@ use crate::sources::{SourceConfig, Sources};
 use crate::tables::{Row, Table, Tables};
 use crate::testing::{graph, run_dataflow, scene, stage_context};
 
-/// Documents that hold what they are searched for, which tells what was asked of them.
+/// Documents that echo the query as a passage, so that a test sees what they were asked.
 struct Echo;
 
 impl SearchDocuments for Echo {
@@ -74,7 +74,7 @@ fn boats() -> Tables {
     [("boats".into(), Arc::new(Table::new(rows.into())))].into()
 }
 
-/// Turns with these plans, after retrieval.
+/// Runs retrieval over turns with these plans.
 fn retrieved(plans: &[&[&str]], documents_depend: bool) -> Vec<TurnInFlight> {
     let turns: Vec<TurnInFlight> = plans
         .iter()

@@ -8,7 +8,7 @@ use super::*;
 use crate::sources::SourceConfig;
 use crate::testing::{Answering, asking, graph, run_dataflow, scene, stage_context};
 
-/// Opening hours as a table that some words call for, documents, and a persona that documents follow.
+/// A table of opening hours with cues, documents, and a persona that the documents depend on.
 fn sources() -> Sources {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let of = |name: &str, config: SourceConfig| (name.to_owned(), config);
@@ -49,7 +49,7 @@ fn cues_call_for_a_source() {
     assert_eq!(names(&every(&turn("Hello", &["I sail."]), &sources)).len(), 3);
 }
 
-/// What the operator plans for a turn with a persona, by what a model answers.
+/// The operator's plan for a turn with a persona, if the model gives this answer.
 fn planned(form: SourcePlanningForm, answer: &'static str) -> (Vec<String>, Vec<Stage>) {
     let config = SourcePlanningConfig { form, ..Default::default() };
     let asked = vec![turn("Hello, open?", &["I sail."])];
@@ -79,7 +79,7 @@ fn what_a_model_names_is_put_in_order() {
         assert_eq!(plan, expected, "{answer}");
         assert!(degraded.is_empty());
     }
-    // Where the model says nothing of use, every source is asked.
+    // If the model's answer is of no use, every source is asked.
     let (plan, degraded) = planned(SourcePlanningForm::Prompted, "I would look it up.");
     assert_eq!(plan, ["hours", "persona", "manuals"]);
     assert_eq!(degraded, [Stage::SourcePlanning]);

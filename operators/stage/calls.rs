@@ -1,10 +1,10 @@
-//! The turns of one stage whose answers are awaited, on one worker: the one place in the flow that
-//! holds capabilities while somebody else works.
+//! The turns of one stage on one worker that wait for an answer. This is the only place in the flow
+//! that holds capabilities while a model works.
 //!
-//! Of a turn it keeps one capability for each output, and the question for as long as it may be
-//! asked again. An answer always comes: a value, an error, a contained panic, or the timeout. A
-//! turn that nobody waits for any more is given up, and its request abandoned. What is asked is a
-//! recorded fact from then on: nobody asks twice for one turn, but for the retries configured here.
+//! For each turn it keeps one capability per output, and the question for as long as it may be asked
+//! again. An answer always comes: a value, an error, a contained panic, or the timeout. A turn whose
+//! outcome is no longer awaited is given up, and its request is abandoned. A question is asked once
+//! per turn, except for the retries configured here.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,11 +28,11 @@ use crate::flow::{Epoch, InFlight};
 pub struct CallConfig {
     /// Milliseconds to wait for one answer, from 1.
     pub timeout_ms: u64,
-    /// How often to ask in all, from 1.
+    /// How often to ask in total, from 1.
     pub attempts: u32,
-    /// Milliseconds before the second attempt; doubles with each further one.
+    /// Milliseconds before the second attempt; doubles with each further attempt.
     pub backoff_ms: u64,
-    /// Milliseconds before asking again where the model's queue was full, from 1.
+    /// Milliseconds before asking again if the model's queue was full, from 1.
     pub busy_retry_ms: u64,
 }
 
@@ -42,48 +42,49 @@ impl Default for CallConfig {
     }
 }
 
-/// One for each output.
+/// One capability for each output.
 pub(super) type Capabilities = (Capability<Epoch>, Capability<Epoch>);
 
-/// A turn and what is asked for it.
+/// A turn and the question that is asked about it.
 pub(super) struct Waiting<T> {
     pub turn: T,
     pub asked: Asked,
-    /// When the question began, in microseconds, where they are measured.
+    /// When the question began, in microseconds, if time is measured.
     pub started: Option<u64>,
 }
 
-/// A turn whose answer is awaited.
+/// A turn that waits for its answer.
 pub(super) struct Pending<T> {
     pub waiting: Waiting<T>,
     pub capabilities: Capabilities,
     attempt: u32,
-    /// When this attempt is given up, or when the next one begins where there is none under way.
+    /// When this attempt times out, or, between attempts, when the next one begins.
     due_ms: u64,
-    /// The attempt that is under way.
+    /// The attempt under way; `None` between attempts.
     open: Option<Box<dyn Open>>,
 }
 
-/// A turn with what its question came to.
+/// A turn with the final answer to its question.
 type Settled<T> = (Pending<T>, Result<Answer, Fault>);
 
-/// The requests in flight of one stage on one worker.
+/// The turns of one stage on one worker that wait for an answer.
 pub(super) struct Calls<T> {
     line: Box<dyn Line>,
     config: CallConfig,
     runner: StageRunner,
     activator: Rc<Activator>,
     armed_ms: Option<u64>,
-    /// How many turns had been given up when it was looked at last.
+    /// The value of [`Awaited::given_up`](crate::awaited::Awaited::given_up) at the last look.
     given_up: u64,
-    /// Turns that came when nobody waited for them any more.
+    /// Turns that were no longer awaited when they came in.
     gone: Vec<Pending<T>>,
     next_ticket: u64,
     pending: BTreeMap<u64, Pending<T>>,
 }
 
 impl<T: InFlight> Calls<T> {
-    /// No turn yet. `wake` schedules the operator from any thread, `activator` from this one.
+    /// Opens the line to the model. `wake` schedules the operator from any thread, `activator` from
+    /// this one.
     pub(super) fn new(
         Call { model, config }: Call,
         runner: &StageRunner,
@@ -109,7 +110,7 @@ impl<T: InFlight> Calls<T> {
         self.line.name()
     }
 
-    /// Takes a turn in and asks for it. Whoever calls it looks for answers next.
+    /// Takes a turn in and asks its question. The caller must look for answers next.
     pub(super) fn begin(&mut self, waiting: Waiting<T>, capabilities: Capabilities) {
         let is_awaited = self.runner.awaited.contains(waiting.turn.context().request);
         let pending = Pending { waiting, capabilities, attempt: 1, due_ms: 0, open: None };
@@ -120,7 +121,7 @@ impl<T: InFlight> Calls<T> {
         }
     }
 
-    /// Asks another question for a turn.
+    /// Asks another question about a turn.
     pub(super) fn ask(&mut self, mut pending: Pending<T>, question: Question) {
         pending.waiting.asked = Asked::new(question);
         pending.attempt = 1;
@@ -128,7 +129,7 @@ impl<T: InFlight> Calls<T> {
         self.arm(self.runner.timers.now_ms());
     }
 
-    /// Asks once more, in other words, for a turn whose answer could not be used.
+    /// Asks once more, in other words, because the answer could not be used.
     pub(super) fn repeat(&mut self, stage: Stage, mut pending: Pending<T>, request: Request) {
         self.runner.observer.tell(|observer| observer.asked_again(stage));
         pending.waiting.asked.repeated = true;
@@ -137,7 +138,7 @@ impl<T: InFlight> Calls<T> {
         self.arm(self.runner.timers.now_ms());
     }
 
-    /// Sends a turn's question, or this request in its place, under a ticket of its own.
+    /// Sends the turn's question, or `request` in its place, under a new ticket.
     fn send(&mut self, mut pending: Pending<T>, request: Option<Request>) {
         let request = request.unwrap_or_else(|| pending.waiting.asked.request().clone());
         pending.due_ms = self.runner.timers.now_ms() + self.config.timeout_ms;
@@ -146,8 +147,8 @@ impl<T: InFlight> Calls<T> {
         self.next_ticket += 1;
     }
 
-    /// Every turn that nobody waits for any more. Its request is abandoned, and what comes for it
-    /// is not heard.
+    /// Takes out every turn that is no longer awaited. Abandons its request, whose answer is then
+    /// ignored.
     pub(super) fn given_up(&mut self) -> Vec<Pending<T>> {
         let mut gone = std::mem::take(&mut self.gone);
         let given_up = self.runner.awaited.given_up();
@@ -162,7 +163,7 @@ impl<T: InFlight> Calls<T> {
         gone
     }
 
-    /// Every turn whose answer is final now.
+    /// Takes out every turn whose answer is final.
     pub(super) fn answered(&mut self, stage: Stage) -> Vec<Settled<T>> {
         let mut finished = Vec::new();
         while let Some(((ticket, attempt), answer)) = self.line.receive() {
@@ -192,8 +193,7 @@ impl<T: InFlight> Calls<T> {
         finished
     }
 
-    /// An attempt ended: with an answer, or with an error that may be tried again, and then nothing
-    /// is settled yet.
+    /// Ends an attempt. Returns `None` if it ended with an error and the turn waits for another attempt.
     fn settle_attempt(
         &mut self,
         stage: Stage,
@@ -208,7 +208,7 @@ impl<T: InFlight> Calls<T> {
         };
         let asked = &mut pending.waiting.asked;
         let again = match &error {
-            // An answer, if one that cannot be used: asked for once more, however many attempts.
+            // An empty answer cannot be used: the stage asks once more, whatever `attempts` is.
             CallError::Empty(_) if asked.question.repeats => {
                 !std::mem::replace(&mut asked.repeated, true)
             }
@@ -236,7 +236,7 @@ impl<T: InFlight> Calls<T> {
         Some((pending, Err(Fault::new(stage, kind, reason))))
     }
 
-    /// The next attempt begins, in the words of the first.
+    /// Begins the next attempt, with the words of the first.
     fn ask_again(&mut self, stage: Stage, ticket: u64) {
         let Some(pending) = self.pending.get_mut(&ticket) else { return };
         self.runner.observer.tell(|observer| observer.asked_again(stage));
@@ -246,7 +246,7 @@ impl<T: InFlight> Calls<T> {
         pending.open = Some(self.line.send((ticket, pending.attempt), request));
     }
 
-    /// Asks to be woken at the next deadline, once.
+    /// Sets one timer for the next deadline.
     fn arm(&mut self, now_ms: u64) {
         if self.armed_ms.is_some_and(|armed| armed <= now_ms) {
             self.armed_ms = None;

@@ -1,8 +1,8 @@
-//! The line to a stage's model: requests go out, answers come back, and what a full queue handed
-//! back waits its turn.
+//! The line to a stage's model: sends requests, receives answers, and queues the requests that the
+//! model returned because its own queue was full.
 //!
-//! Behind [`Line`] every port looks alike, so that the runner is compiled once for a stage, whatever
-//! it asks.
+//! [`Line`] hides the type of the port, so that the runner is compiled once per stage, whatever model
+//! the stage asks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use turnstream_ports::model::{self, Busy, CallError, Model, Outcome, Reply};
 
 use super::question::{Answer, AskedModel, OtherPort, Request};
 
-/// A request's ticket, and which attempt it is.
+/// A request's ticket, and the number of the attempt.
 pub(super) type Ticket = (u64, u32);
 
 /// The line to a model.
@@ -20,23 +20,23 @@ pub(super) trait Line {
     /// The model's name.
     fn name(&self) -> &str;
 
-    /// Sends a request, behind those that wait already, so that nobody is overtaken for ever.
+    /// Sends a request, or queues it behind those that wait already, so that none of them starves.
     fn send(&mut self, ticket: Ticket, request: Request) -> Box<dyn Open>;
 
-    /// Offers a request to the model that waits for its turn still: who records must hear of it.
+    /// Offers a request that still waits to the model, so that a recording model hears of it.
     fn offer(&mut self, ticket: u64);
 
-    /// Drops what was abandoned and asks what waits, as far as there is room.
+    /// Drops abandoned requests and sends waiting ones while the model's queue has room.
     fn resume(&mut self);
 
     /// Whether requests wait for room in the model's queue.
     fn is_busy(&self) -> bool;
 
-    /// The next answer, where one came.
+    /// The next answer, if one has come.
     fn receive(&mut self) -> Option<(Ticket, Result<Answer, CallError>)>;
 }
 
-/// Opens the line to a model. `wake` is called where an answer came.
+/// Opens the line to a model, which calls `wake` when an answer has come.
 pub(super) fn open(model: AskedModel, wake: Arc<dyn Fn() + Send + Sync>) -> Box<dyn Line> {
     match model {
         AskedModel::Text(model) => Box::new(ToModel::new(model, wake)),
@@ -48,10 +48,10 @@ pub(super) fn open(model: AskedModel, wake: Arc<dyn Fn() + Send + Sync>) -> Box<
 
 /// A request on its way.
 pub(super) trait Open {
-    /// Nobody waits for the answer any more.
+    /// Abandons the request: its answer is no longer needed.
     fn abandon(&self);
 
-    /// The stage goes on with this error. False where the answer came before that.
+    /// Ends the request with this error. Returns false if the answer came first.
     fn time_out(&self, error: CallError) -> bool;
 }
 
@@ -68,7 +68,7 @@ impl<A> Open for Outcome<A> {
 struct ToModel<Q, A> {
     model: Arc<dyn Model<Q, A>>,
     wake: Arc<dyn Fn() + Send + Sync>,
-    /// Requests that a full queue handed back, in order.
+    /// Requests that a full queue returned, in order.
     busy: VecDeque<Busy<Q, A>>,
     send: Sender<model::Answer<A>>,
     answers: Receiver<model::Answer<A>>,
@@ -76,7 +76,7 @@ struct ToModel<Q, A> {
 
 impl<Q, A> ToModel<Q, A> {
     fn new(model: Arc<dyn Model<Q, A>>, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
-        // Unbounded, and yet bounded: one answer per attempt of a turn in flight.
+        // The channel needs no bound: it holds at most one answer per attempt of a turn in flight.
         let (send, answers) = crossbeam_channel::unbounded();
         Self { model, wake, busy: VecDeque::new(), send, answers }
     }
@@ -96,7 +96,7 @@ where
             (self.send.clone(), Arc::clone(&self.wake), Outcome::default());
         let reply = Reply::new(ticket, answers, wake, outcome.clone());
         let Ok(request) = Q::try_from(request) else {
-            // Of another port: what is dropped answers with an error.
+            // The request is of another port. Dropping the reply answers with an error.
             return Box::new(outcome);
         };
         if !self.busy.is_empty() {

@@ -1,4 +1,4 @@
-//! Who watches the stages: a clock for their timings, and an observer for metrics. Nothing in the
+//! What watches the stages: a clock for their timings, and an observer for metrics. Nothing in the
 //! flow depends on either.
 
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
-/// Reads microseconds of some fixed start, for the stages' timings. Injected, since the core
+/// Reads microseconds since a fixed start, for the stages' timings. It is injected, because the core
 /// has no clock of its own; [`Clock::none`] measures nothing.
 #[derive(Clone)]
 pub struct Clock(Option<Rc<dyn Fn() -> u64>>);
@@ -22,7 +22,7 @@ impl Clock {
         Self(Some(Rc::new(read)))
     }
 
-    /// Microseconds now, where they are measured.
+    /// Microseconds now, if time is measured.
     pub fn micros(&self) -> Option<u64> {
         self.0.as_ref().map(|read| read())
     }
@@ -31,16 +31,16 @@ impl Clock {
 /// How a turn went through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// Microseconds that it took, where they are measured.
+    /// How many microseconds it took, if time is measured.
     pub micros: Option<u64>,
-    /// What went wrong, where something did.
+    /// What went wrong, if something did.
     pub fault: Option<FaultKind>,
-    /// Whether the turn goes on without this stage. False where it is a dead letter.
+    /// Whether the turn goes on without this stage. False if it becomes a dead letter.
     pub degraded: bool,
 }
 
-/// Is told what happens in the stages, for metrics. Called on the workers once or twice per turn
-/// and stage, so it must be quick and must not block. Nothing in the flow depends on it.
+/// Is told what happens in the stages, for metrics. The workers call it once or twice per turn and
+/// stage, so it must be quick and must not block. Nothing in the flow depends on it.
 pub trait StageObserver: Send + Sync {
     /// A turn came to the stage.
     fn entered(&self, stage: Stage);
@@ -48,30 +48,30 @@ pub trait StageObserver: Send + Sync {
     fn left(&self, stage: Stage, passage: Passage);
     /// A stage asks its model once more for a turn.
     fn asked_again(&self, stage: Stage);
-    /// A model gave a stage no answer for a turn that can be used, however often it was asked.
+    /// A model gave a stage no usable answer for a turn, in any attempt.
     fn model_failed(&self, model: &str, fault: &Fault);
-    /// So many sentences of a turn's persona exceed the bounds.
+    /// This number of sentences of a turn's persona exceeded the bounds and was passed over.
     fn persona_sentences_passed_over(&self, sentences: u64);
-    /// So many scopes more (or fewer) are in the memory of a worker.
+    /// The number of scopes in the memory of a worker changed by this.
     fn scopes_changed(&self, by: i64);
 }
 
-/// Who observes the stages, if anybody. Cheap to clone.
+/// An optional [`StageObserver`]. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Observer(Option<Arc<dyn StageObserver>>);
 
 impl Observer {
-    /// Nobody.
+    /// Without an observer.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// This one.
+    /// With this observer.
     pub fn new(observer: Arc<dyn StageObserver>) -> Self {
         Self(Some(observer))
     }
 
-    /// Tells it something.
+    /// Calls `what` with the observer, if there is one.
     pub(crate) fn tell(&self, what: impl FnOnce(&dyn StageObserver)) {
         if let Some(observer) = &self.0 {
             what(&**observer);

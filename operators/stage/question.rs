@@ -1,4 +1,4 @@
-//! What a stage asks of its model, and what comes back.
+//! The questions of a stage to its model, and the answers.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use super::CallConfig;
 
-/// Whom a stage asks, and how long it waits.
+/// The model that a stage asks, and how the stage waits for it.
 #[derive(Clone)]
 pub struct Call {
     /// The model.
     pub model: AskedModel,
-    /// How long the stage waits, how often it asks.
+    /// How long the stage waits and how often it asks.
     pub config: CallConfig,
 }
 
 impl Call {
-    /// A call to a model by this configuration.
+    /// A call to a model with this configuration.
     pub fn new(model: impl Into<AskedModel>, config: &CallConfig) -> Self {
         Self { model: model.into(), config: config.clone() }
     }
 }
 
-/// A model by what it gives. Each port has a variant; a stage asks one model.
+/// Defines models, requests and answers as enums with one variant per port. A stage asks one model.
 macro_rules! ports {
     ($($(#[$doc:meta])* $kind:ident: $model:ty, $request:ty => $answer:ty;)*) => {
         /// A model, by its port.
@@ -92,23 +92,23 @@ macro_rules! ports {
 }
 
 ports! {
-    /// Text, by a language model.
+    /// A text, by a language model.
     Text: Generate, GenerateRequest => Generated;
-    /// Vectors of texts, by an encoder; one each.
+    /// One vector per text, by an encoder.
     Vectors: Embed, EmbedRequest => Vec<Embedding>;
-    /// Scores of pairs of texts, 0..=1; one each.
+    /// One score per pair of texts, 0..=1.
     Scores: Score, ScoreRequest => Vec<f32>;
-    /// Plans, relevances and responses, by the unified model; one each.
+    /// One plan, relevance or response per request, by the unified model.
     Unified: Unified, Vec<UnifiedRequest> => Vec<UnifiedAnswer>;
 }
 
-/// A request or an answer of another port than the one that the stage's model has.
+/// The error for a request or an answer whose port is not that of the stage's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stage and its model are not of one port")]
 pub struct OtherPort;
 
 impl Answer {
-    /// The answer as the stage's model gives it.
+    /// The answer as the type of the stage's port.
     ///
     /// # Errors
     /// A model of another port answered.
@@ -132,28 +132,28 @@ impl Question {
         Self { request: request.into(), thought: String::new(), repeats: false, instead: None }
     }
 
-    /// The same, asked after the model thought this.
+    /// Attaches what the model thought before this question.
     pub fn after(self, thought: String) -> Self {
         Self { thought, ..self }
     }
 
-    /// The same, asked once more where the answer is empty or cannot be used.
+    /// Allows the question to be asked once more if the answer is empty or cannot be used.
     pub fn repeated(self) -> Self {
         Self { repeats: true, ..self }
     }
 
-    /// The same, which the stage can do without: where it fails and the policy lets the turn go on,
-    /// this one is asked.
+    /// Adds a fallback: the runner asks `instead` if this question fails and the policy lets the turn
+    /// go on.
     pub fn or(self, instead: Self) -> Self {
         Self { instead: Some(Box::new(instead)), ..self }
     }
 }
 
-/// What was asked, as a stage is told with the answer.
+/// The question that was asked. The stage gets it together with the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub(super) question: Question,
-    /// Whether the answer before was empty or could not be used.
+    /// Whether the previous answer was empty or could not be used.
     pub(super) repeated: bool,
 }
 
@@ -162,22 +162,22 @@ impl Asked {
         Self { question, repeated: false }
     }
 
-    /// What was asked, in the words of the first time.
+    /// The request in its first wording.
     pub fn request(&self) -> &Request {
         &self.question.request
     }
 
-    /// What the model thought in the question before; empty where there was none.
+    /// What the model thought in the previous question; empty if it was not asked to think.
     pub fn thought(&self) -> &str {
         &self.question.thought
     }
 
-    /// Whether the stage can do without the answer, since another question takes its place.
+    /// Whether the stage can do without the answer, because a fallback question takes its place.
     pub fn is_dispensable(&self) -> bool {
         self.question.instead.is_some()
     }
 
-    /// Whether the model may be asked once more where its answer cannot be used.
+    /// Whether the model may be asked once more if its answer cannot be used.
     pub fn may_repeat(&self) -> bool {
         self.question.repeats && !self.repeated
     }

@@ -1,10 +1,10 @@
-//! Runs stages: all that a stage does not do itself. Moves turns and capabilities, contains panics,
-//! measures time, tells who observes, asks models, and applies the failure policy.
+//! The stage runner does all that a stage does not do itself: it moves turns and capabilities,
+//! contains panics, measures time, informs the observer, asks models, and applies the failure policy.
 //!
-//! One operator for each stage, by the stage's name. A turn that needs no model leaves at once. One
-//! that does waits in [`Calls`] with a capability for each output, and leaves at the request's time;
-//! such turns may leave in another order than they came, which is of no matter, since a scope has
-//! one turn in flight.
+//! Each stage is one operator, named after the stage. A turn that needs no model leaves at once. A
+//! turn that asks a model waits in [`Calls`] with a capability for each output, and leaves at the
+//! time at which it came. Such turns may overtake each other, which does no harm, because a scope has
+//! at most one turn in flight.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, InFlight};
 use crate::timers::Timers;
 
-/// What a stage gives: turns with its decision, and turns that it failed on.
+/// The outputs of a stage: turns with its decision, and turns on which it failed.
 pub type Streams<'scope, T> = (StreamVec<'scope, Epoch, T>, StreamVec<'scope, Epoch, Failed>);
 
-/// What one worker runs its stages by. Cheap to clone.
+/// What one worker needs to run its stages. Cheap to clone.
 #[derive(Clone)]
 pub struct StageRunner {
-    /// Measures the stages, where they are measured.
+    /// Measures the stages.
     pub clock: Clock,
-    /// Is told of every turn in every stage.
+    /// Hears of every turn in every stage.
     pub observer: Observer,
     /// Wakes stages that wait for a model.
     pub timers: Timers,
-    /// The turns that somebody still waits for; the others are given up.
+    /// The turns that `history` still waits for; stages give up all others.
     pub awaited: Awaited,
 }
 
@@ -61,7 +61,7 @@ pub fn run<'scope, S: Decide>(
         let activator = Rc::new(scope.activator_for(Rc::clone(&address)));
         let waker = scope.worker().sync_activator_for(address.to_vec());
         let wake = Arc::new(move || {
-            // Fails only when the worker is gone, and then nobody needs waking.
+            // Fails only if the worker is gone, and then there is nothing to wake.
             let _ = waker.activate();
         });
         Calls::new(call, runner, wake, activator)
@@ -96,29 +96,29 @@ pub fn run<'scope, S: Decide>(
     (value_stream, fault_stream)
 }
 
-/// A stage under way.
+/// A stage with the state that it has while it runs.
 struct Running<S: Decide> {
     stage: S,
     runner: StageRunner,
-    /// Where the stage has a model: the turns whose answers are awaited.
+    /// The turns that wait for an answer, if the stage has a model.
     calls: Option<Calls<S::Turn>>,
 }
 
-/// What became of a turn that came in.
+/// What happened to a turn that came in.
 enum Entered<S: Decide> {
     Left(Result<S::Turn, Failed>),
-    /// There is a model to ask.
+    /// The stage asks its model about it.
     Asks(Waiting<S::Turn>),
 }
 
-/// What leaves the stage after an answer, and by which capabilities.
+/// A turn that leaves the stage after an answer, with the capabilities to send it.
 type Left<S> = (Result<<S as Decide>::Turn, Failed>, Capabilities);
 
-/// A decision, with the model that the turn's record is to name.
+/// A decision, with the model that the turn's record names for it.
 type Decision<S> = Result<(<S as Decide>::Decision, Option<ModelUsed>), Fault>;
 
 impl<S: Decide> Running<S> {
-    /// A turn comes in.
+    /// Takes a turn in and lets the stage decide or ask.
     fn enter(&self, mut turn: S::Turn) -> Entered<S> {
         if !self.stage.concerns(&turn) {
             let decision = self.stage.without(&turn, Without::Off);
@@ -147,14 +147,15 @@ impl<S: Decide> Running<S> {
         Entered::Asks(Waiting { turn, asked: Asked::new(question), started })
     }
 
-    /// The model is asked for a turn.
+    /// Asks the model about a turn.
     fn ask(&mut self, waiting: Waiting<S::Turn>, capabilities: Capabilities) {
         if let Some(calls) = &mut self.calls {
             calls.begin(waiting, capabilities);
         }
     }
 
-    /// Every turn that can leave now: because nobody waits for it any more, or with its answer.
+    /// Takes out every turn that can leave: because it is no longer awaited, or because it has its
+    /// answer.
     fn answered(&mut self) -> Vec<Left<S>> {
         let Some(calls) = &mut self.calls else { return Vec::new() };
         let given_up =
@@ -172,7 +173,7 @@ impl<S: Decide> Running<S> {
         left
     }
 
-    /// What follows from an answer; nothing where another question does.
+    /// Lets the stage read an answer. Returns `None` if the stage then asks another question.
     fn read(
         &mut self,
         mut pending: Pending<S::Turn>,
@@ -215,8 +216,8 @@ impl<S: Decide> Running<S> {
         Some((self.settle(turn, started, decided, Some(&asked)), capabilities))
     }
 
-    /// A turn that began at `started` leaves the stage: applies the failure policy to what was
-    /// decided, notes the time, and writes.
+    /// Lets a turn that began at `started` leave the stage: applies the failure policy, records the
+    /// time, and writes the decision.
     fn settle(
         &self,
         mut turn: S::Turn,
@@ -234,7 +235,7 @@ impl<S: Decide> Running<S> {
         Ok(turn)
     }
 
-    /// Writes a decision. With debug assertions it panics if that changes a part of the record that the
+    /// Writes a decision. With debug assertions, panics if that changes a part of the record that the
     /// stage's row of the table does not name.
     fn write(&self, turn: &mut S::Turn, decision: S::Decision) {
         let was = cfg!(debug_assertions).then(|| turn.clone());
@@ -270,12 +271,12 @@ impl<S: Decide> Running<S> {
     }
 }
 
-/// What a stage decides; a panic in it is a fault of that turn alone.
+/// Calls into a stage. A panic becomes a fault of this turn alone.
 fn contained<S: Decide, T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     contain(work).unwrap_or_else(|said| Err(Fault::new(S::STAGE, FaultKind::Panic, said)))
 }
 
-/// The turn goes on without the stage; it is named once, however often it failed.
+/// Records that the turn goes on without the stage: once, however often the stage failed.
 fn degrade(turn: &mut impl InFlight, stage: Stage, fault: Fault) {
     let progress = turn.progress();
     if !progress.is_without(stage) {
@@ -284,13 +285,13 @@ fn degrade(turn: &mut impl InFlight, stage: Stage, fault: Fault) {
 }
 
 impl StageRunner {
-    /// A turn comes to the stage. Gives the microseconds now, where they are measured.
+    /// Reports that a turn came to the stage. Returns the microseconds now, if time is measured.
     fn begin(&self, stage: Stage) -> Option<u64> {
         self.observer.tell(|observer| observer.entered(stage));
         self.clock.micros()
     }
 
-    /// A turn that began at `started` leaves the stage, and notes its time.
+    /// Reports that a turn that began at `started` left the stage, and records its time in the turn.
     fn measure(
         &self,
         stage: Stage,
@@ -300,12 +301,12 @@ impl StageRunner {
         degraded: bool,
     ) {
         if let Some(micros) = self.leave(stage, started, fault, degraded) {
-            // A stage may ask twice.
+            // A stage may ask twice, so its times add up.
             *turn.progress().timings_us.entry(stage).or_default() += micros;
         }
     }
 
-    /// A turn that began at `started` leaves the stage. Gives the microseconds that it took.
+    /// Reports that a turn that began at `started` left the stage. Returns the microseconds it took.
     fn leave(
         &self,
         stage: Stage,

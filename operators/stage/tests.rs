@@ -1,5 +1,5 @@
-//! Two stages that ask scripted models, with random latencies, errors, panics and silence, inside
-//! the real `history` loop and in virtual time.
+//! Two stages that ask scripted models, inside the real `history` loop and in virtual time. The
+//! models answer with random latencies, errors, panics and silence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn random(seed: u64, place: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A model that repeats what it is asked, or fails in one of the ways a model can.
+/// A model that repeats its prompt, or fails in one of the ways in which a model can fail.
 fn unreliable(name: &str, seed: u64, capacity: usize) -> Arc<WordsModel> {
     let script = move |request: &GenerateRequest, number: u64| {
         let dice = random(seed, number);
@@ -57,7 +57,7 @@ fn text(text: String) -> Generated {
     Generated { text, ..Generated::default() }
 }
 
-/// A model is asked for a turn's words.
+/// A request whose prompt is the query of the turn.
 fn asks_for(stage: Stage, turn: &TurnInFlight) -> GenerateRequest {
     GenerateRequest {
         stage,
@@ -76,7 +76,7 @@ fn call(model: Arc<Generate>, attempts: u32) -> Call {
     Call::new(model, &CallConfig { timeout_ms: 40, attempts, backoff_ms: 5, busy_retry_ms: 2 })
 }
 
-/// A gate that passes what its model answers to.
+/// A gate that lets a turn pass if its model answers.
 struct AskingGate(Call);
 
 impl Decide for AskingGate {
@@ -110,7 +110,7 @@ impl Decide for AskingGate {
     }
 }
 
-/// A generation that says what its model answers.
+/// A generation whose response is the answer of its model.
 struct AskingGeneration(Call);
 
 impl Decide for AskingGeneration {
@@ -229,8 +229,8 @@ fn record(seed: u64, offset: u64, scopes: u64) -> Input {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// However the models behave: every input ends once, every scope in log order, every answer
-    /// is the answer to its own question, and the loop comes to rest.
+    /// However the models behave, every input ends once, every scope is served in log order, every
+    /// response answers its own question, and the loop comes to rest.
     #[test]
     fn every_scope_is_served_in_order(
         seed: u64,

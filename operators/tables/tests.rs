@@ -20,7 +20,7 @@ fn a_row_is_worded_as_people_write_it() {
     assert_eq!(of.columns.len(), 8);
 }
 
-/// The same cases as in the training of the unified model, which words rows likewise.
+/// The same cases as in the training of the unified model, which words rows by the same rules.
 #[test]
 fn canonical_values_are_rendered() {
     for (value, expected) in [

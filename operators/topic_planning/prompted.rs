@@ -1,5 +1,5 @@
-//! Prompted topic planning: a language model says what the reply is about. (DCRAG eq 3, 4.) What
-//! it names becomes a topic where the graph has it; weights fall with the model's order.
+//! Prompted topic planning: a language model names what the reply is about. (DCRAG eq 3, 4.) A name
+//! becomes a topic if the graph has the concept; weights fall with the model's order.
 
 use turnstream_knowledge::View;
 use turnstream_schemas::{Topic, Topics, TopicsAnswer};
@@ -9,7 +9,7 @@ use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::query_production::prompted::{by_rank, first_of_each};
 
-/// The topics that an answer names.
+/// The topics from a model's answer.
 pub(super) fn topics(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -28,7 +28,7 @@ pub(super) fn topics(
     Topics { extended, maintained: in_order(maintained, &[]) }
 }
 
-/// Topics in order, each reached from all of `because`.
+/// Topics in order, each with all of `because` as its reasons.
 pub(crate) fn in_order(concepts: Vec<String>, because: &[String]) -> Vec<Topic> {
     let all = concepts.len();
     let topic =

@@ -31,7 +31,7 @@ fn topics_stay_or_are_reached() {
     check(&["u: Hello"], &[], &[]);
     // A hub, a denied fact and a rewording of the dialogue are no extended topics.
     check(&["u: I like coffee"], &["coffee"], &["warm inside", "caffeine"]);
-    // What two topics lead to comes before what hangs on one.
+    // A concept reached from two topics comes before the neighbour of one.
     let both = check(&["u: tea or coffee?"], &["tea", "coffee"], &["warm inside", "caffeine"]);
     assert_eq!(both.extended[0].because.len(), 2);
 }

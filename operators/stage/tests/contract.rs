@@ -1,5 +1,4 @@
-//! What the runner does with each step of a stage, turn by turn, over a stage whose every step is
-//! scripted.
+//! What the runner does with each step of a stage, checked turn by turn with a scripted stage.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,14 +12,14 @@ use crate::flow::{Epoch, Failed, TurnInFlight, Written};
 use crate::stage::*;
 use crate::testing::{Immediate, context, gated, graph, run_dataflow, runner};
 
-/// What the stage does with a turn, by the turn's words.
+/// A stage that does with a turn what the turn's words tell it.
 #[derive(Clone)]
 struct ScriptedStage {
     on_failure: OnFailure,
     model: Option<Arc<Generate>>,
 }
 
-/// What was decided, in words.
+/// A decision, in words.
 type Decided = String;
 
 impl Decide for ScriptedStage {
@@ -88,7 +87,7 @@ impl Decide for ScriptedStage {
     }
 }
 
-/// What the stage told its observer.
+/// Counts what the observer is told.
 #[derive(Default)]
 struct Counts {
     entered: AtomicU32,
@@ -119,7 +118,7 @@ impl StageObserver for Counts {
     fn scopes_changed(&self, _: i64) {}
 }
 
-/// The stage over a turn, with a model that gives these answers one after the other.
+/// Runs the stage over one turn, with a model that gives these answers one after the other.
 fn run_over(
     said: &str,
     answers: &'static [&'static str],
@@ -175,7 +174,7 @@ fn a_panic_anywhere_is_a_fault_of_that_turn() {
         let (ended, _) = run_over(said, answers, OnFailure::DeadLetter);
         let fault = ended.expect_err("a dead letter").fault;
         assert_eq!((fault.stage, fault.kind), (Stage::Gate, FaultKind::Panic));
-        // The rules that are to stand in panic as well.
+        // The rules that stand in for the failed stage panic as well.
         let (ended, _) = run_over(said, answers, OnFailure::Lexical);
         assert_eq!(told(&ended), "without/");
         assert_eq!(ended.unwrap().progress.without(), [Stage::Gate]);
